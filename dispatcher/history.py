@@ -1,0 +1,192 @@
+"""What to do when a feed has no position: find by scans what it can no longer tell (G9).
+
+The order is what makes it safe. First a time T of the server is taken, then a causally
+consistent majority read that waits until all up to T is visible, and only then a stream from T:
+without the wait, a stored document was seen to be in neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure, PyMongoError
+
+from recvq.connect import MAJORITY
+from recvq.documents import Document
+from recvq.errors import StoreUnavailable, translate
+
+log = logging.getLogger(__name__)
+
+# Natural order and stream order were seen to differ by up to 33 places with several writers.
+BEHIND = 500
+KEPT_IDS = 10_000
+LONG_PASS_DOCUMENTS = 5_000
+# CappedPositionLost and CursorNotFound: the scan was overtaken, and begins anew from progress.
+OVERTAKEN_CODES = frozenset({136, 43})
+
+
+class Overtaken(StoreUnavailable):
+    """The scan's cursor was lost: begin again from what is finished by now."""
+
+
+@dataclass
+class Pass:
+    """One scan of recvq from some way behind a document to the newest."""
+
+    time: Timestamp
+    seen: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+    read: int = 0
+    last: Any = None
+    started: float = field(default_factory=time.monotonic)
+
+    def note(self, id_: Any) -> None:
+        """Remember that the pass met this document; the oldest beyond the bound are forgotten."""
+        self.read += 1
+        self.last = id_
+        self.seen[id_] = None
+        if len(self.seen) > KEPT_IDS:
+            self.seen.popitem(last=False)
+
+    def is_long(self, window_seconds: float) -> bool:
+        """Whether the stream from its T might already be too old, or its ids too many."""
+        took = time.monotonic() - self.started
+        return self.read > LONG_PASS_DOCUMENTS or took > window_seconds / 10
+
+
+class History:
+    """Scans of recvq; `collection` belongs to the feed's client."""
+
+    def __init__(self, collection: Collection[Any]) -> None:
+        self._collection = collection.with_options(read_concern=MAJORITY)
+        self._client = collection.database.client
+
+    def now(self) -> Timestamp:
+        """The server's operation time: what was stored before is at or before it."""
+        try:
+            with self._client.start_session() as session:
+                return self._time(session)
+        except PyMongoError as error:
+            raise translate(error) from error
+
+    def _time(self, session: ClientSession) -> Timestamp:
+        self._client.admin.command("ping", session=session)
+        assert session.operation_time is not None, "a replica set always tells its time"
+        return session.operation_time
+
+    def scan(
+        self, after: Any, take: Callable[[Document], bool], stopped: Callable[[], bool]
+    ) -> Pass | None:
+        """Hand every document that may be unfinished to `take`, until a pass is short enough.
+
+        Returns the last pass: stream from its `time`, dropping what it has `seen`. None if
+        `stopped` said so. Raises StoreUnavailable: nothing is lost by beginning again.
+        """
+        window_seconds = self._oplog_window_seconds()
+        before: Pass | None = None
+        while True:
+            one = self._pass(after, before, take, stopped)
+            if one is None or not one.is_long(window_seconds):
+                return one
+            log.info("recvq scanned, once more for what came meanwhile documents=%d", one.read)
+            before, after = one, one.last
+
+    def _pass(
+        self,
+        after: Any,
+        before: Pass | None,
+        take: Callable[[Document], bool],
+        stopped: Callable[[], bool],
+    ) -> Pass | None:
+        try:
+            with self._client.start_session(causal_consistency=True) as session:
+                one = Pass(self._time(session))
+                for document in self._documents(after, session):
+                    if stopped():
+                        return None
+                    one.note(document["_id"])
+                    if before is None or document["_id"] not in before.seen:
+                        take(document)
+                return one
+        except OperationFailure as error:
+            if error.code in OVERTAKEN_CODES:
+                raise Overtaken(f"MongoDB error {error.code}") from error
+            raise translate(error) from error
+        except PyMongoError as error:
+            raise translate(error) from error
+
+    def _documents(self, after: Any, session: ClientSession) -> Iterator[Document]:
+        """recvq in natural order, from BEHIND documents before `after`; all if it is gone."""
+        record = self._anchor(after, session)
+        if record is None:
+            if after is not None:
+                log.error(
+                    "the last finished document is no longer in recvq: "
+                    "documents may have been overwritten before they were handled after=%s",
+                    after,
+                )
+            yield from self._collection.find({}, session=session).sort("$natural", 1)
+            return
+        for document in self._from(record, session):
+            del document["$recordId"]
+            yield document
+
+    def _anchor(self, after: Any, session: ClientSession) -> tuple[int, int] | None:
+        """Record id of the document BEHIND places before `after`, and its distance to the end.
+
+        None if `after` is not in recvq. Only `_id`s travel, from the newest backwards.
+        """
+        if after is None or self._collection.find_one({"_id": after}, session=session) is None:
+            return None
+        newest_first = self._collection.find(
+            {}, {"_id": 1}, show_record_id=True, session=session
+        ).sort("$natural", -1)
+        distance, behind, record = 0, -1, 0
+        for row in newest_first:
+            distance, record = distance + 1, row["$recordId"]
+            if behind >= 0 or row["_id"] == after:
+                behind += 1
+            if behind >= BEHIND:
+                break
+        return (record, distance) if behind >= 0 else None
+
+    def _from(self, anchor: tuple[int, int], session: ClientSession) -> Iterator[Document]:
+        """Documents from the anchor on.
+
+        MongoDB offers no start in the middle of a natural order but `skip`. What is overwritten
+        between counting and reading shifts the places, so the first record id is checked: if
+        the anchor was jumped over, the scan starts further back.
+        """
+        record, distance = anchor
+        total = int(self._collection.estimated_document_count())
+        skip = max(0, total - distance)
+        while True:
+            cursor = self._collection.find({}, show_record_id=True, session=session)
+            found = iter(cursor.sort("$natural", 1).skip(skip))
+            first = next(found, None)
+            if skip > 0 and (first is None or first["$recordId"] > record):
+                skip = max(0, skip - max(1000, skip // 2))
+                continue
+            break
+        if first is not None and first["$recordId"] >= record:
+            yield first
+        yield from (document for document in found if document["$recordId"] >= record)
+
+    def _oplog_window_seconds(self) -> float:
+        """How far back the oplog reaches, by its oldest and newest entry."""
+        oplog = self._client.local["oplog.rs"]
+        try:
+            ends = [
+                oplog.find({}, {"ts": 1}).sort("$natural", direction).limit(1).next()["ts"].time
+                for direction in (1, -1)
+            ]
+        except PyMongoError as error:
+            raise translate(error) from error
+        return float(max(1, ends[1] - ends[0]))

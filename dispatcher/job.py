@@ -1,0 +1,62 @@
+"""What the dispatcher and the function that makes a job of a document say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from recvq.documents import Document
+
+
+class Verdict(Enum):
+    """How one run of a job ended."""
+
+    FINISHED = "finished"
+    """Decided without effects and without a write: only progress will remember it."""
+    RECORDED = "recorded"
+    """Decided, and its event id stands in the conversation's `applied`."""
+    PARKED = "parked"
+    """Not decided: `Job.resume` will be called; the key waits and holds no thread."""
+
+
+class Job(Protocol):
+    """One document in hand, as its worker sees it."""
+
+    document: Document
+    again: bool
+    """Whether a predecessor may have decided it: read before the end of its reign."""
+    memo: Any
+    """The worker's own notes between two runs of the job; None at first."""
+
+    def unsaved(self) -> Sequence[str]:
+        """Names of the key's documents that were decided without a record since the last save."""
+        ...
+
+    def resume(self) -> None:
+        """Run the job again; may be called from any thread, also before it was parked."""
+        ...
+
+
+class Worker(Protocol):
+    """What the dispatcher is handed: it turns documents into decisions."""
+
+    def take_over(self, epoch: int) -> None:
+        """Called once, with the lease, before any document is read."""
+        ...
+
+    def decide(self, job: Job) -> Verdict:
+        """Run one job on the calling thread. Raises nothing but what must stop the process."""
+        ...
+
+    def has_room(self) -> bool:
+        """False while so much waits to be carried out that reading should pause."""
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing new; what is under way ends by itself."""
+        ...
+
+
+Step = Callable[[], None]
+"""Work without a key, done before any new job: such as one call of the LINE API."""

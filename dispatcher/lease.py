@@ -1,0 +1,165 @@
+"""The lease that one dispatcher holds, and the epoch that guards all of its writes.
+
+Times in the row are the server's; whether the lease is still fresh is told by this machine's
+CLOCK_BOOTTIME, which goes on while the machine sleeps and is never set back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pymongo import ReturnDocument
+from pymongo.database import Database
+
+from recvq.collections import DISPATCHER, EPOCHS
+from recvq.connect import DURABLE
+from recvq.documents import LEASES, Document
+from recvq.errors import Replaced, SetupError, StoreUnavailable, translated
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 3.0
+RENEW_SECONDS = 1.0
+STANDBY_SECONDS = 0.5
+
+VACANT: Mapping[str, Any] = {"$expr": {"$lte": ["$until", "$$NOW"]}}
+
+
+def boottime() -> float:
+    """Seconds since boot, suspend included."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def owner_name() -> str:
+    """This process, as no other was ever called: machine id, pid, start in ticks since boot."""
+    return f"{_machine_id()}/{os.getpid()}/{_start_ticks(os.getpid())}"
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the owner was a process of this machine that runs no more."""
+    machine, _, rest = owner.partition("/")
+    pid, _, ticks = rest.partition("/")
+    if machine != _machine_id() or not pid.isdigit():
+        return False
+    return _start_ticks(int(pid)) != ticks
+
+
+def _machine_id() -> str:
+    for path in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text:
+            return text
+    return os.uname().nodename
+
+
+def _start_ticks(pid: int) -> str | None:
+    """Field 22 of /proc/<pid>/stat (proc(5)), counted behind the name in brackets."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[19]
+
+
+class Lease:
+    """One process's hold on the row `dispatcher` of `leases`; `keep` renews it from a thread."""
+
+    def __init__(self, database: Database[Any], *, owner: str | None = None) -> None:
+        self._leases = database[LEASES].with_options(write_concern=DURABLE)
+        self._owner = owner or owner_name()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._fresh_until = 0.0
+        self.epoch = 0
+
+    def try_acquire(self) -> bool:
+        """Take the lease if it is vacant or its owner is dead; sets `epoch`.
+
+        Raises SetupError where `linedesk init` never ran, StoreUnavailable.
+        """
+        with translated():
+            row = self._leases.find_one({"_id": DISPATCHER})
+            if row is None:
+                raise SetupError("the lease's row is missing: run `linedesk init` first")
+            claim = self._claim(row)
+            if self._leases.count_documents(claim) == 0:
+                return False
+            epoch = self._next_epoch()
+            asked = boottime()
+            taken = self._leases.find_one_and_update(
+                claim, [{"$set": {"owner": self._owner, "epoch": epoch, "until": _until()}}]
+            )
+        if taken is None:
+            return False
+        self.epoch = epoch
+        self._fresh_until = asked + LEASE_SECONDS
+        return True
+
+    def keep(self) -> None:
+        """Renew from now on, each second, on a thread of its own."""
+        self._thread.start()
+
+    def is_fresh(self) -> bool:
+        """Whether nobody else can hold it at this moment."""
+        return boottime() < self._fresh_until
+
+    def release(self) -> None:
+        """Stop renewing and leave the lease to whoever waits for it; harmless without one."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(RENEW_SECONDS + LEASE_SECONDS)
+        self._fresh_until = 0.0
+        if self.epoch == 0:
+            return
+        with translated():
+            self._leases.update_one(
+                {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch},
+                [{"$set": {"owner": None, "until": "$$NOW"}}],
+            )
+
+    def _claim(self, row: Document) -> Document:
+        """A filter that matches the row only while it may be taken."""
+        if row["owner"] and is_dead(row["owner"]):
+            return {"_id": DISPATCHER, "owner": row["owner"], "epoch": row["epoch"]}
+        return {"_id": DISPATCHER, **VACANT}
+
+    def _next_epoch(self) -> int:
+        counter = self._leases.find_one_and_update(
+            {"_id": EPOCHS}, {"$inc": {"epoch": 1}}, return_document=ReturnDocument.AFTER
+        )
+        if counter is None:
+            raise SetupError("the counter of epochs is missing: run `linedesk init` first")
+        return int(counter["epoch"])
+
+    def _keep(self) -> None:
+        while not self._stop.wait(RENEW_SECONDS):
+            try:
+                self.renew()
+            except StoreUnavailable as error:
+                log.warning("lease not renewed, trying again error=%s", error)
+
+    def renew(self) -> None:
+        """Renew once. Raises Replaced if somebody else took it, StoreUnavailable."""
+        asked = boottime()
+        with translated():
+            answer = self._leases.update_one(
+                {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch},
+                [{"$set": {"until": _until()}}],
+            )
+        if answer.matched_count == 0:
+            raise Replaced(f"the lease of epoch {self.epoch} was taken by another dispatcher")
+        self._fresh_until = asked + LEASE_SECONDS
+
+
+def _until() -> Document:
+    return {"$add": ["$$NOW", int(LEASE_SECONDS * 1000)]}

@@ -1,0 +1,144 @@
+"""What of the feed is in hand, and how far everything is finished. Pure: no I/O, no lock.
+
+The window runs from the oldest unfinished document to the newest read one, in feed order. Behind
+it a ring keeps the names of the last 1,000 that were finished, since a scan after lost history
+starts some way behind the window and must know them (design.md 3 and G9).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+RING_SLOTS = 1000
+
+
+class Slot:
+    """The place of one document in the window."""
+
+    __slots__ = ("finished", "id", "token")
+
+    def __init__(self, id: Any, token: Any) -> None:  # noqa: A002
+        self.id = id
+        self.token = token
+        self.finished = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one save of progress writes."""
+
+    token: Any
+    after: Any
+    finished: list[Any]
+    passed: int
+    ring: dict[int, Any]
+    """The slots that changed since the last save that succeeded, by their number."""
+
+
+@dataclass
+class Ledger:
+    """The account of the feed's documents; its caller holds the lock."""
+
+    token: Any = None
+    after: Any = None
+    passed: int = 0
+    _ring: list[Any] = field(default_factory=lambda: [None] * RING_SLOTS)
+    _window: deque[Slot] = field(default_factory=deque)
+    # Ids of the window and of the ring, and of what a predecessor had finished beyond `after`.
+    _known: set[Any] = field(default_factory=set)
+    _finished_before: set[Any] = field(default_factory=set)
+    _saved: int = 0
+    _changed: bool = False
+
+    @classmethod
+    def restore(
+        cls, *, token: Any, after: Any, finished: list[Any], passed: int, ring: list[Any]
+    ) -> Ledger:
+        """The account as a `progress` document tells it."""
+        slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
+        ledger = cls(token=token, after=after, passed=passed, _ring=slots, _saved=passed)
+        ledger._finished_before = set(finished)
+        ledger._known = {id_ for id_ in slots if id_ is not None}
+        return ledger
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    def take(self, id_: Any, token: Any) -> Slot | None:
+        """Enter a document that was read; None if it is known: in hand or finished already.
+
+        `token` is where the feed goes on after it, None while a scan reads without a feed.
+        """
+        if id_ in self._known:
+            self.move(token)
+            return None
+        slot = Slot(id_, token)
+        self._window.append(slot)
+        self._known.add(id_)
+        if id_ in self._finished_before:
+            self._finished_before.discard(id_)
+            self.finish(slot)
+            return None
+        return slot
+
+    def move(self, token: Any) -> None:
+        """The feed stands at `token` and nothing was read since the last document."""
+        if token is None:
+            return
+        if self._window:
+            self._window[-1].token = token
+        elif token != self.token:
+            self.token = token
+            self._changed = True
+
+    def forget_token(self) -> None:
+        """The position is lost (G9): no token is saved until a new one comes; `after` stays."""
+        self.token = None
+        for slot in self._window:
+            slot.token = None
+        self._changed = True
+
+    def finish(self, slot: Slot) -> None:
+        """The document is finished; progress moves over all that is finished without a gap."""
+        slot.finished = True
+        self._changed = True
+        window = self._window
+        while window and window[0].finished:
+            self._pass(window.popleft())
+
+    def _pass(self, slot: Slot) -> None:
+        place = self.passed % RING_SLOTS
+        self._known.discard(self._ring[place])
+        self._ring[place] = slot.id
+        self.passed += 1
+        self.after = slot.id
+        if slot.token is not None:
+            self.token = slot.token
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything that the last snapshot did not tell."""
+        return self._changed
+
+    def snapshot(self) -> Snapshot:
+        """What to save now. `saved` must follow once it is durable, `not_saved` otherwise."""
+        self._changed = False
+        first = max(self._saved, self.passed - RING_SLOTS)
+        finished = [slot.id for slot in self._window if slot.finished]
+        return Snapshot(
+            token=self.token,
+            after=self.after,
+            finished=finished + list(self._finished_before),
+            passed=self.passed,
+            ring={n % RING_SLOTS: self._ring[n % RING_SLOTS] for n in range(first, self.passed)},
+        )
+
+    def saved(self, snapshot: Snapshot) -> None:
+        """The snapshot is durable."""
+        self._saved = snapshot.passed
+
+    def not_saved(self) -> None:
+        """The last snapshot may not be durable: the next one tells its changes again."""
+        self._changed = True

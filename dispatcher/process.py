@@ -1,0 +1,260 @@
+"""The life of a dispatcher: lease, progress, outboxes, feed; and the way back when it stops."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from pymongo.database import Database
+
+from dispatcher.clock import Clock
+from dispatcher.feed import Feed
+from dispatcher.history import History
+from dispatcher.job import Step, Worker
+from dispatcher.lease import STANDBY_SECONDS, Lease
+from dispatcher.pool import Pool
+from dispatcher.progress import Progress, Start
+from dispatcher.reader import Reader
+from dispatcher.saver import Saver
+from recvq.documents import PROGRESS, RECVQ, Document, name_of
+from recvq.errors import Replaced, StoreUnavailable, translated
+from recvq.pause import pause_seconds
+from recvq.replicaset import require_replica_set
+
+log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
+
+SUPERVISE_SECONDS = 1.0
+# What closing takes beyond the drain: the last save, and giving back the lease.
+CLOSE_SECONDS = 5.0
+
+
+class Ending(Enum):
+    """Why a dispatcher ended; the command line makes an exit code of it."""
+
+    STOPPED = "stopped"
+    STUCK = "stuck"
+    """A thread did not end within the drain; its event will be handled again."""
+    REPLACED = "replaced"
+    FAILED = "failed"
+
+
+class Interrupted(Exception):
+    """A signal came, or a thread died, before the dispatcher had begun."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.value)
+        self.ending = ending
+
+
+class MakeWorker(Protocol):
+    """Makes the worker of the pieces that it needs from the dispatcher."""
+
+    def __call__(
+        self,
+        *,
+        step: Callable[[Step], None],
+        later: Callable[[float, Callable[[], None]], None],
+        lease_is_fresh: Callable[[], bool],
+    ) -> Worker: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much at a time, and how long."""
+
+    threads: int = 20
+    documents: int = 10_000
+    drain_seconds: float = 20.0
+    job_seconds: float = 60.0
+
+
+class Dispatcher:
+    """One process's dispatcher. `database` is for writes; feed and history have their own client.
+
+    `inbox` takes the numbers of signals: the first one stops it. `on_ready` is called once the
+    feed is being read.
+    """
+
+    def __init__(
+        self,
+        database: Database[Any],
+        feed: Feed,
+        history: History,
+        make_worker: MakeWorker,
+        *,
+        limits: Limits,
+        lease: Lease,
+        inbox: SimpleQueue[int | BaseException],
+    ) -> None:
+        self._database = database
+        self._feed = feed
+        self._history = history
+        self._limits = limits
+        self._lease = lease
+        self._inbox = inbox
+        self._clock = Clock()
+        self._reported: set[str] = set()
+        self._worker = make_worker(
+            step=lambda step: self._pool.step(step),
+            later=self._clock.later,
+            lease_is_fresh=lease.is_fresh,
+        )
+
+    def run(self) -> Ending:
+        """Run until a signal or a failure; raises SetupError where a person has to act first."""
+        threading.excepthook = self._thread_died
+        try:
+            self._until_available(lambda: require_replica_set(self._database.client))
+            self._wait_for_lease()
+            self._lease.keep()
+            self._take_over()
+        except Interrupted as interruption:
+            self._release()
+            return interruption.ending
+        except Replaced as error:
+            log.error("replaced before it began error=%s", error)  # noqa: TRY400
+            return Ending.REPLACED
+        self._begin()
+        return self._end(self._supervise())
+
+    def _thread_died(self, args: threading.ExceptHookArgs) -> None:
+        """A dead thread stops the process: what it owned would stand still unseen."""
+        error = args.exc_value or RuntimeError("a thread ended without an error")
+        name = args.thread.name if args.thread else "?"
+        if not isinstance(error, Replaced):
+            log.critical("thread died thread=%s", name, exc_info=error)
+        self._inbox.put(error)
+
+    def _wait_for_lease(self) -> None:
+        """Acquire the lease, as a standby for as long as another one holds it."""
+        said = False
+        while not self._until_available(self._lease.try_acquire):
+            if not said:
+                log.info("standby: another dispatcher holds the lease")
+                said = True
+            self._pause(STANDBY_SECONDS)
+        log.info("lease acquired epoch=%d", self._lease.epoch)
+
+    def _take_over(self) -> None:
+        """Progress first, then the outboxes: each sets the epoch, so a predecessor is refused."""
+        progress = Progress(
+            self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch
+        )
+        start = self._until_available(progress.take_over)
+        token = start.ledger.token if start.feed == self._feed.name else None
+        if start.feed is not None and start.feed != self._feed.name:
+            log.warning("another feed than before, scanning recvq before=%s", start.feed)
+        if token is None:
+            start.ledger.forget_token()
+        self._pool = self._make_pool(start)
+        self._saver = Saver(self._pool, progress)
+        self._until_available(lambda: self._worker.take_over(self._lease.epoch))
+        self._reader = Reader(
+            self._feed,
+            self._history,
+            self._pool,
+            self._saver,
+            token=token,
+            after=lambda: start.ledger.after,
+            reign_began=self._until_available(self._history.now),
+            has_room=self._worker.has_room,
+        )
+
+    def _until_available(self, action: Callable[[], Found]) -> Found:
+        failures = 0
+        while True:
+            try:
+                return action()
+            except StoreUnavailable as error:
+                failures += 1
+                log.warning("taking over, trying again error=%s", error)
+                self._pause(pause_seconds(failures))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless something arrives that ends the process before it has begun."""
+        try:
+            message = self._inbox.get(timeout=seconds)
+        except Empty:
+            return
+        raise Interrupted(Ending.STOPPED if isinstance(message, int) else Ending.FAILED)
+
+    def _make_pool(self, start: Start) -> Pool:
+        return Pool(
+            self._worker.decide,
+            start.ledger,
+            threads=self._limits.threads,
+            bound=self._limits.documents,
+            load=self._load,
+            later=self._clock.later,
+        )
+
+    def _load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
+        with translated():
+            rows = self._database[RECVQ].find({"_id": {"$in": list(ids)}})
+            return {row["_id"]: row for row in rows}
+
+    def _begin(self) -> None:
+        self._clock.start()
+        self._pool.start()
+        self._saver.start()
+        self._reader.start()
+        log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)
+
+    def _supervise(self) -> Ending:
+        while True:
+            try:
+                message = self._inbox.get(timeout=SUPERVISE_SECONDS)
+            except Empty:
+                self._report_slow_jobs()
+                continue
+            if isinstance(message, Replaced):
+                log.error("replaced by another dispatcher, stopping error=%s", message)
+                return Ending.REPLACED
+            if isinstance(message, BaseException):
+                return Ending.FAILED
+            log.info("stopping signal=%d", message)
+            return Ending.STOPPED
+
+    def _report_slow_jobs(self) -> None:
+        for task, thread, seconds in self._pool.slow_jobs(self._limits.job_seconds):
+            name = name_of(task.document)
+            if name not in self._reported:
+                self._reported.add(name)
+                log.error(
+                    "handler does not return event_id=%s thread=%s seconds=%.0f",
+                    name,
+                    thread,
+                    seconds,
+                )
+
+    def _end(self, ending: Ending) -> Ending:
+        """No more reading, drain against one deadline, save, give back the lease."""
+        deadline = time.monotonic() + self._limits.drain_seconds
+        self._reader.stop()
+        self._worker.stop()
+        self._pool.stop()
+        stuck = self._pool.join(deadline)
+        self._reader.join(CLOSE_SECONDS)
+        self._saver.stop()
+        self._saver.join(CLOSE_SECONDS)
+        self._clock.stop()
+        self._release()
+        for doing in stuck:
+            log.error("thread did not end within the drain %s", doing)
+        if stuck and ending is Ending.STOPPED:
+            return Ending.STUCK
+        return ending
+
+    def _release(self) -> None:
+        try:
+            self._lease.release()
+        except StoreUnavailable as error:
+            log.warning("lease not released, it will run out error=%s", error)

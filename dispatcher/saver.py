@@ -1,0 +1,76 @@
+"""The thread that saves progress by group commit: one write covers all that finished meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from dispatcher.pool import Pool
+from dispatcher.progress import Progress
+from recvq.errors import StoreUnavailable
+from recvq.pause import pause_seconds
+
+log = logging.getLogger(__name__)
+
+# Saves are at least this far apart unless a key waits for one; after a crash, what finished in
+# that time is read again and found in `applied`.
+PACE_SECONDS = 0.05
+# A feed that is quiet moves its token on; it is saved this often so that it never grows old.
+QUIET_SECONDS = 10.0
+
+
+class Saver:
+    """Saves the pool's progress until it is stopped, and once more then."""
+
+    def __init__(self, pool: Pool, progress: Progress) -> None:
+        self._pool = pool
+        self._progress = progress
+        self._stop = threading.Event()
+        self._saving = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Save what is left and end; may be called twice, and before `start`."""
+        self._stop.set()
+        self._pool.changed.set()
+        self._pool.urgent.set()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the thread to end; returns whether it did."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def save(self) -> bool:
+        """Save once, if there is anything to save; False if it is not known to be saved."""
+        with self._saving:
+            return self._save()
+
+    def _save(self) -> bool:
+        self._pool.changed.clear()
+        taken = self._pool.snapshot()
+        if taken is None:
+            return True
+        snapshot, covered = taken
+        try:
+            self._progress.save(snapshot)
+        except StoreUnavailable as error:
+            self._pool.not_saved(covered)
+            log.warning("progress not saved, trying again error=%s", error)
+            return False
+        self._pool.saved(snapshot, covered)
+        return True
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            self._pool.changed.wait(QUIET_SECONDS)
+            self._pool.urgent.wait(PACE_SECONDS)
+            failures = 0 if self.save() else failures + 1
+            if failures:
+                self._stop.wait(pause_seconds(failures))
+        self.save()

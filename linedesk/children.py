@@ -1,0 +1,57 @@
+"""Child processes that never outlive their parent, however it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+# prctl(2): the number of PR_SET_PDEATHSIG.
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a child that gets SIGTERM when its parent dies, by kill -9 too (Linux).
+
+    Call it from a thread that lives as long as the child should, such as the main thread. The
+    child has a process group of its own: Ctrl-C in the terminal reaches only the parent, which
+    then stops its children one after the other.
+    """
+    return subprocess.Popen(
+        command, preexec_fn=_dying_with(os.getpid()), process_group=0, **options
+    )
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    def before_exec() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        # The parent may have died before the line above; then nobody will send the signal.
+        if os.getppid() != parent:
+            os._exit(0)
+
+    return before_exec
+
+
+def stop(child: subprocess.Popen[bytes], *, timeout_seconds: float) -> int:
+    """End a child by SIGTERM, by SIGKILL once the time is up; returns its exit status."""
+    if child.poll() is None:
+        child.terminate()
+    try:
+        return child.wait(timeout_seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait(timeout_seconds)
+
+
+def tail(log: IO[bytes] | None, *, characters: int = 2000) -> str:
+    """The end of a child's log file, for an error message."""
+    if log is None:
+        return ""
+    log.flush()
+    log.seek(0)
+    return log.read().decode("utf-8", "replace")[-characters:]

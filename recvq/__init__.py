@@ -1,0 +1,1 @@
+"""The contract of every stored document, the collections and their indexes, and inserting."""

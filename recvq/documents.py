@@ -1,0 +1,69 @@
+"""The words of the database: names of collections, and how a LINE event becomes a document.
+
+Documents are written to be read in the mongo shell: plain names, dates as dates, no encodings.
+Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from bson import ObjectId
+
+RECVQ = "recvq"
+PROGRESS = "progress"
+LEASES = "leases"
+CONVERSATIONS = "conversations"
+HELD = "held"
+SCHEDULE = "schedule"
+DEADLETTERS = "deadletters"
+CALLS = "calls"
+CONTROL = "control"
+STATUS = "status"
+
+Document = dict[str, Any]
+
+
+def key_of(event: Mapping[str, Any]) -> str | None:
+    """The conversation an event belongs to: groupId, else roomId, else userId; None without source.
+
+    Sources as in LINE's reference, "Source" of a webhook event object.
+    """
+    source = event.get("source")
+    if not isinstance(source, Mapping):
+        return None
+    for name in ("groupId", "roomId", "userId"):
+        value = source.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def make_document(event: Document, *, channel: str, accept_time: datetime) -> Document:
+    """The recvq document of one event; `event` is LINE's JSON, stored untouched.
+
+    `_id` is made here, at arrival, and kept whatever way the document takes. `eventId` is left
+    out where LINE sent none, since the partial unique index would take null for a value.
+    An event without a source is its own key.
+    """
+    document: Document = {"_id": ObjectId()}
+    event_id = event.get("webhookEventId")
+    if isinstance(event_id, str) and event_id:
+        document["eventId"] = event_id
+    document["channel"] = channel
+    document["key"] = key_of(event) or name_of(document)
+    document["acceptTime"] = accept_time
+    document["event"] = event
+    return document
+
+
+def name_of(document: Mapping[str, Any]) -> str:
+    """What names the event everywhere below recvq: its eventId, else the document's `_id`."""
+    return str(document.get("eventId") or document["_id"])
+
+
+def conversation_id(document: Mapping[str, Any]) -> str:
+    """The `_id` in `conversations` of the conversation that a document belongs to."""
+    return f"{document['channel']}/{document['key']}"

@@ -1,0 +1,84 @@
+"""Everything that can go wrong at the border to MongoDB, split by what the caller does about it.
+
+* QueueError
+  * StoreUnavailable   transient: try again; nothing is known to be stored
+  * SetupError         fatal: a person has to change something, and the message says what
+    * WrongCollection  recvq is missing, uncapped or without its index
+    * NotReplicaSet    the server cannot be watched
+  * Replaced           fatal: a successor with a higher epoch has taken over; stop at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pymongo.errors import (
+    BulkWriteError,
+    ConnectionFailure,
+    ExecutionTimeout,
+    OperationFailure,
+    PyMongoError,
+    WTimeoutError,
+)
+
+
+class QueueError(Exception):
+    """Base of every error that recvq raises."""
+
+
+class StoreUnavailable(QueueError):
+    """MongoDB did not confirm on a majority, in time; what was sent may or may not be stored."""
+
+
+class SetupError(QueueError):
+    """The server or a collection is not as linedesk needs it; the message says what to do."""
+
+
+class WrongCollection(SetupError):
+    """recvq is missing, not capped, or without its unique index on eventId."""
+
+
+class NotReplicaSet(SetupError):
+    """The server is standalone, so it has neither a change stream nor an oplog."""
+
+
+class Replaced(QueueError):
+    """A write met a higher epoch: another process has taken over, so this one must stop."""
+
+
+# Codes of MongoDB's error_codes.yml that a repetition can mend although the driver does not
+# label them: interrupted, shutting down, not primary, step-down, exceeded time, majority lost.
+TRANSIENT_CODES = frozenset(
+    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 189, 202, 246, 262, 290, 317, 358}
+    | {9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436}
+)
+
+
+def is_transient(error: PyMongoError) -> bool:
+    """Whether the same operation may succeed later without anybody changing anything."""
+    if isinstance(error, BulkWriteError):
+        return False
+    if isinstance(error, (ConnectionFailure, ExecutionTimeout, WTimeoutError)) or error.timeout:
+        return True
+    if isinstance(error, OperationFailure):
+        return error.code in TRANSIENT_CODES or error.has_error_label("RetryableWriteError")
+    return False
+
+
+def translate(error: PyMongoError) -> Exception:
+    """StoreUnavailable for what a repetition may mend; the error itself for all else."""
+    if not is_transient(error):
+        return error
+    unavailable = StoreUnavailable(type(error).__name__)
+    unavailable.__cause__ = error
+    return unavailable
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the driver's transient errors into StoreUnavailable; let all others through."""
+    try:
+        yield
+    except PyMongoError as error:
+        raise translate(error)  # noqa: B904  # the cause is set, or it is the error itself

@@ -1,0 +1,92 @@
+"""Making sure that the server is a replica set, which a change stream and an oplog need."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from pymongo import MongoClient, uri_parser
+from pymongo.errors import OperationFailure
+
+from recvq.connect import Client, connect
+from recvq.errors import NotReplicaSet, StoreUnavailable, translated
+
+NO_REPLICATION_ENABLED = 76
+NOT_YET_INITIALIZED = 94
+
+HELP = (
+    "the MongoDB server at {where} was started without a replica set name, so it offers neither "
+    "a change stream nor an oplog: set replication.replSetName in mongod.conf (see "
+    "deploy/mongod.conf) or start mongod with --replSet rs0, restart it, then run `linedesk init`"
+)
+
+
+def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
+    """Initiate a single-node replica set where none is; returns one line saying what was found.
+
+    Raises NotReplicaSet if the server was started without a name for one, StoreUnavailable if
+    it cannot be reached or elects no primary within `wait_seconds`.
+    """
+    host, port = uri_parser.parse_uri(uri)["nodelist"][0]
+    where = f"{host}:{port}"
+    with translated(), _direct(uri, where) as client:
+        hello = client.admin.command("hello")
+        if "setName" in hello:
+            _wait_for_primary(client, wait_seconds)
+            return f"replica set {hello['setName']} is there"
+        name = _initiate(client, where)
+        _wait_for_primary(client, wait_seconds)
+    return f"replica set {name} initiated with one node, {where}"
+
+
+def require_replica_set(client: Client) -> None:
+    """Raise NotReplicaSet, with the words that help, if the server is standalone."""
+    with translated():
+        hello = client.admin.command("hello")
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        host, port = client.address or ("?", 0)
+        raise NotReplicaSet(HELP.format(where=f"{host}:{port}"))
+
+
+def _direct(uri: str, where: str) -> Client:
+    """A client of that one node: before it is initiated, no replica set could be discovered."""
+    parsed = uri_parser.parse_uri(uri)
+    credentials = {k: parsed[k] for k in ("username", "password") if parsed.get(k)}
+    if credentials and parsed["options"].get("authsource"):
+        credentials["authSource"] = parsed["options"]["authsource"]
+    return connect(
+        f"mongodb://{where}/",
+        app_name="linedesk-init",
+        directConnection=True,
+        **credentials,
+    )
+
+
+def _initiate(client: Client, where: str) -> str:
+    try:
+        name = _configured_name(client)
+        member = {"_id": 0, "host": where}
+        client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
+    except OperationFailure as error:
+        if error.code == NO_REPLICATION_ENABLED:
+            raise NotReplicaSet(HELP.format(where=where)) from error
+        raise
+    return name
+
+
+def _configured_name(client: Client) -> str:
+    options = client.admin.command("getCmdLineOpts")["parsed"]
+    replication = options.get("replication", {})
+    return str(replication.get("replSetName") or replication.get("replSet") or "rs0")
+
+
+def _wait_for_primary(client: MongoClient[dict[str, object]], wait_seconds: float) -> None:
+    """Wait until the set has a primary: the node itself or, in a larger set, another one."""
+    deadline = time.monotonic() + wait_seconds
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        hello = client.admin.command("hello")
+        if hello.get("isWritablePrimary") or hello.get("primary"):
+            return
+        pause.wait(0.05)
+    raise StoreUnavailable(f"the replica set elected no primary within {wait_seconds:.0f} s")
