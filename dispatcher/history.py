@@ -41,7 +41,7 @@ class Overtaken(StoreUnavailable):
 class Pass:
     """One scan of recvq from some way behind a document to the newest."""
 
-    time: Timestamp
+    operation_time: Timestamp
     seen: OrderedDict[Any, None] = field(default_factory=OrderedDict)
     read: int = 0
     last: Any = None
@@ -86,8 +86,8 @@ class History:
     ) -> Pass | None:
         """Hand every document that may be unfinished to `take`, until a pass is short enough.
 
-        Returns the last pass: stream from its `time`, dropping what it has `seen`. None if
-        `stopped` said so. Raises StoreUnavailable: nothing is lost by beginning again.
+        Returns the last pass: stream from its `operation_time`, dropping what it has `seen`.
+        None if `stopped` said so. Raises StoreUnavailable: nothing is lost by beginning again.
         """
         window_seconds = self._oplog_window_seconds()
         before: Pass | None = None

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from recvq.documents import Document
 
+Verdict = Literal["finished", "recorded", "parked"]
+"""How one run of a job ended.
 
-class Verdict(Enum):
-    """How one run of a job ended."""
-
-    FINISHED = "finished"
-    """Decided without effects and without a write: only progress will remember it."""
-    RECORDED = "recorded"
-    """Decided, and its event id stands in the conversation's `applied`."""
-    PARKED = "parked"
-    """Not decided: `Job.resume` will be called; the key waits and holds no thread."""
+* finished: decided without effects and without a write, so only progress will remember it
+* recorded: decided, and its event id stands in the conversation's `applied`
+* parked: not decided; `Job.resume` will be called, and until then the key holds no thread
+"""
 
 
 class Job(Protocol):

@@ -213,7 +213,7 @@ class Pool:
         me.task = None
         with self._lock:
             self._jobs -= 1
-            if verdict is Verdict.PARKED:
+            if verdict == "parked":
                 self._park(task)
             else:
                 self._finish(task, verdict)
@@ -226,14 +226,14 @@ class Pool:
             documents = self._load([one.slot.id for one in wanted])
         except StoreUnavailable:
             self._later(LOAD_AGAIN_SECONDS, task.resume)
-            return Verdict.PARKED
+            return "parked"
         for one in wanted:
             one.document = documents.get(one.slot.id)  # type: ignore[assignment]
         if task.document is None:
             log.error("document overwritten before it was handled id=%s", task.slot.id)
-            return Verdict.FINISHED
+            return "finished"
         task.resume()
-        return Verdict.PARKED
+        return "parked"
 
     # Under the lock.
 
@@ -263,7 +263,7 @@ class Pool:
             line.generation = self._generation
             self._touched.append(line)
         line.decided += 1
-        if verdict is Verdict.RECORDED:
+        if verdict == "recorded":
             line.unsaved = []
         else:
             line.unsaved.append(task.name)

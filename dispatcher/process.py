@@ -145,9 +145,7 @@ class Dispatcher:
 
     def _take_over(self) -> None:
         """Progress first, then the outboxes: each sets the epoch, so a predecessor is refused."""
-        progress = Progress(
-            self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch
-        )
+        progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
         start = self._until_available(progress.take_over)
         token = start.ledger.token if start.feed == self._feed.name else None
         if start.feed is not None and start.feed != self._feed.name:

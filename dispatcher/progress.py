@@ -40,7 +40,7 @@ class Progress:
 
     def take_over(self) -> Start:
         """Set the epoch and return what a predecessor left; from now on it is refused."""
-        empty = {"token": None, "after": None, "finished": [], "passed": 0, "feed": None}
+        empty: Document = {"token": None, "after": None, "finished": [], "passed": 0, "feed": None}
         changes = {
             "$set": {"epoch": self._epoch, "at": datetime.now(UTC)},
             "$inc": {"starts": 1},
@@ -56,6 +56,7 @@ class Progress:
                 )
             except DuplicateKeyError as error:
                 raise Replaced(f"progress is held by an epoch above {self._epoch}") from error
+        assert found is not None, "an upsert returns what it left"
         return self._start(found)
 
     def save(self, snapshot: Snapshot) -> None:

@@ -116,8 +116,8 @@ class Reader:
         last = self._history.scan(self._after(), self._take, self._stop.is_set)
         if last is None:
             return
-        log.info("recvq scanned documents=%d, streaming from %s", last.read, last.time)
-        self._feed.open_at(last.time)
+        log.info("recvq scanned documents=%d, streaming from %s", last.read, last.operation_time)
+        self._feed.open_at(last.operation_time)
         self._seen = last.seen
 
     def _take(self, document: Document) -> bool:

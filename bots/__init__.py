@@ -1,0 +1,1 @@
+"""The bots that ship; each uses jobworker's public API only."""

@@ -1,0 +1,28 @@
+"""The bot API, conversations, effects, the gate and the LINE client.
+
+A bot is written against what stands here: `Bot`, `Talk` and the errors a handler may meet.
+"""
+
+from jobworker.bot import Bot
+from jobworker.errors import (
+    BadMessage,
+    BotError,
+    NobodyToAnswer,
+    NoMessages,
+    StateTooLarge,
+    TooManyMessages,
+    TooManyUsers,
+)
+from jobworker.talk import Talk
+
+__all__ = [
+    "BadMessage",
+    "Bot",
+    "BotError",
+    "NoMessages",
+    "NobodyToAnswer",
+    "StateTooLarge",
+    "Talk",
+    "TooManyMessages",
+    "TooManyUsers",
+]

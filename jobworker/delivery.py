@@ -1,0 +1,212 @@
+"""How one send reaches LINE once, through crashes, time-outs and 5xx (design.md G5). Pure.
+
+The rules, by what is known of earlier tries. *Fresh*: none, or each definitely refused. *Tried*:
+the outcome of one is unknown, and `tried_at` stands in the outbox. A reply has a token that LINE
+takes once; a push has a retry key under which LINE takes it once within 24 hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from jobworker.errors import LineError, NotSent
+
+# LINE's reference: a reply token is good for a minute from the webhook's arrival.
+TOKEN_LIFE = timedelta(minutes=1)
+# LINE keeps a retry key for 24 hours from the first request; an hour is kept in reserve.
+RETRY_KEY_LIFE = timedelta(hours=23)
+# LINE's error body, the one place where an error's words decide: no status tells it apart.
+INVALID_REPLY_TOKEN = "invalid reply token"
+MONTHLY_LIMIT = "monthly limit"
+UNAUTHORIZED_SECONDS = 60.0
+
+
+class Way(Enum):
+    """How a send travels: its end point at LINE."""
+
+    REPLY = "reply"
+    PUSH = "push"
+    MULTICAST = "multicast"
+
+
+class ReplyUnknown(Enum):
+    """What becomes of a reply that can neither be proved sent nor repeated."""
+
+    PUSH = "push"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Send:
+    """One recorded send, as it stands in the outbox."""
+
+    id: str
+    event_id: str
+    way: Way
+    to: str | list[str] | None
+    messages: list[dict[str, Any]]
+    retry_key: str
+    at: datetime
+    token: str | None = None
+    token_from: datetime | None = None
+    """When the webhook with the token arrived."""
+    tried_at: datetime | None = None
+    tried_as: Way | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """The effect as it is recorded in `pending`."""
+        return {
+            "id": self.id,
+            "type": "send",
+            "eventId": self.event_id,
+            "way": self.way.value,
+            "to": self.to,
+            "messages": self.messages,
+            "retryKey": self.retry_key,
+            "at": self.at,
+            "token": self.token,
+            "tokenFrom": self.token_from,
+            "triedAt": self.tried_at,
+            "as": self.tried_as.value if self.tried_as else None,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Send:
+        """The send that `as_document` wrote."""
+        return cls(
+            id=document["id"],
+            event_id=document["eventId"],
+            way=Way(document["way"]),
+            to=document["to"],
+            messages=document["messages"],
+            retry_key=document["retryKey"],
+            at=document["at"],
+            token=document["token"],
+            token_from=document["tokenFrom"],
+            tried_at=document["triedAt"],
+            tried_as=Way(document["as"]) if document["as"] else None,
+        )
+
+    @property
+    def token_until(self) -> datetime | None:
+        """When its reply token runs out; None for a send that never was a reply."""
+        return self.token_from + TOKEN_LIFE if self.token_from else None
+
+    def tried(self, way: Way, now: datetime) -> Send:
+        """The send with a try written down, before the call."""
+        return replace(self, tried_at=self.tried_at or now, tried_as=way)
+
+    def refused(self, *, next_way: Way | None = None) -> Send:
+        """The send after a definite refusal: nothing is unknown any more."""
+        return replace(self, tried_at=None, tried_as=next_way or self.tried_as)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """LINE's answer to one call."""
+
+    status: int
+    text: str = ""
+    request_id: str | None = None
+    retry_after: float | None = None
+
+
+class Ending(Enum):
+    """What one try of a send came to."""
+
+    SENT = "sent"
+    AGAIN = "again"
+    DEAD = "dead"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The ending of a try, and the send as it has to stand in the outbox now."""
+
+    ending: Ending
+    send: Send
+    cause: str = ""
+    wait_seconds: float | None = None
+    """Wait at least this long before the next try; None: back off; 0: at once."""
+    unproved: bool = False
+    """Whether this is the one exception of G5: it may be sent twice, or not at all."""
+
+
+def way_of(send: Send, now: datetime) -> Way | None:
+    """How to try next; None if it is too late for any try."""
+    if send.tried_at is not None and send.tried_as is Way.REPLY:
+        return Way.REPLY
+    if send.tried_at is not None:
+        return send.tried_as if now < send.tried_at + RETRY_KEY_LIFE else None
+    if now >= send.at + RETRY_KEY_LIFE:
+        return None
+    until = send.token_until
+    may_reply = send.way is Way.REPLY and send.token and send.tried_as is not Way.PUSH
+    if may_reply and until is not None and now < until:
+        return Way.REPLY
+    return Way.PUSH if send.way is Way.REPLY else send.way
+
+
+def judge(
+    send: Send,
+    way: Way,
+    answer: Answer | LineError,
+    *,
+    was_tried: bool,
+    started: datetime,
+    reply_unknown: ReplyUnknown,
+) -> Outcome:
+    """What an answer means for the send that stands in the outbox as tried.
+
+    `was_tried`: an earlier try is of unknown outcome. `started`: when the call began.
+    """
+    if isinstance(answer, NotSent):
+        return _again(send, was_tried, definite=True)
+    if isinstance(answer, LineError) or answer.status >= 500 or answer.status < 200:
+        return _again(send, was_tried, definite=False)
+    if answer.status < 300 or (answer.status == 409 and way is not Way.REPLY):
+        return Outcome(Ending.SENT, send)
+    if way is Way.REPLY and _is_invalid_token(answer):
+        return _invalid_token(send, was_tried, started, reply_unknown)
+    if answer.status == 429:
+        return _too_many(send, way, answer, was_tried)
+    if answer.status == 401:
+        return _again(send, was_tried, definite=True, wait_seconds=UNAUTHORIZED_SECONDS)
+    return Outcome(Ending.DEAD, send, cause=f"LINE refused it with {answer.status}")
+
+
+def _again(
+    send: Send, was_tried: bool, *, definite: bool, wait_seconds: float | None = None
+) -> Outcome:
+    """Try again; a definite refusal clears the try, unless an earlier one is unknown."""
+    stands = send.refused() if definite and not was_tried else send
+    return Outcome(Ending.AGAIN, stands, wait_seconds=wait_seconds)
+
+
+def _is_invalid_token(answer: Answer) -> bool:
+    return answer.status == 400 and INVALID_REPLY_TOKEN in answer.text.lower()
+
+
+def _invalid_token(
+    send: Send, was_tried: bool, started: datetime, reply_unknown: ReplyUnknown
+) -> Outcome:
+    as_push = send.refused(next_way=Way.PUSH)
+    if not was_tried:
+        return Outcome(Ending.AGAIN, as_push, wait_seconds=0)
+    if send.token_until is not None and started < send.token_until:
+        # The token was good, so the earlier try of unknown outcome has used it.
+        return Outcome(Ending.SENT, send)
+    if reply_unknown is ReplyUnknown.DROP:
+        return Outcome(Ending.DROPPED, send, unproved=True)
+    return Outcome(Ending.AGAIN, as_push, wait_seconds=0, unproved=True)
+
+
+def _too_many(send: Send, way: Way, answer: Answer, was_tried: bool) -> Outcome:
+    if way is not Way.REPLY and MONTHLY_LIMIT in answer.text.lower():
+        return Outcome(Ending.DEAD, send, cause="quota")
+    return _again(send, was_tried, definite=True, wait_seconds=answer.retry_after)

@@ -1,0 +1,60 @@
+"""What can go wrong when a bot is run and LINE is called, split by what the caller does about it.
+
+* WorkerError
+  * LineError         a call of the LINE API brought no answer
+    * NotSent         transient and definite: the request never left this machine
+    * OutcomeUnknown  transient: LINE may or may not have accepted it
+  * GateClosed        the process is stopping; nothing was called
+  * BotError          the bot asked for something that LINE would refuse
+    * NoMessages, TooManyMessages, BadMessage, TooManyUsers, NobodyToAnswer, StateTooLarge
+"""
+
+from __future__ import annotations
+
+
+class WorkerError(Exception):
+    """Base of every error that jobworker raises."""
+
+
+class LineError(WorkerError):
+    """A call of the LINE API brought no answer."""
+
+
+class NotSent(LineError):
+    """No connection to LINE: the request never left this machine."""
+
+
+class OutcomeUnknown(LineError):
+    """The request may have reached LINE, and its answer did not reach us."""
+
+
+class GateClosed(WorkerError):
+    """The process is stopping, so LINE is not called any more."""
+
+
+class BotError(WorkerError, ValueError):
+    """The bot decided something that cannot be carried out; the handler is to be mended."""
+
+
+class NoMessages(BotError):
+    """A send without any message."""
+
+
+class TooManyMessages(BotError):
+    """A send of more than five messages, the most LINE takes in one call."""
+
+
+class BadMessage(BotError, TypeError):
+    """A message that is neither text, an SDK message object nor a message in LINE's JSON."""
+
+
+class TooManyUsers(BotError):
+    """A multicast to more than 500 users, or to none."""
+
+
+class NobodyToAnswer(BotError):
+    """A send without `to` for an event that LINE sent without a source."""
+
+
+class StateTooLarge(BotError):
+    """The state and data of a conversation, or one event's effects, do not fit its document."""

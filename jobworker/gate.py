@@ -1,0 +1,215 @@
+"""The gate: one call of a LINE host at a time, and at least the interval between two starts.
+
+All who want to call are served by deadline, so a reply whose token is about to expire goes
+before a push that can wait. An entry waits as an object, not as a blocked thread; when its turn
+comes, a thread of the pool is woken for it. A handler that reads from LINE on its own thread
+waits in the same order, by `turn`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from jobworker.errors import GateClosed
+
+log = logging.getLogger(__name__)
+
+# A thread is woken this long before its turn, so that what has to be written down before the
+# call does not cost part of the interval.
+LEAD_SECONDS = 0.005
+LEASE_AGAIN_SECONDS = 0.1
+# Nobody waits longer than this for a turn on a thread: by then something is wrong.
+TURN_SECONDS = 120.0
+
+
+class Entry(Protocol):
+    """Something that wants to call. The gate calls its methods on a thread of the pool."""
+
+    deadline: float
+    """When it should be served at the latest, as a monotonic time: the order of serving."""
+
+    def prepare(self) -> bool:
+        """Get ready; False if there is nothing to call, and then the turn goes to the next."""
+        ...
+
+    def call(self) -> None:
+        """Make the one call. Must not raise."""
+        ...
+
+    def after(self) -> None:
+        """What follows from the answer; the gate is free for others by now."""
+        ...
+
+
+class Gate:
+    """See the module's words. `step` has a thread of the pool do something, `later` after a time.
+
+    `lease_is_fresh` is asked before each call: a process that may have been replaced calls
+    nothing (design.md G7).
+    """
+
+    def __init__(
+        self,
+        interval_seconds: float,
+        *,
+        step: Callable[[Callable[[], None]], None],
+        later: Callable[[float, Callable[[], None]], None],
+        lease_is_fresh: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.interval_seconds = interval_seconds
+        self._step = step
+        self._later = later
+        self._lease_is_fresh = lease_is_fresh
+        self._monotonic = monotonic
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        # All below under _lock.
+        self._waiting: list[tuple[float, int, Entry | _Turn]] = []
+        self._numbers = itertools.count()
+        self._busy = False
+        self._called_for = False
+        self._next_start = 0.0
+        self._last_start = 0.0
+        self._call_seconds = 0.0
+
+    def enter(self, entry: Entry | _Turn) -> None:
+        """Wait for a turn; entering again with an earlier deadline moves it forward."""
+        with self._lock:
+            heapq.heappush(self._waiting, (entry.deadline, next(self._numbers), entry))
+            self._arrange()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a turn; an entry that was moved forward may count twice."""
+        return len(self._waiting)
+
+    @property
+    def turn_seconds(self) -> float:
+        """How long a turn takes of late: the interval, or the calls themselves if slower."""
+        return max(self.interval_seconds, self._call_seconds)
+
+    @property
+    def since_last_call(self) -> float:
+        """Seconds since the last call started."""
+        return self._monotonic() - self._last_start
+
+    def close(self) -> None:
+        """Begin no more calls; one under way ends by itself."""
+        self._closed.set()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for _, _, entry in waiting:
+            if isinstance(entry, _Turn):
+                entry.granted.set()
+
+    @contextmanager
+    def turn(self, *, within_seconds: float = 60.0) -> Iterator[None]:
+        """Hold the gate for one call made on this thread. Raises GateClosed at a stop."""
+        turn = _Turn(self._monotonic() + within_seconds)
+        self.enter(turn)
+        turn.granted.wait(TURN_SECONDS)
+        called = False
+        try:
+            if self._gives_up(turn) or not self._wait_for_interval():
+                raise GateClosed("no turn at the gate: the process is stopping")
+            called = self._start()
+            yield
+        finally:
+            if turn.granted.is_set():
+                self._leave(called=called)
+
+    def _gives_up(self, turn: _Turn) -> bool:
+        """Whether the thread goes without its turn; the gate then skips it."""
+        with self._lock:
+            turn.given_up = not turn.granted.is_set()
+            return turn.given_up or self._closed.is_set()
+
+    def _arrange(self) -> None:
+        """Under the lock: have somebody called when the next turn comes."""
+        if self._busy or self._called_for or not self._waiting or self._closed.is_set():
+            return
+        self._called_for = True
+        seconds = self._next_start - LEAD_SECONDS - self._monotonic()
+        if seconds <= 0:
+            self._step(self._serve)
+        else:
+            self._later(seconds, lambda: self._step(self._serve))
+
+    def _serve(self) -> None:
+        """On a thread of the pool: give the turn to the most urgent that still wants it."""
+        if not self._lease_is_fresh():
+            self._later(LEASE_AGAIN_SECONDS, lambda: self._step(self._serve))
+            return
+        while (entry := self._take()) is not None:
+            if isinstance(entry, _Turn):
+                return
+            if entry.prepare():
+                self._call(entry)
+                return
+
+    def _take(self) -> Entry | _Turn | None:
+        """The most urgent entry, and the gate with it; None frees the gate."""
+        with self._lock:
+            self._called_for = False
+            while self._waiting and not self._closed.is_set():
+                self._busy = True
+                entry = heapq.heappop(self._waiting)[2]
+                if not isinstance(entry, _Turn):
+                    return entry
+                if not entry.given_up:
+                    entry.granted.set()
+                    return entry
+            self._busy = False
+        return None
+
+    def _call(self, entry: Entry) -> None:
+        """The entry's call, in its time. An entry that must not call now waits again."""
+        may_call = self._wait_for_interval() and self._lease_is_fresh()
+        try:
+            if may_call:
+                self._start()
+                entry.call()
+        finally:
+            self._leave(called=may_call)
+        if may_call:
+            entry.after()
+        else:
+            self.enter(entry)
+
+    def _wait_for_interval(self) -> bool:
+        """Wait until the interval since the last start is over; False at a stop."""
+        while (seconds := self._next_start - self._monotonic()) > 0:
+            if self._closed.wait(seconds):
+                return False
+        return not self._closed.is_set()
+
+    def _start(self) -> bool:
+        with self._lock:
+            self._last_start = self._monotonic()
+            self._next_start = self._last_start + self.interval_seconds
+        return True
+
+    def _leave(self, *, called: bool) -> None:
+        with self._lock:
+            if called:
+                took = self._monotonic() - self._last_start
+                self._call_seconds += (took - self._call_seconds) / 8
+            self._busy = False
+            self._arrange()
+
+
+class _Turn:
+    """A thread that waits for the gate itself."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.granted = threading.Event()
+        self.given_up = False

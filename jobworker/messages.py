@@ -1,0 +1,101 @@
+"""What a bot may send, as the JSON that LINE takes. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jobworker.errors import BadMessage, NoMessages, TooManyMessages
+
+# LINE's reference, "Text message": at most 5,000 characters, counted in UTF-16 code units;
+# "Send reply message": 1 to 5 message objects in one call.
+TEXT_UNITS = 5_000
+MOST_MESSAGES = 5
+
+ZERO_WIDTH_JOINER = "\u200d"
+SKIN_TONES = range(0x1F3FB, 0x1F400)
+
+Message = dict[str, Any]
+
+
+def to_messages(*items: Any) -> list[Message]:
+    """Texts, SDK message objects, LINE's own JSON, or lists of these, as message objects.
+
+    A text beyond LINE's limit becomes several messages, cut between characters as people see
+    them. Raises NoMessages, TooManyMessages (more than five in all), BadMessage.
+    """
+    messages = [message for item in _flat(items) for message in _one(item)]
+    if not messages:
+        raise NoMessages("a send needs at least one message")
+    if len(messages) > MOST_MESSAGES:
+        raise TooManyMessages(f"{len(messages)} messages in one send, LINE takes {MOST_MESSAGES}")
+    return messages
+
+
+def _flat(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            yield from _flat(item)
+        else:
+            yield item
+
+
+def _one(item: Any) -> list[Message]:
+    if isinstance(item, str):
+        if not item:
+            raise BadMessage("an empty text: LINE refuses it")
+        return [{"type": "text", "text": part} for part in split_text(item)]
+    if hasattr(item, "to_dict"):
+        item = item.to_dict()
+    if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
+        raise BadMessage(f"not a message: {type(item).__name__}")
+    return [dict(item)]
+
+
+def units(text: str) -> int:
+    """How LINE counts a text: in UTF-16 code units."""
+    return len(text) + sum(1 for character in text if ord(character) > 0xFFFF)
+
+
+def split_text(text: str, *, most: int = TEXT_UNITS) -> list[str]:
+    """The text in parts of at most `most` units; joined they are the text again."""
+    if units(text) <= most:
+        return [text]
+    parts: list[str] = []
+    part: list[str] = []
+    used = 0
+    for cluster in _clusters(text):
+        size = units(cluster)
+        if part and used + size > most:
+            parts.append("".join(part))
+            part, used = [], 0
+        part.append(cluster)
+        used += size
+    parts.append("".join(part))
+    return parts
+
+
+def _clusters(text: str) -> Iterator[str]:
+    """Characters with what belongs to them: combining marks, variation, joined emoji.
+
+    A run that never ends is cut all the same, so that every cluster fits a message.
+    """
+    cluster = ""
+    for character in text:
+        if cluster and (not _joins(cluster, character) or units(cluster) >= 100):
+            yield cluster
+            cluster = ""
+        cluster += character
+    if cluster:
+        yield cluster
+
+
+def _joins(cluster: str, character: str) -> bool:
+    return (
+        cluster.endswith(ZERO_WIDTH_JOINER)
+        or character == ZERO_WIDTH_JOINER
+        or unicodedata.combining(character) != 0
+        or unicodedata.category(character) in ("Mn", "Me")
+        or ord(character) in SKIN_TONES
+    )

@@ -1,0 +1,130 @@
+"""Fetching a sender's profile before the handler runs: a step that holds no thread.
+
+A name is worth one call a day, and never a late answer: where the gate is too busy for both the
+profile and the reply within the token's life, the bot runs without a name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jobworker.client import answer_or_error
+from jobworker.delivery import TOKEN_LIFE, Answer
+from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.gate import Gate
+from recvq.documents import Document
+from recvq.pause import pause_seconds
+
+log = logging.getLogger(__name__)
+
+FRESH = timedelta(days=1)
+# From this age of the event on, the bot answers without a name (design.md 6).
+LATE = timedelta(seconds=30)
+# How much of the time left the turns of those who wait may fill, by estimate.
+SHARE = 0.8
+FIELDS = ("displayName", "pictureUrl", "statusMessage", "language")
+
+PATHS = {
+    "user": "/v2/bot/profile/{}",
+    "group": "/v2/bot/group/{}/member/{}",
+    "room": "/v2/bot/room/{}/member/{}",
+}
+
+
+def is_fresh(profile: Document | None, now: datetime) -> bool:
+    """Whether a stored profile need not be fetched again."""
+    return profile is not None and now - profile["at"] < FRESH
+
+
+def has_time(accepted: datetime, now: datetime, *, waiting: int, turn_seconds: float) -> bool:
+    """Whether the profile and then the reply would come in time, with so many before them."""
+    left = (accepted + TOKEN_LIFE - now).total_seconds() * SHARE
+    return now < accepted + LATE and (waiting + 2) * turn_seconds <= left
+
+
+class ProfileFetch:
+    """One profile on its way: an entry of the gate (see `jobworker.gate.Entry`).
+
+    `done` is called once, with the profile or None if the bot has to do without.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        user_id: str,
+        *,
+        gate: Gate,
+        get: Callable[..., Answer],
+        later: Callable[[float, Callable[[], None]], None],
+        done: Callable[[Document | None], None],
+    ) -> None:
+        self._document = document
+        self._user_id = user_id
+        self._gate = gate
+        self._get = get
+        self._later = later
+        self._done = done
+        self._failures = 0
+        self._answer: Answer | LineError = OutcomeUnknown("not called")
+        age = datetime.now(UTC) - document["acceptTime"]
+        self.deadline = time.monotonic() + (TOKEN_LIFE - age).total_seconds()
+
+    def begin(self) -> None:
+        """Wait for a turn at the gate."""
+        self._gate.enter(self)
+
+    def prepare(self) -> bool:
+        """Whether the call is still worth a turn."""
+        in_time = has_time(
+            self._document["acceptTime"],
+            datetime.now(UTC),
+            waiting=self._gate.waiting,
+            turn_seconds=self._gate.turn_seconds,
+        )
+        if not in_time:
+            log.info("no time for a profile, answering without a name key=%s", self._key)
+            self._done(None)
+        return in_time
+
+    def call(self) -> None:
+        """The one call, under the gate."""
+        source = self._document["event"]["source"]
+        kind = source.get("type")
+        parts = [self._user_id] if kind == "user" else [self._key, self._user_id]
+        path = PATHS[kind if kind in PATHS else "user"]
+        self._answer = answer_or_error(
+            lambda: self._get(path, *parts, eventId=self._document.get("eventId"), key=self._key)
+        )
+
+    def after(self) -> None:
+        """A profile, none for a refusal, and another try for what may pass."""
+        answer = self._answer
+        if isinstance(answer, Answer) and answer.status < 500 and answer.status != 429:
+            self._done(profile_of(answer))
+            return
+        self._failures += 1
+        self._later(pause_seconds(self._failures, first=0.5), self.begin)
+
+    @property
+    def _key(self) -> str:
+        return str(self._document["key"])
+
+
+def profile_of(answer: Answer) -> Document:
+    """What LINE told, with the time it did; without a name where it refused or told garbage.
+
+    A refusal is kept like a profile, so that the same user is not asked for with every message.
+    """
+    now = datetime.now(UTC)
+    try:
+        told: Any = json.loads(answer.text) if answer.status == 200 else {}
+    except ValueError:
+        told = {}
+    if not isinstance(told, dict):
+        told = {}
+    return {**{n: told[n] for n in FIELDS if isinstance(told.get(n), str)}, "at": now}

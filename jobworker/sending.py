@@ -1,0 +1,213 @@
+"""One send on its way: waiting at the gate, written down as tried, called, settled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from jobworker.client import answer_or_error
+from jobworker.deadletters import of_send
+from jobworker.delivery import Answer, Ending, Outcome, Send, Way, judge, way_of
+from jobworker.errors import LineError, OutcomeUnknown
+from recvq.errors import StoreUnavailable
+from recvq.pause import pause_seconds
+
+if TYPE_CHECKING:
+    from jobworker.outbox import Box, Outbox
+
+log = logging.getLogger(__name__)
+
+PATHS = {
+    Way.REPLY: "/v2/bot/message/reply",
+    Way.PUSH: "/v2/bot/message/push",
+    Way.MULTICAST: "/v2/bot/message/multicast",
+}
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+STORE_PAUSE_SECONDS = 5.0
+
+
+class Sending:
+    """The first send of an outbox as an entry of the gate (see `jobworker.gate.Entry`)."""
+
+    def __init__(self, outbox: Outbox, box: Box, send: Send, deadline: float) -> None:
+        self.box = box
+        self.send = send
+        self.deadline = deadline
+        self._outbox = outbox
+        self._tools = outbox.tools
+        self._at_gate = False
+        self._calls = 0
+        self._failures = 0
+        self._way = send.way
+        self._was_tried = False
+        self._started = send.at
+        self._answer: Answer | LineError = OutcomeUnknown("not called")
+
+    def begin(self) -> None:
+        """It is the first of its outbox, or its pause is over: wait for a turn."""
+        self._at_gate = True
+        self._tools.gate.enter(self)
+
+    def hurry(self) -> None:
+        """Its deadline became earlier."""
+        if self._at_gate:
+            self._tools.gate.enter(self)
+
+    # The gate's side.
+
+    def prepare(self) -> bool:
+        """Choose the way and write the try down, before anything leaves the house."""
+        if not self._at_gate:
+            return False
+        now = datetime.now(UTC)
+        way = way_of(self.send, now)
+        if way is None:
+            self._leave_gate(lambda: self._bury("too old to be sent once"))
+            return False
+        self._was_tried = self.send.tried_at is not None
+        if not self._was_tried and not self._note(self.send.tried(way, now)):
+            return False
+        self._way = way
+        return True
+
+    def _note(self, tried: Send) -> bool:
+        """Write the try down; False if this is not the moment to call."""
+        try:
+            pending = self._tools.conversations.note_try(self.box.id, tried.as_document())
+        except StoreUnavailable as error:
+            log.warning("try not written down, waiting id=%s error=%s", tried.id, error)
+            # Nothing was called, so it stays fresh here; a successor may see it as tried, and
+            # then takes the careful road for nothing.
+            self._leave_gate(lambda: self._tools.later(self._store_pause(), self.begin))
+            return False
+        if not pending:
+            log.info("send is no longer pending id=%s", tried.id)
+            self._leave_gate(lambda: self._outbox.finished(self))
+            return False
+        self.send = tried
+        return True
+
+    def _leave_gate(self, then: Callable[[], None]) -> None:
+        self._at_gate = False
+        self._tools.step(then)
+
+    def call(self) -> None:
+        """The one call, under the gate."""
+        self._at_gate = False
+        self._calls += 1
+        self._started = datetime.now(UTC)
+        self._answer = answer_or_error(self._post)
+
+    def _post(self) -> Answer:
+        send, way = self.send, self._way
+        body: dict[str, Any] = {"messages": send.messages}
+        if way is Way.REPLY:
+            body["replyToken"] = send.token
+        else:
+            body["to"] = send.to
+        answer: Answer = self._tools.call(
+            PATHS[way],
+            body,
+            retry_key=None if way is Way.REPLY else send.retry_key,
+            eventId=send.event_id,
+            key=self.box.key,
+            attempt=self._calls,
+        )
+        return answer
+
+    # What follows.
+
+    def after(self) -> None:
+        """Settle the answer in the outbox."""
+        outcome = judge(
+            self.send,
+            self._way,
+            self._answer,
+            was_tried=self._was_tried,
+            started=self._started,
+            reply_unknown=self._tools.reply_unknown,
+        )
+        if outcome.unproved:
+            log.warning("reply of unknown outcome, not provable id=%s", self.send.id)
+        if outcome.ending is Ending.AGAIN:
+            self._again(outcome)
+        elif outcome.ending is Ending.DEAD:
+            self._bury(outcome.cause)
+        else:
+            self._remove()
+
+    def _again(self, outcome: Outcome) -> None:
+        self._failures += 1
+        if not self._rewrite(outcome.send):
+            self._later(lambda: self._again_when_rewritten(outcome))
+            return
+        pause = outcome.wait_seconds
+        if pause is None:
+            pause = pause_seconds(
+                self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+            )
+        if pause:
+            log.warning(
+                "send not accepted, trying again id=%s answer=%s seconds=%.1f",
+                self.send.id,
+                _told(self._answer),
+                pause,
+            )
+            self._tools.later(pause, self.begin)
+        else:
+            self.begin()
+
+    def _again_when_rewritten(self, outcome: Outcome) -> None:
+        if self._rewrite(outcome.send):
+            self.begin()
+        else:
+            self._later(lambda: self._again_when_rewritten(outcome))
+
+    def _rewrite(self, changed: Send) -> bool:
+        """Make durable what the answer changed of the try; False if it is not known to be."""
+        if changed != self.send:
+            try:
+                self._tools.conversations.note_try(self.box.id, changed.as_document())
+            except StoreUnavailable as error:
+                log.warning("answer not written down, waiting id=%s error=%s", changed.id, error)
+                return False
+            self.send = changed
+        return True
+
+    def _bury(self, cause: str) -> None:
+        """Give it up: a dead letter first, then out of the outbox, so that one of them stays."""
+        letter = of_send(self.send.as_document(), cause=cause, attempts=self._calls)
+        try:
+            self._tools.deadletters.write(letter)
+        except StoreUnavailable as error:
+            log.warning("dead letter not written, trying again error=%s", error)
+            self._later(lambda: self._bury(cause))
+            return
+        told = _told(self._answer)
+        log.error("send given up id=%s cause=%s answer=%s", self.send.id, cause, told)
+        self._remove()
+
+    def _remove(self) -> None:
+        try:
+            self._tools.conversations.remove(self.box.id, self.send.id)
+        except StoreUnavailable as error:
+            log.warning("send not removed, trying again id=%s error=%s", self.send.id, error)
+            self._later(self._remove)
+            return
+        self._outbox.finished(self)
+
+    def _later(self, step: Callable[[], None]) -> None:
+        """Have a thread do it after a pause, since MongoDB did not confirm."""
+        self._tools.later(self._store_pause(), lambda: self._tools.step(step))
+
+    def _store_pause(self) -> float:
+        self._failures += 1
+        return pause_seconds(self._failures, most=STORE_PAUSE_SECONDS)
+
+
+def _told(answer: Answer | LineError) -> str:
+    """What LINE said, for a log line: a status or the kind of failure, never a text."""
+    return str(answer.status) if isinstance(answer, Answer) else f"{type(answer).__name__}"

@@ -1,0 +1,183 @@
+"""What a handler has in its hand: the conversation, and the effects that it decides.
+
+Nothing leaves the house while the handler runs: sends and changes are collected, recorded in
+one update, and only then carried out. So a handler that raises has done nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from jobworker.conversations import Conversation, Decision
+from jobworker.delivery import Send, Way
+from jobworker.errors import NobodyToAnswer, TooManyUsers
+from jobworker.events import text_of
+from jobworker.messages import MOST_MESSAGES, to_messages
+from recvq.documents import Document, name_of
+
+# LINE's reference, "Send multicast message".
+MOST_USERS = 500
+# Profiles of group members kept in one conversation's document; the longest known go first.
+MOST_MEMBERS = 200
+
+
+class Talk:
+    """One event's conversation, as its handler sees it.
+
+    `raw` is LINE's JSON; `user_id` who caused the event, if LINE says so; `key` the conversation:
+    the group, else the room, else the user. `accepted` is when the webhook arrived.
+    """
+
+    def __init__(
+        self, document: Document, *, load: Callable[[], Conversation], api: Callable[[], Any]
+    ) -> None:
+        self.raw: Document = document["event"]
+        self.event_id = name_of(document)
+        self.channel: str = document["channel"]
+        self.key: str = document["key"]
+        self.user_id = text_of(self.raw, "source", "userId")
+        self.reply_token = text_of(self.raw, "replyToken")
+        self.accepted: datetime = document["acceptTime"]
+        self._load = load
+        self._api = api
+        self._conversation: Conversation | None = None
+        self._before: Document = {}
+        self._sends: list[Send] = []
+
+    # Sending.
+
+    def reply(self, *messages: Any) -> None:
+        """Answer the event: free while LINE's reply token is good, else as a push.
+
+        Texts, SDK message objects, LINE's JSON, or lists of these; five in all. What follows at
+        once on an earlier reply joins it, since a token can be used once. An event without a
+        token is answered by a push. Raises BotError for what LINE would refuse.
+        """
+        content = to_messages(*messages)
+        if self._joins_last_reply(content):
+            self._sends[-1].messages.extend(content)
+        elif self.reply_token and not any(send.way is Way.REPLY for send in self._sends):
+            self._add(Way.REPLY, self._chat(), content)
+        else:
+            self._add(Way.PUSH, self._chat(), content)
+
+    def push(self, *messages: Any, to: str | None = None) -> None:
+        """Send to this conversation, or to another user, group or room; counts to the quota."""
+        self._add(Way.PUSH, to or self._chat(), to_messages(*messages))
+
+    def multicast(self, to: Sequence[str], *messages: Any) -> None:
+        """Send the same to up to 500 users in one call; counts to the quota for each."""
+        users = list(dict.fromkeys(to))
+        if not 1 <= len(users) <= MOST_USERS:
+            raise TooManyUsers(f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}")
+        self._add(Way.MULTICAST, users, to_messages(*messages))
+
+    # The conversation.
+
+    @property
+    def state(self) -> str | None:
+        """Where the conversation stands; any text of the bot's own, None at first."""
+        return self._loaded.state
+
+    @state.setter
+    def state(self, state: str | None) -> None:
+        self._loaded.state = state
+
+    @property
+    def data(self) -> Document:
+        """What the bot keeps of the conversation; stored as MongoDB stores a document."""
+        return self._loaded.data
+
+    @property
+    def friend(self) -> bool | None:
+        """Whether the user has the bot as a friend, None while LINE has not said."""
+        return self._loaded.friend
+
+    @property
+    def profile(self) -> Document | None:
+        """The sender's profile as LINE told it (displayName, pictureUrl, …), as far as known."""
+        if self.user_id is not None and self.user_id != self.key:
+            return self._loaded.members.get(self.user_id)
+        return self._loaded.profile
+
+    @property
+    def display_name(self) -> str | None:
+        """The sender's name in LINE, as far as known."""
+        return (self.profile or {}).get("displayName")
+
+    def forget(self) -> None:
+        """Empty what is kept of the conversation's people: profiles, state and data."""
+        loaded = self._loaded
+        loaded.profile, loaded.state = None, None
+        loaded.data, loaded.members = {}, {}
+
+    @property
+    def api(self) -> Any:
+        """The SDK's MessagingApi, for reading from LINE: gated, in time, logged.
+
+        It waits on this handler's thread. What is sent through it is neither recorded nor
+        repeated after a crash; use `reply` and `push` for that.
+        """
+        return self._api()
+
+    # For the worker.
+
+    def decision(self) -> Decision:
+        """All that the handler decided."""
+        changes: Document = {}
+        if self._conversation is not None:
+            now = self._conversation.fields()
+            changes = {name: now[name] for name in now if now[name] != self._before[name]}
+        return Decision(changes, [send.as_document() for send in self._sends])
+
+    def know_friend(self, friend: bool) -> None:
+        """LINE said whether the user is a friend."""
+        self._loaded.friend = friend
+
+    def know_profile(self, profile: Mapping[str, Any]) -> None:
+        """LINE told the sender's profile; a conversation keeps those of its last members."""
+        if self.user_id is None or self.user_id == self.key:
+            self._loaded.profile = dict(profile)
+            return
+        members = self._loaded.members
+        members.pop(self.user_id, None)
+        members[self.user_id] = dict(profile)
+        while len(members) > MOST_MEMBERS:
+            members.pop(next(iter(members)))
+
+    @property
+    def _loaded(self) -> Conversation:
+        if self._conversation is None:
+            self._conversation = self._load()
+            self._before = self._conversation.fields()
+        return self._conversation
+
+    def _joins_last_reply(self, content: list[dict[str, Any]]) -> bool:
+        if not self._sends or self._sends[-1].way is not Way.REPLY:
+            return False
+        return len(self._sends[-1].messages) + len(content) <= MOST_MESSAGES
+
+    def _chat(self) -> str:
+        """Where the conversation is: its group, room or user."""
+        if text_of(self.raw, "source", "type") is None:
+            raise NobodyToAnswer("the event has no source, so a send has to say to whom")
+        return self.key
+
+    def _add(self, way: Way, to: str | list[str], messages: list[dict[str, Any]]) -> None:
+        reply = way is Way.REPLY
+        self._sends.append(
+            Send(
+                id=f"{self.event_id}/{len(self._sends)}",
+                event_id=self.event_id,
+                way=way,
+                to=to,
+                messages=messages,
+                retry_key=str(uuid.uuid4()),
+                at=datetime.now(UTC),
+                token=self.reply_token if reply else None,
+                token_from=self.accepted if reply else None,
+            )
+        )

@@ -1,0 +1,266 @@
+"""The worker: decide, record, and hand over to the outbox (design.md 4.6 to 4.9).
+
+A job may need several runs: while a profile is fetched, a failed handler waits, or MongoDB does
+not answer, it is parked and holds no thread. Once the handler has decided, it does not run
+again: only the record is repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+import bson
+from bson.errors import BSONError
+from linebot.v3.messaging import MessagingApi
+
+from jobworker.bot import Bot, Rule
+from jobworker.conversations import Conversations, Decision, Recorded
+from jobworker.deadletters import of_event
+from jobworker.errors import GateClosed, StateTooLarge
+from jobworker.events import model_of, since_ms, text_of
+from jobworker.outbox import Outbox
+from jobworker.profiles import ProfileFetch, is_fresh
+from jobworker.talk import Talk
+from recvq.documents import Document, conversation_id, name_of
+from recvq.errors import StoreUnavailable
+from recvq.pause import pause_seconds
+
+log = logging.getLogger(__name__)
+
+HANDLER_PAUSE_SECONDS = 1.0
+STORE_PAUSE_SECONDS = 5.0
+# MongoDB's documents hold 16 MB; state, data and outbox together must stay well below.
+MOST_RECORD_BYTES = 2 * 1024 * 1024
+
+
+class Job(Protocol):
+    """The dispatcher's job, as far as the worker needs it (see `dispatcher.job.Job`)."""
+
+    document: Document
+    again: bool
+    memo: Any
+
+    def unsaved(self) -> Sequence[str]: ...
+
+    def resume(self) -> None: ...
+
+
+# As in `dispatcher.job`, which this room does not know.
+Verdict = Literal["finished", "recorded", "parked"]
+
+
+@dataclass
+class Run:
+    """What the worker remembers of a job between its runs."""
+
+    first_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    failures: int = 0
+    store_failures: int = 0
+    checked: bool = False
+    profile: Document | None = None
+    profile_asked: bool = False
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a worker is made of."""
+
+    conversations: Conversations
+    outbox: Outbox
+    fetch: Callable[..., ProfileFetch]
+    """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
+    api: Callable[[], MessagingApi]
+    later: Callable[[float, Callable[[], None]], None]
+    lease_is_fresh: Callable[[], bool]
+
+
+class Worker:
+    """Decides documents with one bot. `tries` is how often a failing handler runs in all."""
+
+    def __init__(self, bot: Bot, parts: Parts, *, tries: int) -> None:
+        self._bot = bot
+        self._parts = parts
+        self._tries = tries
+
+    def take_over(self, epoch: int) -> None:
+        """Become the holder of the epoch and load every outbox left behind."""
+        self._parts.conversations.epoch = epoch
+        left = self._parts.outbox.take_over()
+        log.info("outboxes loaded effects=%d", left)
+
+    def has_room(self) -> bool:
+        """Whether the outboxes leave room for more decisions."""
+        return self._parts.outbox.has_room
+
+    def decide(self, job: Job) -> Verdict:
+        """Run a job once; raises Replaced if a successor has taken over."""
+        run = job.memo = job.memo or Run()
+        try:
+            return self._decide(job, run)
+        except (StoreUnavailable, GateClosed) as error:
+            run.store_failures += 1
+            pause = pause_seconds(run.store_failures, most=STORE_PAUSE_SECONDS)
+            log.warning(
+                "not decided, trying again event_id=%s error=%s", name_of(job.document), error
+            )
+            self._parts.later(pause, job.resume)
+            return "parked"
+
+    def _decide(self, job: Job, run: Run) -> Verdict:
+        if self._parts.outbox.waits_for_room(conversation_id(job.document), job.resume):
+            return "parked"
+        if job.again and not run.checked:
+            if self._was_applied(job.document):
+                return "recorded"
+            run.checked = True
+        if run.decision is None and not self._run_handler(job, run):
+            return "parked"
+        assert run.decision is not None
+        if run.decision.is_empty:
+            return "finished"
+        return self._record(job, run.decision)
+
+    def _was_applied(self, document: Document) -> bool:
+        """Whether a predecessor has decided it; then its outbox is taken over once more, too."""
+        conversation = self._parts.conversations.load(document)
+        if name_of(document) not in conversation.applied:
+            return False
+        adopted = self._parts.conversations.adopt(conversation.id)
+        self._parts.outbox.add(conversation.id, adopted.get("pending", ()))
+        log.info("decided before the restart event_id=%s", name_of(document))
+        return True
+
+    # The handler.
+
+    def _run_handler(self, job: Job, run: Run) -> bool:
+        """Let the bot decide; False if the job has to wait before it can."""
+        event = model_of(job.document["event"])
+        rule = self._bot.rule_for(event)
+        talk = self._talk(job.document)
+        if rule is not None and rule.profile and self._waits_for_profile(job, run, talk):
+            return False
+        if run.profile is not None:
+            talk.know_profile(run.profile)
+        self._note_friendship(talk)
+        try:
+            if rule is not None:
+                self._call_handler(rule, event, talk)
+            run.decision = _checked(talk)
+        except (StoreUnavailable, GateClosed):
+            raise
+        except Exception as error:  # noqa: BLE001  # around one job: the bot's own errors end here
+            return self._handler_failed(job, run, error)
+        return True
+
+    def _talk(self, document: Document) -> Talk:
+        return Talk(
+            document,
+            load=lambda: self._parts.conversations.load(document),
+            api=self._parts.api,
+        )
+
+    def _call_handler(self, rule: Rule, event: Any, talk: Talk) -> None:
+        log.debug(
+            "started event_id=%s thread=%s since_accept_ms=%.1f",
+            talk.event_id,
+            threading.current_thread().name,
+            since_ms(talk.accepted),
+        )
+        rule.handler(event, talk)
+
+    def _note_friendship(self, talk: Talk) -> None:
+        kind = talk.raw.get("type")
+        if kind in ("follow", "unfollow"):
+            talk.know_friend(kind == "follow")
+
+    def _waits_for_profile(self, job: Job, run: Run, talk: Talk) -> bool:
+        """Whether the sender's profile is on its way; it is asked for once an event."""
+        if run.profile_asked or talk.user_id is None or talk.reply_token is None:
+            return False
+        run.profile_asked = True
+        if is_fresh(talk.profile, datetime.now(UTC)):
+            return False
+
+        def done(profile: Document | None) -> None:
+            run.profile = profile
+            job.resume()
+
+        self._parts.fetch(job.document, talk.user_id, done=done).begin()
+        return True
+
+    def _handler_failed(self, job: Job, run: Run, error: Exception) -> bool:
+        """Try again later, or decide to give up; True if that is decided."""
+        run.failures += 1
+        name = name_of(job.document)
+        if run.failures < self._tries:
+            pause = pause_seconds(run.failures, first=HANDLER_PAUSE_SECONDS, most=30.0)
+            log.warning(
+                "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s",
+                name,
+                run.failures,
+                pause,
+                type(error).__name__,
+            )
+            self._parts.later(pause, job.resume)
+            return False
+        log.error(
+            "handler failed, given up event_id=%s attempts=%d error=%s",
+            name,
+            run.failures,
+            type(error).__name__,
+        )
+        letter = of_event(
+            job.document,
+            cause=f"handler: {type(error).__name__}",
+            traceback="".join(traceback.format_exception(error)),
+            attempts=run.failures,
+            first_at=run.first_at,
+        )
+        run.decision = Decision({}, [letter])
+        return True
+
+    # The record.
+
+    def _record(self, job: Job, decision: Decision) -> Verdict:
+        document = job.document
+        if document["event"].get("mode") == "standby":
+            log.info("standby event, nothing is carried out event_id=%s", name_of(document))
+            return "finished"
+        if not self._parts.lease_is_fresh():
+            raise StoreUnavailable("the lease is not fresh")
+        recorded = self._parts.conversations.record(
+            document,
+            decision,
+            unsaved=job.unsaved(),
+            message_id=text_of(document["event"], "message", "id"),
+        )
+        self._follow_up(conversation_id(document), decision, recorded)
+        log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
+        return "finished" if recorded.unsent else "recorded"
+
+    def _follow_up(self, id_: str, decision: Decision, recorded: Recorded) -> None:
+        if recorded.adopted is not None:
+            self._parts.outbox.add(id_, recorded.adopted.get("pending", ()))
+        elif not recorded.unsent:
+            self._parts.outbox.add(id_, decision.effects)
+
+
+def _checked(talk: Talk) -> Decision:
+    """The handler's decision, if MongoDB can hold it. Raises StateTooLarge."""
+    decision = talk.decision()
+    if decision.is_empty:
+        return decision
+    try:
+        size = len(bson.encode({"changes": decision.changes, "effects": decision.effects}))
+    except (BSONError, OverflowError, TypeError, ValueError) as error:
+        raise StateTooLarge(f"state or messages that MongoDB cannot hold: {error}") from error
+    if size > MOST_RECORD_BYTES:
+        raise StateTooLarge(f"{size} bytes of state and messages, at most {MOST_RECORD_BYTES}")
+    return decision
