@@ -1,0 +1,21 @@
+"""The exit codes of every linedesk command: BSD's sysexits.h where it has a number for it."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a process says by its exit code.
+
+    systemd units can name `CONFIG` in RestartPreventExitStatus: a restart does not mend a setting.
+    """
+
+    OK = 0
+    FAILED = 1
+    UNAVAILABLE = 69
+    SOFTWARE = 70
+    STUCK = 75
+    """A bot's handler did not return within the drain; its event will be handled again."""
+    REPLACED = 76
+    """Another dispatcher has taken over; this one did nothing more."""
+    CONFIG = 78
+    KILLED = 137

@@ -1,0 +1,72 @@
+"""Turns settings into the plain values that each room takes, one function per process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linedesk.errors import CannotServe
+from linedesk.settings import Settings, require, require_server
+
+# Who listens on all addresses is reached at this one.
+REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
+    """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
+    from frontdesk.app import Desk
+    from frontdesk.serve import Address, serve
+
+    require(settings, "line_channel_secret")
+    require_server(settings)
+    desk = Desk(
+        secrets=tuple(secret.encode() for secret in settings.channel_secrets),
+        channel=settings.line_channel,
+        path=settings.frontdesk_path,
+        max_body_bytes=settings.max_body_kb * 1024,
+    )
+    address = Address(
+        host=settings.frontdesk_host,
+        port=settings.frontdesk_port,
+        reuse_port=share_port,
+        tls_cert=settings.frontdesk_tls_cert,
+        tls_key=settings.frontdesk_tls_key,
+    )
+    return serve(
+        desk, address, mongodb_uri=settings.mongodb_uri, database=settings.mongodb_database
+    )
+
+
+def dispatcher_process(settings: Settings) -> int:
+    """Run the bot on what is stored until a signal; returns the exit code.
+
+    Raises SettingsError, SetupError.
+    """
+    from linedesk.dispatching import run_dispatcher
+
+    require(settings, "line_channel_access_token")
+    require_server(settings)
+    return run_dispatcher(settings)
+
+
+def sim_process(settings: Settings, *, port: int, webhook: str | None, **options: Any) -> int:
+    """Serve the simulator until a signal; returns the exit code. Raises CannotServe."""
+    import linesim
+
+    require(settings, "line_channel_secret", "line_channel_access_token")
+    try:
+        return linesim.serve(
+            secret=settings.channel_secrets[0],
+            token=settings.access_token,
+            port=port,
+            webhook_url=webhook or _callback(settings),
+            **options,
+        )
+    except OSError as error:
+        raise CannotServe(f"the simulator cannot use port {port}: {error.strerror}") from error
+
+
+def _callback(settings: Settings) -> str:
+    scheme = "https" if settings.frontdesk_tls_cert else "http"
+    host = REACHED_AT.get(settings.frontdesk_host, settings.frontdesk_host)
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}:{settings.frontdesk_port}{settings.frontdesk_path}"

@@ -1,0 +1,51 @@
+"""Bots that the acceptance tests run in the real dispatcher."""
+
+from __future__ import annotations
+
+import threading
+
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
+
+from jobworker import Bot, Talk
+
+pusher = Bot()
+counter = Bot()
+echo = Bot()
+faulty = Bot()
+stuck = Bot()
+
+
+@pusher.add(MessageEvent, message=TextMessageContent)
+def push(event: MessageEvent, talk: Talk) -> None:
+    for number in range(int(event.message.text)):
+        talk.push(f"{number}")
+
+
+@counter.add(MessageEvent, message=TextMessageContent)
+def count(event: MessageEvent, talk: Talk) -> None:
+    talk.data["count"] = talk.data.get("count", 0) + 1
+    talk.reply(f"{talk.data['count']}: {event.message.text}")
+
+
+@echo.add(MessageEvent, message=TextMessageContent)
+def say_back(event: MessageEvent, talk: Talk) -> None:
+    talk.reply(event.message.text)
+
+
+@echo.default()
+def say_type(event: object, talk: Talk) -> None:
+    talk.reply(f"{type(event).__name__}: {talk.raw['type']}")
+
+
+@faulty.add(MessageEvent, message=TextMessageContent)
+def fail(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text == "boom":
+        raise RuntimeError("planted")
+    talk.reply(event.message.text)
+
+
+@stuck.add(MessageEvent, message=TextMessageContent)
+def never_return(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text == "stuck":
+        threading.Event().wait(60)
+    talk.reply(event.message.text)

@@ -1,0 +1,138 @@
+"""The real processes on a real mongod against linesim, ended by SIGTERM and by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from pymongo.database import Database
+
+import linesim
+from linedesk import children
+from linedesk.embedded import free_port
+
+READY_SECONDS = 20.0
+BOTS = Path(__file__).parent / "acceptance_bots.py"
+
+
+class House:
+    """One front desk and any number of dispatchers, with their logs in files."""
+
+    def __init__(
+        self, folder: Path, mongo_uri: str, database: Database[Any], sim: linesim.Sim
+    ) -> None:
+        self.folder = folder
+        self.database = database
+        self.sim = sim
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/callback"
+        sim.webhook_url = self.url
+        self.settings = {
+            "LINE_CHANNEL_SECRET": sim.secret,
+            "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
+            "LINE_API_BASE": sim.url,
+            "LINE_API_DATA_BASE": sim.url,
+            "LINE_ACCESS_INTERVAL_MS": "5",
+            "MONGODB_URI": mongo_uri,
+            "MONGODB_DATABASE": database.name,
+            "FRONTDESK_PORT": str(self.port),
+            "DRAIN_SECONDS": "5",
+            "PYTHONPATH": f"{BOTS.parent}{os.pathsep}{Path.cwd()}",
+        }
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._logs: dict[int, Path] = {}
+
+    def start_frontdesk(self, **settings: str) -> subprocess.Popen[bytes]:
+        process = self._start("frontdesk", settings)
+        self.wait_for(self._frontdesk_is_ready, process)
+        return process
+
+    def start_dispatcher(self, *, ready: bool = True, **settings: str) -> subprocess.Popen[bytes]:
+        process = self._start("dispatcher", settings)
+        if ready:
+            self.wait_for(lambda: "dispatcher.process ready " in self.log_of(process), process)
+        return process
+
+    def stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+        """Send the signal and wait for the end; returns the exit status."""
+        process.send_signal(number)
+        return process.wait(30)
+
+    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+        return self._logs[process.pid].read_text("utf-8", "replace")
+
+    def wait_for(
+        self,
+        condition: Callable[[], Any],
+        process: subprocess.Popen[bytes] | None = None,
+        *,
+        seconds: float = READY_SECONDS,
+    ) -> Any:
+        """The condition's first true value; fails with the logs when the time is up."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            if process is not None and process.poll() is not None:
+                pytest.fail(f"ended with {process.returncode}:\n{self.log_of(process)[-3000:]}")
+            if time.monotonic() > deadline:
+                logs = "\n".join(path.read_text()[-3000:] for path in self._logs.values())
+                pytest.fail(f"not within {seconds} s\n{logs}")
+            time.sleep(0.01)
+        return value
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._processes:
+            children.stop(process, timeout_seconds=10)
+
+    def _frontdesk_is_ready(self) -> bool:
+        try:
+            return requests.get(self.url.replace("/callback", "/readyz"), timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    def _start(self, name: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+        path = self.folder / f"{name}-{len(self._processes)}.log"
+        with path.open("wb") as log:
+            process = children.start(
+                [sys.executable, "-m", name, "--verbose"],
+                env={**os.environ, **self.settings, **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._processes.append(process)
+        self._logs[process.pid] = path
+        return process
+
+
+@pytest.fixture
+def sim() -> Iterator[linesim.Sim]:
+    with linesim.running(rate_limits=False) as sim:
+        yield sim
+
+
+@pytest.fixture
+def house(
+    tmp_path: Path, mongo_uri: str, database: Database[Any], sim: linesim.Sim
+) -> Iterator[House]:
+    house = House(tmp_path, mongo_uri, database, sim)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def open_house(house: House) -> House:
+    """A house with a front desk and a dispatcher that are ready."""
+    house.start_frontdesk()
+    house.start_dispatcher()
+    return house
