@@ -1,0 +1,47 @@
+// The page's calls to the simulator, and the stream of what changes there.
+
+export async function get(path) {
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(await reason(answer));
+  return answer.json();
+}
+
+export async function post(path, body) {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  if (!answer.ok) throw new Error(await reason(answer));
+  return answer.json();
+}
+
+export async function upload(file) {
+  const answer = await fetch(`/sim/media?name=${encodeURIComponent(file.name)}`, {
+    method: "POST",
+    headers: { "content-type": file.type || "application/octet-stream" },
+    body: file,
+  });
+  if (!answer.ok) throw new Error(await reason(answer));
+  return (await answer.json()).medium;
+}
+
+// One webhook with one event; resolves when the bot server has answered or failed to.
+export function act(details) {
+  return post("/sim/deliveries", { acts: [details] });
+}
+
+// `handlers`: open, lost, and one for each kind of change. The browser reconnects by itself.
+export function listen(handlers) {
+  const stream = new EventSource("/sim/stream");
+  stream.onopen = handlers.open;
+  stream.onerror = handlers.lost;
+  for (const kind of ["bubble", "people", "loading"]) {
+    stream.addEventListener(kind, (event) => handlers[kind](JSON.parse(event.data)));
+  }
+}
+
+async function reason(answer) {
+  const body = await answer.json().catch(() => ({}));
+  return body.error || `エラー ${answer.status}`;
+}

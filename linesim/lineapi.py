@@ -1,0 +1,218 @@
+"""LINE's HTTP API: every call is recorded as it arrives, admitted or refused, and answered with a
+request id.
+"""
+
+import contextlib
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from linesim import errors, ids, reading, sending
+from linesim.answers import Answer, planned, refusal
+from linesim.calls import Call
+from linesim.endpoints import ENDPOINTS, Endpoint
+from linesim.errors import LineError
+from linesim.faults import Fault, Late, Status
+from linesim.platform import Platform
+
+MOST_BODY_BYTES = 2 * 1024 * 1024
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
+
+Pause = Callable[[float], Awaitable[None]]
+Act = Callable[..., Answer]
+
+ACTS: dict[str, Act] = {
+    "reply": sending.reply,
+    "push": sending.push,
+    "multicast": sending.multicast,
+    "validate_reply": sending.validate,
+    "validate_push": sending.validate,
+    "validate_multicast": sending.validate,
+    "quota": reading.quota,
+    "consumption": reading.consumption,
+    "content": reading.content,
+    "preview": reading.preview,
+    "transcoding": reading.transcoding,
+    "profile": reading.profile,
+    "group_member": reading.group_member,
+    "room_member": reading.room_member,
+    "group_summary": reading.group_summary,
+    "info": reading.info,
+    "loading": reading.loading,
+}
+
+UNKNOWN = Endpoint("unknown", "*", "/v2/{rest:path}")
+
+
+def line_routes(platform: Platform, pause: Pause) -> APIRouter:
+    """`pause` waits that many seconds, or until the simulator stops."""
+    router = APIRouter()
+    api = LineApi(platform, pause)
+    for endpoint in ENDPOINTS:
+        router.add_api_route(endpoint.path, api.handler(endpoint), methods=[endpoint.method])
+    router.add_api_route(UNKNOWN.path, api.handler(UNKNOWN), methods=METHODS)
+    return router
+
+
+class NoAnswer(Response):
+    """Closes the connection without a byte of answer, by the hook that the server puts into the
+    request's state.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["close_connection"]()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+class LineApi:
+    def __init__(self, platform: Platform, pause: Pause) -> None:
+        self._platform = platform
+        self._pause = pause
+
+    def handler(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            return await self._handle(endpoint, request)
+
+        return handle
+
+    async def _handle(self, endpoint: Endpoint, request: Request) -> Response:
+        call = self._begin(endpoint, request)
+        try:
+            raw = await _read(request)
+        except ClientDisconnect:
+            return self._finish(call, None)
+        self._note_body(call, raw)
+        answer = await self._answer(endpoint, call, request, raw)
+        await self._pause(self._platform.options.latency_ms / 1000)
+        return self._finish(call, answer)
+
+    def _begin(self, endpoint: Endpoint, request: Request) -> Call:
+        platform = self._platform
+        with platform.watch.changing():
+            return platform.calls.begin(
+                started=request.scope.get("state", {}).get("arrived") or time.monotonic(),
+                at=platform.clock.time(),
+                endpoint=endpoint.name,
+                method=request.method,
+                path=request.url.path,
+                request_id=ids.request_id(),
+                retry_key=request.headers.get("x-line-retry-key"),
+            )
+
+    def _note_body(self, call: Call, raw: bytes | None) -> None:
+        """Keeps what can be read of the body also of calls that are refused or met by a fault."""
+        if raw:
+            with self._platform.watch.changing(), contextlib.suppress(ValueError, RecursionError):
+                call.body = json.loads(raw)
+                self._platform.calls.note_body(call, len(raw))
+                sending.note_address(self._platform, call)
+
+    async def _answer(
+        self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
+    ) -> Answer | None:
+        """None: the connection is to be closed without an answer."""
+
+        def act() -> Answer:
+            with self._platform.watch.changing():
+                return _answered(lambda: self._act(endpoint, call, request, raw))
+
+        with self._platform.watch.changing():
+            try:
+                self._admit(endpoint, request)
+            except LineError as error:
+                return refusal(error)
+            fault = self._platform.faults.take(endpoint.name)
+        return await self._through(fault, call, act)
+
+    def _admit(self, endpoint: Endpoint, request: Request) -> None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise errors.not_authenticated("missing authorization header")
+        if not hmac.compare_digest(token.encode(), self._platform.options.token.encode()):
+            raise errors.not_authenticated("invalid token")
+        self._platform.rate_limits.check(endpoint.name)
+
+    async def _through(
+        self, fault: Fault | None, call: Call, act: Callable[[], Answer]
+    ) -> Answer | None:
+        if fault is None:
+            return act()
+        call.fault = type(fault.outcome).__name__.lower()
+        if isinstance(fault.outcome, Late):
+            return await self._late(fault.outcome.seconds, act, first=fault.accept)
+        if fault.accept:
+            act()
+        return planned(fault.outcome) if isinstance(fault.outcome, Status) else None
+
+    async def _late(self, seconds: float, act: Callable[[], Answer], *, first: bool) -> Answer:
+        if first:
+            answer = act()
+            await self._pause(seconds)
+            return answer
+        await self._pause(seconds)
+        return act()
+
+    def _act(self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None) -> Answer:
+        if endpoint is UNKNOWN:
+            raise errors.not_found()
+        if call.retry_key is not None and not endpoint.takes_retry_key:
+            raise errors.retry_key_not_supported()
+        if endpoint.method == "POST":
+            _check_body(call, request, raw)
+        answer = ACTS[endpoint.name](self._platform, call, **request.path_params)
+        call.accepted = True
+        return answer
+
+    def _finish(self, call: Call, answer: Answer | None) -> Response:
+        with self._platform.watch.changing():
+            call.finished = time.monotonic()
+            if answer is None:
+                return NoAnswer()
+            call.status, call.message = answer.status, answer.message
+        headers = {"x-line-request-id": call.request_id, **answer.headers}
+        return Response(answer.content, answer.status, headers, answer.media_type)
+
+
+def _answered(act: Callable[[], Answer]) -> Answer:
+    try:
+        return act()
+    except LineError as error:
+        return refusal(error)
+
+
+async def _read(request: Request) -> bytes | None:
+    """The body, or None where it is larger than LINE takes; it is read to its end either way."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= MOST_BODY_BYTES:
+            chunks.append(chunk)
+    return b"".join(chunks) if size <= MOST_BODY_BYTES else None
+
+
+def _check_body(call: Call, request: Request, raw: bytes | None) -> None:
+    content_type = request.headers.get("content-type", "")
+    if raw is None:
+        raise errors.too_large()
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise errors.media_type_not_supported(content_type)
+    if not isinstance(call.body, dict):
+        raise _not_json(raw)
+
+
+def _not_json(raw: bytes) -> LineError:
+    """Says where the JSON ends to be one; an array or a bare value is wrong from its start."""
+    try:
+        json.loads(raw)
+    except json.JSONDecodeError as error:
+        return errors.not_json(error.lineno, error.colno)
+    except (UnicodeDecodeError, RecursionError):
+        return errors.not_json("-", "-")
+    return errors.not_json(1, 1)

@@ -1,0 +1,305 @@
+"""One simulator as its users see it: acting as people, planning faults, and reading what was
+recorded.
+
+What users do is sent to the bot server at once and from the calling thread; each such method
+returns the Delivery.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from linesim import events
+from linesim.calls import Call
+from linesim.chats import Bubble
+from linesim.deliveries import Delivery, Event, WebhookSender, encode
+from linesim.drafts import Drafts, Where, Who
+from linesim.endpoints import BY_NAME
+from linesim.faults import ANY, Close, Late, Outcome, Status
+from linesim.media import Medium, medium
+from linesim.options import Options
+from linesim.platform import Platform
+from linesim.world import Group, GroupKind, User
+
+T = TypeVar("T")
+
+
+class Sim:
+    """Safe to use from any number of threads. `drafts` makes events without sending them, for
+    `deliver`.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.platform = Platform(options)
+        self.drafts = Drafts(self.platform)
+        self.url = ""
+        self._sender = WebhookSender(options.secret, options.webhook_timeout_seconds)
+
+    @property
+    def secret(self) -> str:
+        return self.platform.options.secret
+
+    @property
+    def token(self) -> str:
+        return self.platform.options.token
+
+    @property
+    def bot_user_id(self) -> str:
+        return self.platform.bot_user_id
+
+    @property
+    def webhook_url(self) -> str | None:
+        return self.platform.webhook_url
+
+    @webhook_url.setter
+    def webhook_url(self, url: str | None) -> None:
+        self.platform.webhook_url = url
+
+    # People.
+
+    def add_user(self, name: str, *, friend: bool = True, user_id: str | None = None) -> User:
+        """Somebody new, without telling the bot; `follow` tells it."""
+        with self.platform.watch.changing():
+            user = self.platform.world.add_user(name, user_id=user_id, friend=friend)
+            self.platform.show_people()
+            return user
+
+    def add_group(
+        self,
+        name: str,
+        members: Iterable[User] = (),
+        *,
+        kind: GroupKind = "group",
+        present: bool = True,
+    ) -> Group:
+        """A new group or room, by default with the bot in it and without telling it; `join` tells
+        it.
+        """
+        with self.platform.watch.changing():
+            group = self.platform.world.add_group(name, members, kind=kind, present=present)
+            self.platform.show_people()
+            return group
+
+    # What people do.
+
+    def say(
+        self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
+    ) -> Delivery:
+        event = self.drafts.text(user, text, chat=chat, quoted_message_id=quoted_message_id)
+        return self.deliver(event)
+
+    def send_sticker(self, user: Who, *, chat: Where = None, **sticker: Any) -> Delivery:
+        return self.deliver(self.drafts.sticker(user, chat=chat, **sticker))
+
+    def send_location(self, user: Who, *, chat: Where = None, **location: Any) -> Delivery:
+        return self.deliver(self.drafts.location(user, chat=chat, **location))
+
+    def send_image(
+        self, user: Who, data: bytes | None = None, *, name: str = "photo.jpg", chat: Where = None
+    ) -> Delivery:
+        return self.deliver(self.drafts.medium("image", user, _medium(data, name), chat=chat))
+
+    def send_video(
+        self,
+        user: Who,
+        data: bytes | None = None,
+        *,
+        name: str = "video.mp4",
+        chat: Where = None,
+        **more: Any,
+    ) -> Delivery:
+        return self.deliver(
+            self.drafts.medium("video", user, _medium(data, name), chat=chat, **more)
+        )
+
+    def send_audio(
+        self,
+        user: Who,
+        data: bytes | None = None,
+        *,
+        name: str = "voice.m4a",
+        chat: Where = None,
+        **more: Any,
+    ) -> Delivery:
+        return self.deliver(
+            self.drafts.medium("audio", user, _medium(data, name), chat=chat, **more)
+        )
+
+    def send_file(
+        self, user: Who, data: bytes | None = None, *, name: str = "notes.txt", chat: Where = None
+    ) -> Delivery:
+        return self.deliver(self.drafts.medium("file", user, _medium(data, name), chat=chat))
+
+    def unsend(self, user: Who, message_id: str, *, chat: Where = None) -> Delivery:
+        return self.deliver(self.drafts.unsend(message_id, user, chat=chat))
+
+    def postback(
+        self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
+    ) -> Delivery:
+        return self.deliver(self.drafts.postback(user, data, chat=chat, params=params))
+
+    def follow(self, user: Who) -> Delivery:
+        """Adds the bot as a friend; after a block, unblocks it."""
+        return self.deliver(self.drafts.follow(user))
+
+    def block(self, user: Who) -> Delivery:
+        return self.deliver(self.drafts.unfollow(user))
+
+    def join(self, group: Group | str) -> Delivery:
+        return self.deliver(self.drafts.join(group))
+
+    def leave(self, group: Group | str) -> Delivery:
+        return self.deliver(self.drafts.leave(group))
+
+    def member_joined(self, group: Group | str, *users: Who) -> Delivery:
+        return self.deliver(self.drafts.member_joined(group, *users))
+
+    def member_left(self, group: Group | str, *users: Who) -> Delivery:
+        return self.deliver(self.drafts.member_left(group, *users))
+
+    # Webhooks.
+
+    def deliver(self, *made: Event) -> Delivery:
+        """One POST with these events, in this order; without any it is LINE's connectivity check.
+
+        The events may also be hand-made: whatever has a reply token and a source can be replied to.
+        """
+        platform = self.platform
+        with platform.watch.changing():
+            delivery = Delivery(
+                number=next(platform.delivery_numbers),
+                at=platform.clock.time(),
+                started=time.monotonic(),
+                event_ids=tuple(
+                    event["webhookEventId"] for event in made if "webhookEventId" in event
+                ),
+                events=made,
+            )
+            platform.deliveries.append(delivery)
+            for event in made:
+                self._open_token(event)
+        self._sender.post(platform.webhook_url, encode(platform.bot_user_id, made), delivery)
+        with platform.watch.changing():
+            for event in made:
+                self._settle(event, delivery)
+        return delivery
+
+    def redeliver(self, delivery: Delivery) -> Delivery:
+        """The same events once more, as LINE sends them when no answer came."""
+        return self.deliver(*(events.redelivered(event) for event in delivery.events))
+
+    def _open_token(self, event: Event) -> None:
+        token, chat_id = event.get("replyToken"), events.chat_id_of(event)
+        if token and chat_id:
+            now_ms = self.platform.clock.time() * 1000
+            self.platform.reply_tokens.deliver(
+                token,
+                event_id=event.get("webhookEventId", ""),
+                chat_id=chat_id,
+                user_id=event["source"].get("userId"),
+                age_seconds=(now_ms - event.get("timestamp", now_ms)) / 1000,
+            )
+
+    def _settle(self, event: Event, delivery: Delivery) -> None:
+        event_id, chat_id = event.get("webhookEventId"), events.chat_id_of(event)
+        bubble = event_id and chat_id and self.platform.chats.of_event(chat_id, event_id)
+        if bubble and bubble.fate != "delivered":
+            bubble.fate = "delivered" if delivery.delivered else "failed"
+            bubble.status, bubble.error = delivery.status, delivery.error
+            self.platform.show(bubble)
+
+    # LINE's misbehaviour.
+
+    def answer_next(
+        self,
+        endpoint: str,
+        status: int,
+        body: Any = None,
+        *,
+        times: int = 1,
+        accept: bool = False,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """The next calls of the endpoint (a name of linesim.endpoints, or `*`) get this status and
+        body.
+
+        With `accept` LINE has done what they asked all the same.
+        """
+        self._plan(endpoint, Status(status, body, headers or {}), times=times, accept=accept)
+
+    def close_next(self, endpoint: str, *, times: int = 1, accept: bool = False) -> None:
+        """The next calls find their connection closed without an answer, before or (`accept`) after
+        acceptance.
+        """
+        self._plan(endpoint, Close(), times=times, accept=accept)
+
+    def delay_next(
+        self, endpoint: str, seconds: float, *, times: int = 1, accept: bool = True
+    ) -> None:
+        """The next calls are answered late; `accept` says whether what they ask is done before or
+        after the wait.
+        """
+        self._plan(endpoint, Late(seconds), times=times, accept=accept)
+
+    def clear_faults(self) -> None:
+        with self.platform.watch.changing():
+            self.platform.faults.clear()
+
+    def _plan(self, endpoint: str, outcome: Outcome, *, times: int, accept: bool) -> None:
+        if endpoint != ANY and endpoint not in BY_NAME:
+            raise ValueError(f"no endpoint {endpoint!r}; there are {', '.join(BY_NAME)}")
+        with self.platform.watch.changing():
+            self.platform.faults.plan(endpoint, outcome, accept=accept, times=times)
+
+    # Records.
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call of the API so far, in order of arrival."""
+        return self.platform.read(lambda platform: platform.calls.since())
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        return self.platform.read(lambda platform: list(platform.deliveries))
+
+    def calls_to(self, endpoint: str) -> list[Call]:
+        return [call for call in self.calls if call.endpoint == endpoint]
+
+    def replies_to(self, event_id: str) -> list[Call]:
+        """The accepted replies that used this event's token."""
+        return [
+            call for call in self.calls_to("reply") if call.accepted and call.event_id == event_id
+        ]
+
+    def closest_starts(self, after: int = 0) -> float | None:
+        """Seconds between the two calls to one host of LINE's that arrived closest together.
+
+        Counted are the calls after the one of that number; None with fewer than two.
+        """
+        return self.platform.read(lambda platform: platform.calls.closest_starts(after))
+
+    def chat(self, chat: User | Group | str) -> list[Bubble]:
+        """The transcript of a 1:1 chat (by its user), group or room, in order."""
+        chat_id = chat if isinstance(chat, str) else _chat_id(chat)
+        return self.platform.read(lambda platform: platform.chats.of(chat_id))
+
+    def answers(self, chat: User | Group | str) -> list[Bubble]:
+        """What the bot said in this chat, in order."""
+        return [bubble for bubble in self.chat(chat) if bubble.speaker == "bot"]
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float = 10.0) -> T:
+        """The predicate's first true value, asked again after every change; TimeoutError after
+        `timeout` seconds.
+        """
+        return self.platform.watch.wait_for(predicate, timeout)
+
+    def close(self) -> None:
+        self._sender.close()
+
+
+def _chat_id(chat: User | Group) -> str:
+    return chat.user_id if isinstance(chat, User) else chat.chat_id
+
+
+def _medium(data: bytes | None, name: str) -> Medium | None:
+    return None if data is None else medium(data, name=name)

@@ -1,0 +1,189 @@
+"""The /sim interface, by which other processes act as users and read what happened."""
+
+import json
+import queue
+import threading
+
+import pytest
+import requests
+
+import linesim
+from linesim.media import sample
+from tests.line_openapi import check_event
+
+
+class Remote:
+    """A client of /sim."""
+
+    def __init__(self, sim):
+        self.sim = sim
+
+    def get(self, path):
+        answer = requests.get(f"{self.sim.url}/sim{path}", timeout=10)
+        answer.raise_for_status()
+        return answer.json()
+
+    def post(self, path, body=None):
+        return requests.post(f"{self.sim.url}/sim{path}", json=body, timeout=10)
+
+    def acts(self, *acts):
+        return self.post("/deliveries", {"acts": list(acts)})
+
+    def user(self, name):
+        return self.post("/users", {"name": name}).json()["userId"]
+
+
+@pytest.fixture
+def remote(sim):
+    return Remote(sim)
+
+
+def test_a_user_made_here_can_write_and_is_answered(remote, bot, line):
+    bot.handle = lambda event: line.reply(event["replyToken"])
+    user = remote.user("太郎")
+    delivery = remote.acts({"act": "text", "user": user, "text": "やあ"}).json()
+    assert (delivery["status"], delivery["delivered"]) == (200, True)
+    remote.sim.wait_for(lambda: remote.sim.answers(user))
+    chat = remote.get(f"/chats/{user}")
+    assert [bubble["message"]["text"] for bubble in chat] == ["やあ", "はい"]
+    (call,) = remote.get("/calls")
+    assert (call["endpoint"], call["eventId"]) == ("reply", delivery["eventIds"][0])
+    assert call["started"] > delivery["started"]
+    assert remote.get(f"/calls?after={call['number']}") == []
+
+
+ACTS = [
+    {"act": "text", "text": "やあ"},
+    {"act": "sticker", "package": "446", "sticker": "1990", "keywords": ["love"]},
+    {"act": "image"},
+    {"act": "video"},
+    {"act": "audio"},
+    {"act": "file"},
+    {"act": "location", "title": "大阪城", "latitude": 34.6873, "longitude": 135.5262},
+    {"act": "postback", "data": "a=1"},
+    {"act": "follow"},
+    {"act": "unfollow"},
+    {"act": "text", "text": "やあ", "standby": True},
+]
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act["act"])
+def test_every_act_of_a_user_is_an_event(remote, bot, act):
+    delivery = remote.acts({**act, "user": remote.user("太郎")}).json()
+    assert delivery["delivered"]
+    check_event(bot.last.events[0])
+
+
+@pytest.mark.parametrize("kind", ["group", "room"])
+def test_a_group_can_be_made_and_changed(remote, bot, kind):
+    taro, hanako = remote.user("太郎"), remote.user("花子")
+    made = remote.post("/groups", {"name": "皆", "members": [taro], "kind": kind, "present": False})
+    chat = made.json()["chatId"]
+    for act in (
+        {"act": "join", "chat": chat},
+        {"act": "memberJoined", "chat": chat, "user": hanako},
+        {"act": "text", "chat": chat, "user": hanako, "text": "やあ"},
+        {"act": "memberLeft", "chat": chat, "user": taro},
+        {"act": "leave", "chat": chat},
+    ):
+        assert remote.acts(act).json()["delivered"]
+        check_event(bot.last.events[0])
+        assert bot.last.events[0]["source"][f"{kind}Id"] == chat
+    (group,) = remote.get("/state")["groups"]
+    assert (group["members"], group["present"]) == ([hanako], False)
+
+
+def test_several_acts_are_one_post_and_none_is_the_connectivity_check(remote, bot):
+    user = remote.user("太郎")
+    remote.acts(*[{"act": "text", "user": user, "text": str(n)} for n in range(20)])
+    assert [event["message"]["text"] for event in bot.last.events] == [str(n) for n in range(20)]
+    assert remote.acts().json()["status"] == 200
+    assert json.loads(bot.last.body)["events"] == []
+
+
+def test_a_redelivery_by_its_number(remote, bot):
+    user = remote.user("太郎")
+    delivery = remote.acts({"act": "text", "user": user, "text": "やあ"}).json()
+    again = remote.post(f"/deliveries/{delivery['number']}/redeliver").json()
+    assert again["eventIds"] == delivery["eventIds"]
+    assert bot.last.events[0]["deliveryContext"] == {"isRedelivery": True}
+    assert [each["number"] for each in remote.get("/deliveries?after=1")] == [2]
+
+
+def test_an_uploaded_photo_is_sent_and_shown(remote, bot, line):
+    sent = requests.post(
+        f"{remote.sim.url}/sim/media?name=x.png",
+        data=b"\x89PNG",
+        headers={"content-type": "image/png"},
+        timeout=10,
+    ).json()
+    user = remote.user("太郎")
+    delivery = remote.acts({"act": "image", "user": user, "medium": sent["medium"]}).json()
+    message_id = delivery["events"][0]["message"]["id"]
+    assert line.get(f"/v2/bot/message/{message_id}/content").content == b"\x89PNG"
+    shown = requests.get(f"{remote.sim.url}/sim/contents/{message_id}", timeout=10)
+    assert (shown.content, shown.headers["content-type"]) == (b"\x89PNG", "image/png")
+    assert "sandbox" in shown.headers["content-security-policy"]
+
+
+def test_a_file_is_never_served_as_a_page(remote):
+    requests.post(f"{remote.sim.url}/sim/users", json={"name": "太郎"}, timeout=10)
+    event = remote.sim.drafts.medium("file", remote.user("花子"))
+    shown = requests.get(f"{remote.sim.url}/sim/contents/{event['message']['id']}", timeout=10)
+    assert shown.headers["content-type"] == "application/octet-stream"
+    assert shown.content == sample("file").data
+
+
+@pytest.mark.parametrize(
+    ("act", "status"),
+    [
+        ({"act": "text", "user": "U" + "0" * 32, "text": "x"}, 404),
+        ({"act": "leave", "chat": "C1"}, 404),
+        ({"act": "image", "user": "U1", "medium": "none"}, 404),
+        ({"act": "sneeze"}, 422),
+        ({"act": "text", "usr": "U1"}, 422),
+    ],
+)
+def test_what_cannot_be_done_is_refused(remote, act, status):
+    assert remote.acts(act).status_code == status
+    assert remote.get("/deliveries") == []
+
+
+def test_a_blocked_bot_gets_nothing(remote):
+    user = remote.user("太郎")
+    remote.acts({"act": "unfollow", "user": user})
+    refused = remote.acts({"act": "text", "user": user, "text": "やあ"})
+    assert (refused.status_code, refused.json()) == (409, {"error": "the user has blocked the bot"})
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded"])
+def test_another_sites_form_cannot_act(remote, content_type):
+    headers = {"content-type": content_type}
+    for path in ("users", "deliveries", "groups", "media"):
+        url = f"{remote.sim.url}/sim/{path}"
+        answer = requests.post(url, data=b'{"name": "x"}', headers=headers, timeout=10)
+        assert answer.status_code in (415, 422)
+    assert remote.get("/state")["users"] == []
+
+
+def test_the_stream_tells_of_every_change_and_ends_with_the_simulator(bot):
+    changes = queue.SimpleQueue()
+
+    def read(url):
+        with requests.get(f"{url}/sim/stream", stream=True, timeout=10) as answer:
+            for row in answer.iter_lines():
+                changes.put(row.decode())
+        changes.put(None)
+
+    with linesim.running(webhook_url=bot.url) as sim:
+        reader = threading.Thread(target=read, args=(sim.url,))
+        reader.start()
+        assert changes.get(timeout=10).startswith(":")
+        sim.say(sim.add_user("太郎"), "<b>やあ</b>")
+        rows = []
+        while len([row for row in rows if row == "event: bubble"]) < 2:
+            rows.append(changes.get(timeout=10))
+        data = json.loads(changes.get(timeout=10).removeprefix("data: "))
+    assert (data["message"]["text"], data["fate"]) == ("<b>やあ</b>", "delivered")
+    reader.join(5)
+    assert not reader.is_alive()

@@ -1,0 +1,300 @@
+"""The chat page in a real browser, talking to a small echo bot."""
+
+import os
+import shutil
+
+import pytest
+
+import linesim
+from linesim.media import sample
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+ANSWERS = {
+    "image": "写真ですね...",
+    "sticker": "スタンプですね",
+    "location": "位置情報ですね...",
+    "follow": "ようこそ！",
+    "join": "皆さん、ようこそ！",
+    "postback": "選びましたね",
+}
+
+
+def find_chromium():
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    if os.environ.get("CI"):
+        pytest.fail("no chromium on this machine (apt install chromium)")
+    pytest.skip("no chromium on this machine")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = find_chromium()
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def sim(bot):
+    """On the machine's own clock: a person looks at these times."""
+    with linesim.running(webhook_url=bot.url) as sim:
+        yield sim
+
+
+@pytest.fixture
+def echo(bot, line):
+    def handle(event):
+        if "replyToken" in event:
+            content = event.get("message", event)
+            said = f"はい、{content['text']}、ですね。" if "text" in content else None
+            line.reply(event["replyToken"], said or ANSWERS.get(content["type"], "？"))
+
+    bot.handle = handle
+
+
+@pytest.fixture
+def open_page(browser, sim, echo):
+    """Opens the page; whatever it reports as an error fails the test."""
+    contexts, errors = [], []
+
+    def open_page(**more):
+        size = {"width": 1100, "height": 760}
+        context = browser.new_context(**{"viewport": size, "locale": "ja-JP"} | more)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and errors.append(said.text))
+        page.goto(sim.url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def page(open_page):
+    page = open_page()
+    page.get_by_role("button", name="友だちを追加").last.click()
+    page.keyboard.press("Enter")
+    page.locator(".bot", has_text="ようこそ！").wait_for()
+    return page
+
+
+def write(page, text):
+    page.locator("#text").fill(text)
+    page.locator("#text").press("Enter")
+
+
+def answered(page, text):
+    page.locator("li.bot", has_text=text).last.wait_for()
+
+
+def last_type(bot):
+    return bot.last.events[0]["type"]
+
+
+def the_user(sim):
+    return next(iter(sim.platform.world.users.values()))
+
+
+def test_a_new_friend_is_welcomed_and_answered_without_reload(page, sim):
+    page.evaluate("window.marked = true")
+    write(page, "こんにちは😀")
+    answered(page, "はい、こんにちは😀、ですね。")
+    assert page.locator("li.mine .text").all_inner_texts() == ["こんにちは😀"]
+    assert page.locator("li.mine .read").inner_text() == "既読"
+    assert page.evaluate("window.marked")
+    assert [bubble.text for bubble in sim.answers(the_user(sim))] == [
+        "ようこそ！",
+        "はい、こんにちは😀、ですね。",
+    ]
+
+
+def test_text_is_never_taken_for_html(page):
+    write(page, "<img src=x onerror=alert(1)><b>太字</b>")
+    answered(page, "<b>太字</b>")
+    assert page.locator(".text img, .text b").count() == 0
+
+
+def test_enter_while_an_input_method_converts_does_not_send(page, sim):
+    page.locator("#text").fill("かんじ")
+    for how in ("isComposing: true", "keyCode: 229"):
+        page.locator("#text").evaluate(
+            f"box => box.dispatchEvent(new KeyboardEvent('keydown', "
+            f"{{key: 'Enter', bubbles: true, cancelable: true, {how}}}))"
+        )
+    page.locator("#text").press("Shift+Enter")
+    page.locator("#text").press_sequentially("2行目")
+    page.locator("#text").press("Enter")
+    answered(page, "2行目")
+    said = [bubble.text for bubble in sim.chat(the_user(sim)) if bubble.speaker == "user"]
+    assert said == ["かんじ\n2行目"]
+
+
+def test_a_sticker_a_photo_and_a_place(page, sim, tmp_path):
+    page.locator("#open-stickers").click()
+    page.locator("#stickers button").first.click()
+    answered(page, "スタンプですね")
+    photo = tmp_path / "山.jpg"
+    photo.write_bytes(sample("image").data)
+    page.locator("#photo").set_input_files(photo)
+    answered(page, "写真ですね")
+    shown = page.locator("li.mine img.medium")
+    shown.evaluate("image => image.decode()")
+    assert shown.evaluate("image => image.naturalWidth") == 960
+    page.locator("#open-tools").click()
+    page.get_by_role("button", name="位置情報").click()
+    page.get_by_role("button", name="大阪城").click()
+    answered(page, "位置情報ですね")
+    assert page.locator("li.mine .place strong").inner_text() == "大阪城"
+    kinds = [each.message["type"] for each in sim.chat(the_user(sim)) if each.speaker == "user"]
+    assert kinds == ["sticker", "image", "location"]
+
+
+def test_video_voice_and_file_samples_play_and_download(page):
+    for kind in ("video", "audio", "file"):
+        page.locator("#open-tools").click()
+        page.locator(f"[data-send={kind}]").click()
+    page.locator("li.mine .card", has_text="notes.txt").wait_for()
+    for kind in ("video", "audio"):
+        page.wait_for_function(
+            "kind => document.querySelector(`li.mine ${kind}`)?.readyState >= 1", arg=kind
+        )
+
+
+def test_blocking_and_unblocking(page, sim, bot):
+    page.get_by_role("button", name="ブロック").click()
+    page.get_by_text("ボットをブロックしています").wait_for()
+    assert page.locator("#composer").is_hidden()
+    sim.wait_for(lambda: last_type(bot) == "unfollow")
+    page.get_by_role("button", name="ブロック解除").click()
+    page.locator("#composer").wait_for()
+    sim.wait_for(lambda: last_type(bot) == "follow")
+    assert bot.last.events[0]["follow"] == {"isUnblocked": True}
+
+
+def test_an_unsent_message_disappears(page, sim, bot):
+    write(page, "間違えました")
+    answered(page, "間違えました")
+    page.locator("li.mine").hover()
+    page.get_by_role("button", name="取消").click()
+    page.get_by_text("メッセージの送信を取り消しました").wait_for()
+    assert page.locator("li.mine").count() == 0
+    sim.wait_for(lambda: last_type(bot) == "unsend")
+
+
+def test_a_failed_delivery_shows_on_its_message(page, sim, bot):
+    bot.status = 503
+    write(page, "届かない")
+    page.locator("li.mine .failure", has_text="応答 503").wait_for()
+    sim.webhook_url = "http://127.0.0.1:1/"
+    write(page, "つながらない")
+    page.locator("li.mine .failure", has_text="接続できません").wait_for()
+
+
+def test_messages_of_other_chats_show_in_the_list(page, sim):
+    hanako = sim.add_user("花子")
+    sim.follow(hanako)
+    row = page.locator("#chats button", has_text="花子")
+    row.locator("b").wait_for()
+    row.click()
+    answered(page, "ようこそ！")
+    assert row.locator("b").count() == 0
+
+
+def test_a_group_with_several_speakers(page, sim):
+    sim.add_user("花子")
+    page.locator("#chats button", has_text="花子").wait_for()
+    page.locator("#add-group").click()
+    page.locator("#group-name").fill("家族")
+    page.get_by_role("button", name="作る", exact=True).click()
+    answered(page, "皆さん、ようこそ！")
+    write(page, "太郎です")
+    answered(page, "はい、太郎です、ですね。")
+    page.locator("#speaker").select_option(label="花子")
+    page.locator("li.theirs:not(.bot)", has_text="太郎です").wait_for()
+    write(page, "花子です")
+    answered(page, "はい、花子です、ですね。")
+    assert page.locator("li.mine .text").all_inner_texts() == ["花子です"]
+
+
+def test_buttons_that_the_bot_sends_can_be_tapped(page, sim, line, bot):
+    action = {"type": "postback", "label": "みかん", "data": "fruit=orange"}
+    reply = {"items": [{"type": "action", "action": action}]}
+    message = {"type": "text", "text": "どれ？", "quickReply": reply}
+    to = the_user(sim).user_id
+    line.post("/v2/bot/message/push", {"to": to, "messages": [message]})
+    page.locator("#replies").get_by_role("button", name="みかん").click()
+    answered(page, "選びましたね")
+    assert bot.last.events[0]["postback"] == {"data": "fruit=orange"}
+
+
+def test_the_loading_animation_lasts_until_the_answer(page, sim, line):
+    user = the_user(sim).user_id
+    line.post("/v2/bot/chat/loading/start", {"chatId": user, "loadingSeconds": 60})
+    page.locator(".typing").wait_for()
+    line.push(user, "できました")
+    answered(page, "できました")
+    assert page.locator(".typing").count() == 0
+
+
+def test_an_answer_that_overtakes_the_transcript_is_kept(page, sim, line):
+    user = the_user(sim).user_id
+
+    def hold_back(route):
+        transcript = route.fetch()
+        line.push(user, "追い越し")
+        answered(page, "追い越し")
+        route.fulfill(response=transcript)
+
+    page.route("**/sim/chats/*", hold_back)
+    with page.expect_response("**/sim/chats/*"):
+        page.locator("#chats button", has_text="太郎").click()
+    page.unroute("**/sim/chats/*")
+    answered(page, "追い越し")
+    assert page.locator("li.bot .text").all_inner_texts() == ["ようこそ！", "追い越し"]
+
+
+def test_what_was_said_is_there_after_a_reload(page):
+    write(page, "覚えていますか")
+    answered(page, "覚えていますか")
+    page.reload()
+    answered(page, "覚えていますか")
+    assert page.locator("li.mine .text").all_inner_texts() == ["覚えていますか"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_narrow_phone(open_page, sim, tmp_path, scheme):
+    user = sim.add_user("太郎")
+    sim.say(user, "長い文章です。" * 30 + "x" * 200)
+    size = {"width": 320, "height": 640}
+    page = open_page(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme)
+    for corner in ("#add-user", "#chats button .when"):
+        box = page.locator(corner).bounding_box()
+        assert box["x"] + box["width"] <= 320
+    page.locator("#chats button", has_text="太郎").click()
+    answered(page, "長い文章です")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert page.locator("#chats").is_hidden()
+    page.locator("#open-tools").click()
+    assert page.locator("#send").bounding_box()["x"] < 300
+    assert page.screenshot(path=tmp_path / f"phone-{scheme}.png")
+    page.locator("#back").click()
+    assert page.locator("#chats").is_visible()

@@ -1,0 +1,377 @@
+"""LINE's rules, asked over HTTP: tokens, retry keys, bodies, limits, quota."""
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+
+import linesim
+
+INVALID_TOKEN = {"message": "Invalid reply token"}
+PUSH = "/v2/bot/message/push"
+
+
+def token_of(delivery):
+    return delivery.events[0]["replyToken"]
+
+
+@pytest.fixture
+def taro(sim):
+    return sim.add_user("太郎")
+
+
+class TestAuthentication:
+    @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic abc", "Bearer ", "Bearer あ"])
+    def test_a_wrong_or_missing_token_is_401_with_a_request_id(self, sim, header):
+        headers = {} if header is None else {"authorization": header.encode()}
+        answer = requests.get(f"{sim.url}/v2/bot/info", headers=headers, timeout=10)
+        assert answer.status_code == 401
+        assert answer.json()["message"].startswith("Authentication failed")
+        assert uuid.UUID(answer.headers["x-line-request-id"])
+
+    def test_an_unauthenticated_call_is_recorded_and_changes_nothing(self, sim, taro):
+        body = {"to": taro.user_id, "messages": [{"type": "text", "text": "x"}]}
+        requests.post(sim.url + PUSH, json=body, timeout=10)
+        assert [(call.endpoint, call.status, call.accepted) for call in sim.calls] == [
+            ("push", 401, False)
+        ]
+        assert sim.answers(taro) == []
+
+
+class TestReplyTokens:
+    def test_a_token_is_good_once(self, sim, line, taro):
+        token = token_of(sim.say(taro, "やあ"))
+        first, second = line.reply(token), line.reply(token)
+        assert (first.status_code, len(first.json()["sentMessages"])) == (200, 1)
+        assert (second.status_code, second.json()) == (400, INVALID_TOKEN)
+        assert [bubble.text for bubble in sim.answers(taro)] == ["はい"]
+
+    def test_a_token_expires_a_minute_after_its_webhook(self, sim, line, taro, clock):
+        early, late = sim.say(taro, "1"), sim.say(taro, "2")
+        clock.advance(59.9)
+        assert line.reply(token_of(early)).status_code == 200
+        clock.advance(0.1)
+        answer = line.reply(token_of(late))
+        assert (answer.status_code, answer.json()) == (400, INVALID_TOKEN)
+
+    def test_the_life_of_a_token_is_a_setting(self, bot, clock):
+        with linesim.running(webhook_url=bot.url, clock=clock, reply_token_seconds=5) as sim:
+            token = token_of(sim.say(sim.add_user("太郎"), "やあ"))
+            clock.advance(5)
+            headers = {"authorization": f"Bearer {sim.token}"}
+            body = {"replyToken": token, "messages": [{"type": "text", "text": "x"}]}
+            url = f"{sim.url}/v2/bot/message/reply"
+            answer = requests.post(url, json=body, headers=headers, timeout=10)
+        assert answer.json() == INVALID_TOKEN
+
+    def test_a_redelivery_renews_an_unused_token_for_a_minute(self, sim, line, taro, clock):
+        delivery = sim.say(taro, "やあ")
+        clock.advance(300)
+        sim.redeliver(delivery)
+        clock.advance(59)
+        assert line.reply(token_of(delivery)).status_code == 200
+
+    def test_a_redelivery_does_not_renew_a_used_token(self, sim, line, taro):
+        delivery = sim.say(taro, "やあ")
+        line.reply(token_of(delivery))
+        sim.redeliver(delivery)
+        assert line.reply(token_of(delivery)).json() == INVALID_TOKEN
+
+    def test_a_redelivery_after_twenty_minutes_renews_nothing(self, sim, line, taro, clock):
+        delivery = sim.say(taro, "やあ")
+        clock.advance(20 * 60 + 1)
+        sim.redeliver(delivery)
+        assert line.reply(token_of(delivery)).json() == INVALID_TOKEN
+
+    def test_an_invalid_body_does_not_spend_the_token(self, sim, line, taro):
+        token = token_of(sim.say(taro, "やあ"))
+        assert line.reply(token, "").status_code == 400
+        assert line.reply(token).status_code == 200
+
+    def test_a_reply_is_recorded_with_the_event_it_answers(self, sim, line, taro):
+        delivery = sim.say(taro, "やあ")
+        line.reply(token_of(delivery))
+        line.reply(token_of(delivery))
+        (call,) = sim.replies_to(delivery.event_ids[0])
+        assert (call.user_id, call.chat_id, call.accepted) == (taro.user_id, taro.user_id, True)
+
+    def test_a_reply_in_a_group_goes_to_the_group(self, sim, line, taro):
+        group = sim.add_group("家族", [taro])
+        line.reply(token_of(sim.say(taro, "やあ", chat=group)))
+        assert [bubble.text for bubble in sim.chat(group)] == ["やあ", "はい"]
+        assert sim.chat(taro) == []
+
+
+class TestRetryKeys:
+    def test_a_second_use_is_409_with_the_first_answer(self, sim, line, taro):
+        key = str(uuid.uuid4())
+        first = line.push(taro.user_id, retry_key=key)
+        second = line.push(taro.user_id, retry_key=key.upper())
+        assert second.status_code == 409
+        assert second.headers["x-line-accepted-request-id"] == first.headers["x-line-request-id"]
+        assert second.json() == {
+            "message": "The retry key is already accepted",
+            "sentMessages": first.json()["sentMessages"],
+        }
+        assert len(sim.answers(taro)) == 1
+        assert sim.calls[-1].accepted_request_id == first.headers["x-line-request-id"]
+
+    def test_a_multicast_conflict_names_no_sent_messages(self, line, taro):
+        key = str(uuid.uuid4())
+        assert line.multicast([taro.user_id], retry_key=key).json() == {}
+        conflict = line.multicast([taro.user_id], retry_key=key)
+        assert conflict.status_code == 409
+        assert conflict.json() == {"message": "The retry key is already accepted"}
+
+    def test_a_refused_call_does_not_burn_the_key(self, line, taro):
+        key = str(uuid.uuid4())
+        assert line.push(taro.user_id, "", retry_key=key).status_code == 400
+        assert line.push(taro.user_id, retry_key=key).status_code == 200
+
+    def test_a_key_is_forgotten_after_a_day(self, sim, line, taro, clock):
+        key = str(uuid.uuid4())
+        line.push(taro.user_id, retry_key=key)
+        clock.advance(24 * 3600)
+        assert line.push(taro.user_id, retry_key=key).status_code == 200
+        assert len(sim.answers(taro)) == 2
+
+    def test_another_body_under_an_accepted_key_is_noted(self, sim, line, taro):
+        key = str(uuid.uuid4())
+        line.push(taro.user_id, "a", retry_key=key)
+        line.push(taro.user_id, "a", retry_key=key)
+        line.push(taro.user_id, "b", retry_key=key)
+        assert [call.retry_differs for call in sim.calls] == [False, False, True]
+
+    @pytest.mark.parametrize("key", ["x", "123", "123e4567e89b12d3a456426614174000"])
+    def test_a_key_that_is_no_uuid_is_400(self, line, taro, key):
+        assert line.push(taro.user_id, retry_key=key).status_code == 400
+
+    def test_a_key_on_a_reply_is_400_and_leaves_the_token(self, sim, line, taro):
+        token = token_of(sim.say(taro, "やあ"))
+        assert line.reply(token, retry_key=str(uuid.uuid4())).status_code == 400
+        assert line.reply(token).status_code == 200
+
+
+class TestAtOnce:
+    """Twenty callers with the same token or key: LINE does what they ask once."""
+
+    def statuses(self, call):
+        with ThreadPoolExecutor(20) as pool:
+            return sorted(each.status_code for each in pool.map(lambda _: call(), range(20)))
+
+    def test_one_reply_token(self, sim, line, taro):
+        token = token_of(sim.say(taro, "やあ"))
+        assert self.statuses(lambda: line.reply(token)) == [200] + [400] * 19
+        assert len(sim.answers(taro)) == 1
+
+    def test_one_retry_key(self, sim, line, taro):
+        key = str(uuid.uuid4())
+        statuses = self.statuses(lambda: line.push(taro.user_id, retry_key=key))
+        assert statuses == [200] + [409] * 19
+        assert len(sim.answers(taro)) == 1
+
+
+class TestRecipients:
+    def test_an_unknown_user_is_400(self, line):
+        answer = line.push("U" + "0" * 32)
+        assert answer.status_code == 400
+        assert "'to'" in answer.json()["message"]
+
+    def test_a_group_without_the_bot_is_400(self, sim, line, taro):
+        group = sim.add_group("家族", [taro], present=False)
+        assert line.push(group.chat_id).status_code == 400
+
+    def test_to_a_user_who_blocked_the_bot_is_200_and_nothing_arrives(self, sim, line, taro):
+        sim.block(taro)
+        assert line.push(taro.user_id).status_code == 200
+        assert sim.answers(taro) == []
+
+    def test_whoever_is_no_friend_is_reached_for_a_week_after_writing(self, sim, line, clock):
+        stranger = sim.add_user("花子", friend=False)
+        line.push(stranger.user_id, "1")
+        sim.say(stranger, "やあ")
+        line.push(stranger.user_id, "2")
+        clock.advance(7 * 24 * 3600)
+        line.push(stranger.user_id, "3")
+        assert [bubble.text for bubble in sim.answers(stranger)] == ["2"]
+
+    def test_a_multicast_reaches_each_user_once(self, sim, line, taro):
+        hanako = sim.add_user("花子")
+        ids = [taro.user_id, hanako.user_id, taro.user_id, "U" + "0" * 32]
+        assert line.multicast(ids).status_code == 200
+        assert (len(sim.answers(taro)), len(sim.answers(hanako))) == (1, 1)
+
+    def test_a_multicast_to_a_group_is_400(self, sim, line, taro):
+        group = sim.add_group("家族", [taro])
+        assert line.multicast([group.chat_id]).status_code == 400
+
+    @pytest.mark.parametrize("count", [0, 501])
+    def test_a_multicast_takes_one_to_500_users(self, line, count):
+        assert line.multicast(["U" + "0" * 32] * count).status_code == 400
+        assert line.multicast(["U" + "0" * 32] * 500).status_code == 200
+
+
+class TestMessages:
+    def refuse(self, line, taro, *messages):
+        answer = line.post(PUSH, {"to": taro.user_id, "messages": list(messages)})
+        assert answer.status_code == 400
+        body = answer.json()
+        assert body["message"] == f"The request body has {len(body['details'])} error(s)"
+        return body["details"]
+
+    def test_a_text_has_at_most_5000_utf16_units(self, line, taro):
+        assert line.push(taro.user_id, "あ" * 5000).status_code == 200
+        assert line.push(taro.user_id, "😀" * 2500).status_code == 200
+        (detail,) = self.refuse(line, taro, {"type": "text", "text": "😀" * 2500 + "a"})
+        assert detail == {
+            "message": "Length must be between 0 and 5000",
+            "property": "messages[0].text",
+        }
+
+    @pytest.mark.parametrize("count", [0, 6])
+    def test_one_to_five_messages(self, line, taro, count):
+        (detail,) = self.refuse(line, taro, *[{"type": "text", "text": "x"}] * count)
+        assert detail == {"message": "Size must be between 1 and 5", "property": "messages"}
+
+    def test_every_problem_is_named(self, line, taro):
+        details = self.refuse(
+            line, taro, {"type": "text", "text": ""}, {"type": "shout"}, "x", {"type": ["text"]}
+        )
+        assert [detail["property"] for detail in details] == [
+            "messages[0].text",
+            "messages[1].type",
+            "messages[2].type",
+            "messages[3].type",
+        ]
+
+    @pytest.mark.parametrize(
+        ("message", "wrong"),
+        [
+            ({"type": "sticker", "packageId": "446"}, "stickerId"),
+            (
+                {
+                    "type": "image",
+                    "originalContentUrl": "http://x/a",
+                    "previewImageUrl": "https://x",
+                },
+                "originalContentUrl",
+            ),
+            ({"type": "audio", "originalContentUrl": "https://x/a", "duration": True}, "duration"),
+            (
+                {"type": "location", "title": "t", "address": "a", "latitude": 91, "longitude": 0},
+                "latitude",
+            ),
+            ({"type": "flex", "altText": "a"}, "contents"),
+            ({"type": "template", "template": {"type": "buttons"}}, "altText"),
+            ({"type": "text", "text": "x", "quickReply": {"items": [{}] * 14}}, "quickReply.items"),
+            ({"type": "text", "text": "x", "sender": {"name": "n" * 21}}, "sender.name"),
+        ],
+    )
+    def test_each_kind_has_its_own_checks(self, line, taro, message, wrong):
+        (detail,) = self.refuse(line, taro, message)
+        assert detail["property"] == f"messages[0].{wrong}"
+
+    @pytest.mark.parametrize("raw", [b"{", b"[]", b"\xff", b"[" * 100_000, b""])
+    def test_what_is_not_a_json_object_is_400(self, sim, line, raw):
+        headers = {"content-type": "application/json"}
+        answer = line.session.post(sim.url + PUSH, data=raw, headers=headers, timeout=10)
+        assert answer.status_code == 400
+        assert answer.json()["message"].startswith("The request body could not be parsed as JSON")
+
+    def test_another_content_type_is_415(self, sim, line):
+        headers = {"content-type": "text/plain"}
+        answer = line.session.post(sim.url + PUSH, data=b"{}", headers=headers, timeout=10)
+        assert answer.status_code == 415
+
+    def test_a_body_over_two_megabytes_is_413(self, line, taro):
+        body = {"to": taro.user_id, "messages": [], "filler": "x" * (2 * 1024 * 1024)}
+        assert line.post(PUSH, body).status_code == 413
+
+    @pytest.mark.parametrize("kind", ["reply", "push", "multicast"])
+    def test_validation_sends_nothing_and_counts_nothing(self, sim, line, kind):
+        path = f"/v2/bot/message/validate/{kind}"
+        assert line.post(path, {"messages": [{"type": "text", "text": "x"}]}).json() == {}
+        assert line.post(path, {"messages": []}).status_code == 400
+        assert line.get("/v2/bot/message/quota/consumption").json() == {"totalUsage": 0}
+
+    @pytest.mark.parametrize("path", ["/v2/bot/message/push/", "/v2/bot", "/v2/bot/nothing"])
+    def test_an_unknown_path_is_404_and_recorded(self, sim, line, path):
+        answer = line.post(path, {})
+        assert (answer.status_code, answer.json()) == (404, {"message": "Not found"})
+        assert sim.calls[-1].endpoint == "unknown"
+
+
+class TestLimits:
+    def test_a_bucket_may_be_spent_at_once_and_refills_continuously(self, bot, clock):
+        rates = {"info": linesim.Rate(3, 60)}
+        with linesim.running(webhook_url=bot.url, clock=clock, rate_limits=rates) as sim:
+            ask = f"{sim.url}/v2/bot/info"
+            headers = {"authorization": f"Bearer {sim.token}"}
+
+            def status():
+                return requests.get(ask, headers=headers, timeout=10).status_code
+
+            assert [status() for _ in range(4)] == [200, 200, 200, 429]
+            assert sim.calls[-1].message == (
+                "The API rate limit has been exceeded. Try again later."
+            )
+            clock.advance(20)
+            assert [status(), status()] == [200, 429]
+
+    def test_endpoints_have_buckets_of_their_own_by_lines_numbers(self, line, sim, taro):
+        statuses = {line.multicast([taro.user_id]).status_code for _ in range(200)}
+        assert statuses == {200}
+        assert line.multicast([taro.user_id]).status_code == 429
+        assert line.push(taro.user_id).status_code == 200
+
+    def test_without_limits_nothing_is_429(self, bot, clock):
+        with linesim.running(webhook_url=bot.url, clock=clock, rate_limits=False) as sim:
+            user = sim.add_user("太郎")
+            headers = {"authorization": f"Bearer {sim.token}"}
+            body = {"to": [user.user_id], "messages": [{"type": "text", "text": "x"}]}
+            url = f"{sim.url}/v2/bot/message/multicast"
+            with requests.Session() as session:
+                for _ in range(201):
+                    answer = session.post(url, json=body, headers=headers, timeout=10)
+                    assert answer.status_code == 200
+
+
+class TestQuota:
+    @pytest.fixture
+    def sim(self, bot, clock):
+        with linesim.running(webhook_url=bot.url, clock=clock, quota=3) as sim:
+            yield sim
+
+    def test_people_reached_count_and_replies_are_free(self, sim, line, taro):
+        hanako, blocker = sim.add_user("花子"), sim.add_user("健太")
+        sim.block(blocker)
+        group = sim.add_group("家族", [taro, hanako])
+        line.reply(token_of(sim.say(taro, "やあ")))
+        line.push(blocker.user_id)
+        line.push(group.chat_id, "1", "2")
+        assert line.get("/v2/bot/message/quota/consumption").json() == {"totalUsage": 2}
+        assert line.get("/v2/bot/message/quota").json() == {"type": "limited", "value": 3}
+
+    def test_beyond_it_pushes_are_429_and_replies_still_go(self, sim, line, taro):
+        for _ in range(3):
+            assert line.push(taro.user_id).status_code == 200
+        refused = line.push(taro.user_id)
+        assert (refused.status_code, refused.json()) == (
+            429,
+            {"message": "You have reached your monthly limit."},
+        )
+        assert line.multicast([taro.user_id]).status_code == 429
+        assert line.reply(token_of(sim.say(taro, "やあ"))).status_code == 200
+
+    def test_a_multicast_that_would_pass_it_is_refused_whole(self, sim, line, taro):
+        others = [sim.add_user(name).user_id for name in ("花子", "健太", "美咲")]
+        assert line.multicast([taro.user_id, *others]).status_code == 429
+        assert sim.answers(taro) == []
+        assert line.multicast(others).status_code == 200
+
+    def test_a_new_month_begins_anew(self, line, taro, clock):
+        for _ in range(3):
+            line.push(taro.user_id)
+        clock.advance(31 * 24 * 3600)
+        assert line.push(taro.user_id).status_code == 200

@@ -1,0 +1,240 @@
+"""The official SDK's clients against the simulator, and its answers by LINE's description."""
+
+import re
+import uuid
+
+import pytest
+import requests
+from linebot.v3.messaging import (
+    ApiClient,
+    Configuration,
+    MessagingApi,
+    MessagingApiBlob,
+    MulticastRequest,
+    PushMessageRequest,
+    ReplyMessageRequest,
+    ShowLoadingAnimationRequest,
+    TextMessage,
+    ValidateMessageRequest,
+)
+from linebot.v3.messaging.exceptions import ApiException, NotFoundException
+
+from linesim.endpoints import ENDPOINTS
+from linesim.media import medium, sample
+from tests.line_openapi import check_answer, check_messaging, operations
+
+
+@pytest.fixture
+def client(sim):
+    configuration = Configuration(host=sim.url, access_token=sim.token)
+    configuration.retries = False
+    with ApiClient(configuration) as client:
+        yield client
+    client.rest_client.pool_manager.clear()
+
+
+@pytest.fixture
+def api(client):
+    return MessagingApi(client)
+
+
+@pytest.fixture
+def blob(client):
+    return MessagingApiBlob(client)
+
+
+@pytest.fixture
+def taro(sim):
+    return sim.add_user("太郎")
+
+
+def text(value="はい"):
+    return [TextMessage(text=value)]
+
+
+def test_reply_push_and_multicast(sim, api, taro):
+    token = sim.say(taro, "やあ").events[0]["replyToken"]
+    replied = api.reply_message(ReplyMessageRequest(replyToken=token, messages=text("1")))
+    pushed = api.push_message(PushMessageRequest(to=taro.user_id, messages=text("2😀")))
+    api.multicast(MulticastRequest(to=[taro.user_id], messages=text("3")))
+    assert replied.sent_messages[0].id != pushed.sent_messages[0].id
+    assert [(each.text, each.via) for each in sim.answers(taro)] == [
+        ("1", "reply"),
+        ("2😀", "push"),
+        ("3", "multicast"),
+    ]
+
+
+def test_a_conflict_carries_the_first_requests_id(api, taro):
+    request, key = PushMessageRequest(to=taro.user_id, messages=text()), str(uuid.uuid4())
+    first = api.push_message_with_http_info(request, x_line_retry_key=key)
+    with pytest.raises(ApiException) as conflict:
+        api.push_message(request, x_line_retry_key=key)
+    assert conflict.value.status == 409
+    assert (
+        conflict.value.headers["x-line-accepted-request-id"] == first.headers["x-line-request-id"]
+    )
+
+
+def test_profiles(sim, api, taro):
+    group = sim.add_group("家族", [taro])
+    room = sim.add_group("皆", [taro], kind="room")
+    assert api.get_profile(taro.user_id).display_name == "太郎"
+    assert api.get_profile(taro.user_id).language == "ja"
+    assert api.get_group_member_profile(group.chat_id, taro.user_id).display_name == "太郎"
+    assert api.get_room_member_profile(room.chat_id, taro.user_id).user_id == taro.user_id
+    assert api.get_group_summary(group.chat_id).group_name == "家族"
+
+
+def test_profiles_that_line_does_not_give(sim, api, taro):
+    group = sim.add_group("家族", [taro])
+    stranger = sim.add_user("花子", friend=False)
+    sim.block(taro)
+    refused = [
+        lambda: api.get_profile(taro.user_id),
+        lambda: api.get_profile(stranger.user_id),
+        lambda: api.get_profile("U" + "0" * 32),
+        lambda: api.get_group_member_profile(group.chat_id, stranger.user_id),
+        lambda: api.get_room_member_profile(group.chat_id, taro.user_id),
+        lambda: api.get_group_summary("C" + "0" * 32),
+    ]
+    for ask in refused:
+        with pytest.raises(NotFoundException):
+            ask()
+    assert api.get_group_member_profile(group.chat_id, taro.user_id).display_name == "太郎"
+    sim.say(stranger, "やあ")
+    assert api.get_profile(stranger.user_id).display_name == "花子"
+
+
+def test_bot_info_quota_and_loading_animation(sim, api, taro):
+    assert api.get_bot_info().user_id == sim.bot_user_id
+    assert api.get_message_quota().type == "none"
+    api.push_message(PushMessageRequest(to=taro.user_id, messages=text()))
+    assert api.get_message_quota_consumption().total_usage == 1
+    api.show_loading_animation(ShowLoadingAnimationRequest(chatId=taro.user_id, loadingSeconds=5))
+    for wrong in ({"chatId": "C1"}, {"chatId": taro.user_id, "loadingSeconds": 7}):
+        with pytest.raises(ApiException) as refused:
+            api.show_loading_animation(ShowLoadingAnimationRequest(**wrong))
+        assert refused.value.status == 400
+
+
+def test_validation(api):
+    good, bad = (ValidateMessageRequest(messages=text(each)) for each in ("x", "x" * 5001))
+    for validate in (api.validate_reply, api.validate_push, api.validate_multicast):
+        validate(good)
+        with pytest.raises(ApiException):
+            validate(bad)
+
+
+@pytest.mark.parametrize(
+    ("kind", "media_type"),
+    [
+        ("image", "image/jpeg"),
+        ("video", "video/mp4"),
+        ("audio", "audio/x-m4a"),
+        ("file", "text/plain"),
+    ],
+)
+def test_content_is_what_the_user_sent(sim, blob, taro, kind, media_type):
+    event = sim.drafts.medium(kind, taro)
+    got = blob.get_message_content_with_http_info(event["message"]["id"])
+    assert bytes(got.data) == sample(kind).data
+    assert got.headers["content-type"].startswith(media_type)
+
+
+def test_an_own_photo_keeps_its_type(sim, blob, taro):
+    photo = medium(b"\x89PNG...", name="x.png")
+    message_id = sim.drafts.medium("image", taro, photo)["message"]["id"]
+    got = blob.get_message_content_with_http_info(message_id)
+    assert (bytes(got.data), got.headers["content-type"]) == (b"\x89PNG...", "image/png")
+    assert bytes(blob.get_message_content_preview(message_id)) == b"\x89PNG..."
+
+
+def test_a_video_is_prepared_first(sim, blob, taro, clock):
+    event = sim.drafts.medium("video", taro, preparing_seconds=10)
+    message_id = event["message"]["id"]
+    status = blob.get_message_content_transcoding_by_message_id
+    assert status(message_id).status == "processing"
+    assert blob.get_message_content_with_http_info(message_id).status_code == 202
+    clock.advance(10)
+    assert status(message_id).status == "succeeded"
+    assert bytes(blob.get_message_content(message_id)) == sample("video").data
+    assert bytes(blob.get_message_content_preview(message_id)) == sample("image").data
+
+
+def test_content_that_is_not_there(sim, blob, taro):
+    audio = sim.drafts.medium("audio", taro)["message"]["id"]
+    with pytest.raises(NotFoundException):
+        blob.get_message_content("1")
+    with pytest.raises(NotFoundException):
+        blob.get_message_content_preview(audio)
+    with pytest.raises(NotFoundException):
+        blob.get_message_content_transcoding_by_message_id("1")
+
+
+class TestEveryAnswerIsLines:
+    """Each endpoint's good and refused answer, against messaging-api.yml."""
+
+    def asked(self, sim, line, taro):
+        """Each endpoint with the answer of one good call."""
+        group, room = sim.add_group("家族", [taro]), sim.add_group("皆", [taro], kind="room")
+        token = sim.say(taro, "やあ").events[0]["replyToken"]
+        video = sim.drafts.medium("video", taro)["message"]["id"]
+        ids = {
+            "user_id": taro.user_id,
+            "group_id": group.chat_id,
+            "room_id": room.chat_id,
+            "message_id": video,
+        }
+        messages = [
+            {"type": "text", "text": "x"},
+            {"type": "sticker", "packageId": "1", "stickerId": "2"},
+        ]
+        bodies = {
+            "reply": {"replyToken": token, "messages": messages},
+            "push": {"to": taro.user_id, "messages": messages},
+            "multicast": {"to": [taro.user_id], "messages": messages},
+            "loading": {"chatId": taro.user_id},
+        }
+        for endpoint in ENDPOINTS:
+            path = endpoint.path.format(**ids)
+            if endpoint.method == "GET":
+                answer = line.get(path)
+            else:
+                answer = line.post(path, bodies.get(endpoint.name, {"messages": messages}))
+            yield endpoint, answer
+
+    def test_good_answers(self, sim, line, taro):
+        for endpoint, answer in self.asked(sim, line, taro):
+            assert answer.ok, endpoint
+            assert uuid.UUID(answer.headers["x-line-request-id"])
+            if endpoint.name not in ("content", "preview"):
+                assert answer.headers["content-type"] == "application/json"
+                path = _lines_template(endpoint.path)
+                check_answer(endpoint.method, path, answer.status_code, answer.json())
+
+    def test_refusals(self, sim, line, taro):
+        key = str(uuid.uuid4())
+        line.push(taro.user_id, retry_key=key)
+        refused = [
+            line.push(taro.user_id, retry_key=key),
+            line.push(taro.user_id, ""),
+            line.push("U1"),
+            line.reply("0" * 32),
+            line.get("/v2/bot/profile/U1"),
+            requests.get(f"{sim.url}/v2/bot/info", timeout=10),
+        ]
+        assert [answer.status_code for answer in refused] == [409, 400, 400, 400, 404, 401]
+        for answer in refused:
+            check_messaging("ErrorResponse", answer.json())
+            assert uuid.UUID(answer.headers["x-line-request-id"])
+
+
+def _lines_template(path):
+    """linesim's {user_id} is {userId} in LINE's file."""
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), path)
+
+
+def test_every_endpoint_exists_in_lines_description():
+    known = operations("messaging-api")
+    assert {(each.method, _lines_template(each.path)) for each in ENDPOINTS} <= known
