@@ -1,0 +1,215 @@
+"""Events per second through the dispatcher, against a bare loop over the same change stream.
+
+All variants drain the same stored events in the same run, by turns: the bare loop, the dispatcher
+with a job that does nothing, and the dispatcher with a bot whose handler does nothing. Run it as
+`python bench/dispatcher.py`; it needs about a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from bson.timestamp import Timestamp
+from linebot.v3.webhooks import MessageEvent
+from pymongo.database import Database
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from dispatcher.changestream import ChangeStreamFeed
+from dispatcher.history import History
+from dispatcher.job import Job, Verdict
+from dispatcher.lease import Lease
+from dispatcher.process import Dispatcher, Limits
+from jobworker import Bot, Talk
+from jobworker.assembly import Desk, LineSettings
+from linedesk.embedded import EmbeddedMongod, server_version
+from recvq.collections import DISPATCHER, MEGABYTE, create_collections
+from recvq.connect import Client, connect
+from recvq.documents import PROGRESS, RECVQ, Document, make_document
+from recvq.insert import insert_documents
+
+DATABASE = "line_bot"
+KEYS = 1_000
+THREADS = 20
+
+
+class NoJob:
+    """A worker whose jobs do nothing."""
+
+    def take_over(self, epoch: int) -> None:
+        """Nothing is left by a predecessor."""
+
+    def decide(self, job: Job) -> Verdict:
+        """Decided without effects."""
+        return "finished"
+
+    def has_room(self) -> bool:
+        """There are no outboxes."""
+        return True
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+
+no_bot = Bot()
+
+
+@no_bot.add(MessageEvent)
+def no_handler(event: MessageEvent, talk: Talk) -> None:
+    """Decides nothing."""
+
+
+def text_event(number: int) -> Document:
+    """A text message as LINE sends it."""
+    return {
+        "type": "message",
+        "message": {
+            "type": "text",
+            "id": f"{number}",
+            "quoteToken": "q" * 40,
+            "text": "今日は" * 5,
+        },
+        "webhookEventId": f"01BENCH{number:019d}",
+        "deliveryContext": {"isRedelivery": False},
+        "timestamp": 1_700_000_000_000 + number,
+        "source": {"type": "user", "userId": f"U{number % KEYS:032d}"},
+        "replyToken": f"{number:032d}",
+        "mode": "active",
+    }
+
+
+class BeforeAll(History):
+    """Lets a dispatcher begin its reign before the events were stored, as in steady running."""
+
+    began: Timestamp
+
+    def now(self) -> Timestamp:
+        """When the bench began."""
+        return self.began
+
+
+class Bench:
+    """One mongod with the events stored, to be drained again and again."""
+
+    def __init__(self, uri: str, client: Client, events: int) -> None:
+        self._uri = uri
+        self._database: Database[Any] = client[DATABASE]
+        self._events = events
+        create_collections(self._database, capped_bytes=512 * MEGABYTE)
+        self._began = History(self._database[RECVQ]).now()
+        for first in track(range(0, events, 1_000), "storing events"):
+            now = datetime.now(UTC)
+            documents = [
+                make_document(text_event(n), channel="main", accept_time=now)
+                for n in range(first, min(events, first + 1_000))
+            ]
+            insert_documents(self._database[RECVQ], documents, timeout_seconds=10)
+        self._last = self._database[RECVQ].find().sort("$natural", -1).limit(1)[0]["_id"]
+        with self._database[RECVQ].watch(start_at_operation_time=self._began) as stream:
+            first_change = stream.next()
+        self._first = first_change["fullDocument"]["_id"], first_change["_id"]
+
+    def bare(self) -> float:
+        """Events per second of a loop that only reads."""
+        with self._database[RECVQ].watch(
+            start_at_operation_time=self._began, batch_size=1_000
+        ) as stream:
+            started = time.monotonic()
+            for _ in range(self._events):
+                stream.next()
+            return self._events / (time.monotonic() - started)
+
+    def dispatched(self, make_worker: Callable[..., Any]) -> float:
+        """Events per second from the start until progress says that all are finished."""
+        self._rewind()
+        inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+        with connect(self._uri, app_name="bench-feed") as feed_client:
+            recvq = feed_client[DATABASE][RECVQ]
+            history = BeforeAll(recvq)
+            history.began = self._began
+            dispatcher = Dispatcher(
+                self._database,
+                ChangeStreamFeed(recvq),
+                history,
+                make_worker,
+                limits=Limits(threads=THREADS),
+                lease=Lease(self._database, owner=f"bench/{time.monotonic_ns()}/0"),
+                inbox=inbox,
+            )
+            started = time.monotonic()
+            thread = threading.Thread(target=dispatcher.run)
+            thread.start()
+            self._wait_until_finished()
+            seconds = time.monotonic() - started
+            inbox.put(15)
+            thread.join()
+        return self._events / seconds
+
+    def no_bot_desk(self, **tools: Any) -> Desk:
+        """A worker with a bot that does nothing."""
+        line = LineSettings("http://127.0.0.1:9", "unused", interval_seconds=0, threads=THREADS)
+        return Desk(no_bot, self._database, line, tries=1, **tools)
+
+    def _rewind(self) -> None:
+        id_, token = self._first
+        row = {"feed": "changestream", "token": token, "after": id_, "finished": [], "passed": 0}
+        self._database[PROGRESS].replace_one(
+            {"_id": DISPATCHER}, {**row, "ring": [None] * 1_000, "epoch": 0}, upsert=True
+        )
+
+    def _wait_until_finished(self) -> None:
+        while self._database[PROGRESS].find_one({}, {"after": 1})["after"] != self._last:
+            time.sleep(0.01)
+
+
+def main() -> None:
+    """Measure by turns and print a table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--events", type=int, default=60_000)
+    options.add_argument("--rounds", type=int, default=5)
+    chosen = options.parse_args()
+    console = Console()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedMongod(Path(folder)) as mongod,
+        connect(mongod.uri, app_name="bench") as client,
+    ):
+        bench = Bench(mongod.uri, client, chosen.events)
+        variants: dict[str, Callable[[], float]] = {
+            "bare loop": bench.bare,
+            "dispatcher, no-op job": lambda: bench.dispatched(lambda **tools: NoJob()),
+            "dispatcher, no-op bot handler": lambda: bench.dispatched(bench.no_bot_desk),
+        }
+        rounds = [
+            {name: run() for name, run in variants.items()}
+            for _ in track(range(chosen.rounds), "measuring", console=console)
+        ]
+        title = f"{chosen.events} events, MongoDB {server_version(mongod.uri)}"
+    console.print(table_of(rounds, title))
+
+
+def table_of(rounds: list[dict[str, float]], title: str) -> Table:
+    """Medians, and the ratio to the bare loop round by round."""
+    table = Table("variant", "events/s", "ratio: median", "min", "max", title=title)
+    for name in rounds[0]:
+        ratios = [one[name] / one["bare loop"] for one in rounds]
+        table.add_row(
+            name,
+            f"{statistics.median(one[name] for one in rounds):,.0f}",
+            *(f"{value:.2f}" for value in (statistics.median(ratios), min(ratios), max(ratios))),
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Milliseconds from sending a webhook to the start of the bot's handler, at a steady rate.
+
+The front desk and the dispatcher run as the real processes on a real mongod; the times are of
+CLOCK_MONOTONIC, which all processes of a machine share. Run it as `python bench/latency.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import requests
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import linesim
+from linedesk import children
+from linedesk.embedded import EmbeddedMongod, free_port, server_version
+from linesim.signing import sign
+from recvq.collections import create_collections
+from recvq.connect import connect
+
+ROOT = Path(__file__).resolve().parent.parent
+DATABASE = "line_bot"
+LOG_NAME = "STOPWATCH_LOG"
+
+
+def stopwatch_bot() -> object:
+    """The bot that the dispatcher runs: it writes down when its handler starts."""
+    from jobworker import Bot, Talk
+
+    bot = Bot()
+    log = Path(os.environ[LOG_NAME]).open("a", buffering=1)  # noqa: SIM115  # open as long as the bot
+
+    @bot.default()
+    def note(event: object, talk: Talk) -> None:
+        log.write(f"{talk.event_id} {time.monotonic()}\n")
+
+    return bot
+
+
+def measure(folder: Path, *, rate: float, events: int) -> tuple[list[float], str]:
+    """Milliseconds of each event, and the version of MongoDB."""
+    log = folder / "started.log"
+    log.touch()
+    with ExitStack() as stack:
+        mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
+        with connect(mongod.uri, app_name="bench") as client:
+            create_collections(client[DATABASE])
+        sim = stack.enter_context(linesim.running(rate_limits=False))
+        port = free_port()
+        sim.webhook_url = f"http://127.0.0.1:{port}/callback"
+        environ = {
+            **os.environ,
+            "LINE_CHANNEL_SECRET": sim.secret,
+            "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
+            "LINE_API_BASE": sim.url,
+            "MONGODB_URI": mongod.uri,
+            "FRONTDESK_PORT": str(port),
+            "BOT": "latency:bot",
+            "PYTHONPATH": f"{ROOT / 'bench'}{os.pathsep}{ROOT}",
+            LOG_NAME: str(log),
+        }
+        for name in ("frontdesk", "dispatcher"):
+            process = children.start(
+                [sys.executable, "-m", name],
+                env=environ,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(children.stop, process, timeout_seconds=10)
+        sent = send(sim, log, rate=rate, events=events)
+        return waited(sent, log), server_version(mongod.uri)
+
+
+def send(sim: linesim.Sim, log: Path, *, rate: float, events: int) -> dict[str, float]:
+    """Send at a steady rate, after a first event that has come through; when each was sent."""
+    user = sim.add_user("花子")
+    pause = threading.Event()
+    while not sim.say(user, "準備").delivered or not log.read_text():
+        pause.wait(0.1)
+    sent: dict[str, float] = {}
+    posts = [signed(sim, sim.drafts.text(sim.add_user(f"客{n}"), "はい")) for n in range(events)]
+    with requests.Session() as session:
+        began = time.monotonic()
+        for number, (event_id, body, headers) in enumerate(track(posts, f"{rate:.0f} events/s")):
+            pause.wait(max(0.0, began + number / rate - time.monotonic()))
+            sent[event_id] = time.monotonic()
+            session.post(sim.webhook_url, data=body, headers=headers, timeout=2).raise_for_status()
+    return sent
+
+
+def signed(sim: linesim.Sim, event: dict[str, Any]) -> tuple[str, bytes, dict[str, str]]:
+    """One event's id, the webhook's body, and its signature."""
+    body = json.dumps({"destination": "U" + "0" * 32, "events": [event]}).encode()
+    headers = {"content-type": "application/json", "x-line-signature": sign(sim.secret, body)}
+    return event["webhookEventId"], body, headers
+
+
+def waited(sent: dict[str, float], log: Path) -> list[float]:
+    """How long each event waited for its handler, in ms, once all have started."""
+    deadline, pause = time.monotonic() + 30, threading.Event()
+    while time.monotonic() < deadline:
+        rows = (line.split() for line in log.read_text().splitlines())
+        started = {row[0]: float(row[1]) for row in rows}
+        if sent.keys() <= started.keys():
+            return sorted((started[name] - at) * 1000 for name, at in sent.items())
+        pause.wait(0.1)
+    raise SystemExit("some events never reached the handler")
+
+
+def main() -> None:
+    """Measure and print a table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rate", type=float, default=100.0, help="events a second")
+    options.add_argument("--events", type=int, default=2_000)
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        times, version = measure(Path(folder), rate=chosen.rate, events=chosen.events)
+    table = Table("events/s", "p50 ms", "p90 ms", "p99 ms", "max ms", title=f"MongoDB {version}")
+    cuts = statistics.quantiles(times, n=100)
+    figures = (cuts[49], cuts[89], cuts[98], times[-1])
+    table.add_row(f"{chosen.rate:.0f}", *(f"{value:.1f}" for value in figures))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
+else:
+    bot = stopwatch_bot() if LOG_NAME in os.environ else None
