@@ -1,0 +1,5 @@
+"""`python -m frontdesk` is `linedesk frontdesk`."""
+
+from linedesk.cli import frontdesk
+
+frontdesk(prog_name="python -m frontdesk")

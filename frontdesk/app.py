@@ -1,0 +1,232 @@
+"""The HTTP side: LINE's callback, and two answers for whoever watches the process.
+
+A 200 on the callback means that every event of the request is stored; the store decides how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from bson.raw_bson import RawBSONDocument
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from frontdesk.body import parse_events, read_body
+from frontdesk.encoding import encode_events
+from frontdesk.errors import BadSignature, Refused, TooSlow
+from frontdesk.signature import HEADER, verify
+
+log = logging.getLogger(__name__)
+
+# LINE gives up after 2 s; what is left then belongs to whatever stores instead (design.md 4.2).
+STORE_SECONDS = 1.0
+
+
+class Store(Protocol):
+    """Where accepted documents go."""
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing can be stored at the moment; None when it can."""
+
+    async def open(self) -> None:
+        """Begin; called once, before the first request."""
+
+    async def store(self, documents: Sequence[RawBSONDocument], *, deadline: float) -> int:
+        """Store all durably by then, or raise NotStored; returns how many were there already."""
+
+    async def close(self) -> None:
+        """End in an orderly way; called once, after the last request was answered."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What the callback has to know: whose webhooks it takes, where, and how large."""
+
+    secrets: tuple[bytes, ...] = field(repr=False)
+    channel: str = "main"
+    path: str = "/callback"
+    max_body_bytes: int = 1024 * 1024
+
+
+class Problem(BaseModel):
+    """The body of every answer that is not a success."""
+
+    error: str
+
+
+def create_app(desk: Desk, store: Store, *, openapi_url: str | None = None) -> FastAPI:
+    """The application of one front desk process.
+
+    It serves no API description unless asked to: only LINE calls it, and nobody else has to be
+    told what is here. `app.openapi()` gives the description all the same.
+    """
+    app = FastAPI(
+        title="linedesk front desk",
+        openapi_url=openapi_url,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan(store),
+        exception_handlers={HTTPException: _http_problem},
+    )
+    app.add_api_route(
+        desk.path,
+        Callback(desk, store).answer,
+        methods=["POST"],
+        summary="Take a webhook of LINE",
+        responses={status: {"model": Problem} for status in (400, 401, 408, 413, 503)},
+        openapi_extra=WEBHOOK,
+    )
+    _add_health(app, store)
+    return app
+
+
+class Callback:
+    """Answers LINE's POSTs: 200 once everything in them is stored, and not a moment before."""
+
+    def __init__(self, desk: Desk, store: Store) -> None:
+        self._desk = desk
+        self._store = store
+
+    async def answer(self, request: Request) -> JSONResponse:
+        """Store the events of a signed webhook request, then answer it."""
+        accept_time, started = datetime.now(UTC), time.monotonic()
+        deadline = started + STORE_SECONDS
+        try:
+            documents = await self._documents(request, accept_time)
+            duplicates = await self._stored(documents, deadline)
+        except Refused as refusal:
+            return _refused(request, refusal, started)
+        log.info(
+            "accepted events=%d duplicates=%d ms=%.1f client=%s",
+            len(documents),
+            duplicates,
+            _milliseconds_since(started),
+            _client(request),
+        )
+        return JSONResponse({})
+
+    async def _documents(self, request: Request, accept_time: datetime) -> list[RawBSONDocument]:
+        desk = self._desk
+        body = await self._body(request)
+        _check_signature(request, body, desk.secrets)
+        events = parse_events(body)
+        return encode_events(events, channel=desk.channel, accept_time=accept_time, body=body)
+
+    async def _body(self, request: Request) -> bytes:
+        declared = request.headers.get("content-length")
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                return await read_body(
+                    request.receive, limit=self._desk.max_body_bytes, declared=declared
+                )
+        except TimeoutError:
+            raise TooSlow("body did not arrive in time") from None
+
+    async def _stored(self, documents: list[RawBSONDocument], deadline: float) -> int:
+        # LINE's connectivity check has no events, and asks only whether somebody is here.
+        return await self._store.store(documents, deadline=deadline) if documents else 0
+
+
+def _check_signature(request: Request, body: bytes, secrets: tuple[bytes, ...]) -> None:
+    signatures = request.headers.getlist(HEADER)
+    if not signatures:
+        raise BadSignature("signature is missing")
+    if len(signatures) > 1:
+        raise BadSignature("more than one signature")
+    if not verify(body, signatures[0].encode("latin-1"), secrets=secrets):
+        raise BadSignature("signature is wrong")
+
+
+def _refused(request: Request, refusal: Refused, started: float) -> JSONResponse:
+    log.warning(
+        'refused status=%d reason="%s" ms=%.1f client=%s',
+        refusal.status,
+        refusal,
+        _milliseconds_since(started),
+        _client(request),
+    )
+    # Who stopped amid a body has nothing more to say on this connection.
+    headers = {"connection": "close"} if isinstance(refusal, TooSlow) else None
+    return JSONResponse({"error": str(refusal)}, status_code=refusal.status, headers=headers)
+
+
+def _client(request: Request) -> str:
+    return request.client.host if request.client else "-"
+
+
+def _milliseconds_since(started: float) -> float:
+    return (time.monotonic() - started) * 1000
+
+
+async def _http_problem(request: Request, error: Exception) -> JSONResponse:
+    """404 and 405 in the same form as every other refusal; Allow comes along in the headers."""
+    assert isinstance(error, HTTPException)
+    body = {"error": error.detail}
+    return JSONResponse(body, status_code=error.status_code, headers=error.headers)
+
+
+def _lifespan(store: Store) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await store.open()
+        try:
+            yield
+        finally:
+            await store.close()
+
+    return lifespan
+
+
+def _add_health(app: FastAPI, store: Store) -> None:
+    """Plain routes, which answer HEAD as well; they are no part of what LINE is offered."""
+
+    async def healthz(request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(request: Request) -> JSONResponse:
+        if store.unavailable is not None:
+            return JSONResponse({"error": store.unavailable}, status_code=503)
+        return JSONResponse({"status": "ready"})
+
+    app.add_route("/healthz", healthz, methods=["GET"])
+    app.add_route("/readyz", readyz, methods=["GET"])
+
+
+# What LINE sends, as loosely as it is taken: only the list of events is asked for.
+WEBHOOK: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": HEADER,
+            "in": "header",
+            "required": True,
+            "description": "base64 of HMAC-SHA256 over the raw body, keyed by the channel secret",
+            "schema": {"type": "string"},
+        }
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["events"],
+                    "properties": {
+                        "destination": {"type": "string"},
+                        "events": {"type": "array", "items": {"type": "object"}},
+                    },
+                }
+            }
+        },
+    },
+}

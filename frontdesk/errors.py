@@ -1,0 +1,69 @@
+"""Everything that can go wrong at the front desk, split by what the caller does about it.
+
+* FrontdeskError
+  * Refused        one request gets this status and reason; nothing of it counts as stored
+    * BadRequest     400
+    * BadSignature   401
+    * TooSlow        408
+    * TooLarge       413
+    * NotStored      503
+  * CannotListen   fatal: a person has to change a setting, and the message names it
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FrontdeskError(Exception):
+    """Base of every error of this room."""
+
+
+class Refused(FrontdeskError):
+    """A request that is not accepted; the text is the reason, and goes into answer and log.
+
+    It names neither what the request held nor a host, a secret or an expected signature.
+    """
+
+    status: ClassVar[int]
+
+
+class BadRequest(Refused):
+    """The body is not what LINE sends, and sending it again would not help."""
+
+    status = 400
+
+
+class BadSignature(Refused):
+    """The signature is missing, or was made with none of the channel secrets."""
+
+    status = 401
+
+
+class TooSlow(Refused):
+    """The body did not arrive while an answer was still worth giving."""
+
+    status = 408
+
+
+class TooLarge(Refused):
+    """The body, or what it would take in MongoDB, is over the limit."""
+
+    status = 413
+
+
+class NotStored(Refused):
+    """MongoDB did not confirm in time, or is known not to; sending it again later may help.
+
+    `detail` is for the log alone.
+    """
+
+    status = 503
+
+    def __init__(self, reason: str, *, detail: str = "") -> None:
+        super().__init__(reason)
+        self.detail = detail
+
+
+class CannotListen(FrontdeskError):
+    """The address or the certificate cannot be used; the message names the setting."""

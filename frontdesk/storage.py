@@ -1,0 +1,71 @@
+"""What MongoDB is to the front desk: a place that stores documents, or says why it cannot.
+
+Every error of the driver ends here, as a NotStored whose text may be shown to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import pymongo
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from frontdesk.commit import Documents
+from frontdesk.errors import NotStored
+from recvq.collections import check_recvq
+from recvq.connect import Client, connect
+from recvq.documents import RECVQ, Document
+from recvq.errors import SetupError, StoreUnavailable
+from recvq.insert import insert_documents
+
+SELECTION_SECONDS = 1.0
+SOCKET_SECONDS = 5.0
+PROBE_SECONDS = 1.0
+
+
+def connect_storage(uri: str) -> Client:
+    """A client whose waits are short enough for a request that has one second."""
+    return connect(
+        uri,
+        app_name="linedesk-frontdesk",
+        server_selection_seconds=SELECTION_SECONDS,
+        socket_seconds=SOCKET_SECONDS,
+    )
+
+
+class Recvq:
+    """recvq as the group commit needs it; both calls block, and belong to its thread."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._database = database
+        self._collection = database[RECVQ]
+
+    def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
+        """Store all documents on a journalled majority; returns the places of duplicates."""
+        with _not_stored():
+            stored = insert_documents(self._collection, documents, timeout_seconds=timeout_seconds)
+        return stored.duplicate_indexes
+
+    def probe(self) -> None:
+        """Make sure that MongoDB answers and that recvq is capped and has its index.
+
+        An insert into a missing recvq would make one that is uncapped, so this comes first.
+        """
+        with _not_stored(), pymongo.timeout(PROBE_SECONDS):
+            check_recvq(self._database)
+
+
+@contextmanager
+def _not_stored() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise NotStored("MongoDB does not answer", detail=str(error)) from error
+    except SetupError as error:
+        raise NotStored(str(error)) from error
+    except PyMongoError as error:
+        # By name and code only: the server's own words can quote what was to be inserted.
+        detail = f"{type(error).__name__} {getattr(error, 'code', None)}"
+        raise NotStored("MongoDB refuses, and the log says why", detail=detail) from error

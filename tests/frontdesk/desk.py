@@ -1,0 +1,224 @@
+"""A real front desk process for the tests, and LINE's side of the connection to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from frontdesk.signature import sign
+from linedesk.embedded import free_port
+
+SECRET = "0123456789abcdef-test-channel-secret"
+OLD_SECRET = "fedcba9876543210-old-channel-secret"
+WAIT_SECONDS = 20.0
+# What a client sees of a connection that ends before its answer is complete.
+BROKEN_OFF = (OSError, http.client.HTTPException)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    @property
+    def error(self) -> str:
+        return str(json.loads(self.body)["error"])
+
+
+def text_event(event_id: str, text: str = "こんにちは", **fields: Any) -> dict[str, Any]:
+    """A text message as LINE sends it, as far as the front desk cares."""
+    return {
+        "type": "message",
+        "webhookEventId": event_id,
+        "timestamp": 1_700_000_000_000,
+        "source": {"type": "user", "userId": "U" + "1" * 32},
+        "message": {"type": "text", "id": "1", "text": text},
+        **fields,
+    }
+
+
+def webhook(*events: dict[str, Any]) -> bytes:
+    return json.dumps({"destination": "U0", "events": events}, ensure_ascii=False).encode()
+
+
+class DeskProcess:
+    """`python -m frontdesk` on a port of its own; a context manager."""
+
+    def __init__(
+        self,
+        *,
+        uri: str,
+        database: str,
+        port: int | None = None,
+        arguments: Sequence[str] = (),
+        **settings: str,
+    ) -> None:
+        self.port = port or free_port()
+        self._command = [sys.executable, "-m", "frontdesk", *arguments]
+        self._environ = {
+            "PATH": os.environ["PATH"],
+            "LINE_CHANNEL_SECRET": f"{SECRET},{OLD_SECRET}",
+            "MONGODB_URI": uri,
+            "MONGODB_DATABASE": database,
+            "FRONTDESK_PORT": str(self.port),
+            **settings,
+        }
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+
+    def start(self) -> DeskProcess:
+        """Start it without waiting for anything."""
+        self.process = subprocess.Popen(
+            self._command,
+            cwd=ROOT,
+            env=self._environ,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        self._reader = threading.Thread(target=self._read, name="desk-log")
+        self._reader.start()
+        return self
+
+    def __enter__(self) -> DeskProcess:
+        self.start()
+        self.wait_for_line("listening ")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; returns the exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end; returns the exit code."""
+        try:
+            return self.process.wait(WAIT_SECONDS)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._reader.join(WAIT_SECONDS)
+            assert self.process.stderr is not None
+            self.process.stderr.close()
+
+    @property
+    def log(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for_line(self, text: str, *, times: int = 1) -> str:
+        """Wait until the log has so many lines with this text; returns the last of them."""
+
+        def found() -> list[str]:
+            return [line for line in self.lines if text in line]
+
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: len(found()) >= times, WAIT_SECONDS)
+            assert arrived, f"no line {text!r} in the log:\n{self.log}"
+            return found()[-1]
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+
+    # --- what LINE and others do with it
+
+    def post(self, *events: dict[str, Any], secret: str = SECRET) -> Answer:
+        """Send these events as one signed webhook."""
+        return self.post_bytes(webhook(*events), secret=secret)
+
+    def post_bytes(self, body: bytes, *, secret: str = SECRET, path: str = "/callback") -> Answer:
+        signature = sign(body, secret.encode()).decode()
+        return self.ask("POST", path, body, {"X-Line-Signature": signature})
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Answer:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as line:
+            return _ask(line, method, path, body, headers)
+
+    def ask_tls(self, path: str, *, trusted: Path) -> Answer:
+        context = ssl.create_default_context(cafile=str(trusted))
+        with closing(
+            http.client.HTTPSConnection("localhost", self.port, timeout=10, context=context)
+        ) as line:
+            return _ask(line, "GET", path, b"", None)
+
+    @contextmanager
+    def raw(self) -> Iterator[socket.socket]:
+        """A plain connection for what no HTTP library would send."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as line:
+            yield line
+
+
+def _ask(
+    line: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str] | None,
+) -> Answer:
+    line.request(method, path, body or None, headers or {})
+    response = line.getresponse()
+    names = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, response.read(), names)
+
+
+def read_answer(line: socket.socket) -> Answer:
+    """Read one answer from a plain connection."""
+    response = http.client.HTTPResponse(line)
+    response.begin()
+    with response:
+        names = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, response.read(), names)
+
+
+def signed_head(body: bytes, *more: str, name: str = "X-Line-Signature") -> bytes:
+    """The head of a signed POST, with these header lines added."""
+    lines = [
+        "POST /callback HTTP/1.1",
+        "Host: frontdesk",
+        f"{name}: {sign(body, SECRET.encode()).decode()}",
+        *more,
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Run the same work in so many threads, beginning at the same moment; all must succeed."""
+    gate = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        gate.wait(WAIT_SECONDS)
+        work(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        for done in [threads.submit(run, number) for number in range(count)]:
+            done.result(WAIT_SECONDS * 2)

@@ -1,0 +1,235 @@
+"""From bytes to events, and from events to documents that MongoDB can hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frontdesk.body import MAX_EVENTS, Event, parse_events, read_body
+from frontdesk.encoding import MAX_NESTING, encode_events
+from frontdesk.errors import BadRequest, TooLarge
+
+ACCEPT_TIME = datetime(2026, 11, 21, 3, 15, 42, 123000, tzinfo=UTC)
+
+
+class Sender:
+    """The receiving end of one ASGI request whose body comes in these chunks."""
+
+    def __init__(self, chunks: Iterable[bytes], *, ends: bool = True) -> None:
+        self._chunks = list(chunks)
+        self._ends = ends
+        self.calls = 0
+
+    async def __call__(self) -> dict[str, Any]:
+        self.calls += 1
+        if not self._chunks:
+            return {"type": "http.disconnect"}
+        chunk = self._chunks.pop(0)
+        more = bool(self._chunks) or not self._ends
+        return {"type": "http.request", "body": chunk, "more_body": more}
+
+
+def read(sender: Sender, *, limit: int = 100, declared: str | None = None) -> bytes:
+    return asyncio.run(read_body(sender, limit=limit, declared=declared))
+
+
+def encode(body: bytes) -> list[dict[str, Any]]:
+    documents = encode_events(
+        parse_events(body), channel="main", accept_time=ACCEPT_TIME, body=body
+    )
+    options: bson.CodecOptions[dict[str, Any]] = bson.CodecOptions(tz_aware=True, tzinfo=UTC)
+    return [bson.decode(document.raw, options) for document in documents]
+
+
+def with_event(event: str) -> bytes:
+    return f'{{"destination":"U1","events":[{event}]}}'.encode()
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
+def test_a_body_in_chunks_is_put_together(chunks: list[bytes]) -> None:
+    assert read(Sender(chunks)) == b"".join(chunks)
+
+
+def test_a_body_of_exactly_the_limit_is_read() -> None:
+    assert len(read(Sender([b"x" * 60, b"x" * 40]), declared="100")) == 100
+
+
+def test_reading_ends_at_the_limit_and_not_at_the_end_of_the_body() -> None:
+    sender = Sender([b"x" * 60] * 1000)
+    with pytest.raises(TooLarge):
+        read(sender)
+    assert sender.calls == 2
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
+    sender = Sender([b"x"])
+    with pytest.raises(TooLarge):
+        read(sender, declared="101")
+    assert sender.calls == 0
+
+
+@pytest.mark.parametrize("declared", ["", "-1", "²", "1e3", "abc", "0"])
+def test_a_senseless_content_length_does_not_matter(declared: str) -> None:
+    assert read(Sender([b"{}"]), declared=declared) == b"{}"
+
+
+def test_a_sender_that_goes_away_leaves_nothing() -> None:
+    with pytest.raises(BadRequest):
+        read(Sender([b'{"events":'], ends=False))
+
+
+# --- parsing ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no json",
+        b'{"events":[]',
+        b'{"events":[]}x',
+        b"\xff\xfe",
+        b'\xef\xbb\xbf{"events":[]}',
+        '{"events":[]}'.encode("utf-16"),
+        b'{"events":["\xed\xa0\x80"]}',
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"events":null}',
+        b'{"events":{}}',
+        b'{"events":"x"}',
+        b'{"events":[1]}',
+        b'{"events":[{},null]}',
+        b'{"events":[[]]}',
+        b'{"events":[{"a":NaN}]}',
+        b'{"events":[{"a":-Infinity}]}',
+        b'{"events":[{"a":1e400}]}',
+        b'{"events":[{"a":' + b"9" * 5000 + b"}]}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
+def test_what_is_not_a_webhook_is_refused_without_quoting_it(body: bytes) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        parse_events(body)
+    assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
+    assert len(str(refusal.value)) < 60
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_either_events_or_refused(body: bytes) -> None:
+    with suppress(BadRequest):
+        assert isinstance(parse_events(body), list)
+
+
+def test_no_events_are_no_mistake() -> None:
+    assert parse_events(b'{"destination":"U1","events":[]}') == []
+
+
+def test_more_events_than_any_webhook_has_are_too_large() -> None:
+    assert len(parse_events(b'{"events":[' + b"{}," * (MAX_EVENTS - 1) + b"{}]}")) == MAX_EVENTS
+    with pytest.raises(TooLarge):
+        parse_events(b'{"events":[' + b"{}," * MAX_EVENTS + b"{}]}")
+
+
+# --- encoding --------------------------------------------------------------------------------
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def _is_reference(value: Any) -> bool:
+    """The driver reads {$ref, $id} back as a DBRef; LINE has no such names."""
+    return "$ref" in json.dumps(value)
+
+
+@given(st.lists(st.dictionaries(names, values, max_size=5).filter(lambda e: not _is_reference(e))))
+def test_whatever_json_object_comes_is_stored_as_it_came(events: list[Event]) -> None:
+    documents = encode(json.dumps({"events": events}).encode())
+    assert [document["event"] for document in documents] == events
+    assert all(document["acceptTime"] == ACCEPT_TIME for document in documents)
+    assert all(document["channel"] == "main" and document["key"] for document in documents)
+
+
+def test_unknown_types_and_fields_are_stored_untouched() -> None:
+    event = {
+        "type": "somethingNew",
+        "webhookEventId": "01HX",
+        "source": {"type": "user", "userId": "U1", "new": {"$deep": [1, 2.5, None]}},
+        "text": "改行\nと絵文字🙂と\0",
+    }
+    [document] = encode(json.dumps({"events": [event]}).encode())
+    assert document["event"] == event
+    assert (document["eventId"], document["key"]) == ("01HX", "U1")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"a":9223372036854775808}',
+        '{"a":[{"b":-9223372036854775809}]}',
+        '{"a\\u0000b":1}',
+        '{"a":{"\\u0000":1}}',
+        '{"a":' * (MAX_NESTING + 1) + "1" + "}" * (MAX_NESTING + 1),
+        '{"a":' + "[" * MAX_NESTING + "]" * MAX_NESTING + "}",
+    ],
+)
+def test_what_mongodb_cannot_hold_is_refused(event: str) -> None:
+    with pytest.raises(BadRequest):
+        encode(with_event(event))
+
+
+def test_the_largest_and_the_deepest_that_mongodb_holds_is_stored() -> None:
+    deepest = '{"a":' * MAX_NESTING + "9223372036854775807" + "}" * MAX_NESTING
+    assert len(encode(with_event(deepest))) == 1
+
+
+def test_many_shallow_events_are_not_taken_for_deep_ones() -> None:
+    assert len(encode(b'{"events":[' + b'{"a":[{}]},' * 500 + b"{}]}")) == 501
+
+
+def test_an_event_over_mongodbs_size_is_too_large() -> None:
+    with pytest.raises(TooLarge):
+        encode(with_event('{"a":[' + "[]," * 1_300_000 + "1]}"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (r"a\ud83d", "a\ufffd"),
+        (r"\ude42b", "\ufffdb"),
+        (r"\ude42\ud83d", "\ufffd\ufffd"),
+        (r"\ud83d\ude42\ud83d", "🙂\ufffd"),
+    ],
+)
+def test_half_an_emoji_is_replaced_and_its_neighbours_are_stored(sent: str, stored: str) -> None:
+    body = with_event(f'{{"text":"{sent}","n":1.5}},{{"text":"無事"}}')
+    cut, whole = encode(body)
+    assert cut["event"] == {"text": stored, "n": 1.5}
+    assert whole["event"] == {"text": "無事"}
+
+
+def test_half_an_emoji_in_a_name_is_replaced_too() -> None:
+    [document] = encode(with_event(r'{"\ud83d":1,"webhookEventId":"\ud83d"}'))
+    assert document["event"] == {"\ufffd": 1, "webhookEventId": "\ufffd"}
+    assert document["eventId"] == "\ufffd"
