@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import Any
 
 # prctl(2): the number of PR_SET_PDEATHSIG.
 PR_SET_PDEATHSIG = 1
@@ -46,12 +46,3 @@ def stop(child: subprocess.Popen[bytes], *, timeout_seconds: float) -> int:
     except subprocess.TimeoutExpired:
         child.kill()
         return child.wait(timeout_seconds)
-
-
-def tail(log: IO[bytes] | None, *, characters: int = 2000) -> str:
-    """The end of a child's log file, for an error message."""
-    if log is None:
-        return ""
-    log.flush()
-    log.seek(0)
-    return log.read().decode("utf-8", "replace")[-characters:]

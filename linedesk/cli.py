@@ -1,0 +1,161 @@
+"""The command line: reads settings, sets up the log, and hands over to the room that does the work.
+
+Rooms are imported by the command that needs them, so that `linedesk --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from linedesk.failure import Command
+from linedesk.logs import configure_logging
+from linedesk.settings import Settings, load_settings
+
+EXAMPLES = """\b
+Examples:
+  linedesk demo                    chat with the parrot bot in the browser
+  linedesk demo --once             see one conversation from end to end
+  linedesk init                    prepare MongoDB; may be run again
+  linedesk up --config line.toml   run everything on a small box
+"""
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="TOML file with settings; the environment goes before it.",
+)
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log in detail.")
+
+
+def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --config and -v, and its function the settings, with logging set up."""
+
+    @config_option
+    @verbose_option
+    @wraps(function)
+    def command(config_path: Path | None, verbose: bool, **options: Any) -> Any:
+        settings = load_settings(os.environ, config_path=config_path)
+        _configure_logging(settings, verbose=verbose)
+        return function(settings, **options)
+
+    return command
+
+
+def _configure_logging(settings: Settings, *, verbose: bool) -> None:
+    configure_logging(
+        level=settings.log_level,
+        verbose=verbose,
+        secrets=settings.secret_values,
+        own=[settings.bot.partition(":")[0]],
+        environ=os.environ,
+    )
+
+
+@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="linedesk")
+def linedesk() -> None:
+    """A LINE bot server that loses nothing.
+
+    Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials
+    or from the TOML file given by --config.
+    """
+
+
+@linedesk.command(cls=Command)
+@click.option(
+    "--capped-mb",
+    type=click.IntRange(1, 1_048_576),
+    default=1024,
+    show_default=True,
+    help="Size of the capped collection recvq, where it is not there yet.",
+)
+@with_settings
+def init(settings: Settings, capped_mb: int) -> None:
+    """Prepare MongoDB: replica set, collections, indexes, lease. May be run again."""
+    from linedesk.init import init_database
+
+    init_database(settings, capped_mb=capped_mb)
+
+
+@linedesk.command(cls=Command)
+@click.option(
+    "--share-port",
+    is_flag=True,
+    help="Share the port with other front desks, each started with this.",
+)
+@with_settings
+def frontdesk(settings: Settings, share_port: bool) -> int:
+    """Receive LINE's webhooks and store them."""
+    from linedesk.wiring import frontdesk_process
+
+    return frontdesk_process(settings, share_port=share_port)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def dispatcher(settings: Settings) -> int:
+    """Run the bot on what was stored, in order, at LINE's pace."""
+    from linedesk.wiring import dispatcher_process
+
+    return dispatcher_process(settings)
+
+
+@linedesk.command(cls=Command)
+@click.option("--port", type=click.IntRange(1, 65_535), default=9000, show_default=True)
+@click.option(
+    "--webhook", metavar="URL", help="The bot server's callback; the front desk's unless set."
+)
+@click.option("--reply-token-seconds", type=float, default=60.0, show_default=True)
+@click.option(
+    "--quota", type=click.IntRange(0), help="Counted messages a month; no limit unless set."
+)
+@click.option("--latency-ms", type=float, default=0.0, help="How long LINE takes to answer.")
+@click.option("--rate-limits/--no-rate-limits", default=True, help="LINE's own, or none.")
+@with_settings
+def sim(settings: Settings, **options: Any) -> int:
+    """Run the LINE simulator, with its chat page, on this machine."""
+    from linedesk.wiring import sim_process
+
+    return sim_process(settings, **options)
+
+
+@linedesk.command(cls=Command)
+@click.option("--once", is_flag=True, help="Play one conversation, print it, and end.")
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), help="Port of the chat page; any unless set."
+)
+def demo(once: bool, port: int | None) -> int:
+    """Chat with the parrot bot through every real part, with nothing to set up.
+
+    Everything runs on this machine, in a temporary folder, with a private mongod.
+    """
+    from linedesk.demo import run_demo
+
+    return run_demo(once=once, port=port)
+
+
+@linedesk.command(cls=Command)
+@config_option
+@verbose_option
+def up(config_path: Path | None, verbose: bool) -> int:
+    """Run front desk and dispatcher together, restarting what dies.
+
+    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept for the next time.
+    """
+    from linedesk.up import run_all
+
+    settings = load_settings(os.environ, config_path=config_path)
+    _configure_logging(settings, verbose=verbose)
+    return run_all(settings, config_path=config_path, verbose=verbose)
+
+
+def main() -> None:
+    """The entry point of `linedesk`."""
+    linedesk()

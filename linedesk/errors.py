@@ -1,0 +1,31 @@
+"""Start-up errors of linedesk: what an operator must mend before the process can run."""
+
+from collections.abc import Sequence
+
+
+class LinedeskError(Exception):
+    """Base of the errors of this room; the text is for the operator."""
+
+
+class SettingsError(LinedeskError):
+    """Wrong or missing settings; `problems` has a line for each and never the value of a secret."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class CannotServe(LinedeskError):
+    """The simulator's port cannot be had."""
+
+
+class DemoFailed(LinedeskError):
+    """The demo could not go on; the text says at which step, with the end of the log concerned."""
+
+
+class DemoInterrupted(LinedeskError):
+    """A person or the system ended the demo by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by signal {number}")
+        self.number = number

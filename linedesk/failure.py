@@ -1,0 +1,59 @@
+"""What an operator sees when a command cannot go on: one clear line and a named exit code."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import click
+from pymongo.errors import PyMongoError
+
+from frontdesk.errors import CannotListen
+from linedesk.embedded import MongodFailed, MongodNotFound
+from linedesk.errors import CannotServe, DemoFailed, SettingsError
+from linedesk.exits import Exit
+from recvq.errors import QueueError, SetupError
+
+log = logging.getLogger(__name__)
+
+# The first that fits counts, so the special stand before the general.
+KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
+    (SettingsError, Exit.CONFIG, ""),
+    (SetupError, Exit.CONFIG, ""),
+    (CannotListen, Exit.CONFIG, ""),
+    (
+        QueueError,
+        Exit.UNAVAILABLE,
+        "MongoDB cannot be reached (is it running, and MONGODB_URI right?): ",
+    ),
+    (PyMongoError, Exit.UNAVAILABLE, "MongoDB refused: "),
+    (CannotServe, Exit.UNAVAILABLE, ""),
+    (MongodNotFound, Exit.UNAVAILABLE, ""),
+    (MongodFailed, Exit.UNAVAILABLE, ""),
+    (DemoFailed, Exit.FAILED, "demo: "),
+)
+
+
+class Command(click.Command):
+    """A command that ends in an exit code of `linedesk.exits`, whatever happens in it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what it returns becomes the exit code."""
+        try:
+            code = super().invoke(ctx)
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception as error:  # noqa: BLE001 - main: the one place where all errors end
+            code = report(error)
+        ctx.exit(Exit.OK if code is None else code)
+
+
+def report(error: Exception) -> Exit:
+    """Say what went wrong; only an error that nobody foresaw is logged with its traceback."""
+    for kind, code, introduction in KNOWN:
+        if isinstance(error, kind):
+            for problem in getattr(error, "problems", (error,)):
+                click.echo(f"linedesk: {introduction}{problem}", err=True)
+            return code
+    log.critical("unexpected error, please report it", exc_info=error)
+    return Exit.SOFTWARE

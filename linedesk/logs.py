@@ -1,0 +1,130 @@
+"""How every process logs: one line per record on stderr, in UTC, in UTF-8, without secrets.
+
+A record can neither break out of its line nor, by control characters, out of the terminal; a
+traceback follows below its record, each of its lines set off so that none passes for a record.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+ROOMS = ("recvq", "frontdesk", "dispatcher", "jobworker", "bots", "linesim", "linedesk")
+
+MASK = "***"
+# Anything shorter would be found in the middle of ordinary words.
+SHORTEST_SECRET = 6
+
+# Control characters, line and paragraph separators, and the marks that turn text around.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_COLOURS = {
+    logging.DEBUG: "2",
+    logging.WARNING: "33",
+    logging.ERROR: "31",
+    logging.CRITICAL: "1;31",
+}
+
+
+class LineFormatter(logging.Formatter):
+    """`<UTC time> <LEVEL> <logger> <message>`; masks the secrets in whatever it puts out."""
+
+    def __init__(self, *, secrets: Iterable[str] = (), coloured: bool = False) -> None:
+        super().__init__()
+        self._secrets = _any_of(secrets)
+        self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of one record, traceback included."""
+        line = (
+            f"{_utc(record)} {self._level(record)} {record.name} {_one_line(record.getMessage())}"
+        )
+        lines = [line, *_set_off(self._traceback(record))]
+        return self._masked("\n".join(lines))
+
+    def _level(self, record: logging.LogRecord) -> str:
+        colour = _COLOURS.get(record.levelno)
+        if self._coloured and colour:
+            return f"\x1b[{colour}m{record.levelname}\x1b[0m"
+        return record.levelname
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info else ""
+
+    def _masked(self, text: str) -> str:
+        return self._secrets.sub(MASK, text) if self._secrets else text
+
+
+def configure_logging(
+    *,
+    level: str = "info",
+    verbose: bool = False,
+    secrets: Iterable[str] = (),
+    own: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Send all records of this process to stderr (or `stream`), in linedesk's format.
+
+    `verbose`, or the level debug, opens our rooms and the packages in `own` (the operator's bot),
+    and leaves the libraries beneath at info: pymongo's debug records hold whole documents.
+    """
+    target = _utf8(stream or sys.stderr)
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
+    )
+    logging.basicConfig(handlers=[handler], level=_library_level(level), force=True)
+    for name in {*ROOMS, *own}:
+        logging.getLogger(name).setLevel(logging.DEBUG if verbose else level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        _hand_over(logging.getLogger(name))
+    logging.captureWarnings(True)
+
+
+def _library_level(level: str) -> int:
+    return max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
+
+
+def _hand_over(logger: logging.Logger) -> None:
+    """Drop the handlers that a library gave its logger, so that ours is the only one."""
+    logger.handlers.clear()
+    logger.propagate = True
+
+
+def _utf8(stream: TextIO) -> TextIO:
+    """Japanese stays Japanese under LANG=C, and a lone surrogate raises nothing."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    return stream
+
+
+def _wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Colours are for people, and people can refuse them (https://no-color.org)."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def _any_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    longest_first = sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+
+def _utc(record: logging.LogRecord) -> str:
+    seconds, milliseconds = divmod(int(record.created * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z"
+
+
+def _one_line(text: str) -> str:
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def _set_off(traceback: str) -> list[str]:
+    return [f"  | {_one_line(line)}" for line in traceback.split("\n")] if traceback else []

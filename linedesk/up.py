@@ -1,0 +1,73 @@
+"""`linedesk up`: every process of a small box under one supervisor, with a mongod if asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from linedesk.embedded import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
+from linedesk.settings import EMBEDDED, Settings, require
+from linedesk.supervisor import Program, Signals, Supervisor, signals_on
+from recvq.collections import create_collections
+from recvq.connect import connect
+
+FRONTDESK_STOP_SECONDS = 10.0
+# Beyond its drain the dispatcher joins threads, saves its progress and gives back the lease.
+DISPATCHER_MARGIN_SECONDS = 15.0
+
+
+def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
+    """Run all processes until SIGTERM or SIGINT; returns the exit code.
+
+    The front desk stops first, so that nothing new comes in while the dispatcher drains.
+    """
+    require(settings, "line_channel_secret", "line_channel_access_token")
+    signals = Signals()
+    with signals_on(signals):
+        programs = _rooms(settings, config_path=config_path, verbose=verbose)
+        environ = dict(os.environ)
+        if settings.mongodb_uri == EMBEDDED:
+            mongod = KeptMongod(state_dir())
+            mongod.prepare(settings.mongodb_database)
+            programs.append(mongod.program())
+            environ["MONGODB_URI"] = mongod.uri
+        return Supervisor(programs, environ, signals).run()
+
+
+def _rooms(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
+    options = ["--config", str(config_path)] if config_path else []
+    options += ["--verbose"] if verbose else []
+
+    def program(room: str, stop_seconds: float) -> Program:
+        return Program(room, [sys.executable, "-m", room, *options], stop_seconds)
+
+    return [
+        program("frontdesk", FRONTDESK_STOP_SECONDS),
+        program("dispatcher", settings.drain_seconds + DISPATCHER_MARGIN_SECONDS),
+    ]
+
+
+class KeptMongod(EmbeddedMongod):
+    """An embedded mongod whose data stays, and which the supervisor keeps running."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir, port=_kept_port(data_dir))
+
+    def prepare(self, database: str) -> None:
+        """Start it once, to do what `linedesk init` does."""
+        with self, connect(self.uri, app_name="linedesk-init") as client:
+            create_collections(client[database])
+
+    def program(self) -> Program:
+        """What the supervisor runs."""
+        return Program("mongod", self._command(), STOP_SECONDS, quiet=True)
+
+
+def _kept_port(data_dir: Path) -> int:
+    """Always the same port: the replica set's configuration in the kept data names it."""
+    kept = data_dir / "port"
+    if not kept.exists():
+        data_dir.mkdir(parents=True, exist_ok=True)
+        kept.write_text(f"{free_port()}\n", encoding="ascii")
+    return int(kept.read_text(encoding="ascii"))

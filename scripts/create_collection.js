@@ -1,0 +1,117 @@
+// Makes the collections of linedesk, their indexes and first rows, as `linedesk init` does.
+// May be run again: what is there is left as it is.
+//
+//   mongosh scripts/create_collection.js
+//   mongosh --eval 'var DATABASE = "line_bot", CAPPED_MB = 2048' scripts/create_collection.js
+//
+// Runs in mongosh and in the older mongo shell, hence the plain old JavaScript.
+// The contract is recvq/collections.py; a test compares what both make.
+
+var MEGABYTE = 1024 * 1024;
+var WEEK_SECONDS = 7 * 24 * 3600;
+var databaseName = typeof DATABASE === "undefined" ? "line_bot" : DATABASE;
+var cappedMegabytes = typeof CAPPED_MB === "undefined" ? 1024 : CAPPED_MB;
+var target = db.getSiblingDB(databaseName);
+
+var collections = [
+  { name: "recvq", options: { capped: true, size: cappedMegabytes * MEGABYTE } },
+  { name: "calls", options: { capped: true, size: 64 * MEGABYTE } },
+  { name: "progress", options: {} },
+  { name: "leases", options: {} },
+  { name: "conversations", options: {} },
+  { name: "held", options: {} },
+  { name: "schedule", options: {} },
+  { name: "deadletters", options: {} },
+  { name: "control", options: {} },
+  { name: "status", options: {} }
+];
+
+var indexes = [
+  {
+    collection: "recvq",
+    keys: { eventId: 1 },
+    // Partial, not sparse: a document without eventId must not collide with another such.
+    options: {
+      name: "eventId",
+      unique: true,
+      partialFilterExpression: { eventId: { $exists: true } }
+    }
+  },
+  {
+    collection: "conversations",
+    keys: { at: 1 },
+    options: { name: "pending", partialFilterExpression: { "pending.0": { $exists: true } } }
+  },
+  { collection: "held", keys: { key: 1, n: 1 }, options: { name: "key_n" } },
+  { collection: "schedule", keys: { runAt: 1 }, options: { name: "runAt" } },
+  {
+    collection: "schedule",
+    keys: { endedAt: 1 },
+    options: { name: "endedAt", expireAfterSeconds: WEEK_SECONDS }
+  }
+];
+
+var leases = [
+  { _id: "epochs", first: { epoch: NumberInt(0) } },
+  { _id: "dispatcher", first: { owner: null, epoch: NumberInt(0), until: null } }
+];
+
+function refuse(reason) {
+  print("refused: " + reason);
+  quit(1);
+}
+
+// mongosh throws what the older shell returns as {ok: 0}.
+function demand(answer) {
+  if (answer && answer.ok === 0) {
+    throw new Error(answer.errmsg);
+  }
+}
+
+function find(name) {
+  return target.getCollectionInfos({ name: name })[0];
+}
+
+function checkServer() {
+  var server = db.adminCommand({ isMaster: 1 });
+  if (!server.ismaster) {
+    refuse("this server is no primary; if its replica set is new, run `linedesk init` or rs.initiate() first");
+  }
+  if (!server.setName) {
+    print("note: this server is standalone; linedesk needs a replica set (see deploy/mongod.conf)");
+  }
+}
+
+function checkRecvq() {
+  var recvq = find("recvq");
+  if (recvq && !recvq.options.capped) {
+    refuse(
+      databaseName + ".recvq exists but is not capped, so it was not made by linedesk: rename or drop it " +
+        "(db.recvq.renameCollection('recvq_old')), then run this script again"
+    );
+  }
+}
+
+function makeCollection(wanted) {
+  if (find(wanted.name)) {
+    print("was there  " + wanted.name);
+    return;
+  }
+  demand(target.createCollection(wanted.name, wanted.options));
+  print("made       " + wanted.name);
+}
+
+function makeIndex(wanted) {
+  demand(target.getCollection(wanted.collection).createIndex(wanted.keys, wanted.options));
+}
+
+function seedLease(wanted) {
+  target.leases.updateOne({ _id: wanted._id }, { $setOnInsert: wanted.first }, { upsert: true });
+}
+
+checkServer();
+checkRecvq();
+collections.forEach(makeCollection);
+indexes.forEach(makeIndex);
+leases.forEach(seedLease);
+print("database " + databaseName + " is ready");

@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: makes .venv with everything in it, or finds it made.
+# A stamp over what was asked for makes every further run start at once; a run that was
+# interrupted while it made .venv leaves a mark, and the next one starts over.
+
+fail() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3.14 python3; do
+    if [[ -n $candidate ]] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  fail "Python 3.11 or newer is needed (Debian: apt install python3), or name one by PYTHON=..."
+}
+
+check_python() {
+  "$1" -c 'import ensurepip, venv' 2>/dev/null ||
+    fail "$1 has no venv module with ensurepip (Debian: apt install python3-venv)"
+}
+
+wanted_stamp() {
+  cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1
+}
+
+make_venv() {
+  local python
+  python=$(find_python) || exit 1
+  check_python "$python"
+  if [[ -e .venv/.unfinished ]]; then
+    rm -rf .venv
+  fi
+  echo "Setting up .venv (once, a minute or two) ..." >&2
+  mkdir -p .venv
+  touch .venv/.unfinished
+  [[ -x .venv/bin/python ]] || "$python" -m venv .venv || fail "the virtual environment could not be made"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
+    --constraint constraints.txt || fail "installing the dependencies failed; see above"
+  wanted_stamp >.venv/.stamp
+  rm .venv/.unfinished
+}
+
+is_current() {
+  [[ ! -e .venv/.unfinished && -x .venv/bin/python && "$(cat .venv/.stamp 2>/dev/null)" == "$(wanted_stamp)" ]]
+}
+
+ensure_venv() {
+  # Two scripts at once: the second waits until the first has made it. The lock needs no file of its own.
+  exec 9<pyproject.toml
+  flock 9 2>/dev/null || true
+  is_current || make_venv
+  exec 9<&-
+}
+
+check_mongod() {
+  .venv/bin/python - <<'PYTHON'
+import sys
+
+from linedesk.embedded import MongodNotFound, find_mongod
+
+try:
+    find_mongod()
+except MongodNotFound as error:
+    sys.exit(f"no mongod for this system: {error}")
+PYTHON
+}

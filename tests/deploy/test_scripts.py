@@ -1,0 +1,141 @@
+"""scripts/demo and scripts/test set themselves up: what they make, redo, skip, and say is missing.
+
+Python is a stand-in here that notes how it is called, so that no package is really installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ("bash", "basename", "cat", "cp", "cut", "dirname", "env", "flock", "mkdir", "rm")
+TOOLS += ("sha256sum", "touch")
+
+# Makes `-m venv` put a copy of itself into .venv, as the real one does.
+PYTHON = """#!/bin/bash
+echo "$@" >>"$CALLS"
+case "$*" in
+  *ensurepip*) [[ -z ${WITHOUT_VENV:-} ]] ;;
+  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+  *pip*) [[ -z ${INTERRUPTED:-} ]] ;;
+  -) [[ -z ${WITHOUT_MONGOD:-} ]] || { echo "no mongod for this system: get one" >&2; exit 1; } ;;
+esac
+"""
+
+
+class Checkout:
+    """A copy of the scripts with a PATH that holds nothing but what they need."""
+
+    def __init__(self, folder: Path, *, python: bool = True) -> None:
+        self.folder = folder / "checkout"
+        self.venv = self.folder / ".venv"
+        self._bin = folder / "bin"
+        self._calls = folder / "calls"
+        shutil.copytree(ROOT / "scripts", self.folder / "scripts")
+        for name in ("pyproject.toml", "constraints.txt"):
+            (self.folder / name).write_text("first\n")
+        self._bin.mkdir()
+        for tool in TOOLS:
+            (self._bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool} here"))
+        if python:
+            (self._bin / "python3").write_text(PYTHON)
+            (self._bin / "python3").chmod(0o755)
+
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.folder / "scripts" / "demo", *arguments],
+            env={"PATH": str(self._bin), "CALLS": str(self._calls)} | environ,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def calls(self) -> list[str]:
+        """How Python was called, without the questions about itself."""
+        lines = self._calls.read_text().splitlines()
+        return [line for line in lines if not line.startswith("-c")]
+
+    def installs(self) -> int:
+        return sum("pip install" in line for line in self.calls())
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_the_first_run_makes_the_venv_and_the_arguments_pass_through(checkout: Checkout) -> None:
+    answer = checkout.run("--once")
+    assert answer.returncode == 0, answer.stderr
+    made, installed, _, started = checkout.calls()
+    assert made == "-m venv .venv"
+    assert installed.endswith("--editable .[dev] --constraint constraints.txt")
+    assert started == "-m linedesk demo --once"
+
+
+def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
+    checkout.run()
+    checkout.run()
+    assert checkout.installs() == 1
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+def test_changed_dependencies_are_installed_into_what_is_there(
+    name: str, checkout: Checkout
+) -> None:
+    checkout.run()
+    (checkout.venv / "kept").touch()
+    (checkout.folder / name).write_text("second\n")
+    checkout.run()
+    assert checkout.installs() == 2
+    assert (checkout.venv / "kept").exists()
+
+
+def test_a_half_made_venv_is_made_anew(checkout: Checkout) -> None:
+    assert checkout.run(INTERRUPTED="yes").returncode == 1
+    (checkout.venv / "half").touch()
+    assert checkout.run().returncode == 0
+    assert not (checkout.venv / "half").exists()
+    assert checkout.installs() == 2
+    assert checkout.run().returncode == 0
+    assert checkout.installs() == 2
+
+
+def test_a_venv_that_a_person_made_is_used(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.venv / ".stamp").unlink()
+    (checkout.venv / "theirs").touch()
+    assert checkout.run().returncode == 0
+    assert (checkout.venv / "theirs").exists()
+
+
+def test_a_missing_python_is_said(tmp_path: Path) -> None:
+    answer = Checkout(tmp_path, python=False).run()
+    assert answer.returncode == 1
+    assert "demo: Python 3.11 or newer is needed" in answer.stderr
+
+
+def test_a_missing_venv_module_is_said_with_its_package(checkout: Checkout) -> None:
+    answer = checkout.run(WITHOUT_VENV="yes")
+    assert answer.returncode == 1
+    assert "apt install python3-venv" in answer.stderr
+    assert not checkout.venv.exists()
+
+
+def test_a_missing_mongod_is_said_and_nothing_starts(checkout: Checkout) -> None:
+    answer = checkout.run(WITHOUT_MONGOD="yes")
+    assert answer.returncode == 1
+    assert "no mongod for this system" in answer.stderr
+    assert not any("linedesk demo" in call for call in checkout.calls())
+
+
+def test_the_scripts_are_executable() -> None:
+    for name in ("scripts/demo", "scripts/test", "scripts/check", ".ci/run"):
+        assert os.access(ROOT / name, os.X_OK), name

@@ -1,0 +1,160 @@
+"""The command line as an operator meets it: help, exit codes, and one clear line for each error."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from linedesk import cli
+from recvq.connect import Client
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("init", "frontdesk", "dispatcher", "sim", "demo", "up")
+SECRETS = {
+    "LINE_CHANNEL_SECRET": "8c570fa6dd201bb328f1c1eac23a96d8",
+    "LINE_CHANNEL_ACCESS_TOKEN": "token-of-the-channel",
+}
+
+
+def linedesk(
+    *arguments: str, module: str = "linedesk", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def refusal(*arguments: str, code: int, **environ: str) -> str:
+    """What stderr says; never a traceback."""
+    answer = linedesk(*arguments, **environ)
+    assert answer.returncode == code, answer.stderr
+    assert "Traceback" not in answer.stderr
+    return answer.stderr
+
+
+def test_help_names_every_command_and_gives_examples() -> None:
+    text = CliRunner().invoke(cli.linedesk, ["--help"]).output
+    assert all(re.search(rf"^  {command} ", text, re.MULTILINE) for command in COMMANDS)
+    assert "linedesk demo --once" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself(command: str) -> None:
+    answer = CliRunner().invoke(cli.linedesk, [command, "--help"])
+    assert answer.exit_code == 0
+    assert "Usage: " in answer.output
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert version("linedesk") in CliRunner().invoke(cli.linedesk, ["--version"]).output
+
+
+@pytest.mark.parametrize("module", ["frontdesk", "dispatcher"])
+def test_each_process_also_runs_as_a_module(module: str) -> None:
+    answer = linedesk("--help", module=module)
+    assert answer.stdout.startswith(f"Usage: python -m {module} ")
+
+
+def test_bad_settings_are_all_named_and_exit_with_config() -> None:
+    text = refusal("frontdesk", code=78, FRONTDESK_PORT="x", MAX_BODY_KB="0", **SECRETS)
+    assert text == (
+        "linedesk: FRONTDESK_PORT must be a port number, 1 to 65535, not 'x'\n"
+        "linedesk: MAX_BODY_KB must be a whole number of kilobytes, 1 to 8192, not '0'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("frontdesk", ["LINE_CHANNEL_SECRET"]),
+        ("dispatcher", ["LINE_CHANNEL_ACCESS_TOKEN"]),
+        ("sim", ["LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN"]),
+        ("up", ["LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN"]),
+    ],
+)
+def test_a_process_without_a_value_it_needs_is_refused_by_name(
+    command: str, missing: list[str]
+) -> None:
+    text = refusal(command, code=78, LINE_CHANNEL_SECRET="", LINE_CHANNEL_ACCESS_TOKEN="")
+    assert [line.split()[1] for line in text.splitlines()] == missing
+
+
+@pytest.mark.parametrize("command", ["init", "frontdesk", "dispatcher"])
+def test_a_process_alone_refuses_the_embedded_mongod(command: str) -> None:
+    text = refusal(command, code=78, MONGODB_URI="embedded", **SECRETS)
+    assert text.startswith("linedesk: MONGODB_URI is embedded, which only `linedesk up`")
+
+
+def test_an_unknown_name_in_the_config_file_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "line.toml"
+    config.write_text("FRONTDESK_PROT = 1\n")
+    text = refusal("frontdesk", "--config", str(config), code=78)
+    assert "unknown setting: FRONTDESK_PROT (did you mean FRONTDESK_PORT?)" in text
+
+
+def test_init_without_a_server_says_so_and_shows_no_password() -> None:
+    answer = linedesk("init", MONGODB_URI="mongodb://u:hunter2@127.0.0.1:1/")
+    assert answer.returncode == 69
+    assert answer.stderr.startswith("linedesk: MongoDB cannot be reached")
+    assert "mongodb://***@127.0.0.1:1/" in answer.stdout
+    assert "hunter2" not in answer.stdout + answer.stderr
+
+
+def test_a_taken_port_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        text = refusal("frontdesk", code=78, FRONTDESK_PORT=port, **SECRETS)
+        assert len(text.splitlines()) == 1
+        assert f"port {port} is in use" in text
+        text = refusal("sim", "--port", port, code=69, **SECRETS)
+        assert f"linedesk: the simulator cannot use port {port}:" in text
+
+
+def test_a_missing_bot_module_is_named() -> None:
+    text = refusal("dispatcher", code=78, BOT="no_such_module:bot", **SECRETS)
+    assert "BOT names the module 'no_such_module'" in text
+
+
+@pytest.fixture
+def unmade(client: Client) -> Iterator[str]:
+    """The name of a database that does not exist yet."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield name
+    client.drop_database(name)
+
+
+def test_init_makes_everything_once_and_leaves_it_after(mongo_uri: str, unmade: str) -> None:
+    environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": unmade}
+    first = linedesk("init", "--capped-mb", "8", **environ)
+    second = linedesk("init", "--capped-mb", "16", **environ)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert re.search(r"^recvq +made +eventId", first.stdout, re.MULTILINE)
+    assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
+    assert "recvq keeps its size of 8 MB" in second.stdout
+    assert "keeps its size" not in first.stdout
+
+
+def test_an_error_that_nobody_foresaw_is_logged_without_secrets(tmp_path: Path) -> None:
+    module = tmp_path / "broken_bot.py"
+    module.write_text("import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n")
+    answer = linedesk("dispatcher", BOT="broken_bot:bot", PYTHONPATH=str(tmp_path), **SECRETS)
+    assert answer.returncode == 70
+    assert "CRITICAL linedesk.failure unexpected error" in answer.stderr
+    assert "RuntimeError: ***" in answer.stderr
+    assert SECRETS["LINE_CHANNEL_ACCESS_TOKEN"] not in answer.stderr
