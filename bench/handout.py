@@ -2,7 +2,7 @@
 
 All variants drain the same stored events in the same run, by turns: the bare loop, the dispatcher
 with a job that does nothing, and the dispatcher with a bot whose handler does nothing. Run it as
-`python bench/dispatcher.py`; it needs about a minute.
+`python bench/handout.py`; it needs about a minute.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Both run by turns beside a real mongod, each as a process of its own that writes its log lines; the
 load comes from a third process over keep-alive connections, as fast as it is answered. Run it as
-`python bench/frontdesk.py`; it needs about a minute.
+`python bench/webhooks.py`; it needs about a minute.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from typing import cast
 from unittest import mock
 
 # First, since this file's own folder would offer itself as `frontdesk`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import uvloop
 from rich.console import Console
 from rich.table import Table

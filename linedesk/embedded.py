@@ -108,7 +108,7 @@ class EmbeddedMongod:
         """Start it and wait until it is primary; may be called again after `stop` or `kill`."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
         self._process = children.start(
-            self._command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
             self._wait_until_it_answers()
@@ -130,6 +130,18 @@ class EmbeddedMongod:
             self._process.wait(STOP_SECONDS)
             self._process = None
 
+    def command(self) -> list[str]:
+        """The command line that `start` runs, for whoever runs it otherwise."""
+        return [
+            str(find_mongod()),
+            *("--dbpath", str(self._data_dir)),
+            *("--logpath", str(self._data_dir / "mongod.log"), "--logappend"),
+            *("--bind_ip", "127.0.0.1", "--port", str(self.port)),
+            *("--replSet", "rs0", "--wiredTigerCacheSizeGB", "0.25"),
+            *("--nounixsocket", "--setParameter", "diagnosticDataCollectionEnabled=false"),
+            *self._extra,
+        ]
+
     def __enter__(self) -> EmbeddedMongod:
         self.start()
         return self
@@ -141,17 +153,6 @@ class EmbeddedMongod:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-
-    def _command(self) -> list[str]:
-        return [
-            str(find_mongod()),
-            *("--dbpath", str(self._data_dir)),
-            *("--logpath", str(self._data_dir / "mongod.log"), "--logappend"),
-            *("--bind_ip", "127.0.0.1", "--port", str(self.port)),
-            *("--replSet", "rs0", "--wiredTigerCacheSizeGB", "0.25"),
-            *("--nounixsocket", "--setParameter", "diagnosticDataCollectionEnabled=false"),
-            *self._extra,
-        ]
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -61,7 +61,7 @@ class KeptMongod(EmbeddedMongod):
 
     def program(self) -> Program:
         """What the supervisor runs."""
-        return Program("mongod", self._command(), STOP_SECONDS, quiet=True)
+        return Program("mongod", self.command(), STOP_SECONDS, quiet=True)
 
 
 def _kept_port(data_dir: Path) -> int:

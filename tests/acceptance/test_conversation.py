@@ -73,7 +73,7 @@ def test_twenty_events_in_one_post_are_all_answered(open_house: Any, sim: Any) -
     [
         "日本語、カタカナ、ｶﾀｶﾅ、漢字𠮷野家",
         "👨‍👩‍👧‍👦🇯🇵👍🏽 e\u0301",
-        "改行\nタブ\t\"引用\" \\ {{brace}} <b>",
+        '改行\nタブ\t"引用" \\ {{brace}} <b>',
         "あ" * 5_000,
         "🦜" * 2_500,
     ],
@@ -91,9 +91,7 @@ def test_texts_come_back_unharmed(open_house: Any, sim: Any, text: str) -> None:
     assert document["event"]["message"]["text"] == text
 
 
-def test_an_event_the_sdk_cannot_read_reaches_the_bot_with_its_token(
-    house: Any, sim: Any
-) -> None:
+def test_an_event_the_sdk_cannot_read_reaches_the_bot_with_its_token(house: Any, sim: Any) -> None:
     house.start_frontdesk()
     house.start_dispatcher(BOT="acceptance_bots:echo")
     user = sim.add_user("花子")

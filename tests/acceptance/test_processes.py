@@ -115,9 +115,7 @@ def test_a_second_signal_ends_at_once(house: Any, sim: Any) -> None:
     assert process.wait(5) == 128 + signal.SIGTERM
 
 
-def test_secrets_show_neither_in_the_log_nor_in_the_process_list(
-    open_house: Any, sim: Any
-) -> None:
+def test_secrets_show_neither_in_the_log_nor_in_the_process_list(open_house: Any, sim: Any) -> None:
     user = sim.add_user("花子")
     text = "ひみつのことば"
     delivery = sim.say(user, text)
