@@ -41,7 +41,7 @@ def test_a_restart_amid_a_stream_answers_each_message_once(
     house.start_dispatcher(BOT="acceptance_bots:echo")
     stream.join(60)
 
-    house.wait_for(lambda: len(sim.calls_to("reply")) >= STREAM, seconds=40)
+    sim.wait_for(lambda: sum(len(sim.answers(user)) for user in users) >= STREAM, timeout=40)
     house.wait_for(
         lambda: not house.database.conversations.count_documents({"pending.0": {"$exists": True}})
     )
@@ -61,7 +61,7 @@ def test_what_was_stored_before_the_very_first_start_is_handled(house: Any, sim:
 
     house.start_dispatcher(BOT="acceptance_bots:echo")
 
-    house.wait_for(lambda: len(sim.calls_to("reply")) >= 100)
+    sim.wait_for(lambda: all(len(sim.answers(user)) >= 10 for user in users), timeout=20)
     for place, user in enumerate(users):
         assert [b.text for b in sim.answers(user)] == [str(n) for n in range(place, 100, 10)]
 
