@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from recvq.documents import Document
-from recvq.errors import StoreUnavailable, translated
 
 log = logging.getLogger(__name__)
 
@@ -91,10 +91,11 @@ class CallLog:
         if not rows:
             return
         try:
-            with translated():
-                self._collection.insert_many(rows, ordered=False)
-        except StoreUnavailable as error:
-            log.warning("rows of calls not written rows=%d error=%s", len(rows), error)
+            self._collection.insert_many(rows, ordered=False)
+        except PyMongoError as error:
+            # Whatever it is: what only tells of the work must not end it.
+            kind = type(error).__name__
+            log.warning("rows of calls not written rows=%d error=%s", len(rows), kind)
         if self._dropped:
             log.warning("rows of calls dropped rows=%d", self._dropped)
             self._dropped = 0

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import urllib3
-from linebot.v3.messaging import ApiClient, Configuration
+from linebot.v3.messaging import ApiClient, ApiException, Configuration
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -33,6 +33,7 @@ CONNECT_SECONDS = 3.0
 # The gate is held for as long as a call takes.
 CALL_SECONDS = 10.0
 MOST_BODY_BYTES = 256 * 1024
+MOST_RETRY_AFTER_SECONDS = 300.0
 
 JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8"}
 
@@ -126,8 +127,10 @@ def _read(response: Any, deadline: float) -> str:
 
 
 def _seconds(header: str | None) -> float | None:
-    """A Retry-After in seconds; LINE documents none, and a date in it is left unread."""
-    return float(header) if header and header.isdigit() else None
+    """A Retry-After in seconds, within reason; LINE documents none, a date in it is left unread."""
+    if not header or not header.isdecimal():
+        return None
+    return min(float(header), MOST_RETRY_AFTER_SECONDS)
 
 
 @contextmanager
@@ -157,10 +160,24 @@ class GatedApiClient(ApiClient):  # type: ignore[misc]  # the SDK has no types
         """As the SDK's, but gated; without a time-out of the caller's, CALL_SECONDS."""
         if kwargs.get("_request_timeout") is None:
             kwargs["_request_timeout"] = CALL_SECONDS
+        # The turn ends with this method, so nothing may go on in a thread of the SDK's.
+        kwargs["async_req"] = None
         with self._gate.turn(), self._calls.noted(method, resource_path, {}) as row:
-            answer = super().call_api(resource_path, method, *args, **kwargs)
-            row["status"] = getattr(answer, "status_code", 200)
+            try:
+                answer = super().call_api(resource_path, method, *args, **kwargs)
+            except ApiException as error:
+                _note_answer(row, error.status, error.headers)
+                raise
+            _note_answer(row, self.last_response.status, self.last_response.getheaders())
             return answer
+
+
+def _note_answer(
+    row: dict[str, Any], status: int | None, headers: Mapping[str, str] | None
+) -> None:
+    # The SDK's status 0 stands for no answer.
+    row["status"] = status or None
+    row["requestId"] = (headers or {}).get("x-line-request-id")
 
 
 Caller = Callable[[], "Answer"]

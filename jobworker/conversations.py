@@ -14,7 +14,7 @@ from typing import Any
 
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, WriteError
 
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, conversation_id, name_of
@@ -22,6 +22,8 @@ from recvq.errors import Replaced, StoreUnavailable, translated
 
 APPLIED = 100
 SETTLE_TRIES = 5
+# MongoDB's BSONObjectTooLarge: a document holds 16 MB, however the outbox grows to them.
+TOO_LARGE = 10334
 
 
 @dataclass
@@ -72,6 +74,11 @@ class Recorded:
     unsent: bool = False
     """The event's message was taken back by its sender: it is finished without effects."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this very call wrote the record, the names given along with it included."""
+        return self.adopted is None and not self.unsent
+
 
 class Conversations:
     """Reads and writes for the holder of one epoch.
@@ -118,6 +125,10 @@ class Conversations:
                 settled = self._settle(id_, name, message_id)
                 if settled is not None:
                     return settled
+            except WriteError as error:
+                if error.code != TOO_LARGE:
+                    raise
+                raise StoreUnavailable("the outbox has to shrink before it holds more") from error
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
 
     def adopt(self, id_: str) -> Document:

@@ -12,6 +12,8 @@ from recvq.connect import DURABLE
 from recvq.documents import Document, name_of
 from recvq.errors import translated
 
+TRACEBACK_CHARACTERS = 20_000
+
 
 def of_event(
     document: Document, *, cause: str, traceback: str, attempts: int, first_at: datetime
@@ -22,7 +24,7 @@ def of_event(
         "type": "deadletter",
         "document": document,
         "cause": cause,
-        "traceback": traceback,
+        "traceback": _storable(traceback),
         "attempts": attempts,
         "firstAt": first_at,
         "lastAt": datetime.now(UTC),
@@ -40,6 +42,11 @@ def of_send(effect: Mapping[str, Any], *, cause: str, attempts: int) -> Document
         "firstAt": effect["at"],
         "lastAt": datetime.now(UTC),
     }
+
+
+def _storable(traceback: str) -> str:
+    """Its end, as text that MongoDB takes whatever the error's message held."""
+    return traceback[-TRACEBACK_CHARACTERS:].encode(errors="backslashreplace").decode()
 
 
 class DeadLetters:

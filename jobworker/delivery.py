@@ -209,4 +209,5 @@ def _invalid_token(
 def _too_many(send: Send, way: Way, answer: Answer, was_tried: bool) -> Outcome:
     if way is not Way.REPLY and MONTHLY_LIMIT in answer.text.lower():
         return Outcome(Ending.DEAD, send, cause="quota")
-    return _again(send, was_tried, definite=True, wait_seconds=answer.retry_after)
+    # A Retry-After of 0 must not make a hot loop of it.
+    return _again(send, was_tried, definite=True, wait_seconds=answer.retry_after or None)

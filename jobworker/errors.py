@@ -4,7 +4,7 @@
   * LineError         a call of the LINE API brought no answer
     * NotSent         transient and definite: the request never left this machine
     * OutcomeUnknown  transient: LINE may or may not have accepted it
-  * GateClosed        the process is stopping; nothing was called
+  * GateClosed        the process is stopping or may have been replaced; nothing was called
   * BotError          the bot asked for something that LINE would refuse
     * NoMessages, TooManyMessages, BadMessage, TooManyUsers, NobodyToAnswer, StateTooLarge
 """
@@ -29,7 +29,7 @@ class OutcomeUnknown(LineError):
 
 
 class GateClosed(WorkerError):
-    """The process is stopping, so LINE is not called any more."""
+    """The process is stopping, or may have been replaced, so LINE is not called."""
 
 
 class BotError(WorkerError, ValueError):

@@ -28,7 +28,15 @@ def _unknown(raw: Mapping[str, Any]) -> Any:
     try:
         return UnknownEvent.new_from_json_dict(raw)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return UnknownEvent(type=str(raw.get("type", "")))
+        # Not even what every event has; made without a check, since there is nothing to check.
+        return UnknownEvent.construct(
+            type=text_of(raw, "type") or "",
+            source=None,
+            timestamp=raw.get("timestamp"),
+            mode=raw.get("mode"),
+            webhook_event_id=raw.get("webhookEventId"),
+            delivery_context=None,
+        )
 
 
 def text_of(raw: Mapping[str, Any], *path: str) -> str | None:

@@ -112,14 +112,17 @@ class Gate:
 
     @contextmanager
     def turn(self, *, within_seconds: float = 60.0) -> Iterator[None]:
-        """Hold the gate for one call made on this thread. Raises GateClosed at a stop."""
+        """Hold the gate for one call made on this thread.
+
+        Raises GateClosed at a stop, and where the lease is no longer fresh.
+        """
         turn = _Turn(self._monotonic() + within_seconds)
         self.enter(turn)
         turn.granted.wait(TURN_SECONDS)
         called = False
         try:
-            if self._gives_up(turn) or not self._wait_for_interval():
-                raise GateClosed("no turn at the gate: the process is stopping")
+            if self._gives_up(turn) or not self._may_call():
+                raise GateClosed("no turn at the gate: the process is stopping or was replaced")
             called = self._start()
             yield
         finally:
@@ -172,7 +175,7 @@ class Gate:
 
     def _call(self, entry: Entry) -> None:
         """The entry's call, in its time. An entry that must not call now waits again."""
-        may_call = self._wait_for_interval() and self._lease_is_fresh()
+        may_call = self._may_call()
         try:
             if may_call:
                 self._start()
@@ -183,6 +186,10 @@ class Gate:
             entry.after()
         else:
             self.enter(entry)
+
+    def _may_call(self) -> bool:
+        """Whether to call, after the wait for the interval; the lease is asked last."""
+        return self._wait_for_interval() and self._lease_is_fresh()
 
     def _wait_for_interval(self) -> bool:
         """Wait until the interval since the last start is over; False at a stop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -15,6 +16,10 @@ MOST_MESSAGES = 5
 
 ZERO_WIDTH_JOINER = "\u200d"
 SKIN_TONES = range(0x1F3FB, 0x1F400)
+# Two of them make a flag; tags name a region's flag; half-width kana have sound marks of their own.
+FLAG_LETTERS = range(0x1F1E6, 0x1F200)
+TAGS = range(0xE0020, 0xE0080)
+HALF_WIDTH_MARKS = range(0xFF9E, 0xFFA0)
 
 Message = dict[str, Any]
 
@@ -46,11 +51,22 @@ def _one(item: Any) -> list[Message]:
         if not item:
             raise BadMessage("an empty text: LINE refuses it")
         return [{"type": "text", "text": part} for part in split_text(item)]
-    if hasattr(item, "to_dict"):
+    if hasattr(item, "to_dict") and not isinstance(item, type):
         item = item.to_dict()
     if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
         raise BadMessage(f"not a message: {type(item).__name__}")
-    return [dict(item)]
+    return [_as_sent(item)]
+
+
+def _as_sent(item: Mapping[str, Any]) -> Message:
+    """A copy with nothing in it but JSON, as LINE will get it."""
+    try:
+        text = json.dumps(dict(item), ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadMessage(f"a message that is not JSON: {error}") from error
+    message: Message = json.loads(text)
+    return message
 
 
 def units(text: str) -> int:
@@ -95,7 +111,7 @@ def _joins(cluster: str, character: str) -> bool:
     return (
         cluster.endswith(ZERO_WIDTH_JOINER)
         or character == ZERO_WIDTH_JOINER
-        or unicodedata.combining(character) != 0
-        or unicodedata.category(character) in ("Mn", "Me")
-        or ord(character) in SKIN_TONES
+        or unicodedata.category(character) in ("Mn", "Mc", "Me")
+        or any(ord(character) in joining for joining in (SKIN_TONES, TAGS, HALF_WIDTH_MARKS))
+        or (ord(character) in FLAG_LETTERS and len(cluster) == 1 and ord(cluster) in FLAG_LETTERS)
     )

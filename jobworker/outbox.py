@@ -115,11 +115,10 @@ class Outbox:
 
     def _enqueue(self, id_: str, send: Send) -> list[Callable[[], None]]:
         """Append a send; returns what has to be done once the lock is free."""
-        box = self._boxes.get(id_)
-        if box is None:
-            box = self._boxes[id_] = Box(id_)
+        box = self._boxes.get(id_) or Box(id_)
         if send.id in self._gone or any(one.send.id == send.id for one in box.sends):
             return []
+        self._boxes[id_] = box
         sending = Sending(self, box, send, self._deadline(send))
         box.sends.append(sending)
         self._count += 1

@@ -95,8 +95,9 @@ class ProfileFetch:
         """The one call, under the gate."""
         source = self._document["event"]["source"]
         kind = source.get("type")
-        parts = [self._user_id] if kind == "user" else [self._key, self._user_id]
-        path = PATHS[kind if kind in PATHS else "user"]
+        among = kind in ("group", "room")
+        path = PATHS[kind if among else "user"]
+        parts = [self._key, self._user_id] if among else [self._user_id]
         self._answer = answer_or_error(
             lambda: self._get(path, *parts, eventId=self._document.get("eventId"), key=self._key)
         )
@@ -105,7 +106,8 @@ class ProfileFetch:
         """A profile, none for a refusal, and another try for what may pass."""
         answer = self._answer
         if isinstance(answer, Answer) and answer.status < 500 and answer.status != 429:
-            self._done(profile_of(answer))
+            # A refused access token says nothing of the user.
+            self._done(None if answer.status == 401 else profile_of(answer))
             return
         self._failures += 1
         self._later(pause_seconds(self._failures, first=0.5), self.begin)

@@ -43,6 +43,8 @@ class Sending:
         self._failures = 0
         self._way = send.way
         self._was_tried = False
+        # Written down as tried, but the gate did not let it call.
+        self._uncalled = False
         self._started = send.at
         self._answer: Answer | LineError = OutcomeUnknown("not called")
 
@@ -62,6 +64,9 @@ class Sending:
         """Choose the way and write the try down, before anything leaves the house."""
         if not self._at_gate:
             return False
+        if self._uncalled:
+            self._uncalled = False
+            self.send = self.send.refused()
         now = datetime.now(UTC)
         way = way_of(self.send, now)
         if way is None:
@@ -88,6 +93,7 @@ class Sending:
             self._leave_gate(lambda: self._outbox.finished(self))
             return False
         self.send = tried
+        self._uncalled = True
         return True
 
     def _leave_gate(self, then: Callable[[], None]) -> None:
@@ -96,7 +102,7 @@ class Sending:
 
     def call(self) -> None:
         """The one call, under the gate."""
-        self._at_gate = False
+        self._at_gate = self._uncalled = False
         self._calls += 1
         self._started = datetime.now(UTC)
         self._answer = answer_or_error(self._post)
@@ -142,7 +148,7 @@ class Sending:
     def _again(self, outcome: Outcome) -> None:
         self._failures += 1
         if not self._rewrite(outcome.send):
-            self._later(lambda: self._again_when_rewritten(outcome))
+            self._later(lambda: self._again(outcome))
             return
         pause = outcome.wait_seconds
         if pause is None:
@@ -159,12 +165,6 @@ class Sending:
             self._tools.later(pause, self.begin)
         else:
             self.begin()
-
-    def _again_when_rewritten(self, outcome: Outcome) -> None:
-        if self._rewrite(outcome.send):
-            self.begin()
-        else:
-            self._later(lambda: self._again_when_rewritten(outcome))
 
     def _rewrite(self, changed: Send) -> bool:
         """Make durable what the answer changed of the try; False if it is not known to be."""

@@ -16,7 +16,7 @@ from jobworker.delivery import Send, Way
 from jobworker.errors import NobodyToAnswer, TooManyUsers
 from jobworker.events import text_of
 from jobworker.messages import MOST_MESSAGES, to_messages
-from recvq.documents import Document, name_of
+from recvq.documents import Document, key_of, name_of
 
 # LINE's reference, "Send multicast message".
 MOST_USERS = 500
@@ -130,7 +130,9 @@ class Talk:
         changes: Document = {}
         if self._conversation is not None:
             now = self._conversation.fields()
-            changes = {name: now[name] for name in now if now[name] != self._before[name]}
+            # By repr, since True == 1 here and not in MongoDB.
+            before = self._before
+            changes = {name: now[name] for name in now if repr(now[name]) != repr(before[name])}
         return Decision(changes, [send.as_document() for send in self._sends])
 
     def know_friend(self, friend: bool) -> None:
@@ -162,7 +164,7 @@ class Talk:
 
     def _chat(self) -> str:
         """Where the conversation is: its group, room or user."""
-        if text_of(self.raw, "source", "type") is None:
+        if key_of(self.raw) is None:
             raise NobodyToAnswer("the event has no source, so a send has to say to whom")
         return self.key
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 import bson
+from bson.dbref import DBRef
 from bson.errors import BSONError
 from linebot.v3.messaging import MessagingApi
 
@@ -37,6 +38,8 @@ HANDLER_PAUSE_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 5.0
 # MongoDB's documents hold 16 MB; state, data and outbox together must stay well below.
 MOST_RECORD_BYTES = 2 * 1024 * 1024
+# MongoDB's own limit on nested documents.
+MOST_LEVELS = 100
 
 
 class Job(Protocol):
@@ -102,6 +105,9 @@ class Worker:
     def decide(self, job: Job) -> Verdict:
         """Run a job once; raises Replaced if a successor has taken over."""
         run = job.memo = job.memo or Run()
+        if isinstance(job.document["event"], DBRef):
+            # What the driver makes of any object with `$ref` and `$id` in it.
+            job.document["event"] = dict(job.document["event"].as_doc())
         try:
             return self._decide(job, run)
         except (StoreUnavailable, GateClosed) as error:
@@ -118,7 +124,7 @@ class Worker:
             return "parked"
         if job.again and not run.checked:
             if self._was_applied(job.document):
-                return "recorded"
+                return "finished"
             run.checked = True
         if run.decision is None and not self._run_handler(job, run):
             return "parked"
@@ -155,7 +161,9 @@ class Worker:
             run.decision = _checked(talk)
         except (StoreUnavailable, GateClosed):
             raise
-        except Exception as error:  # noqa: BLE001  # around one job: the bot's own errors end here
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            # Around one job: the bot's own errors end here. A thread that took SystemExit for its
+            # end would leave the key behind without a word.
             return self._handler_failed(job, run, error)
         return True
 
@@ -195,7 +203,7 @@ class Worker:
         self._parts.fetch(job.document, talk.user_id, done=done).begin()
         return True
 
-    def _handler_failed(self, job: Job, run: Run, error: Exception) -> bool:
+    def _handler_failed(self, job: Job, run: Run, error: BaseException) -> bool:
         """Try again later, or decide to give up; True if that is decided."""
         run.failures += 1
         name = name_of(job.document)
@@ -243,7 +251,7 @@ class Worker:
         )
         self._follow_up(conversation_id(document), decision, recorded)
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
-        return "finished" if recorded.unsent else "recorded"
+        return "recorded" if recorded.is_ours else "finished"
 
     def _follow_up(self, id_: str, decision: Decision, recorded: Recorded) -> None:
         if recorded.adopted is not None:
@@ -257,6 +265,8 @@ def _checked(talk: Talk) -> Decision:
     decision = talk.decision()
     if decision.is_empty:
         return decision
+    if _nests_deeper([decision.changes, decision.effects], MOST_LEVELS):
+        raise StateTooLarge(f"state or messages nested deeper than {MOST_LEVELS} levels")
     try:
         size = len(bson.encode({"changes": decision.changes, "effects": decision.effects}))
     except (BSONError, OverflowError, TypeError, ValueError) as error:
@@ -264,3 +274,10 @@ def _checked(talk: Talk) -> Decision:
     if size > MOST_RECORD_BYTES:
         raise StateTooLarge(f"{size} bytes of state and messages, at most {MOST_RECORD_BYTES}")
     return decision
+
+
+def _nests_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (Mapping, list, tuple)):
+        return False
+    parts = value.values() if isinstance(value, Mapping) else value
+    return levels == 0 or any(_nests_deeper(part, levels - 1) for part in parts)

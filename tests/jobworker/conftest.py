@@ -1,0 +1,73 @@
+"""LINE's side for the jobworker's tests, and a jobworker that does not wait long between tries."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+import linesim
+from jobworker import Bot, sending, worker
+from linesim import Sim
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import Client
+from tests.jobworker.room import Room
+
+
+@pytest.fixture(scope="session")
+def shared_sim() -> Iterator[Sim]:
+    with linesim.running(rate_limits=False) as sim:
+        yield sim
+
+
+@pytest.fixture
+def sim(shared_sim: Sim) -> Iterator[Sim]:
+    """One simulator for all; each test makes its own users, and its faults end with it."""
+    yield shared_sim
+    shared_sim.clear_faults()
+
+
+@pytest.fixture(scope="session")
+def shared_database(client: Client) -> Iterator[Database[Any]]:
+    database = client[f"test_jobworker_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    yield database
+    client.drop_database(database.name)
+
+
+@pytest.fixture
+def database(shared_database: Database[Any]) -> Database[Any]:
+    """As good as a fresh one to the jobworker, and made in a hundredth of the time."""
+    for name in ("conversations", "deadletters", "calls"):
+        shared_database[name].delete_many({})
+    return shared_database
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "HANDLER_PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def room(database: Database[Any], sim: Sim) -> Iterator[Callable[..., Room]]:
+    """Makes rooms with a bot, each ended after the test."""
+    with ExitStack() as stack:
+
+        def make(bot: Bot, **options: Any) -> Room:
+            return stack.enter_context(Room(database, options.pop("sim", sim), bot, **options))
+
+        yield make
+
+
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+    """What ended threads, for a test in which that is meant to happen."""
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
+    return died

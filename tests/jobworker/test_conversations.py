@@ -1,0 +1,410 @@
+"""Recording an event once, whoever tries and whatever MongoDB answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+
+from jobworker import Bot
+from jobworker.conversations import APPLIED, Conversations, Decision
+from linedesk.embedded import EmbeddedMongod
+from linesim import Sim
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import Client, connect
+from recvq.documents import Document
+from recvq.errors import Replaced, StoreUnavailable
+from tests.jobworker.room import Room, a_send
+
+Db = Database[Any]
+NOTHING = Decision({}, [])
+
+
+def document(event_id: str = "E1", key: str = "U1", **event: Any) -> Document:
+    source = {"type": "user", "userId": key}
+    return {
+        "_id": ObjectId(),
+        "eventId": event_id,
+        "channel": "main",
+        "key": key,
+        "acceptTime": datetime.now(UTC),
+        "event": {"type": "message", "source": source, **event},
+    }
+
+
+def effect(name: str = "E1/0") -> Document:
+    return a_send(id=name).as_document()
+
+
+def deciding(*names: str, **changes: Any) -> Decision:
+    return Decision(changes, [effect(name) for name in names])
+
+
+@pytest.fixture
+def of_epoch(database: Db) -> Callable[[int], Conversations]:
+    def make(epoch: int) -> Conversations:
+        made = Conversations(database.conversations)
+        made.epoch = epoch
+        return made
+
+    return make
+
+
+@pytest.fixture
+def mine(of_epoch: Callable[[int], Conversations]) -> Conversations:
+    return of_epoch(5)
+
+
+def record(conversations: Conversations, doc: Document, decision: Decision, **more: Any) -> Any:
+    return conversations.record(doc, decision, **{"unsaved": (), "message_id": None, **more})
+
+
+def stored(database: Db, key: str = "U1") -> Document:
+    found: Document | None = database.conversations.find_one({"_id": f"main/{key}"})
+    assert found is not None
+    return found
+
+
+def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0", state="asked", data={"n": 1}))
+    found = stored(database)
+    at = found.pop("at")
+    assert abs((datetime.now(UTC) - at).total_seconds()) < 5
+    (pending,) = found.pop("pending")
+    assert found == {
+        "_id": "main/U1",
+        "channel": "main",
+        "key": "U1",
+        "kind": "user",
+        "profile": None,
+        "friend": None,
+        "state": "asked",
+        "data": {"n": 1},
+        "n": 1,
+        "epoch": 5,
+        "applied": ["E1"],
+        "unsent": [],
+    }
+    assert pending == {
+        "id": "E1/0",
+        "type": "send",
+        "eventId": "E1",
+        "way": "push",
+        "to": "U" + "1" * 32,
+        "messages": [{"type": "text", "text": "こんにちは"}],
+        "retryKey": pending["retryKey"],
+        "at": pending["at"],
+        "token": None,
+        "tokenFrom": None,
+        "triedAt": None,
+        "as": None,
+    }
+    assert isinstance(pending["at"], datetime)
+
+
+def test_a_later_record_changes_only_what_was_decided(database: Db, mine: Conversations) -> None:
+    record(mine, document("E1"), deciding("E1/0", state="asked", data={"n": 1}))
+    record(mine, document("E2"), deciding("E2/0", friend=False))
+    found = stored(database)
+    assert (found["state"], found["data"], found["friend"]) == ("asked", {"n": 1}, False)
+    assert (found["n"], found["applied"]) == (2, ["E1", "E2"])
+    assert [row["id"] for row in found["pending"]] == ["E1/0", "E2/0"]
+
+
+def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Conversations) -> None:
+    doc = document()
+    del doc["eventId"]
+    record(mine, doc, deciding("x"))
+    assert stored(database)["applied"] == [str(doc["_id"])]
+
+
+def test_what_was_decided_without_a_record_is_applied_along(
+    database: Db, mine: Conversations
+) -> None:
+    record(mine, document("E3"), deciding("E3/0"), unsaved=["E1", "E2"])
+    assert stored(database)["applied"] == ["E1", "E2", "E3"]
+
+
+def test_the_last_hundred_names_are_kept(database: Db, mine: Conversations) -> None:
+    record(mine, document("E0"), NOTHING)
+    names = [f"N{n}" for n in range(99)]
+    record(mine, document("E1"), NOTHING, unsaved=names)
+    assert stored(database)["applied"] == [*names, "E1"]
+    assert len(stored(database)["applied"]) == APPLIED
+
+
+def test_sixteen_threads_record_one_event_once(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    doc, start = document(), threading.Barrier(16)
+
+    def on_a_thread(n: int) -> Any:
+        start.wait(10)
+        return record(of_epoch(5), doc, deciding(f"E1/{n}"))
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(on_a_thread, range(16)))
+    assert len([answer for answer in answers if answer.is_ours]) == 1
+    found = stored(database)
+    assert (found["n"], found["applied"], len(found["pending"])) == (1, ["E1"], 1)
+    for answer in answers:
+        if not answer.is_ours:
+            assert answer.adopted["pending"] == found["pending"]
+
+
+def test_sixteen_first_events_of_one_key_are_all_recorded(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    for round_ in range(5):
+        start, key = threading.Barrier(16), f"U{round_}"
+
+        def on_a_thread(n: int, start: threading.Barrier = start, key: str = key) -> None:
+            start.wait(10)
+            record(of_epoch(5), document(f"E{n}", key), deciding(f"E{n}/0"))
+
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(on_a_thread, range(16)))
+        found = stored(database, key)
+        assert sorted(found["applied"]) == sorted(f"E{n}" for n in range(16))
+        assert (found["n"], len(found["pending"])) == (16, 16)
+
+
+def test_a_successor_s_conversation_refuses_its_predecessor(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    old, new = of_epoch(5), of_epoch(6)
+    record(old, document("E1"), deciding("E1/0"))
+    new.adopt("main/U1")
+    with pytest.raises(Replaced):
+        record(old, document("E2"), deciding("E2/0"))
+    with pytest.raises(Replaced):
+        record(old, document("E1"), deciding("E1/0"))
+    with pytest.raises(Replaced):
+        old.adopt("main/U1")
+    with pytest.raises(Replaced):
+        old.note_try("main/U1", effect())
+    with pytest.raises(Replaced):
+        old.remove("main/U1", "E1/0")
+    found = stored(database)
+    assert (found["applied"], found["epoch"]) == (["E1"], 6)
+    assert found["pending"] == [{**effect(), "at": found["pending"][0]["at"]}]
+
+
+def test_an_event_found_applied_is_adopted_with_its_outbox(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    record(of_epoch(5), document(), deciding("E1/0", state="asked"))
+    answer = record(of_epoch(7), document(), deciding("other/0", state="forgotten"))
+    assert answer.adopted["epoch"] == 7
+    assert [row["id"] for row in answer.adopted["pending"]] == ["E1/0"]
+    assert (stored(database)["state"], stored(database)["n"]) == ("asked", 1)
+
+
+def test_an_event_whose_message_was_unsent_is_finished_without_effects(
+    database: Db, mine: Conversations
+) -> None:
+    record(mine, document("E1"), NOTHING)
+    database.conversations.update_one({}, {"$push": {"unsent": "M1"}})
+    answer = record(mine, document("E2"), deciding("E2/0"), message_id="M1")
+    assert (answer.unsent, answer.is_ours) == (True, False)
+    assert stored(database)["pending"] == []
+    assert record(mine, document("E3"), deciding("E3/0"), message_id="M2").is_ours
+
+
+def test_a_try_is_written_down_where_the_effect_stands(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0", "E1/1"))
+    tried = {**effect("E1/1"), "triedAt": datetime.now(UTC), "as": "push"}
+    assert mine.note_try("main/U1", tried)
+    first, second = stored(database)["pending"]
+    assert (first["triedAt"], first["as"]) == (None, None)
+    assert (second["triedAt"] is not None, second["as"]) == (True, "push")
+
+
+def test_what_is_carried_out_leaves_and_may_leave_twice(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0", "E1/1"))
+    mine.remove("main/U1", "E1/0")
+    mine.remove("main/U1", "E1/0")
+    assert [row["id"] for row in stored(database)["pending"]] == ["E1/1"]
+    assert mine.note_try("main/U1", effect("E1/0")) is False
+
+
+def test_a_successor_finds_the_outboxes_oldest_record_first(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    old = of_epoch(5)
+    for key in ("U3", "U1", "U2"):
+        record(old, document("E1", key), deciding("E1/0"))
+    record(old, document("E1", "U9"), NOTHING)
+    found = list(of_epoch(6).with_pending())
+    assert [row["key"] for row in found] == ["U3", "U1", "U2"]
+    assert {row["epoch"] for row in found} == {6}
+    assert stored(database, "U9")["epoch"] == 5
+
+
+def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0"))
+    plan = database.command(
+        "explain",
+        {
+            "find": "conversations",
+            "filter": {"pending.0": {"$exists": True}},
+            "hint": "pending",
+            "sort": {"at": 1},
+        },
+    )
+    assert "IXSCAN" in str(plan["queryPlanner"]["winningPlan"])
+    assert "'SORT'" not in str(plan["queryPlanner"]["winningPlan"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"$set": 1, "a.b": {"$ref": 2}, "": None, "_id": [1]},
+        {"when": datetime(1, 1, 1, tzinfo=UTC), "much": 2**63 - 1, "text": "😀"},
+        {"list": [[], {}, [None]], "nan": float("inf")},
+    ],
+)
+def test_any_data_reads_back(database: Db, mine: Conversations, data: Document) -> None:
+    for name in ("E1", "E2"):
+        record(mine, document(name), deciding(f"{name}/0", data=data))
+        assert mine.load(document()).data == data
+
+
+def test_a_conversation_not_yet_known_is_empty(mine: Conversations) -> None:
+    found = mine.load(document())
+    assert (found.state, found.data, found.profile, list(found.applied)) == (None, {}, None, [])
+
+
+def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
+    database: Db, mine: Conversations
+) -> None:
+    large = "あ" * 600_000
+    for n in range(10):
+        decision = Decision({}, [{**effect(f"E{n}/0"), "messages": [large]}])
+        try:
+            record(mine, document(f"E{n}"), decision)
+        except StoreUnavailable:
+            break
+    else:
+        pytest.fail("MongoDB took more than a document can hold")
+    mine.remove("main/U1", "E0/0")
+    mine.remove("main/U1", "E1/0")
+    assert record(mine, document(f"E{n}"), decision).is_ours
+
+
+# A record of unknown outcome, on a mongod that fails when told to.
+
+
+@pytest.fixture(scope="module")
+def breakable(tmp_path_factory: pytest.TempPathFactory, mongod: object) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("breakable")
+    extra = ["--setParameter", "enableTestCommands=1", "--oplogSize", "100"]
+    with (
+        EmbeddedMongod(folder, extra=extra) as server,
+        connect(server.uri, app_name="breakable") as client,
+    ):
+        create_collections(client["line_bot"], capped_bytes=MEGABYTE)
+        yield client
+
+
+@pytest.fixture
+def broken_database(breakable: Client) -> Iterator[Db]:
+    database = breakable["line_bot"]
+    yield database
+    fail(breakable, "off")
+    for name in ("conversations", "deadletters"):
+        database[name].delete_many({})
+
+
+def fail(client: Client, mode: Any, *commands: str, **data: Any) -> None:
+    client.admin.command(
+        {
+            "configureFailPoint": "failCommand",
+            "mode": mode,
+            **({"data": {"failCommands": list(commands), **data}} if commands else {}),
+        }
+    )
+
+
+FAULTS = {
+    "recorded, and the majority not heard of in time": {
+        "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}
+    },
+    "not recorded, the connection broken": {"closeConnection": True},
+    "not recorded, no longer primary": {"errorCode": 10107},
+    "not recorded, interrupted": {"errorCode": 11601},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
+    breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
+) -> None:
+    bot, runs = Bot(), []
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        runs.append(talk.event_id)
+        talk.reply("はい")
+        talk.state = f"{talk.state or ''}x"
+
+    user = sim.add_user("花子")
+    with Room(broken_database, sim, bot) as room:
+        # The driver itself repeats a write once, so one failure would not be seen.
+        fail(breakable, {"times": 4}, "update", **fault)
+        room.says(user, "一")
+        room.until_quiet()
+        room.says(user, "二")
+        room.until_quiet()
+        found = room.conversation(user.user_id)
+    assert len(runs) == 2
+    assert [bubble.text for bubble in sim.answers(user)] == ["はい", "はい"]
+    assert (found["n"], found["state"], len(found["applied"])) == (2, "xx", 2)
+
+
+def test_a_try_not_known_to_be_written_down_calls_nothing(
+    breakable: Client, broken_database: Db, sim: Sim
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        talk.reply("はい")
+        # The record is the next update, the try after it.
+        fail(breakable, {"skip": 1}, "update", errorCode=11601)
+
+    user = sim.add_user("花子")
+    before = len(sim.calls)
+    with Room(broken_database, sim, bot) as room:
+        room.says(user, "一")
+        room.until_decided()
+        assert len(sim.calls) == before
+        fail(breakable, "off")
+        room.until_quiet()
+    assert [bubble.text for bubble in sim.answers(user)] == ["はい"]
+
+
+def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
+    breakable: Client, broken_database: Db, sim: Sim
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        talk.push("はい")
+        fail(breakable, {"skip": 2}, "update", errorCode=11601)
+
+    user = sim.add_user("花子")
+    before = len(sim.calls)
+    with Room(broken_database, sim, bot) as room:
+        room.says(user, "一")
+        sim.wait_for(lambda: sim.answers(user))
+        fail(breakable, "off")
+        room.until_quiet()
+    assert len(sim.calls) == before + 1

@@ -1,0 +1,570 @@
+"""G5 acted out: outbox, gate and client against the simulator and its faults, on a real mongod.
+
+In each case the user sees the message exactly once, or the dead letter is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+
+import linesim
+from jobworker import Bot, client, delivery, outbox
+from jobworker.delivery import ReplyUnknown, Send, Way
+from jobworker.talk import Talk
+from linedesk.embedded import free_port
+from linesim import HandClock, Sim
+from recvq.documents import Document
+from tests.jobworker.room import CHANNEL, Room, a_send
+from tests.linedesk.waiting import eventually
+
+Rooms = Callable[..., Room]
+Plan = Callable[[Sim], None]
+WAYS = ("reply", "push", "multicast")
+
+
+def sending_bot(way: str) -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if way == "multicast":
+            talk.multicast([str(talk.user_id)], "はい")
+        else:
+            getattr(talk, way)("はい")
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What LINE does to the first tries of a send, and which calls it takes to bring it home."""
+
+    name: str
+    plan: Callable[[Sim, str], None]
+    calls: int
+
+
+def _closed_then_429(sim: Sim, way: str) -> None:
+    sim.close_next(way, accept=True)
+    sim.close_next(way)
+    sim.answer_next(way, 429)
+
+
+FAULTS = [
+    Fault("nothing wrong", lambda sim, way: None, 1),
+    Fault("500 before it was accepted", lambda sim, way: sim.answer_next(way, 500), 2),
+    Fault("500 after it was accepted", lambda sim, way: sim.answer_next(way, 500, accept=True), 2),
+    Fault("500 three times", lambda sim, way: sim.answer_next(way, 503, times=3), 4),
+    Fault("closed before it was accepted", lambda sim, way: sim.close_next(way), 2),
+    Fault("closed after it was accepted", lambda sim, way: sim.close_next(way, accept=True), 2),
+    Fault("late, and accepted", lambda sim, way: sim.delay_next(way, 0.5), 2),
+    Fault(
+        "late, and accepted only then",
+        lambda sim, way: sim.delay_next(way, 0.5, accept=False),
+        # A push repeated meanwhile is accepted first, and the late one meets its key.
+        2,
+    ),
+    Fault("429", lambda sim, way: sim.answer_next(way, 429, {"message": "Try again later."}), 2),
+    Fault(
+        "429 with a Retry-After of nothing",
+        lambda sim, way: sim.answer_next(way, 429, headers={"Retry-After": "0"}),
+        2,
+    ),
+    Fault("401 for a moment", lambda sim, way: sim.answer_next(way, 401), 2),
+    Fault(
+        "200 with garbage",
+        lambda sim, way: sim.answer_next(way, 200, "<html>", accept=True),
+        1,
+    ),
+    Fault("accepted, closed again, then 429", _closed_then_429, 4),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_message_arrives_once(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, fault: Fault, way: str
+) -> None:
+    monkeypatch.setattr(client, "CALL_SECONDS", 0.2 if "late" in fault.name else 5.0)
+    monkeypatch.setattr(delivery, "UNAUTHORIZED_SECONDS", 0.02)
+    user = sim.add_user("花子")
+    fault.plan(sim, way)
+    before = len(sim.calls)
+    desk = room(sending_bot(way))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+    made = sim.calls[before:]
+    assert [call.endpoint for call in made] == [way] * len(made)
+    assert len(made) == fault.calls
+    assert len({call.retry_key for call in made}) == 1
+    assert not any(call.retry_differs for call in made)
+    assert desk.letters() == []
+
+
+def test_without_a_connection_it_waits_and_then_arrives_as_a_reply(
+    database: Any, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, may_call = free_port(), threading.Event()
+    absent: Any = SimpleNamespace(url=f"http://127.0.0.1:{port}", token=sim.token)
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    with Room(database, absent, sending_bot("reply"), lease_is_fresh=may_call.is_set) as desk:
+        may_call.set()
+        desk.put(event)
+        eventually(lambda: "answer=NotSent" in caplog.text)
+        # Not again before LINE, when it is there, knows the token.
+        may_call.clear()
+        with linesim.running(port=port, token=sim.token) as there:
+            there.add_user("花子", user_id=user.user_id)
+            there.deliver(event)
+            may_call.set()
+            desk.until_quiet()
+            assert texts(there, user.user_id) == ["はい"]
+            assert {call.endpoint for call in there.calls} == {"reply"}
+
+
+def test_a_reply_whose_token_line_no_longer_takes_arrives_as_a_push(database: Any) -> None:
+    clock = HandClock()
+    with linesim.running(rate_limits=False, clock=clock) as sim:
+        user = sim.add_user("花子")
+        with Room(database, sim, sending_bot("reply")) as desk:
+            event = sim.drafts.text(user, "?")
+            sim.deliver(event)
+            clock.advance(61)
+            desk.put(event)
+            desk.until_quiet()
+        assert texts(sim, user) == ["はい"]
+        assert [call.endpoint for call in sim.calls] == ["reply", "push"]
+        assert sim.calls[1].retry_key is not None
+
+
+def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    before = len(sim.calls)
+    desk = room(sending_bot("reply"))
+    desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=61))
+    desk.until_quiet()
+    assert [call.endpoint for call in sim.calls[before:]] == ["push"]
+    assert texts(sim, user) == ["はい"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "cause"),
+    [
+        (
+            lambda sim: sim.answer_next("push", 400, {"message": "The request body has 1 error"}),
+            "LINE refused it with 400",
+        ),
+        (lambda sim: sim.answer_next("push", 403), "LINE refused it with 403"),
+        (lambda sim: sim.answer_next("push", 302), "LINE refused it with 302"),
+        (
+            lambda sim: sim.answer_next(
+                "push", 429, {"message": "You have reached your monthly limit."}
+            ),
+            "quota",
+        ),
+    ],
+)
+def test_a_refused_send_is_a_dead_letter_and_the_next_one_goes_out(
+    room: Rooms, sim: Sim, plan: Plan, cause: str
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("一")
+        talk.reply("二")
+
+    user = sim.add_user("花子")
+    plan(sim)
+    desk = room(bot)
+    document = desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["二"]
+    (letter,) = desk.letters()
+    assert letter["_id"] == f"{document['eventId']}/0"
+    assert (letter["cause"], letter["attempts"]) == (cause, 1)
+    assert letter["effect"]["messages"] == [{"type": "text", "text": "一"}]
+    assert letter["effect"]["retryKey"]
+
+
+def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
+    with linesim.running(rate_limits=False, quota=1) as sim:
+        user = sim.add_user("花子")
+        bot = Bot()
+
+        @bot.default()
+        def handler(event: Any, talk: Talk) -> None:
+            talk.reply("返事")
+            talk.push("一")
+            talk.push("二")
+
+        with Room(database, sim, bot) as desk:
+            desk.says(user, "?")
+            desk.until_quiet()
+            assert [letter["cause"] for letter in desk.letters()] == ["quota"]
+        assert texts(sim, user) == ["返事", "一"]
+
+
+def test_a_held_back_send_lets_other_conversations_pass(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "UNAUTHORIZED_SECONDS", 3600.0)
+    held, other = sim.add_user("花子"), sim.add_user("太郎")
+    sim.answer_next("reply", 401)
+    desk = room(sending_bot("reply"))
+    desk.says(held, "?")
+    eventually(lambda: desk.pending() and desk.pending()[0]["triedAt"] is None)
+    desk.says(other, "?")
+    sim.wait_for(lambda: sim.answers(other))
+    assert texts(sim, held) == []
+
+
+# The lease ran out between what is written down and the call.
+
+
+def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None:
+    """It was written down, and nothing was sent: an invalid token must not count as sent."""
+    user = sim.add_user("花子")
+    desks: list[Room] = []
+    asked: list[bool] = []
+
+    def lease_is_fresh() -> bool:
+        pending = desks[0].pending() if desks else []
+        noted = any(effect["triedAt"] for effect in pending)
+        asked.append(noted)
+        # Lost just after the try was noted, and there again a moment later.
+        return not noted or asked.count(True) > 1
+
+    desk = room(sending_bot("reply"), lease_is_fresh=lease_is_fresh)
+    desks.append(desk)
+    # LINE never heard of this token, as of one that it took for expired.
+    desk.put(sim.drafts.text(user, "?"))
+    desk.until_quiet()
+    assert asked.count(True) > 1
+    assert texts(sim, user) == ["はい"]
+
+
+# What a killed process leaves behind, and what its successor makes of it.
+
+
+@dataclass
+class Left:
+    """What stands in the outbox, and what LINE has seen of it."""
+
+    send: Send
+    accepted: bool = False
+
+
+TRIED_AT = datetime.now(UTC)
+LEFT: dict[str, Callable[[Send], Left]] = {
+    "recorded, and nothing else": lambda send: Left(send),
+    "a reply written down, and not called": lambda send: Left(send.tried(Way.REPLY, TRIED_AT)),
+    "a reply called, and its answer not heard": lambda send: Left(
+        send.tried(Way.REPLY, TRIED_AT), accepted=True
+    ),
+    "a push written down, and not called": lambda send: Left(
+        replace(send, way=Way.PUSH, token=None, token_from=None).tried(Way.PUSH, TRIED_AT)
+    ),
+    "a push called, and its answer not heard": lambda send: Left(
+        replace(send, way=Way.PUSH, token=None, token_from=None).tried(Way.PUSH, TRIED_AT),
+        accepted=True,
+    ),
+    "a reply that went as push, and its answer not heard": lambda send: Left(
+        send.tried(Way.PUSH, TRIED_AT), accepted=True
+    ),
+    "a reply refused as invalid, to go as push": lambda send: Left(
+        send.tried(Way.REPLY, TRIED_AT).refused(next_way=Way.PUSH)
+    ),
+    "a multicast called, and its answer not heard": lambda send: Left(
+        replace(send, way=Way.MULTICAST, to=[str(send.to)], token=None, token_from=None).tried(
+            Way.MULTICAST, TRIED_AT
+        ),
+        accepted=True,
+    ),
+}
+
+
+def leave(database: Any, sim: Sim, left: Left, key: str) -> None:
+    """Bring about what a process of epoch 1 leaves when it dies at that point."""
+    database.conversations.insert_one(conversation(key, [left.send.as_document()]))
+    if left.accepted:
+        assert left.send.tried_as is not None
+        call_line(sim, left.send, left.send.tried_as)
+
+
+def conversation(key: str, pending: list[Document]) -> Document:
+    return {
+        "_id": f"{CHANNEL}/{key}",
+        "channel": CHANNEL,
+        "key": key,
+        "kind": "user",
+        "state": None,
+        "data": {},
+        "n": 1,
+        "epoch": 1,
+        "applied": ["E1"],
+        "pending": pending,
+        "unsent": [],
+        "at": datetime.now(UTC),
+    }
+
+
+def call_line(sim: Sim, send: Send, way: Way) -> None:
+    body: dict[str, Any] = {"messages": send.messages}
+    headers = {"Authorization": f"Bearer {sim.token}"}
+    if way is Way.REPLY:
+        body["replyToken"] = send.token
+    else:
+        body["to"], headers["X-Line-Retry-Key"] = send.to, send.retry_key
+    url = f"{sim.url}/v2/bot/message/{way.value}"
+    assert requests.post(url, json=body, headers=headers, timeout=5).status_code == 200
+
+
+def a_reply(sim: Sim, user: Any, retry_key: str) -> Send:
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    return a_send(
+        way=Way.REPLY,
+        to=user.user_id,
+        token=event["replyToken"],
+        token_from=datetime.now(UTC),
+        retry_key=retry_key,
+    )
+
+
+@pytest.fixture
+def retry_key() -> str:
+    return str(uuid.uuid4())
+
+
+@pytest.mark.parametrize("point", LEFT.values(), ids=LEFT.keys())
+def test_a_successor_brings_it_home_once(
+    database: Any, room: Rooms, sim: Sim, retry_key: str, point: Callable[[Send], Left]
+) -> None:
+    user = sim.add_user("花子")
+    leave(database, sim, point(a_reply(sim, user, retry_key)), user.user_id)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert texts(sim, user) == ["こんにちは"]
+    assert desk.letters() == []
+    assert desk.conversation(user.user_id)["epoch"] == 2
+
+
+def test_what_was_carried_out_and_removed_is_not_sent_again(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    database.conversations.insert_one(conversation(user.user_id, []))
+    before = len(sim.calls)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert (len(sim.calls), texts(sim, user)) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("reply_unknown", "seen", "accepted"),
+    [
+        (ReplyUnknown.PUSH, ["こんにちは"], False),
+        (ReplyUnknown.DROP, [], False),
+        # The one exception of G5: it had arrived, and nothing can prove it.
+        (ReplyUnknown.PUSH, ["こんにちは", "こんにちは"], True),
+        (ReplyUnknown.DROP, ["こんにちは"], True),
+    ],
+)
+def test_a_reply_of_unknown_outcome_past_its_minute_follows_the_setting(
+    database: Any,
+    sim: Sim,
+    retry_key: str,
+    reply_unknown: ReplyUnknown,
+    seen: list[str],
+    accepted: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    user = sim.add_user("花子")
+    long_ago = datetime.now(UTC) - timedelta(seconds=90)
+    send = a_reply(sim, user, retry_key)
+    if accepted:
+        call_line(sim, send, Way.REPLY)
+    else:
+        send = replace(send, token="0" * 32)
+    old = replace(send, token_from=long_ago, at=long_ago).tried(Way.REPLY, long_ago)
+    leave(database, sim, Left(old), user.user_id)
+    with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
+        desk.until_quiet()
+        assert desk.letters() == []
+    assert texts(sim, user) == seen
+    assert "not provable" in caplog.text
+
+
+def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    yesterday = datetime.now(UTC) - timedelta(hours=23, minutes=1)
+    send = a_send(to=user.user_id, at=yesterday).tried(Way.PUSH, yesterday)
+    leave(database, sim, Left(send), user.user_id)
+    before = len(sim.calls)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert (len(sim.calls), texts(sim, user)) == (before, [])
+    (letter,) = desk.letters()
+    assert letter["_id"] == send.id
+
+
+def test_a_dead_letter_written_by_a_predecessor_stays_one(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    send = a_send(to=user.user_id, messages=[{"type": "text", "text": ""}])
+    leave(database, sim, Left(send), user.user_id)
+    database.deadletters.insert_one({"_id": send.id, "cause": "LINE refused it with 400"})
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert [letter["_id"] for letter in desk.letters()] == [send.id]
+
+
+def test_an_outbox_goes_out_in_the_order_of_its_record(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    rows = [
+        a_send(
+            id=f"E1/{n}", to=user.user_id, messages=[{"type": "text", "text": str(n)}],
+            retry_key=f"8a1c3b42-9f6e-4f0a-8f2b-6a1f0f6f1{n:03d}",
+        ).as_document()
+        for n in range(20)
+    ]  # fmt: skip
+    database.conversations.insert_one(conversation(user.user_id, rows))
+    sim.answer_next("push", 500, accept=True)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert texts(sim, user) == [str(n) for n in range(20)]
+
+
+def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
+    room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(sending_bot("push"))
+    document = desk.says(user, "?")
+    desk.until_quiet()
+    before = len(sim.calls)
+    stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", [stale])
+    assert len(desk.desk.outbox) == 0
+    # Nor does it leave anything behind in memory.
+    assert desk.desk.outbox._boxes == {}
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert len(sim.calls) == before + 1
+    assert texts(sim, user) == ["はい", "はい"]
+
+
+def test_a_send_that_is_no_longer_pending_is_not_sent(database: Any, room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    database.conversations.insert_one(conversation(user.user_id, []))
+    desk = room(Bot(), epoch=1)
+    before = len(sim.calls)
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", [a_send(to=user.user_id).as_document()])
+    desk.until_quiet()
+    assert len(sim.calls) == before
+
+
+def test_an_urgent_reply_hurries_what_stands_before_it(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push that could wait goes first in its conversation, so it goes at the reply's time."""
+    monkeypatch.setattr(outbox, "PUSH_SECONDS", 3600.0)
+    bot, fresh = Bot(), threading.Event()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "急ぎ":
+            talk.push("前置き")
+            talk.reply("返事")
+        else:
+            talk.push("いつか")
+
+    others = [sim.add_user(str(n)) for n in range(5)]
+    user = sim.add_user("花子")
+    # Long enough to leave the outbox after the push, before the next turn.
+    desk = room(bot, interval_seconds=0.05)
+    gate = desk.desk.gate
+    monkeypatch.setattr(gate, "_lease_is_fresh", fresh.is_set)
+    for other in others:
+        desk.says(other, "いつでも")
+    desk.says(user, "急ぎ")
+    desk.until_decided()
+    before = len(sim.calls)
+    fresh.set()
+    desk.until_quiet()
+    made = [call.endpoint for call in sim.calls[before:]]
+    assert made == ["push", "reply", *["push"] * 5]
+    assert texts(sim, user) == ["前置き", "返事"]
+
+
+# Real processes, killed for real.
+
+CHILD = Path(__file__).with_name("dying_worker.py")
+
+
+@pytest.mark.parametrize("point", ["recorded", "noted", "called", "answered", "refused"])
+@pytest.mark.parametrize("way", ["reply", "push"])
+def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
+    database: Any, mongo_uri: str, room: Rooms, sim: Sim, point: str, way: str
+) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    if point == "refused":
+        sim.answer_next(way, 429)
+    told = {
+        "uri": mongo_uri,
+        "database": database.name,
+        "url": sim.url,
+        "token": sim.token,
+        "event": event,
+        "point": point,
+        "way": way,
+    }
+    child = subprocess.Popen(
+        [sys.executable, str(CHILD)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(CHILD.parents[2])},
+        text=True,
+    )
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        print(json.dumps(told), file=child.stdin, flush=True)
+        assert child.stdout.readline() == "there\n"
+        child.send_signal(signal.SIGKILL)
+    assert len(list(database.conversations.find({"pending.0": {"$exists": True}}))) == 1
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+    assert desk.letters() == []

@@ -1,0 +1,253 @@
+"""The sender's profile: fetched once a day, and never at the price of a late answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobworker import Bot, client, profiles
+from jobworker.delivery import Answer
+from jobworker.profiles import has_time, is_fresh, profile_of
+from jobworker.talk import Talk
+from linesim import Sim
+from tests.jobworker.room import Room
+
+Rooms = Callable[..., Room]
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def named() -> Bot:
+    bot = Bot(profiles=True)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply(talk.display_name or "(名無し)")
+
+    return bot
+
+
+@pytest.fixture(autouse=True)
+def _short_profile_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "pause_seconds", lambda failures, **more: 0.01)
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def fetched(sim: Sim, user: Any) -> int:
+    return len([call for call in sim.calls if user.user_id in call.path])
+
+
+def test_a_profile_is_fetched_once_a_day(room: Rooms, sim: Sim, named: Bot) -> None:
+    user = sim.add_user("花子")
+    desk = room(named)
+    for _ in range(3):
+        desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["花子"] * 3, 1)
+    kept = desk.conversation(user.user_id)["profile"]
+    assert kept["displayName"] == "花子"
+    assert isinstance(kept["at"], datetime)
+    yesterday = datetime.now(UTC) - timedelta(days=1, seconds=1)
+    desk.database.conversations.update_one({}, {"$set": {"profile.at": yesterday}})
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert fetched(sim, user) == 2
+
+
+def test_a_user_unknown_to_line_has_no_name_and_is_not_asked_for_again(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("profile", 404)
+    desk = room(named)
+    for _ in range(2):
+        desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"] * 2, 1)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda sim: sim.answer_next("profile", 503, times=2),
+        lambda sim: sim.close_next("profile", times=2),
+        lambda sim: sim.answer_next("profile", 429, times=2),
+    ],
+)
+def test_what_may_pass_is_tried_again(
+    room: Rooms, sim: Sim, named: Bot, plan: Callable[[Sim], None]
+) -> None:
+    user = sim.add_user("花子")
+    plan(sim)
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["花子"], 3)
+
+
+def test_a_refused_access_token_says_nothing_of_the_user(room: Rooms, sim: Sim, named: Bot) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("profile", 401)
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["(名無し)", "花子"]
+
+
+def test_an_old_name_stays_known_while_line_is_away(room: Rooms, sim: Sim, named: Bot) -> None:
+    user = sim.add_user("花子")
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    yesterday = datetime.now(UTC) - timedelta(days=2)
+    desk.database.conversations.update_one({}, {"$set": {"profile.at": yesterday}})
+    sim.answer_next("profile", 401)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["花子"] * 2
+
+
+def test_an_event_accepted_half_a_minute_ago_is_answered_without_a_name(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    desk = room(named)
+    desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=31))
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
+
+
+def test_a_line_that_never_tells_is_answered_without_a_name(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "LATE", timedelta(seconds=0.5))
+    monkeypatch.setattr(client, "CALL_SECONDS", 0.1)
+    user = sim.add_user("花子")
+    sim.answer_next("profile", 503, times=1000)
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["(名無し)"]
+
+
+@pytest.mark.parametrize("kind", ["group", "room"])
+def test_in_a_group_it_is_the_member_s_profile(
+    room: Rooms, sim: Sim, named: Bot, kind: Any
+) -> None:
+    users = [sim.add_user(name, friend=False) for name in ("花子", "太郎")]
+    group = sim.add_group("仲間", users, kind=kind)
+    desk = room(named)
+    for user in (*users, users[0]):
+        desk.says(user, "?", chat=group)
+    desk.until_quiet()
+    assert texts(sim, group) == ["花子", "太郎", "花子"]
+    assert [fetched(sim, user) for user in users] == [1, 1]
+    assert len(sim.calls_to(f"{kind}_member")) >= 2
+    found = desk.conversation(group.chat_id)
+    assert {name["displayName"] for name in found["members"].values()} == {"花子", "太郎"}
+    assert (found["kind"], found["profile"]) == (kind, None)
+
+
+def test_a_rule_without_profiles_fetches_none(room: Rooms, sim: Sim) -> None:
+    bot = Bot(profiles=True)
+
+    @bot.default(profile=False)
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply("はい")
+
+    user = sim.add_user("花子")
+    desk = room(bot)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert fetched(sim, user) == 0
+
+
+def test_an_event_without_a_token_is_not_worth_a_profile(room: Rooms, sim: Sim, named: Bot) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    del event["replyToken"]
+    desk = room(named)
+    desk.send(event)
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
+
+
+def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -> None:
+    bot, ran = Bot(profiles=True), []
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        ran.append(talk.key)
+
+    slow = sim.add_user("花子")
+    sim.delay_next("profile", 0.5)
+    # Of two threads one makes the call, and jobs may have the other alone.
+    desk = room(bot, threads=2)
+    desk.says(slow, "?")
+    for n in range(5):
+        desk.put({"type": "x", "source": {"type": "user", "userId": f"U{n}"}})
+    desk.until_decided()
+    assert ran == ["U0", "U1", "U2", "U3", "U4", slow.user_id]
+
+
+# The rules by themselves.
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "waiting", "turn_seconds", "enough"),
+    [
+        (0, 0, 0.1, True),
+        (29.9, 0, 0.1, True),
+        (30, 0, 0.0, False),
+        (0, 478, 0.1, True),
+        (0, 479, 0.1, False),
+        (0, 100_000, 0.0, True),
+        (20, 0, 20.0, False),
+        (-5, 0, 0.1, True),
+    ],
+)
+def test_time_for_a_profile(
+    age_seconds: float, waiting: int, turn_seconds: float, enough: bool
+) -> None:
+    accepted = NOW - timedelta(seconds=age_seconds)
+    assert has_time(accepted, NOW, waiting=waiting, turn_seconds=turn_seconds) is enough
+
+
+def test_freshness_ends_after_a_day() -> None:
+    assert not is_fresh(None, NOW)
+    assert is_fresh({"at": NOW - timedelta(hours=23, minutes=59)}, NOW)
+    assert not is_fresh({"at": NOW - timedelta(days=1)}, NOW)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(404, '{"message":"Not found"}'),
+        Answer(200, "<html>"),
+        Answer(200, ""),
+        Answer(200, "[]"),
+        Answer(200, '"text"'),
+        Answer(200, '{"displayName": 5, "other": "x"}'),
+        Answer(200, '{"displayName": null}'),
+    ],
+)
+def test_a_refusal_or_garbage_is_a_profile_without_a_name(answer: Answer) -> None:
+    assert set(profile_of(answer)) == {"at"}
+
+
+def test_a_profile_keeps_what_line_tells() -> None:
+    told = profile_of(Answer(200, '{"displayName":"花子","language":"ja","userId":"U1"}'))
+    assert {name: told[name] for name in told if name != "at"} == {
+        "displayName": "花子",
+        "language": "ja",
+    }

@@ -1,0 +1,589 @@
+"""A worker on its pool, against the simulator: from the document to what the user sees."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from linebot.v3.models import UnknownEvent
+from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
+
+from jobworker import Bot, outbox, worker
+from jobworker.talk import Talk
+from linesim import Sim
+from linesim.events import standby
+from recvq.documents import make_document
+from recvq.errors import Replaced, StoreUnavailable
+from tests import line_openapi
+from tests.jobworker.room import CHANNEL, Room, a_send
+from tests.jobworker.test_events import JSON
+from tests.linedesk.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+def echo(talk: Talk) -> None:
+    talk.reply(f"「{talk.raw['message']['text']}」")
+
+
+def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
+    bot = Bot()
+    bot.default()(handler)
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def test_a_message_is_answered(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: echo(talk)))
+    document = desk.says(user, "やあ😀")
+    desk.until_quiet()
+    assert texts(sim, user) == ["「やあ😀」"]
+    (call,) = sim.replies_to(document["eventId"])
+    line_openapi.check_request("POST", "/v2/bot/message/reply", call.body)
+    assert call.retry_key is None
+
+
+def test_answers_of_one_user_keep_their_order(room: Rooms, sim: Sim) -> None:
+    users = [sim.add_user(str(n)) for n in range(10)]
+    desk = room(a_bot(lambda event, talk: echo(talk)), threads=8)
+    for n in range(15):
+        for user in users:
+            desk.says(user, str(n))
+    desk.until_quiet()
+    for user in users:
+        assert texts(sim, user) == [f"「{n}」" for n in range(15)]
+
+
+def test_two_hundred_messages_of_one_key_go_on_beyond_every_bound(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: echo(talk)))
+    for n in range(220):
+        desk.says(user, str(n))
+    desk.until_quiet()
+    assert texts(sim, user) == [f"「{n}」" for n in range(220)]
+
+
+def test_all_ways_to_send(room: Rooms, sim: Sim) -> None:
+    user, other, third = (sim.add_user(name) for name in ("花子", "太郎", "次郎"))
+
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply("一", "二")
+        talk.push("三")
+        talk.push("あなたへ", to=other.user_id)
+        talk.multicast([other.user_id, third.user_id], "皆さんへ")
+        talk.reply("四")
+
+    desk = room(a_bot(handler))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三", "四"]
+    assert texts(sim, other) == ["あなたへ", "皆さんへ"]
+    assert texts(sim, third) == ["皆さんへ"]
+    for call in sim.calls[-5:]:
+        line_openapi.check_request("POST", call.path, call.body)
+        assert (call.retry_key is None) == (call.endpoint == "reply")
+
+
+def test_a_long_text_arrives_unharmed(room: Rooms, sim: Sim) -> None:
+    user, long = sim.add_user("花子"), "葛\U000e0100😀か\u3099" * 1_500
+    desk = room(a_bot(lambda event, talk: talk.reply(long)))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert "".join(text or "" for text in texts(sim, user)) == long
+
+
+# Handlers that fail.
+
+
+def test_a_handler_that_fails_twice_answers_once(room: Rooms, sim: Sim) -> None:
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(threading.current_thread().name)
+        talk.reply("はい")
+        talk.push("これも")
+        talk.state = f"{talk.state or ''}x"
+        if len(runs) < 3:
+            raise RuntimeError("not yet")
+
+    desk = room(a_bot(handler))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert len(runs) == 3
+    assert texts(sim, user) == ["はい", "これも"]
+    assert desk.conversation(user.user_id)["state"] == "x"
+    assert desk.letters() == []
+
+
+def test_a_handler_that_always_fails_leaves_a_dead_letter_and_nothing_else(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
+    runs: list[str] = []
+
+    def handler(event: Any, talk: Talk) -> None:
+        text = talk.raw["message"]["text"]
+        runs.append(text)
+        talk.state = text
+        echo(talk)
+        if text == "毒":
+            raise ValueError("秘密の言葉")
+
+    desk = room(a_bot(handler), tries=3)
+    poison = desk.says(user, "毒")
+    desk.says(neighbour, "隣")
+    desk.says(user, "次")
+    desk.until_quiet()
+    assert runs.count("毒") == 3
+    assert (texts(sim, user), texts(sim, neighbour)) == (["「次」"], ["「隣」"])
+    (letter,) = desk.letters()
+    assert letter["_id"] == poison["eventId"]
+    assert (letter["cause"], letter["attempts"]) == ("handler: ValueError", 3)
+    assert "in handler" in letter["traceback"]
+    assert letter["document"]["event"] == poison["event"]
+    assert letter["firstAt"] <= letter["lastAt"]
+    found = desk.conversation(user.user_id)
+    assert (found["state"], len(found["applied"])) == ("次", 2)
+    assert "秘密" not in caplog.text
+
+
+def test_a_failing_key_waits_without_a_thread(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "pause_seconds", lambda failures, **more: 3600.0)
+    neighbour = sim.add_user("太郎")
+
+    def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "毒":
+            raise ValueError
+        echo(talk)
+
+    desk = room(a_bot(handler), threads=3)
+    for n in range(10):
+        desk.says(sim.add_user(str(n)), "毒")
+    desk.says(neighbour, "隣")
+    sim.wait_for(lambda: sim.answers(neighbour))
+    assert desk.letters() == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(SystemExit(1), id="one that asks the process to end"),
+        pytest.param(ValueError("\ud83d" * 10), id="one with half a character in it"),
+        pytest.param(ValueError("あ" * 9_000_000), id="one with a message of 27 MB"),
+        pytest.param(RecursionError(), id="one of endless recursion"),
+        pytest.param(MemoryError(), id="one of memory"),
+    ],
+)
+def test_any_error_of_a_handler_ends_in_a_dead_letter(
+    room: Rooms, sim: Sim, error: BaseException
+) -> None:
+    user = sim.add_user("花子")
+
+    def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "毒":
+            raise error
+        echo(talk)
+
+    desk = room(a_bot(handler), threads=2, tries=2)
+    desk.says(user, "毒")
+    desk.says(user, "次")
+    desk.until_quiet()
+    assert [letter["cause"] for letter in desk.letters()] == [f"handler: {type(error).__name__}"]
+    assert texts(sim, user) == ["「次」"]
+
+
+def _nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+CANNOT_HOLD: dict[str, Callable[[Talk], object]] = {
+    "an object of the bot's own": lambda talk: talk.data.update(x=object()),
+    "a set": lambda talk: talk.data.update(x={1, 2}),
+    "a number of more than 64 bits": lambda talk: talk.data.update(x=2**64),
+    "a lock": lambda talk: talk.data.update(x=threading.Lock()),
+    "half a character": lambda talk: talk.data.update(x="\ud83d"),
+    "a key with a NUL": lambda talk: talk.data.update({"a\0b": 1}),
+    "a key that is no text": lambda talk: talk.data.update({1: 1}),  # type: ignore[dict-item]
+    "itself": lambda talk: talk.data.update(x=talk.data),
+    "nesting beyond MongoDB's": lambda talk: talk.data.update(_nested(150)),
+    "nesting beyond Python's": lambda talk: talk.data.update(_nested(5_000)),
+    "more than fits": lambda talk: talk.data.update(x="a" * 3_000_000),
+    "a state that is no text": lambda talk: setattr(talk, "state", object()),
+    "a message with bytes": lambda talk: talk.push({"type": "text", "text": b"a"}),
+    "a message of an ObjectId": lambda talk: talk.push({"type": "text", "text": ObjectId()}),
+    "a text of half a character": lambda talk: talk.reply("\ud83d"),
+    "a receiver that is no text": lambda talk: talk.push("a", to=object()),  # type: ignore[arg-type]
+    "too many messages": lambda talk: talk.reply(*"123456"),
+}
+
+
+@pytest.mark.parametrize("act", CANNOT_HOLD.values(), ids=CANNOT_HOLD.keys())
+def test_what_cannot_be_kept_is_the_handler_s_failure_and_not_the_process_s(
+    room: Rooms, sim: Sim, act: Callable[[Talk], object]
+) -> None:
+    user = sim.add_user("花子")
+
+    def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "毒":
+            act(talk)
+        echo(talk)
+
+    desk = room(a_bot(handler), tries=1)
+    desk.says(user, "毒")
+    desk.says(user, "次")
+    desk.until_quiet()
+    assert len(desk.letters()) == 1
+    assert texts(sim, user) == ["「次」"]
+
+
+# State and data.
+
+
+def test_state_and_data_are_there_again_for_the_next_event(room: Rooms, sim: Sim) -> None:
+    user, seen = sim.add_user("花子"), []
+    now = datetime(2026, 11, 21, 12, 0, 0, 123_000, tzinfo=UTC)
+
+    def handler(event: Any, talk: Talk) -> None:
+        seen.append((talk.state, dict(talk.data)))
+        talk.state = "asked"
+        talk.data["n"] = talk.data.get("n", 0) + 1
+        talk.data["when"] = now
+        talk.data["$odd.key"] = {"x": [1, None, "あ"]}
+
+    desk = room(a_bot(handler))
+    for text in "ab":
+        desk.says(user, text)
+    desk.until_quiet()
+    assert seen == [
+        (None, {}),
+        ("asked", {"n": 1, "when": now, "$odd.key": {"x": [1, None, "あ"]}}),
+    ]
+    assert desk.conversation(user.user_id)["data"]["n"] == 2
+
+
+def test_an_event_without_effects_is_finished_without_a_write(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: None))
+    desk.says(user, "?")
+    desk.until_decided()
+    assert desk.database.conversations.count_documents({}) == 0
+
+
+def test_a_bot_without_a_handler_for_it_passes_an_event_over(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(Bot())
+    desk.says(user, "?")
+    desk.until_decided()
+    assert (desk.letters(), texts(sim, user)) == ([], [])
+
+
+def test_friendship_is_known_without_the_bot_s_doing(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子", friend=False)
+    desk = room(Bot())
+    desk.send(sim.drafts.follow(user))
+    desk.until_quiet()
+    assert desk.conversation(user.user_id)["friend"] is True
+    desk.send(sim.drafts.unfollow(user))
+    desk.until_quiet()
+    assert desk.conversation(user.user_id)["friend"] is False
+
+
+# Events of other kinds.
+
+
+def test_a_standby_event_carries_out_nothing(room: Rooms, sim: Sim) -> None:
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(talk.reply_token)
+        talk.push("いけない")
+        talk.state = "changed"
+
+    desk = room(a_bot(handler))
+    before = len(sim.calls)
+    desk.put(standby(sim.drafts.text(user, "?")))
+    desk.until_decided()
+    assert runs == [None]
+    assert len(sim.calls) == before
+    assert desk.database.conversations.count_documents({}) == 0
+
+
+def test_what_the_sdk_cannot_read_reaches_the_default_handler_whole(room: Rooms, sim: Sim) -> None:
+    user, seen = sim.add_user("花子"), []
+    bot = Bot()
+
+    @bot.add(MessageEvent, message=TextMessageContent)
+    def text(event: Any, talk: Talk) -> None:
+        pytest.fail("the SDK could read it")
+
+    @bot.default()
+    def rest(event: Any, talk: Talk) -> None:
+        seen.append((type(event), talk.raw["type"], talk.user_id, bool(talk.reply_token)))
+        talk.reply("はい")
+
+    event = sim.drafts.text(user, "?")
+    del event["message"]["quoteToken"]
+    hologram = {**sim.drafts.text(user, "?"), "message": {"type": "hologram", "id": "1"}}
+    future = {**sim.drafts.text(user, "?"), "type": "dreamt"}
+    desk = room(bot)
+    for each in (event, hologram, future):
+        desk.send(each)
+    desk.until_quiet()
+    assert seen == [
+        (UnknownEvent, "message", user.user_id, True),
+        (UnknownEvent, "message", user.user_id, True),
+        (UnknownEvent, "dreamt", user.user_id, True),
+    ]
+    assert texts(sim, user) == ["はい"] * 3
+
+
+GARBAGE = st.dictionaries(
+    st.sampled_from(
+        ["type", "mode", "source", "message", "replyToken", "timestamp", "webhookEventId"]
+    ),
+    JSON
+    | st.sampled_from(["message", "standby", "active", "follow", "unfollow", "E-known"])
+    | st.fixed_dictionaries({"type": JSON, "userId": st.just("U-garbage")})
+    | st.fixed_dictionaries({"type": st.just("text"), "id": JSON, "text": JSON}),
+)
+
+
+class Parked:
+    """A job whose resume is only counted."""
+
+    def __init__(self, event: dict[str, Any]) -> None:
+        self.document = make_document(event, channel=CHANNEL, accept_time=datetime.now(UTC))
+        self.again = False
+        self.memo: Any = None
+
+    def unsaved(self) -> list[str]:
+        return []
+
+    def resume(self) -> None: ...
+
+
+@pytest.mark.parametrize("profiles", [False, True])
+def test_garbage_in_any_place_is_decided_or_given_up(room: Rooms, sim: Sim, profiles: bool) -> None:
+    bot = Bot(profiles=profiles)
+
+    @bot.default()
+    def rest(event: Any, talk: Talk) -> None:
+        repr((event, talk.display_name, talk.user_id))
+        talk.push("x", to="U0")
+        talk.reply("はい")
+
+    desk = room(bot)
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    @given(GARBAGE)
+    def decided(event: dict[str, Any]) -> None:
+        assert desk.desk.decide(Parked(event)) in ("finished", "recorded", "parked")
+
+    decided()
+
+
+# Bounds.
+
+
+def test_a_key_with_a_full_outbox_is_set_aside_and_its_neighbour_not(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_PER_CONVERSATION", 5)
+    user, neighbour, runs = sim.add_user("花子"), sim.add_user("太郎"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(talk.key)
+        echo(talk)
+
+    desk = room(a_bot(handler), interval_seconds=3600.0)
+    for n in range(20):
+        desk.says(user, str(n))
+    eventually(lambda: runs.count(user.user_id) >= 5)
+    desk.says(neighbour, "隣")
+    eventually(lambda: neighbour.user_id in runs)
+    # The first of them may be at LINE already.
+    assert runs.count(user.user_id) in (5, 6)
+    desk.desk.gate.interval_seconds = 0.0
+    desk.desk.gate._next_start = 0.0
+    desk.desk.gate._step(desk.desk.gate._serve)
+    desk.until_quiet()
+    assert texts(sim, user) == [f"「{n}」" for n in range(20)]
+
+
+def test_reading_pauses_while_too_much_waits_in_all(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_IN_ALL", 3)
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: echo(talk)), lease_is_fresh=lambda: False)
+    assert desk.desk.has_room()
+    rows = [a_send(id=f"x/{n}", to=user.user_id).as_document() for n in range(3)]
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", rows)
+    assert not desk.desk.has_room()
+
+
+# MongoDB and the lease.
+
+
+def test_mongodb_away_for_a_moment_decides_once(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        echo(talk)
+
+    monkeypatch.setattr(worker, "STORE_PAUSE_SECONDS", 0.02)
+    desk = room(a_bot(handler))
+    conversations = desk.desk.outbox.tools.conversations
+    record, failures = conversations.record, [3]
+
+    def away(*args: Any, **kwargs: Any) -> Any:
+        if failures[0]:
+            failures[0] -= 1
+            if failures[0] == 1:
+                # Recorded, and not heard of.
+                record(*args, **kwargs)
+            raise StoreUnavailable("away")
+        return record(*args, **kwargs)
+
+    monkeypatch.setattr(conversations, "record", away)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (len(runs), texts(sim, user)) == (1, ["「?」"])
+    assert desk.conversation(user.user_id)["n"] == 1
+
+
+def test_without_a_fresh_lease_nothing_is_recorded(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "STORE_PAUSE_SECONDS", 0.02)
+    user, fresh, runs = sim.add_user("花子"), threading.Event(), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        echo(talk)
+
+    desk = room(a_bot(handler), lease_is_fresh=fresh.is_set)
+    desk.says(user, "?")
+    eventually(lambda: runs)
+    assert desk.database.conversations.count_documents({}) == 0
+    fresh.set()
+    desk.until_quiet()
+    assert (len(runs), texts(sim, user)) == (1, ["「?」"])
+
+
+def test_a_worker_that_was_replaced_ends_its_thread(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: echo(talk)), epoch=5)
+    desk.says(user, "一")
+    desk.until_quiet()
+    desk.database.conversations.update_one({}, {"$set": {"epoch": 6}})
+    desk.says(user, "二")
+    eventually(lambda: deaths)
+    assert isinstance(deaths[0], Replaced)
+    assert texts(sim, user) == ["「一」"]
+
+
+def test_what_a_predecessor_decided_is_not_decided_again(room: Rooms, sim: Sim) -> None:
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        echo(talk)
+
+    first = room(a_bot(handler))
+    document = first.says(user, "?")
+    first.until_quiet()
+    second = room(a_bot(handler), epoch=2)
+    second.put_document(document, again=True)
+    second.put_document({**document, "_id": ObjectId()}, again=False)
+    second.until_quiet()
+    # Known to be read again: no handler. Not known: the handler runs, and its record finds it.
+    assert (len(runs), texts(sim, user)) == (2, ["「?」"])
+    assert second.conversation(user.user_id)["n"] == 1
+
+
+def test_texts_and_tokens_are_in_no_log(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="jobworker")
+    user = sim.add_user("秘密子")
+    sim.answer_next("reply", 500)
+    desk = room(a_bot(lambda event, talk: echo(talk)))
+    document = desk.says(user, "秘密の言葉")
+    desk.until_quiet()
+    assert "called LINE" in caplog.text
+    for secret in ("秘密", sim.token, document["event"]["replyToken"]):
+        assert secret not in caplog.text
+
+
+def test_a_handler_reads_from_line_through_the_gate(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply(talk.api.get_profile(talk.user_id).display_name)
+
+    desk = room(a_bot(handler))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["花子"]
+    eventually(lambda: desk.database.calls.count_documents({}) == 2)
+    rows = list(desk.database.calls.find().sort("at", 1))
+    assert [row["endpoint"] for row in rows] == [
+        "/v2/bot/profile/{userId}",
+        "/v2/bot/message/reply",
+    ]
+    assert all(row["requestId"] and row["status"] == 200 for row in rows)
+
+
+def test_with_line_s_gate_full_handlers_still_run_at_once(room: Rooms, sim: Sim) -> None:
+    ran = threading.Semaphore(0)
+
+    def handler(event: Any, talk: Talk) -> None:
+        ran.release()
+        talk.push("はい", to="U" + "0" * 32)
+
+    desk = room(a_bot(handler), threads=4, interval_seconds=3600.0)
+    for n in range(200):
+        desk.put({"type": "x", "source": {"type": "user", "userId": f"U{n}"}})
+    for _ in range(200):
+        assert ran.acquire(timeout=10)
+    desk.until_decided()
+
+
+def test_a_follow_event_is_the_sdk_s(room: Rooms, sim: Sim) -> None:
+    user, bot = sim.add_user("花子", friend=False), Bot()
+
+    @bot.add(FollowEvent)
+    def follow(event: FollowEvent, talk: Talk) -> None:
+        talk.reply(f"{event.follow.is_unblocked}")
+
+    desk = room(bot)
+    desk.send(sim.drafts.follow(user))
+    desk.until_quiet()
+    assert texts(sim, user) == ["False"]
