@@ -138,13 +138,11 @@ class Outcome:
 
 
 def way_of(send: Send, now: datetime) -> Way | None:
-    """How to try next; None if it is too late for any try."""
+    """How to try next; None if a try of unknown outcome is too old to be repeated under its key."""
     if send.tried_at is not None and send.tried_as is Way.REPLY:
         return Way.REPLY
     if send.tried_at is not None:
         return send.tried_as if now < send.tried_at + RETRY_KEY_LIFE else None
-    if now >= send.at + RETRY_KEY_LIFE:
-        return None
     until = send.token_until
     may_reply = send.way is Way.REPLY and send.token and send.tried_as is not Way.PUSH
     if may_reply and until is not None and now < until:
@@ -167,7 +165,7 @@ def judge(
     """
     if isinstance(answer, NotSent):
         return _again(send, was_tried, definite=True)
-    if isinstance(answer, LineError) or answer.status >= 500 or answer.status < 200:
+    if isinstance(answer, LineError) or _is_no_verdict(answer.status):
         return _again(send, was_tried, definite=False)
     if answer.status < 300 or (answer.status == 409 and way is not Way.REPLY):
         return Outcome(Ending.SENT, send)
@@ -178,6 +176,13 @@ def judge(
     if answer.status == 401:
         return _again(send, was_tried, definite=True, wait_seconds=UNAUTHORIZED_SECONDS)
     return Outcome(Ending.DEAD, send, cause=f"LINE refused it with {answer.status}")
+
+
+def _is_no_verdict(status: int) -> bool:
+    """Whether a status says nothing of what LINE did: its own failures, and what LINE's API never
+    answers, so that it comes from something on the way (a redirect, a proxy's time-out).
+    """
+    return status >= 500 or status < 200 or 300 <= status < 400 or status == 408
 
 
 def _again(

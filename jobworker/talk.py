@@ -70,7 +70,7 @@ class Talk:
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
-        users = list(dict.fromkeys(to))
+        users = [to] if isinstance(to, str) else list(dict.fromkeys(to))
         if not 1 <= len(users) <= MOST_USERS:
             raise TooManyUsers(f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}")
         self._add(Way.MULTICAST, users, to_messages(*messages))
@@ -140,7 +140,12 @@ class Talk:
         self._loaded.friend = friend
 
     def know_profile(self, profile: Mapping[str, Any]) -> None:
-        """LINE told the sender's profile; a conversation keeps those of its last members."""
+        """LINE told the sender's profile; a conversation keeps those of its last members.
+
+        A profile without a name is LINE's refusal: an older name stays.
+        """
+        if "displayName" not in profile:
+            profile = {**(self.profile or {}), **profile}
         if self.user_id is None or self.user_id == self.key:
             self._loaded.profile = dict(profile)
             return

@@ -10,23 +10,22 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
-import bson
 from bson.dbref import DBRef
-from bson.errors import BSONError
 from linebot.v3.messaging import MessagingApi
 
 from jobworker.bot import Bot, Rule
 from jobworker.conversations import Conversations, Decision, Recorded
 from jobworker.deadletters import of_event
-from jobworker.errors import GateClosed, StateTooLarge
+from jobworker.errors import GateClosed
 from jobworker.events import model_of, since_ms, text_of
 from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch, is_fresh
+from jobworker.storable import checked
 from jobworker.talk import Talk
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable
@@ -36,10 +35,6 @@ log = logging.getLogger(__name__)
 
 HANDLER_PAUSE_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 5.0
-# MongoDB's documents hold 16 MB; state, data and outbox together must stay well below.
-MOST_RECORD_BYTES = 2 * 1024 * 1024
-# MongoDB's own limit on nested documents.
-MOST_LEVELS = 100
 
 
 class Job(Protocol):
@@ -158,7 +153,7 @@ class Worker:
         try:
             if rule is not None:
                 self._call_handler(rule, event, talk)
-            run.decision = _checked(talk)
+            run.decision = checked(talk.decision())
         except (StoreUnavailable, GateClosed):
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001
@@ -258,26 +253,3 @@ class Worker:
             self._parts.outbox.add(id_, recorded.adopted.get("pending", ()))
         elif not recorded.unsent:
             self._parts.outbox.add(id_, decision.effects)
-
-
-def _checked(talk: Talk) -> Decision:
-    """The handler's decision, if MongoDB can hold it. Raises StateTooLarge."""
-    decision = talk.decision()
-    if decision.is_empty:
-        return decision
-    if _nests_deeper([decision.changes, decision.effects], MOST_LEVELS):
-        raise StateTooLarge(f"state or messages nested deeper than {MOST_LEVELS} levels")
-    try:
-        size = len(bson.encode({"changes": decision.changes, "effects": decision.effects}))
-    except (BSONError, OverflowError, TypeError, ValueError) as error:
-        raise StateTooLarge(f"state or messages that MongoDB cannot hold: {error}") from error
-    if size > MOST_RECORD_BYTES:
-        raise StateTooLarge(f"{size} bytes of state and messages, at most {MOST_RECORD_BYTES}")
-    return decision
-
-
-def _nests_deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, (Mapping, list, tuple)):
-        return False
-    parts = value.values() if isinstance(value, Mapping) else value
-    return levels == 0 or any(_nests_deeper(part, levels - 1) for part in parts)
