@@ -32,7 +32,11 @@ class ChangeStreamFeed:
         self._stream: ChangeStream[Document] | None = None
 
     def open(self, token: Any) -> None:
-        self._watch(resume_after=token)
+        try:
+            self._watch(resume_after=token)
+        except OperationFailure as error:
+            # All else that the server is asked for never changes, so what it refuses is the token.
+            raise HistoryLost(f"token refused, MongoDB error {error.code}") from error
 
     def open_at(self, time: Timestamp) -> None:
         self._watch(start_at_operation_time=time)

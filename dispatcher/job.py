@@ -10,8 +10,8 @@ from recvq.documents import Document
 Verdict = Literal["finished", "recorded", "parked"]
 """How one run of a job ended.
 
-* finished: decided without effects and without a write, so only progress will remember it
-* recorded: decided, and its event id stands in the conversation's `applied`
+* finished: decided without a write of this run's, so only progress will remember it
+* recorded: this run's record has put the event and all of `Job.unsaved` into `applied`
 * parked: not decided; `Job.resume` will be called, and until then the key holds no thread
 """
 

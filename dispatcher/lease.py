@@ -96,8 +96,10 @@ class Lease:
                 return False
             epoch = self._next_epoch()
             asked = boottime()
+            # One that drew a later epoch may have come and gone since: then this one is stale.
             taken = self._leases.find_one_and_update(
-                claim, [{"$set": {"owner": self._owner, "epoch": epoch, "until": _until()}}]
+                {"$and": [claim, {"epoch": {"$lt": epoch}}]},
+                [{"$set": {"owner": self._owner, "epoch": epoch, "until": _until()}}],
             )
         if taken is None:
             return False

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 RING_SLOTS = 1000
+# What was finished beyond `after` lies at most the window's 10,000 documents ahead of it.
+FORGET_AFTER = 20_000
 
 
 class Slot:
@@ -50,6 +52,7 @@ class Ledger:
     _known: set[Any] = field(default_factory=set)
     _finished_before: set[Any] = field(default_factory=set)
     _saved: int = 0
+    _restored: int = 0
     _changed: bool = False
 
     @classmethod
@@ -59,6 +62,7 @@ class Ledger:
         """The account as a `progress` document tells it."""
         slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
         ledger = cls(token=token, after=after, passed=passed, _ring=slots, _saved=passed)
+        ledger._restored = passed
         ledger._finished_before = set(finished)
         ledger._known = {id_ for id_ in slots if id_ is not None}
         return ledger
@@ -114,6 +118,9 @@ class Ledger:
         self._ring[place] = slot.id
         self.passed += 1
         self.after = slot.id
+        if self._finished_before and self.passed - self._restored > FORGET_AFTER:
+            # All that is still in recvq of it has been met again by now.
+            self._finished_before.clear()
         if slot.token is not None:
             self.token = slot.token
 

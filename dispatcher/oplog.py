@@ -13,7 +13,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 from pymongo import CursorType
 from pymongo.cursor import Cursor
-from pymongo.errors import CursorNotFound, OperationFailure, PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading
 from recvq.connect import MAJORITY, Client
@@ -34,6 +34,8 @@ class OplogFeed:
         self._oplog = client.local.get_collection("oplog.rs", read_concern=MAJORITY)
         self._cursor: Cursor[Document] | None = None
         self._token: Timestamp | None = None
+        # The entry that opening the cursor brought, if any.
+        self._first: Document | None = None
         # Inserts of an applyOps entry that were not handed out yet.
         self._rest: deque[Reading] = deque()
 
@@ -62,6 +64,7 @@ class OplogFeed:
 
     def close(self) -> None:
         self._rest.clear()
+        self._first = None
         if self._cursor is not None:
             cursor, self._cursor = self._cursor, None
             cursor.close()
@@ -69,12 +72,14 @@ class OplogFeed:
     def _tail(self, after: Timestamp) -> None:
         self.close()
         try:
-            self._refuse_gap(after)
             self._cursor = self._oplog.find(
                 self._filter(after), cursor_type=CursorType.TAILABLE_AWAIT, batch_size=1000
             ).max_await_time_ms(int(STEP_SECONDS * 1000))
+            self._first = next(self._cursor, None)
+            # Only now that the cursor stands: a find is not sent before its first `next`.
+            self._refuse_gap(after)
         except PyMongoError as error:
-            raise translate(error) from error
+            raise _sorted_out(error) from error
         self._token = after
 
     def _refuse_gap(self, after: Timestamp) -> None:
@@ -98,16 +103,13 @@ class OplogFeed:
 
     def _next(self) -> Document | None:
         assert self._cursor is not None, "read before open"
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         try:
             entry = next(self._cursor, None)
-        except OperationFailure as error:
-            if error.code in LOST_CODES:
-                raise HistoryLost(f"MongoDB error {error.code}") from error
-            if isinstance(error, CursorNotFound):
-                raise StoreUnavailable("CursorNotFound") from error
-            raise translate(error) from error
         except PyMongoError as error:
-            raise translate(error) from error
+            raise _sorted_out(error) from error
         if entry is None and not self._cursor.alive:
             # A tailable cursor on a range that holds nothing yet is dead at once (SERVER-13955).
             raise StoreUnavailable("the cursor on the oplog ended")
@@ -140,6 +142,13 @@ def _refuse_removal(entry: Mapping[str, Any], namespace: str) -> None:
     dropped = local and (command.get("drop") == RECVQ or "dropDatabase" in command)
     if dropped or namespace in (command.get("renameCollection"), command.get("to")):
         raise HistoryLost("recvq was dropped or renamed")
+
+
+def _sorted_out(error: PyMongoError) -> Exception:
+    """HistoryLost where the position is gone; StoreUnavailable where opening again is the way."""
+    if isinstance(error, OperationFailure) and error.code in LOST_CODES:
+        return HistoryLost(f"MongoDB error {error.code}")
+    return translate(error)
 
 
 def _before(time: Timestamp) -> Timestamp:

@@ -203,7 +203,10 @@ class Pool:
             return self._steps.popleft()
         if self._ready and self._jobs < self._most_jobs:
             self._jobs += 1
-            return self._ready.popleft().tasks[0]
+            task = self._ready.popleft().tasks[0]
+            # Whatever resumed it so far is answered by this run.
+            task.resumed = False
+            return task
         return None
 
     def _run(self, me: Thread, task: Task) -> None:
@@ -252,7 +255,6 @@ class Pool:
 
     def _park(self, task: Task) -> None:
         if task.resumed:
-            task.resumed = False
             self._queue(task.line)
         else:
             task.parked = True
@@ -308,3 +310,5 @@ class Pool:
         with self._lock:
             self._ledger.not_saved()
             self._touched.extend(covered)
+        # Without it a key that waits for the save would wait until something else finishes.
+        self.changed.set()

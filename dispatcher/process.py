@@ -22,7 +22,7 @@ from dispatcher.pool import Pool
 from dispatcher.progress import Progress, Start
 from dispatcher.reader import Reader
 from dispatcher.saver import Saver
-from recvq.documents import PROGRESS, RECVQ, Document, name_of
+from recvq.documents import PROGRESS, RECVQ, Document
 from recvq.errors import Replaced, StoreUnavailable, translated
 from recvq.pause import pause_seconds
 from recvq.replicaset import require_replica_set
@@ -79,8 +79,7 @@ class Limits:
 class Dispatcher:
     """One process's dispatcher. `database` is for writes; feed and history have their own client.
 
-    `inbox` takes the numbers of signals: the first one stops it. `on_ready` is called once the
-    feed is being read.
+    `inbox` takes the numbers of signals: the first one stops it.
     """
 
     def __init__(
@@ -121,6 +120,7 @@ class Dispatcher:
             return interruption.ending
         except Replaced as error:
             log.error("replaced before it began error=%s", error)  # noqa: TRY400
+            self._release()
             return Ending.REPLACED
         self._begin()
         return self._end(self._supervise())
@@ -182,7 +182,7 @@ class Dispatcher:
             message = self._inbox.get(timeout=seconds)
         except Empty:
             return
-        raise Interrupted(Ending.STOPPED if isinstance(message, int) else Ending.FAILED)
+        raise Interrupted(_ending_of(message))
 
     def _make_pool(self, start: Start) -> Pool:
         return Pool(
@@ -213,17 +213,11 @@ class Dispatcher:
             except Empty:
                 self._report_slow_jobs()
                 continue
-            if isinstance(message, Replaced):
-                log.error("replaced by another dispatcher, stopping error=%s", message)
-                return Ending.REPLACED
-            if isinstance(message, BaseException):
-                return Ending.FAILED
-            log.info("stopping signal=%d", message)
-            return Ending.STOPPED
+            return _ending_of(message)
 
     def _report_slow_jobs(self) -> None:
         for task, thread, seconds in self._pool.slow_jobs(self._limits.job_seconds):
-            name = name_of(task.document)
+            name = task.name
             if name not in self._reported:
                 self._reported.add(name)
                 log.error(
@@ -244,6 +238,7 @@ class Dispatcher:
         self._saver.stop()
         self._saver.join(CLOSE_SECONDS)
         self._clock.stop()
+        self._clock.join(CLOSE_SECONDS)
         self._release()
         for doing in stuck:
             log.error("thread did not end within the drain %s", doing)
@@ -256,3 +251,14 @@ class Dispatcher:
             self._lease.release()
         except StoreUnavailable as error:
             log.warning("lease not released, it will run out error=%s", error)
+
+
+def _ending_of(message: int | BaseException) -> Ending:
+    """What a message in the inbox makes of the process: a signal's number, or an error."""
+    if isinstance(message, int):
+        log.info("stopping signal=%d", message)
+        return Ending.STOPPED
+    if isinstance(message, Replaced):
+        log.error("replaced by another dispatcher, stopping error=%s", message)
+        return Ending.REPLACED
+    return Ending.FAILED

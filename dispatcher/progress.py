@@ -49,7 +49,8 @@ class Progress:
         with translated():
             try:
                 found = self._collection.find_one_and_update(
-                    {"_id": DISPATCHER, "epoch": {"$lt": self._epoch}},
+                    # The own epoch matches, too: the outcome of a first try may be unknown.
+                    {"_id": DISPATCHER, "epoch": {"$lte": self._epoch}},
                     changes,
                     upsert=True,
                     return_document=ReturnDocument.AFTER,

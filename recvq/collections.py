@@ -11,6 +11,7 @@ from typing import Any
 
 from pymongo import ASCENDING
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from recvq.documents import (
     CALLS,
@@ -35,6 +36,8 @@ WEEK_SECONDS = 7 * 24 * 3600
 # counter numbers the epochs of every lease in the database (design.md 3).
 EPOCHS = "epochs"
 DISPATCHER = "dispatcher"
+
+NAMESPACE_EXISTS = 48
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def create_collections(
             raise WrongCollection(_uncapped(database.name))
         made = [name for name in (RECVQ, CALLS, *PLAIN) if name not in existing]
         for name in made:
-            database.create_collection(name, **_creation(name, capped_bytes))
+            _create(database, name, capped_bytes)
         for name, indexes in INDEXES.items():
             for index in indexes:
                 database[name].create_index(index.keys, **index.options)
@@ -123,6 +126,15 @@ def check_recvq(database: Database[Any]) -> None:
 
 def _options(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
     return {row["name"]: row.get("options", {}) for row in database.list_collections()}
+
+
+def _create(database: Database[Any], name: str, capped_bytes: int) -> None:
+    try:
+        database.create_collection(name, check_exists=False, **_creation(name, capped_bytes))
+    except OperationFailure as error:
+        # Another process that sets up at the same time made it: as good.
+        if error.code != NAMESPACE_EXISTS:
+            raise
 
 
 def _creation(name: str, capped_bytes: int) -> dict[str, Any]:

@@ -20,6 +20,12 @@ HELP = (
     "deploy/mongod.conf) or start mongod with --replSet rs0, restart it, then run `linedesk init`"
 )
 
+STRANGERS = (
+    "no MongoDB server of the given addresses is a member of a replica set named {name}: set "
+    "replication.replSetName in mongod.conf (see deploy/mongod.conf) or start mongod with "
+    "--replSet {name}, restart it, then run `linedesk init`; or correct replicaSet in the URI"
+)
+
 
 def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
     """Initiate a single-node replica set where none is; returns one line saying what was found.
@@ -41,8 +47,15 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
 
 def require_replica_set(client: Client) -> None:
     """Raise NotReplicaSet, with the words that help, if the server is standalone."""
-    with translated():
-        hello = client.admin.command("hello")
+    try:
+        with translated():
+            hello = client.admin.command("hello")
+    except StoreUnavailable:
+        # A client that was told the set's name drops each server that answers as no member of it.
+        if client.topology_description.server_descriptions():
+            raise
+        name = client.topology_description.replica_set_name
+        raise NotReplicaSet(STRANGERS.format(name=name)) from None
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         host, port = client.address or ("?", 0)
         raise NotReplicaSet(HELP.format(where=f"{host}:{port}"))

@@ -178,7 +178,7 @@ def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> Non
             "LINE refused it with 400",
         ),
         (lambda sim: sim.answer_next("push", 403), "LINE refused it with 403"),
-        (lambda sim: sim.answer_next("push", 403), "LINE refused it with 403"),
+        (lambda sim: sim.answer_next("push", 404), "LINE refused it with 404"),
         (
             lambda sim: sim.answer_next(
                 "push", 429, {"message": "You have reached your monthly limit."}
