@@ -1,0 +1,288 @@
+"""A pool with everything around it in memory, and a whole dispatcher on the real MongoDB."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import changestream, oplog
+from dispatcher.feed import SERVER_SELECTION_SECONDS, Feed
+from dispatcher.history import History
+from dispatcher.job import Worker
+from dispatcher.lease import Lease
+from dispatcher.ledger import Ledger
+from dispatcher.pool import Pool
+from dispatcher.process import Dispatcher, Ending, Limits
+from linedesk.dispatching import make_feed
+from linedesk.embedded import EmbeddedMongod
+from recvq.collections import DISPATCHER, EPOCHS, MEGABYTE
+from recvq.connect import Client, connect
+from recvq.documents import LEASES, PROGRESS, RECVQ, Document
+from recvq.insert import insert_documents
+from tests.dispatcher.fakes import Decide
+from tests.linedesk.waiting import eventually
+from tests.recvq.lagging import LaggingSet, lagging_set
+
+
+@pytest.fixture(autouse=True)
+def _own_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dispatcher sets threading.excepthook for its process; here it is given back."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+
+
+@pytest.fixture(autouse=True)
+def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no test waits half a second for a feed to see its stop."""
+    monkeypatch.setattr(changestream, "STEP_SECONDS", 0.05)
+    monkeypatch.setattr(oplog, "STEP_SECONDS", 0.05)
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Fails a test that leaves a thread of the dispatcher behind, daemons too."""
+    before = set(threading.enumerate())
+    yield
+    left = [
+        t for t in threading.enumerate() if t not in before and not t.name.startswith("pymongo")
+    ]
+    for thread in left:
+        thread.join(5)
+    assert not [thread.name for thread in left if thread.is_alive()]
+
+
+class DeskOfPool:
+    """A pool under test, with what it is handed: `loads` are the ids it asked for."""
+
+    def __init__(self, decide: Decide, *, threads: int, bound: int) -> None:
+        self.ledger = Ledger()
+        self.loads: list[list[Any]] = []
+        self.stored: dict[Any, Document] = {}
+        self.laters: list[tuple[float, Callable[[], None]]] = []
+        self.pool = Pool(
+            decide,
+            self.ledger,
+            threads=threads,
+            bound=bound,
+            load=self._load,
+            later=lambda seconds, function: self.laters.append((seconds, function)),
+        )
+
+    def put(self, *documents: Document, again: bool = False) -> None:
+        for one in documents:
+            self.stored[one["_id"]] = one
+            assert self.pool.put(one, None, again=again)
+
+    def save(self) -> None:
+        """What the saver does when it works."""
+        taken = self.pool.snapshot()
+        if taken is not None:
+            self.pool.saved(*taken)
+
+    def wait_until_idle(self) -> None:
+        eventually(lambda: len(self.ledger) == 0)
+
+    def _load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
+        self.loads.append(list(ids))
+        return {id_: self.stored[id_] for id_ in ids if id_ in self.stored}
+
+
+@pytest.fixture
+def pool_of(nothing_left: None) -> Iterator[Callable[..., DeskOfPool]]:
+    """Makes a started pool; it has to end within the test's time."""
+    made: list[DeskOfPool] = []
+
+    def make(decide: Decide, *, threads: int = 4, bound: int = 10_000) -> DeskOfPool:
+        desk = DeskOfPool(decide, threads=threads, bound=bound)
+        made.append(desk)
+        desk.pool.start()
+        return desk
+
+    yield make
+    for desk in made:
+        desk.pool.stop()
+    for desk in made:
+        assert desk.pool.join(_soon()) == []
+
+
+def _soon() -> float:
+    return time.monotonic() + 15
+
+
+class Running:
+    """One dispatcher on a thread of its own, as a process would run it."""
+
+    def __init__(
+        self,
+        uri: str,
+        name: str,
+        worker: Worker,
+        *,
+        feed: str,
+        limits: Limits,
+        server_selection_seconds: float,
+    ) -> None:
+        self.inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+        self._client = connect(
+            uri, app_name="dispatcher", server_selection_seconds=server_selection_seconds
+        )
+        self._feed_client = connect(
+            uri, app_name="feed", server_selection_seconds=SERVER_SELECTION_SECONDS
+        )
+        self.feed: Feed = make_feed(feed, self._feed_client, name)
+        self.endings: list[Ending] = []
+        self.errors: list[BaseException] = []
+        # In one process every dispatcher would be the same owner.
+        lease = Lease(self._client[name], owner=f"elsewhere/{id(self)}/0")
+        self.dispatcher = Dispatcher(
+            self._client[name],
+            self.feed,
+            History(self._feed_client[name][RECVQ]),
+            lambda **tools: worker,
+            limits=limits,
+            lease=lease,
+            inbox=self.inbox,
+        )
+        self._thread = threading.Thread(target=self._run, name="dispatcher")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.endings.append(self.dispatcher.run())
+        except BaseException as error:  # noqa: BLE001  # told by `end`
+            self.errors.append(error)
+
+    def end(self, message: int | None = signal.SIGTERM) -> Ending:
+        """Stop it by a signal, or with None wait for its own end; how it ended."""
+        if message is not None:
+            self.inbox.put(message)
+        self._thread.join(40)
+        assert not self._thread.is_alive(), "the dispatcher did not end"
+        self._client.close()
+        self._feed_client.close()
+        if self.errors:
+            raise self.errors[0]
+        return self.endings[0]
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+
+Dispatch = Callable[..., Running]
+
+
+@pytest.fixture
+def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
+    """Starts a dispatcher for a worker on a database; what still runs at the end is stopped."""
+    running: list[Running] = []
+
+    def start(
+        database: Database[Document],
+        worker: Worker,
+        *,
+        uri: str = mongo_uri,
+        feed: str = "changestream",
+        server_selection_seconds: float = 5.0,
+        **limits: Any,
+    ) -> Running:
+        one = Running(
+            uri,
+            database.name,
+            worker,
+            feed=feed,
+            limits=Limits(**{"threads": 4, "drain_seconds": 10.0, **limits}),
+            server_selection_seconds=server_selection_seconds,
+        )
+        running.append(one)
+        return one
+
+    yield start
+    for one in running:
+        if one.alive:
+            one.end()
+
+
+@pytest.fixture
+def database(client: Client) -> Iterator[Database[Document]]:
+    """Of what `linedesk init` makes only what a dispatcher needs: that is sooner there and gone."""
+    database = client[f"test_{uuid.uuid4().hex[:12]}"]
+    database.create_collection(RECVQ, capped=True, size=MEGABYTE, check_exists=False)
+    vacant = {"_id": DISPATCHER, "owner": None, "epoch": 0, "until": None}
+    database[LEASES].insert_many([{"_id": EPOCHS, "epoch": 0}, vacant])
+    yield database
+    # Dropping the database itself waits 100 ms for a journal flush.
+    for name in database.list_collection_names():
+        database.drop_collection(name)
+
+
+@pytest.fixture
+def store() -> Callable[..., None]:
+    """Inserts documents as the front desk does."""
+
+    def insert(database: Database[Document], *documents: Document) -> None:
+        insert_documents(database[RECVQ], documents, timeout_seconds=20)
+
+    return insert
+
+
+@pytest.fixture
+def saved_up_to() -> Callable[[Database[Document], Any], None]:
+    """Waits until progress tells that all up to a document is finished."""
+
+    def wait(database: Database[Document], id_: Any) -> None:
+        eventually(lambda: (database[PROGRESS].find_one() or {}).get("after") == id_)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def lagging(mongod: EmbeddedMongod, request: pytest.FixtureRequest) -> LaggingSet:
+    """Three nodes of which the secondaries can be made to lag."""
+    return lagging_set(request.config)
+
+
+@pytest.fixture(scope="session")
+def faulty(
+    mongod: EmbeddedMongod, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedMongod]:
+    """A server whose answers can be made to fail by failpoints."""
+    folder = tmp_path_factory.mktemp("faulty")
+    with EmbeddedMongod(folder, extra=["--setParameter", "enableTestCommands=1"]) as server:
+        yield server
+
+
+@pytest.fixture
+def own_mongod(mongod: EmbeddedMongod, tmp_path: Path) -> Iterator[EmbeddedMongod]:
+    """A server of the test's own, to be stopped under it."""
+    with EmbeddedMongod(tmp_path / "own") as server:
+        yield server
+
+
+@pytest.fixture
+def tiny(mongod: EmbeddedMongod, tmp_path: Path) -> Iterator[EmbeddedMongod]:
+    """A server whose oplog holds one megabyte and is truncated within seconds."""
+    options = ["--oplogSize", "1", "--syncdelay", "1"]
+    options += ["--setParameter", "minSnapshotHistoryWindowInSeconds=0"]
+    with EmbeddedMongod(tmp_path / "tiny", extra=options) as server:
+        yield server
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
+    """The dispatcher's log lines that hold a text."""
+    caplog.set_level(logging.INFO)
+
+    def find(text: str) -> list[str]:
+        return [r.getMessage() for r in caplog.records if text in r.getMessage()]
+
+    return find

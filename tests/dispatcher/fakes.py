@@ -1,0 +1,191 @@
+"""The feed in memory, a worker that writes down what it is asked, and what they are handed."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bson.timestamp import Timestamp
+
+from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading
+from dispatcher.job import Job, Verdict
+from recvq.documents import Document, make_document, name_of
+
+Decide = Callable[[Job], Verdict]
+
+
+def document(name: str, user: str = "U1") -> Document:
+    """A recvq document of one event."""
+    event = {"webhookEventId": name, "source": {"type": "user", "userId": user}}
+    return make_document(event, channel="main", accept_time=datetime.now(UTC))
+
+
+class MemoryLog:
+    """What a MemoryFeed reads: documents at their times, and how far back it still reaches."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._entries: list[tuple[int, Document]] = []
+        self._dropped_at: int | None = None
+        self._oldest = 0
+        self._time = 1
+
+    def insert(self, documents: Sequence[Document]) -> None:
+        with self._condition:
+            for one in documents:
+                self._time += 1
+                self._entries.append((self._time, one))
+            self._condition.notify_all()
+
+    def drop(self) -> None:
+        with self._condition:
+            self._time += 1
+            self._dropped_at = self._time
+            self._condition.notify_all()
+
+    def tick(self) -> None:
+        """Time goes on by writes that no feed of recvq shows."""
+        with self._condition:
+            self._time += 1
+            self._condition.notify_all()
+
+    def forget(self) -> None:
+        """As an oplog that has rolled over."""
+        with self._condition:
+            self._oldest = self._time
+
+    def now(self) -> int:
+        with self._condition:
+            return self._time
+
+    def reaches(self, after: int) -> bool:
+        with self._condition:
+            return after >= self._oldest
+
+    def after(self, time: int) -> tuple[Document | None, int]:
+        """The next document after a time and its own time, or None and how far there is none."""
+        with self._condition:
+            for at, found in self._entries:
+                if at > time:
+                    return found, at
+            if self._dropped_at is not None and self._dropped_at > time:
+                raise HistoryLost("recvq was dropped")
+            if self._time == time:
+                self._condition.wait(STEP_SECONDS / 5)
+            return None, self._time
+
+
+class MemoryFeed:
+    """See `dispatcher.feed.Feed`; its tokens are whole numbers."""
+
+    name = "memory"
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self._at: int | None = None
+
+    def open(self, token: Any) -> None:
+        if not isinstance(token, int) or not self._log.reaches(token):
+            raise HistoryLost("no such place")
+        self._at = token
+
+    def open_at(self, time: Timestamp) -> None:
+        self._at = time.time - 1
+
+    def read(self) -> Reading | None:
+        assert self._at is not None, "read before open"
+        found, at = self._log.after(self._at)
+        if found is None:
+            # What is inserted while it looks gets a later time.
+            return None
+        self._at = at
+        return Reading(found, at, Timestamp(at, 0))
+
+    @property
+    def token(self) -> Any:
+        return self._at
+
+    def close(self) -> None:
+        self._at = None
+
+
+class RecordingWorker:
+    """Writes down what it decides; `act` may say more than "finished"."""
+
+    def __init__(self, act: Decide = lambda job: "finished") -> None:
+        self._act = act
+        self._lock = threading.Lock()
+        self._log: list[tuple[str, str]] = []
+        self._again: dict[str, bool] = {}
+        self.epochs: list[int] = []
+        self.room = True
+        self.asked_for_room = threading.Event()
+        self.stopped = threading.Event()
+
+    def take_over(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+    def decide(self, job: Job) -> Verdict:
+        verdict = self._act(job)
+        if verdict != "parked":
+            with self._lock:
+                self._log.append((job.document["key"], name_of(job.document)))
+                self._again[name_of(job.document)] = job.again
+        return verdict
+
+    def has_room(self) -> bool:
+        self.asked_for_room.set()
+        return self.room
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    @property
+    def decided(self) -> list[str]:
+        """Names in the order in which they were decided."""
+        with self._lock:
+            return [name for _, name in self._log]
+
+    @property
+    def by_key(self) -> dict[str, list[str]]:
+        found = defaultdict(list)
+        with self._lock:
+            for key, name in self._log:
+                found[key].append(name)
+        return found
+
+    @property
+    def again(self) -> dict[str, bool]:
+        """Of each decided name, whether a predecessor may have decided it."""
+        with self._lock:
+            return dict(self._again)
+
+
+class Holder:
+    """A `decide` that holds documents of chosen names until they are let go."""
+
+    def __init__(self, *names: str) -> None:
+        self._gates = {name: threading.Event() for name in names}
+        self._entered = {name: threading.Event() for name in names}
+
+    def __call__(self, job: Job) -> Verdict:
+        name = name_of(job.document)
+        if name in self._gates:
+            self._entered[name].set()
+            assert self._gates[name].wait(30), f"{name} was never let go"
+        return "finished"
+
+    def wait_until_held(self, name: str) -> None:
+        assert self._entered[name].wait(15), f"{name} never came"
+
+    def let_go(self, *names: str) -> None:
+        for name in names or self._gates:
+            self._gates[name].set()
+
+
+def numbered(count: int, *, keys: int = 1, prefix: str = "e") -> list[Document]:
+    """Documents e0, e1, ... dealt out to the keys in turn."""
+    return [document(f"{prefix}{n}", user=f"U{n % keys}") for n in range(count)]

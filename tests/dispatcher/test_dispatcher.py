@@ -1,0 +1,549 @@
+"""A whole dispatcher on the real server: starts, endings, restarts, and a server that goes away."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import lease as lease_module
+from dispatcher import process as process_module
+from dispatcher import saver as saver_module
+from dispatcher.job import Job, Verdict
+from dispatcher.lease import Lease
+from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.process import Ending
+from linedesk.embedded import EmbeddedMongod
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import connect
+from recvq.documents import LEASES, PROGRESS, Document, name_of
+from recvq.errors import SetupError, StoreUnavailable
+from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.faults import failing
+from tests.linedesk.waiting import eventually
+
+Store = Callable[..., None]
+SavedUpTo = Callable[[Database[Document], Any], None]
+Told = Callable[[str], list[str]]
+
+FEEDS = ("changestream", "oplog")
+
+
+@pytest.fixture
+def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
+    with connect(faulty.uri, app_name="tests") as client:
+        client.drop_database("dispatcher_test")
+        create_collections(client.dispatcher_test, capped_bytes=MEGABYTE)
+        yield client.dispatcher_test
+
+
+def progress(database: Database[Document]) -> dict[str, Any]:
+    """The saved progress; before there is one, all of it is None."""
+    return defaultdict(lambda: None, database[PROGRESS].find_one() or {})
+
+
+def parking(*names: str) -> Callable[[Job], Verdict]:
+    """Parks these for good."""
+    return lambda job: "parked" if name_of(job.document) in names else "finished"
+
+
+def _has_decided(worker: RecordingWorker, count: int) -> bool:
+    return len(worker.decided) >= count
+
+
+# Handling.
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_each_key_is_handled_in_order_as_events_come(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    saved_up_to: SavedUpTo,
+    feed: str,
+) -> None:
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
+    given = numbered(400, keys=20)
+    for first in range(0, 400, 10):
+        store(database, *given[first : first + 10])
+    saved_up_to(database, given[-1]["_id"])
+    assert running.end() is Ending.STOPPED
+    for key in range(20):
+        assert worker.by_key[f"U{key}"] == [f"e{n}" for n in range(400) if n % 20 == key]
+    assert len(worker.decided) == 400
+    assert worker.epochs == [1]
+
+
+def test_reading_pauses_while_the_worker_has_no_room(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    store(database, document("before"))
+    eventually(lambda: worker.decided == ["before"])
+    worker.room = False
+    # By the second answer it has heard the new one, and reads no more.
+    for _ in range(2):
+        worker.asked_for_room.clear()
+        assert worker.asked_for_room.wait(15)
+    store(database, *numbered(5))
+    worker.asked_for_room.clear()
+    assert worker.asked_for_room.wait(15)
+    assert worker.decided == ["before"]
+    worker.room = True
+    eventually(lambda: len(worker.decided) == 6)
+    running.end()
+
+
+def test_no_more_than_the_bound_is_in_hand(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker, documents=8)
+    store(database, *numbered(50, keys=50))
+    held.wait_until_held("e0")
+    eventually(lambda: len(worker.decided) == 7)
+    store(database, document("more", "other"))
+    # A step of the feed later it still has taken none of them.
+    assert running.dispatcher._pool.wait_for_room(0.2) is False
+    assert len(worker.decided) == 7
+    held.let_go()
+    eventually(lambda: len(worker.decided) == 51)
+    running.end()
+
+
+def test_a_long_line_of_one_key_is_read_again_from_recvq(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker)
+    given = numbered(MOST_WHOLE * 4)
+    store(database, *given)
+    held.wait_until_held("e0")
+    eventually(lambda: len(running.dispatcher._pool._ledger) == len(given))
+    held.let_go()
+    eventually(lambda: len(worker.decided) == len(given))
+    running.end()
+    assert worker.decided == [name_of(one) for one in given]
+
+
+def test_a_quiet_feeds_position_is_saved(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would grow old while nobody writes to the bot."""
+    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+    running = dispatch(database, RecordingWorker())
+    store(database, document("e0"))
+    before = eventually(lambda: progress(database)["token"])
+
+    def moved() -> bool:
+        database["calls"].insert_one({})
+        return bool(progress(database)["token"] != before)
+
+    eventually(moved)
+    running.end()
+
+
+def test_a_job_that_does_not_return_is_named_once(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
+    held = Holder("slow", "later")
+    running = dispatch(database, RecordingWorker(held), job_seconds=0.05)
+    store(database, document("slow"), document("later", "U2"))
+    eventually(lambda: len(told("handler does not return")) == 2)
+    held.let_go("slow")
+    held.let_go()
+    running.end()
+    lines = told("handler does not return")
+    assert sorted(line.split()[4] for line in lines) == ["event_id=later", "event_id=slow"]
+
+
+def test_a_line_that_takes_long_to_load_is_named_as_well(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its document is not there yet, so only its `_id` can be told."""
+    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker, job_seconds=0.05)
+    given = numbered(MOST_WHOLE + 1)
+    store(database, *given)
+    held.wait_until_held("e0")
+    pool = running.dispatcher._pool
+    eventually(lambda: len(pool._ledger) == len(given))
+    loaded, load = threading.Event(), pool._load
+
+    def slowly(ids: Any) -> Any:
+        assert loaded.wait(15)
+        return load(ids)
+
+    monkeypatch.setattr(pool, "_load", slowly)
+    held.let_go()
+    eventually(lambda: told(f"handler does not return event_id={given[-1]['_id']}"))
+    loaded.set()
+    eventually(lambda: len(worker.decided) == len(given))
+    assert running.end() is Ending.STOPPED
+
+
+# Endings.
+
+
+def test_a_signal_lets_what_runs_end_and_saves_it(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker)
+    given = [document("e0", "U1"), document("behind", "U1")]
+    store(database, *given)
+    held.wait_until_held("e0")
+    running.inbox.put(signal.SIGTERM)
+    assert worker.stopped.wait(15), "the worker is told before the drain"
+    held.let_go()
+    assert running.end(None) is Ending.STOPPED
+    assert worker.decided == ["e0"]
+    assert progress(database)["after"] == given[0]["_id"]
+    row = database[LEASES].find_one({"_id": "dispatcher"})
+    assert row is not None
+    assert row["owner"] is None
+
+
+def test_a_job_that_does_not_end_is_named_and_handled_again(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    held = Holder("stuck")
+    running = dispatch(database, RecordingWorker(held), drain_seconds=0.1)
+    given = [document("fine", "U1"), document("stuck", "U2"), document("also fine", "U3")]
+    store(database, *given)
+    held.wait_until_held("stuck")
+    eventually(lambda: progress(database)["finished"] == [given[2]["_id"]])
+    assert running.end() is Ending.STUCK
+    assert any("event_id=stuck" in line for line in told("did not end within the drain"))
+    held.let_go()
+    successor = RecordingWorker()
+    running = dispatch(database, successor)
+    eventually(lambda: successor.decided)
+    assert running.end() is Ending.STOPPED
+    assert successor.decided == ["stuck"]
+
+
+def test_a_job_that_raises_ends_the_process_and_is_handled_again(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    def act(job: Job) -> Verdict:
+        if name_of(job.document) == "bad":
+            raise RuntimeError("a mistake in the worker")
+        return "finished"
+
+    running = dispatch(database, RecordingWorker(act))
+    store(database, document("good", "U1"), document("bad", "U2"))
+    assert running.end(None) is Ending.FAILED
+    assert told("thread died thread=worker-")
+    successor = RecordingWorker()
+    running = dispatch(database, successor)
+    eventually(lambda: "bad" in successor.decided)
+    running.end()
+
+
+def test_a_dispatcher_whose_lease_was_taken_ends(
+    database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
+    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.05)
+    running = dispatch(database, RecordingWorker())
+    eventually(lambda: told("ready"))
+    taken = {"$set": {"owner": "elsewhere/2/2", "epoch": 2}}
+    database[LEASES].update_one({"_id": "dispatcher"}, taken)
+    assert running.end(None) is Ending.REPLACED
+    row = database[LEASES].find_one({"_id": "dispatcher"})
+    assert row is not None
+    assert row["owner"] == "elsewhere/2/2", "the successor's lease is left alone"
+
+
+def test_a_dispatcher_whose_progress_was_taken_ends(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    running = dispatch(database, RecordingWorker())
+    store(database, document("e0"))
+    eventually(lambda: progress(database)["after"])
+    database[PROGRESS].update_one({}, {"$set": {"epoch": 2}})
+    store(database, document("e1"))
+    assert running.end(None) is Ending.REPLACED
+    assert told("replaced by another dispatcher")
+
+
+def test_a_dispatcher_that_is_replaced_before_it_begins_leaves_nothing(
+    database: Database[Document], dispatch: Dispatch, told: Told
+) -> None:
+    database[PROGRESS].insert_one({"_id": "dispatcher", "epoch": 7})
+    running = dispatch(database, RecordingWorker())
+    assert running.end(None) is Ending.REPLACED
+    assert told("replaced before it began")
+    row = database[LEASES].find_one({"_id": "dispatcher"})
+    assert row is not None
+    assert row["owner"] is None, "its lease is free at once"
+
+
+def test_a_lease_lost_while_it_takes_over_is_a_replacement(
+    database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outboxes cannot be loaded just then, so it is trying again and again."""
+    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.05)
+    worker = RecordingWorker()
+
+    def unavailable(epoch: int) -> None:
+        taken = {"$set": {"owner": "elsewhere/2/2", "epoch": epoch + 1}}
+        database[LEASES].update_one({"_id": "dispatcher"}, taken)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(worker, "take_over", unavailable)
+    assert dispatch(database, worker).end(None) is Ending.REPLACED
+
+
+def test_a_database_that_was_never_set_up_is_named(
+    database: Database[Document], dispatch: Dispatch
+) -> None:
+    database.drop_collection(LEASES)
+    running = dispatch(database, RecordingWorker())
+    with pytest.raises(SetupError, match="linedesk init"):
+        running.end(None)
+
+
+# One after the other.
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_restart_goes_on_exactly_after_what_was_finished(
+    database: Database[Document], dispatch: Dispatch, store: Store, feed: str
+) -> None:
+    """Stopped amid a stream, with some unfinished documents and many finished beyond them."""
+    everything: list[str] = []
+    unfinished = {"e5", "e60", "e61", "e150"}
+
+    def store_each(documents: list[Document]) -> None:
+        for one in documents:
+            store(database, one)
+
+    given = [document(f"e{n}", f"U{n % 9}") for n in range(200)]
+    first = RecordingWorker(parking(*unfinished))
+    running = dispatch(database, first, feed=feed)
+    store_each(given[:100])
+    eventually(lambda: len(first.decided) > 20)
+    storing = threading.Thread(target=store_each, args=(given[100:],))
+    storing.start()
+    assert running.end() is Ending.STOPPED
+    everything += first.decided
+    storing.join(30)
+    second = RecordingWorker()
+    running = dispatch(database, second, feed=feed)
+    eventually(lambda: len(first.decided) + len(second.decided) >= 200)
+    store(database, document("last", "U0"))
+    eventually(lambda: "last" in second.decided)
+    running.end()
+    everything += second.decided
+    assert len(everything) == len(set(everything)) == 201
+    for key in range(9):
+        told = first.by_key[f"U{key}"] + second.by_key[f"U{key}"]
+        expected = [f"e{n}" for n in range(200) if n % 9 == key]
+        assert told == expected + ["last"] * (key == 0)
+    assert second.epochs > first.epochs
+
+
+def test_many_restarts_lose_and_repeat_nothing(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    done: list[str] = []
+    writing = threading.Event()
+
+    def write() -> None:
+        for n in range(300):
+            store(database, document(f"e{n}", f"U{n % 7}"))
+        writing.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for turn in range(100):
+        worker = RecordingWorker()
+        running = dispatch(database, worker, feed=FEEDS[turn % 2])
+        eventually(partial(_has_decided, worker, min(20, 300 - len(done))))
+        running.end()
+        done += worker.decided
+        if writing.is_set() and len(done) >= 300:
+            break
+    writer.join(30)
+    for key in range(7):
+        of_key = [name for name in done if int(name[1:]) % 7 == key]
+        assert of_key == [f"e{n}" for n in range(300) if n % 7 == key]
+
+
+def test_a_standby_waits_and_takes_over(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    first, second = RecordingWorker(), RecordingWorker()
+    one = dispatch(database, first)
+    eventually(lambda: told("ready"))
+    other = dispatch(database, second)
+    eventually(lambda: told("standby: another dispatcher holds the lease"))
+    store(database, *numbered(5))
+    eventually(lambda: len(first.decided) == 5)
+    assert one.end() is Ending.STOPPED
+    store(database, *numbered(5, prefix="f"))
+    eventually(lambda: len(second.decided) == 5)
+    assert other.end() is Ending.STOPPED
+    assert first.decided == [f"e{n}" for n in range(5)]
+    assert second.decided == [f"f{n}" for n in range(5)]
+    assert second.epochs > first.epochs
+    assert len(told("standby:")) == 1
+
+
+def test_a_standby_ends_by_a_signal_and_touches_nothing(
+    database: Database[Document], dispatch: Dispatch, told: Told
+) -> None:
+    holder = Lease(database, owner="elsewhere/1/1")
+    assert holder.try_acquire()
+    before = database[LEASES].find_one({"_id": "dispatcher"})
+    worker = RecordingWorker()
+    standby = dispatch(database, worker)
+    eventually(lambda: told("standby:"))
+    assert standby.end() is Ending.STOPPED
+    assert worker.epochs == []
+    assert database[LEASES].find_one({"_id": "dispatcher"}) == before
+    assert database[PROGRESS].find_one() is None
+
+
+# A server that goes away.
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_server_that_restarts_under_it_costs_nothing(
+    own_mongod: EmbeddedMongod, dispatch: Dispatch, store: Store, feed: str
+) -> None:
+    with connect(own_mongod.uri, app_name="tests") as client:
+        database = client.line_bot
+        create_collections(database, capped_bytes=MEGABYTE)
+        worker = RecordingWorker()
+        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed)
+        store(database, *numbered(20, keys=3))
+        eventually(lambda: len(worker.decided) == 20)
+        own_mongod.kill()
+        own_mongod.start()
+        eventually(lambda: client.admin.command("ping"))
+        given = numbered(20, keys=3, prefix="f")
+        store(database, *given)
+        eventually(lambda: len(worker.decided) >= 40)
+        eventually(lambda: progress(database)["after"] == given[-1]["_id"])
+        assert running.end() is Ending.STOPPED
+    for key in range(3):
+        expected = [f"{p}{n}" for p in "ef" for n in range(20) if n % 3 == key]
+        assert worker.by_key[f"U{key}"] == expected
+
+
+def test_a_server_that_comes_late_is_waited_for(
+    own_mongod: EmbeddedMongod, dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    with connect(own_mongod.uri, app_name="tests") as client:
+        database = client.line_bot
+        create_collections(database, capped_bytes=MEGABYTE)
+        own_mongod.kill()
+        impatient = {"uri": own_mongod.uri, "server_selection_seconds": 0.3}
+        gives_up = dispatch(database, RecordingWorker(), **impatient)
+        worker = RecordingWorker()
+        running = dispatch(database, worker, **impatient)
+        eventually(lambda: told("taking over, trying again"))
+        assert gives_up.end() is Ending.STOPPED
+        own_mongod.start()
+        eventually(lambda: client.admin.command("ping"))
+        store(database, document("e0"))
+        eventually(lambda: worker.decided == ["e0"])
+        assert running.end() is Ending.STOPPED
+
+
+def test_a_save_that_fails_keeps_no_key_waiting(
+    faulty: EmbeddedMongod,
+    faulty_database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+) -> None:
+    """With nothing else going on, the key that waits for it is all there is."""
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri)
+    store(faulty_database, document("first"))
+    eventually(lambda: progress(faulty_database)["after"])
+    client = faulty_database.client
+    with failing(
+        client, ["update"], times=3, errorCode=50, namespace=f"{faulty_database.name}.progress"
+    ):
+        store(faulty_database, *numbered(MOST_UNSAVED * 2))
+        eventually(lambda: len(worker.decided) == 1 + MOST_UNSAVED * 2, seconds=5)
+    assert told("progress not saved, trying again")
+    running.end()
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_feed_that_fails_for_a_while_goes_on_where_it_stood(
+    faulty: EmbeddedMongod,
+    faulty_database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    feed: str,
+) -> None:
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    store(faulty_database, *numbered(5))
+    eventually(lambda: len(worker.decided) == 5)
+    with failing(faulty_database.client, ["getMore"], errorCode=237, appName="feed"):
+        store(faulty_database, *numbered(5, prefix="f"))
+        eventually(lambda: told("feed unavailable, opening it again"))
+    store(faulty_database, *numbered(5, prefix="g"))
+    eventually(lambda: len(worker.decided) >= 15)
+    assert running.end() is Ending.STOPPED
+    assert worker.decided == [f"{p}{n}" for p in "efg" for n in range(5)]
+
+
+def test_a_feed_that_loses_its_history_amid_its_work_repeats_nothing(
+    faulty: EmbeddedMongod,
+    faulty_database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+    held = Holder("e3")
+    worker = RecordingWorker(held)
+    running = dispatch(faulty_database, worker, uri=faulty.uri)
+    store(faulty_database, *numbered(10, keys=10))
+    eventually(lambda: len(worker.decided) == 9)
+    with failing(faulty_database.client, ["getMore"], times=1, errorCode=286, appName="feed"):
+        eventually(lambda: told("feed lost its position"))
+    store(faulty_database, *numbered(10, keys=10, prefix="f"))
+    # All but the held one and the one behind it.
+    eventually(lambda: len(worker.decided) == 18)
+    held.let_go()
+    eventually(lambda: len(worker.decided) == 20)
+    eventually(lambda: progress(faulty_database)["token"])
+    running.end()
+    assert sorted(worker.decided) == sorted(f"{p}{n}" for p in "ef" for n in range(10))

@@ -1,0 +1,302 @@
+"""The lease: one holder at a time, a dead one replaced at once, and epochs that only rise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import lease as lease_module
+from dispatcher.lease import LEASE_SECONDS, Lease, boottime, is_dead, owner_name
+from linedesk.embedded import EmbeddedMongod
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import connect
+from recvq.documents import Document
+from recvq.errors import Replaced, SetupError, StoreUnavailable
+from tests.linedesk.waiting import eventually
+
+MakeLease = Callable[[str], Lease]
+
+
+@pytest.fixture
+def lease(database: Database[Document], nothing_left: None) -> Iterator[MakeLease]:
+    """A lease for an owner who is on another machine, so that only time can tell its death."""
+    made: list[Lease] = []
+
+    def make(owner: str) -> Lease:
+        made.append(Lease(database, owner=f"elsewhere/{owner}/0"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.release()
+
+
+def row(database: Database[Document]) -> dict[str, Any]:
+    found = database["leases"].find_one({"_id": "dispatcher"})
+    assert found is not None
+    return found
+
+
+def expire(database: Database[Document]) -> None:
+    """The server's time passes the end of the lease."""
+    past = [{"$set": {"until": {"$subtract": ["$$NOW", 1]}}}]
+    database["leases"].update_one({"_id": "dispatcher"}, past)
+
+
+def test_a_second_one_waits_while_the_first_one_holds_it(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    first, second = lease("a"), lease("b")
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    assert second.epoch == 0
+    assert not second.is_fresh()
+    assert first.is_fresh()
+    assert row(database)["owner"] == "elsewhere/a/0"
+
+
+def test_a_released_lease_is_free_at_once(lease: MakeLease) -> None:
+    first, second = lease("a"), lease("b")
+    assert first.try_acquire()
+    first.release()
+    assert not first.is_fresh()
+    assert second.try_acquire()
+    assert second.epoch > first.epoch
+
+
+def test_a_lease_that_ran_out_may_be_taken(lease: MakeLease, database: Database[Document]) -> None:
+    first, second = lease("a"), lease("b")
+    assert first.try_acquire()
+    expire(database)
+    assert second.try_acquire()
+    assert second.epoch > first.epoch
+
+
+def test_the_lease_lasts_three_seconds_of_the_server(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    one = lease("a")
+    assert one.try_acquire()
+    (left,) = database["leases"].aggregate(
+        [
+            {"$match": {"_id": "dispatcher"}},
+            {"$project": {"ms": {"$subtract": ["$until", "$$NOW"]}}},
+        ]
+    )
+    assert 0 < left["ms"] <= LEASE_SECONDS * 1000
+
+
+def test_the_holder_learns_that_it_was_replaced(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    first, second = lease("a"), lease("b")
+    assert first.try_acquire()
+    expire(database)
+    assert second.try_acquire()
+    with pytest.raises(Replaced):
+        first.renew()
+    first.release()
+    assert row(database)["owner"] == "elsewhere/b/0", "what is not its own it does not release"
+
+
+def test_a_renewal_after_the_end_is_good_while_nobody_took_it(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    one = lease("a")
+    assert one.try_acquire()
+    expire(database)
+    one.renew()
+    assert not lease("b").try_acquire()
+
+
+def test_freshness_is_told_by_the_time_since_boot(
+    lease: MakeLease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = lease("a")
+    now = boottime()
+    monkeypatch.setattr(lease_module, "boottime", lambda: now)
+    assert one.try_acquire()
+    now += LEASE_SECONDS - 0.01
+    assert one.is_fresh()
+    now += 0.01
+    assert not one.is_fresh()
+    one.renew()
+    assert one.is_fresh()
+
+
+def test_a_renewal_counts_from_when_it_was_asked_for(
+    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer may take long: the server's three seconds began before it came."""
+    one = lease("a")
+    assert one.try_acquire()
+    times = iter([1000.0])
+    monkeypatch.setattr(lease_module, "boottime", lambda: next(times, 1000.0 + LEASE_SECONDS))
+    one.renew()
+    assert not one.is_fresh()
+
+
+def test_the_time_since_boot_goes_on_in_suspend() -> None:
+    assert abs(boottime() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 5
+
+
+def test_renewing_keeps_it_beyond_its_three_seconds(
+    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.02)
+    one = lease("a")
+    assert one.try_acquire()
+    first = row(database)["until"]
+    one.keep()
+    eventually(lambda: row(database)["until"] > first)
+    assert one.is_fresh()
+
+
+def test_losing_it_ends_the_thread_with_the_reason(
+    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.02)
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
+    one = lease("a")
+    assert one.try_acquire()
+    one.keep()
+    database["leases"].update_one({"_id": "dispatcher"}, {"$set": {"owner": "b", "epoch": 99}})
+    (error,) = eventually(lambda: died)
+    assert isinstance(error, Replaced)
+
+
+def test_a_holder_without_a_server_goes_stale_and_then_on(
+    own_mongod: EmbeddedMongod, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(lease_module, "LEASE_SECONDS", 0.5)
+    with connect(own_mongod.uri, app_name="tests", server_selection_seconds=0.3) as client:
+        create_collections(client.line_bot, capped_bytes=MEGABYTE)
+        one = Lease(client.line_bot, owner="elsewhere/a/0")
+        assert one.try_acquire()
+        one.keep()
+        own_mongod.kill()
+        eventually(lambda: not one.is_fresh())
+        with pytest.raises(StoreUnavailable):
+            one.try_acquire()
+        own_mongod.start()
+        eventually(one.is_fresh)
+        one.release()
+
+
+def test_of_sixteen_at_once_one_gets_it_and_epochs_rise(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    leases = [lease(f"owner{number}") for number in range(16)]
+    epochs: list[int] = []
+    with ThreadPoolExecutor(16) as threads:
+        for _ in range(6):
+            together = threading.Barrier(16)
+
+            def acquire(one: Lease, together: threading.Barrier = together) -> bool:
+                together.wait(10)
+                return one.try_acquire()
+
+            got = [one for one, ok in zip(leases, threads.map(acquire, leases), strict=True) if ok]
+            (winner,) = got
+            epochs.append(winner.epoch)
+            assert row(database)["epoch"] == winner.epoch
+            expire(database)
+    assert epochs == sorted(set(epochs))
+
+
+def test_an_epoch_drawn_before_a_whole_reign_takes_nothing(
+    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still between its draw and its claim while another one came and went."""
+    late, quick = lease("late"), lease("quick")
+    draw = late._next_epoch
+
+    def draw_and_stand_still() -> int:
+        epoch = draw()
+        assert quick.try_acquire()
+        quick.release()
+        return epoch
+
+    monkeypatch.setattr(late, "_next_epoch", draw_and_stand_still)
+    assert not late.try_acquire()
+    monkeypatch.undo()
+    assert late.try_acquire()
+    assert late.epoch > quick.epoch
+
+
+def test_a_dead_owner_on_this_machine_is_replaced_at_once(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    program = "from dispatcher.lease import owner_name; print(owner_name(), flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        owner = process.stdout.readline().strip()
+        holder = Lease(database, owner=owner)
+        assert holder.try_acquire()
+        successor = lease("b")
+        assert not is_dead(owner)
+        assert not successor.try_acquire()
+        process.kill()
+        # Not waited for yet, so a zombie: that is dead, too.
+        eventually(lambda: is_dead(owner))
+        assert successor.try_acquire()
+    assert is_dead(owner)
+    assert successor.epoch > holder.epoch
+
+
+def test_only_one_of_sixteen_replaces_a_dead_owner(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    machine = owner_name().split("/")[0]
+    assert Lease(database, owner=f"{machine}/1/77").try_acquire()
+    leases = [lease(f"owner{number}") for number in range(16)]
+    with ThreadPoolExecutor(16) as threads:
+        assert sum(threads.map(Lease.try_acquire, leases)) == 1
+
+
+def test_a_process_of_this_name_that_started_later_is_another() -> None:
+    machine, pid, ticks = owner_name().split("/")
+    assert not is_dead(f"{machine}/{pid}/{ticks}")
+    assert is_dead(f"{machine}/{pid}/{int(ticks) - 1}")
+
+
+@pytest.mark.parametrize("owner", ["", "somebody", "elsewhere/1/2", "elsewhere/x/y", "//"])
+def test_of_other_machines_and_other_words_nothing_is_known(owner: str) -> None:
+    assert not is_dead(owner)
+
+
+def test_a_database_without_its_rows_is_named(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    database["leases"].delete_one({"_id": "epochs"})
+    with pytest.raises(SetupError, match="linedesk init"):
+        lease("a").try_acquire()
+    database["leases"].delete_many({})
+    with pytest.raises(SetupError, match="linedesk init"):
+        lease("a").try_acquire()
+
+
+def test_a_release_without_a_lease_is_harmless(
+    lease: MakeLease, database: Database[Document]
+) -> None:
+    before = row(database)
+    one = lease("a")
+    one.release()
+    one.release()
+    assert row(database) == before

@@ -1,0 +1,113 @@
+"""A replica set of three whose secondaries can be held back, one for the whole run of tests."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+
+import pytest
+from pymongo.errors import PyMongoError
+
+from linedesk import children
+from linedesk.embedded import find_mongod, free_port
+from recvq.connect import Client, connect
+from tests.linedesk.waiting import eventually
+
+
+class LaggingSet:
+    """Three mongods on loopback; the first one is always the primary."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._hosts = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        self._processes: list[Popen[bytes]] = []
+        self._secondaries: list[Client] = []
+        self.uri = f"mongodb://{','.join(self._hosts)}/?replicaSet=rs0"
+        self.client = connect(self.uri, app_name="tests", server_selection_seconds=20)
+
+    def start(self) -> None:
+        self._processes = [self._start_node(host) for host in self._hosts]
+        direct = [self._direct(host) for host in self._hosts]
+        members = [
+            {"_id": number, "host": host, "priority": int(number == 0)}
+            for number, host in enumerate(self._hosts)
+        ]
+        settings = {"electionTimeoutMillis": 1000, "heartbeatIntervalMillis": 200}
+        config = {"_id": "rs0", "members": members, "settings": settings}
+        for client in direct:
+            eventually(partial(_answers, client, "ping"))
+        eventually(lambda: _answers(direct[0], {"replSetInitiate": config}))
+        eventually(lambda: _states(direct[0]) == ["PRIMARY", "SECONDARY", "SECONDARY"], seconds=30)
+        direct[0].close()
+        self._secondaries = direct[1:]
+
+    def stop(self) -> None:
+        self.client.close()
+        for client in self._secondaries:
+            client.close()
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait(10)
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """While it lasts nothing becomes majority-committed."""
+        self._hold("alwaysOn")
+        try:
+            yield
+        finally:
+            self._hold("off")
+
+    def _hold(self, mode: str) -> None:
+        for client in self._secondaries:
+            client.admin.command({"configureFailPoint": "stopReplProducer", "mode": mode})
+
+    def _direct(self, host: str) -> Client:
+        uri = f"mongodb://{host}/"
+        return connect(uri, app_name="tests", server_selection_seconds=20, directConnection=True)
+
+    def _start_node(self, host: str) -> Popen[bytes]:
+        port = host.partition(":")[2]
+        folder = self._folder / port
+        folder.mkdir()
+        command = [
+            *(str(find_mongod()), "--dbpath", str(folder), "--logpath", str(folder / "log")),
+            *("--bind_ip", "127.0.0.1", "--port", port, "--nounixsocket", "--replSet", "rs0"),
+            *("--oplogSize", "50", "--wiredTigerCacheSizeGB", "0.25"),
+            *("--setParameter", "enableTestCommands=1"),
+            *("--setParameter", "diagnosticDataCollectionEnabled=false"),
+        ]
+        return children.start(command, stdout=DEVNULL, stderr=DEVNULL)
+
+
+def _answers(client: Client, command: str | dict[str, object]) -> bool:
+    try:
+        client.admin.command(command)
+    except PyMongoError:
+        return False
+    return True
+
+
+def _states(client: Client) -> list[str]:
+    members = client.admin.command("replSetGetStatus")["members"]
+    return [member["stateStr"] for member in members]
+
+
+_KEY = pytest.StashKey[LaggingSet]()
+
+
+def lagging_set(config: pytest.Config) -> LaggingSet:
+    """The set of this run; started when it is first asked for, stopped when pytest ends."""
+    if _KEY not in config.stash:
+        folder = Path(tempfile.mkdtemp(prefix="lagging-"))
+        made = config.stash[_KEY] = LaggingSet(folder)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        config.add_cleanup(made.stop)
+        made.start()
+    return config.stash[_KEY]

@@ -1,0 +1,142 @@
+"""The collections are made once, whoever asks how often, and never on top of somebody else's."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from recvq.collections import MEGABYTE, WEEK_SECONDS, check_recvq, create_collections
+from recvq.connect import Client, connect
+from recvq.documents import Document
+from recvq.errors import StoreUnavailable, WrongCollection
+
+ALL = {
+    *("recvq", "progress", "leases", "conversations", "held", "schedule"),
+    *("deadletters", "calls", "control", "status"),
+}
+
+
+@pytest.fixture
+def empty(client: Client) -> Iterator[Database[Document]]:
+    """A database in which nothing was made yet."""
+    database = client[f"test_{uuid.uuid4().hex[:12]}"]
+    yield database
+    client.drop_database(database.name)
+
+
+def create(database: Database[Document]) -> list[str]:
+    return create_collections(database, capped_bytes=MEGABYTE)
+
+
+def test_all_collections_are_made_and_named(empty: Database[Document]) -> None:
+    assert set(create(empty)) == ALL
+    assert set(empty.list_collection_names()) == ALL
+    options = empty["recvq"].options()
+    assert (options["capped"], options["size"]) == (True, MEGABYTE)
+    assert empty["calls"].options()["capped"] is True
+
+
+def test_the_indexes_are_those_of_the_design(empty: Database[Document]) -> None:
+    create(empty)
+    recvq = empty["recvq"].index_information()["eventId"]
+    assert recvq["unique"] is True
+    assert recvq["partialFilterExpression"] == {"eventId": {"$exists": True}}
+    pending = empty["conversations"].index_information()["pending"]
+    assert pending["partialFilterExpression"] == {"pending.0": {"$exists": True}}
+    assert empty["held"].index_information()["key_n"]["key"] == [("key", 1), ("n", 1)]
+    schedule = empty["schedule"].index_information()
+    assert schedule["runAt"]["key"] == [("runAt", 1)]
+    assert schedule["endedAt"]["expireAfterSeconds"] == WEEK_SECONDS
+
+
+def test_a_second_run_makes_nothing_and_keeps_everything(empty: Database[Document]) -> None:
+    create(empty)
+    empty["leases"].update_one({"_id": "epochs"}, {"$set": {"epoch": 41}})
+    empty["leases"].update_one({"_id": "dispatcher"}, {"$set": {"owner": "me", "epoch": 41}})
+    empty["recvq"].insert_one({"_id": 1})
+    assert create(empty) == []
+    assert empty["leases"].find_one({"_id": "epochs"}) == {"_id": "epochs", "epoch": 41}
+    row = empty["leases"].find_one({"_id": "dispatcher"})
+    assert row == {"_id": "dispatcher", "owner": "me", "epoch": 41, "until": None}
+    assert empty["recvq"].find_one() == {"_id": 1}
+
+
+def test_what_is_missing_is_made_again(empty: Database[Document]) -> None:
+    create(empty)
+    empty.drop_collection("held")
+    empty["schedule"].drop_index("runAt")
+    empty["leases"].delete_many({})
+    assert create(empty) == ["held"]
+    assert "key_n" in empty["held"].index_information()
+    assert "runAt" in empty["schedule"].index_information()
+    assert {row["_id"] for row in empty["leases"].find()} == {"epochs", "dispatcher"}
+
+
+def test_many_at_once_make_one_set(empty: Database[Document]) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: create(empty), range(8)))
+    assert set().union(*made) == ALL
+    check_recvq(empty)
+    assert empty["leases"].count_documents({}) == 2
+
+
+def test_an_uncapped_recvq_is_refused_and_nothing_is_changed(empty: Database[Document]) -> None:
+    empty["recvq"].insert_one({"_id": "somebody's"})
+    with pytest.raises(WrongCollection, match=r"not capped.*renameCollection.*linedesk init"):
+        create(empty)
+    assert empty.list_collection_names() == ["recvq"]
+    assert list(empty["recvq"].find()) == [{"_id": "somebody's"}]
+
+
+def test_a_recvq_as_it_should_be_passes(empty: Database[Document]) -> None:
+    create(empty)
+    check_recvq(empty)
+
+
+def test_a_missing_recvq_is_named(empty: Database[Document]) -> None:
+    with pytest.raises(WrongCollection, match=r"does not exist.*linedesk init"):
+        check_recvq(empty)
+
+
+def test_an_uncapped_recvq_is_named(empty: Database[Document]) -> None:
+    empty.create_collection("recvq")
+    with pytest.raises(WrongCollection, match="not capped"):
+        check_recvq(empty)
+
+
+def test_a_recvq_without_its_index_is_named(empty: Database[Document]) -> None:
+    create(empty)
+    empty["recvq"].drop_index("eventId")
+    with pytest.raises(WrongCollection, match="lacks its unique index"):
+        check_recvq(empty)
+
+
+def test_a_recvq_whose_index_is_not_unique_is_named(empty: Database[Document]) -> None:
+    empty.create_collection("recvq", capped=True, size=MEGABYTE)
+    empty["recvq"].create_index("eventId", name="eventId")
+    with pytest.raises(WrongCollection, match="lacks its unique index"):
+        check_recvq(empty)
+
+
+def test_two_documents_without_an_event_id_do_not_collide(empty: Database[Document]) -> None:
+    create(empty)
+    empty["recvq"].insert_many([{"at": datetime.now(UTC)}, {"at": datetime.now(UTC)}])
+    empty["recvq"].insert_one({"eventId": "e1"})
+    with pytest.raises(DuplicateKeyError):
+        empty["recvq"].insert_one({"eventId": "e1"})
+
+
+def test_a_server_that_is_away_is_unavailable() -> None:
+    with connect(
+        "mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1
+    ) as client:
+        with pytest.raises(StoreUnavailable):
+            create(client.nowhere)
+        with pytest.raises(StoreUnavailable):
+            check_recvq(client.nowhere)
