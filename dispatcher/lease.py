@@ -37,17 +37,26 @@ def boottime() -> float:
 
 
 def owner_name() -> str:
-    """This process, as no other was ever called: machine id, pid, start in ticks since boot."""
-    return f"{_machine_id()}/{os.getpid()}/{_start_ticks(os.getpid())}"
+    """This process, as no other was ever called: machine, pid, start in ticks since boot."""
+    return f"{_machine()}/{os.getpid()}/{_start_ticks(os.getpid())}"
 
 
 def is_dead(owner: str) -> bool:
     """Whether the owner was a process of this machine that runs no more."""
     machine, _, rest = owner.partition("/")
     pid, _, ticks = rest.partition("/")
-    if machine != _machine_id() or not pid.isdigit():
+    if machine != _machine() or not pid.isdigit():
         return False
     return _start_ticks(int(pid)) != ticks
+
+
+def _machine() -> str:
+    """The machine id, and the pid namespace: the same pid is another process in each of them."""
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    return f"{_machine_id()}.{namespace}"
 
 
 def _machine_id() -> str:

@@ -154,6 +154,8 @@ def _uncapped(database: str) -> str:
 
 def _seed(database: Database[Any]) -> None:
     leases = database[LEASES]
-    leases.update_one({"_id": EPOCHS}, {"$setOnInsert": {"epoch": 0}}, upsert=True)
+    # A progress that outlived its leases must not be held by an epoch above every new one.
+    progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"epoch": 1}) or {"epoch": 0}
+    leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": progress["epoch"]}}, upsert=True)
     vacant = {"owner": None, "epoch": 0, "until": None}
     leases.update_one({"_id": DISPATCHER}, {"$setOnInsert": vacant}, upsert=True)

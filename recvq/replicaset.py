@@ -20,6 +20,10 @@ HELP = (
     "deploy/mongod.conf) or start mongod with --replSet rs0, restart it, then run `linedesk init`"
 )
 
+NOT_INITIATED = (
+    "the replica set of the MongoDB server at {where} is not initiated yet: run `linedesk init`"
+)
+
 STRANGERS = (
     "no MongoDB server of the given addresses is a member of a replica set named {name}: set "
     "replication.replSetName in mongod.conf (see deploy/mongod.conf) or start mongod with "
@@ -58,7 +62,9 @@ def require_replica_set(client: Client) -> None:
         raise NotReplicaSet(STRANGERS.format(name=name)) from None
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         host, port = client.address or ("?", 0)
-        raise NotReplicaSet(HELP.format(where=f"{host}:{port}"))
+        # A server that waits to be initiated says so in its hello.
+        words = NOT_INITIATED if hello.get("isreplicaset") else HELP
+        raise NotReplicaSet(words.format(where=f"{host}:{port}"))
 
 
 def _direct(uri: str, where: str) -> Client:

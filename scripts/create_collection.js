@@ -52,7 +52,6 @@ var indexes = [
 ];
 
 var leases = [
-  { _id: "epochs", first: { epoch: NumberInt(0) } },
   { _id: "dispatcher", first: { owner: null, epoch: NumberInt(0), until: null } }
 ];
 
@@ -105,6 +104,12 @@ function makeIndex(wanted) {
   demand(target.getCollection(wanted.collection).createIndex(wanted.keys, wanted.options));
 }
 
+// A progress that outlived its leases must not be held by an epoch above every new one.
+function seedEpochs() {
+  var progress = target.progress.findOne({ _id: "dispatcher" }) || { epoch: NumberInt(0) };
+  target.leases.updateOne({ _id: "epochs" }, { $max: { epoch: progress.epoch } }, { upsert: true });
+}
+
 function seedLease(wanted) {
   target.leases.updateOne({ _id: wanted._id }, { $setOnInsert: wanted.first }, { upsert: true });
 }
@@ -113,5 +118,6 @@ checkServer();
 checkRecvq();
 collections.forEach(makeCollection);
 indexes.forEach(makeIndex);
+seedEpochs();
 leases.forEach(seedLease);
 print("database " + databaseName + " is ready");

@@ -30,8 +30,8 @@ from recvq.connect import Client, connect
 from recvq.documents import LEASES, PROGRESS, RECVQ, Document
 from recvq.insert import insert_documents
 from tests.dispatcher.fakes import Decide
-from tests.linedesk.waiting import eventually
 from tests.recvq.lagging import LaggingSet, lagging_set
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -45,19 +45,6 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no test waits half a second for a feed to see its stop."""
     monkeypatch.setattr(changestream, "STEP_SECONDS", 0.05)
     monkeypatch.setattr(oplog, "STEP_SECONDS", 0.05)
-
-
-@pytest.fixture
-def nothing_left() -> Iterator[None]:
-    """Fails a test that leaves a thread of the dispatcher behind, daemons too."""
-    before = set(threading.enumerate())
-    yield
-    left = [
-        t for t in threading.enumerate() if t not in before and not t.name.startswith("pymongo")
-    ]
-    for thread in left:
-        thread.join(5)
-    assert not [thread.name for thread in left if thread.is_alive()]
 
 
 class DeskOfPool:

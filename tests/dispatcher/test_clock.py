@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from dispatcher.clock import Clock
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 
 class Hand:

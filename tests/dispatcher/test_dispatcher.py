@@ -27,7 +27,7 @@ from recvq.errors import SetupError, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 Store = Callable[..., None]
 SavedUpTo = Callable[[Database[Document], Any], None]

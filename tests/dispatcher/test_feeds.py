@@ -29,8 +29,8 @@ from recvq.errors import StoreUnavailable
 from recvq.insert import insert_documents
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog, document, numbered
 from tests.dispatcher.faults import failing
-from tests.linedesk.waiting import eventually
 from tests.recvq.lagging import LaggingSet
+from tests.waiting import eventually
 
 DATABASE_FEEDS = ("changestream", "oplog")
 _FIRST_COPY = WriteConcern(w=1)

@@ -22,8 +22,8 @@ from recvq.documents import PROGRESS, RECVQ, Document, name_of
 from recvq.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
-from tests.linedesk.waiting import eventually
 from tests.recvq.lagging import LaggingSet
+from tests.waiting import eventually
 
 Store = Callable[..., None]
 SavedUpTo = Callable[[Database[Document], Any], None]

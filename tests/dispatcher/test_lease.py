@@ -20,7 +20,7 @@ from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import Document
 from recvq.errors import Replaced, SetupError, StoreUnavailable
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 MakeLease = Callable[[str], Lease]
 

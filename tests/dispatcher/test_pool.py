@@ -17,7 +17,7 @@ from recvq.documents import name_of
 from recvq.errors import StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
 

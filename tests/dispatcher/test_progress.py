@@ -18,7 +18,7 @@ from recvq.connect import Client, connect
 from recvq.documents import Document
 from recvq.errors import Replaced, StoreUnavailable
 from tests.dispatcher.faults import failing
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from dispatcher.reader import Reader
 from dispatcher.saver import Saver
 from recvq.documents import Document
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 
 @dataclass

@@ -100,7 +100,7 @@ async def _play(scenario: Callable[[GroupCommit, Held], Awaitable[None]]) -> Non
 
 
 @pytest.fixture(autouse=True)
-def _fast_and_clean(monkeypatch: pytest.MonkeyPatch, no_thread_left: None) -> None:
+def _fast_and_clean(monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
     monkeypatch.setattr(commit, "FIRST_PAUSE_SECONDS", 0.001)
 
 

@@ -20,7 +20,7 @@ from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
 from tests.conftest import missing
 from tests.frontdesk.desk import BROKEN_OFF, DeskProcess, in_threads, text_event
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 # LINE counts a webhook as failed when its answer takes longer.
 LINES_PATIENCE_SECONDS = 2.0

@@ -19,7 +19,7 @@ from jobworker.assembly import Desk, LineSettings
 from jobworker.delivery import ReplyUnknown, Send, Way
 from linesim import Sim
 from recvq.documents import Document, make_document
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 CHANNEL = "main"
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from jobworker import calls as calls_module
 from jobworker.calls import CallLog
 from recvq.connect import connect
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 PUSH = "/v2/bot/message/push"
 CONTEXT = {"eventId": "E1", "key": "U1", "attempt": 2}

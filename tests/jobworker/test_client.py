@@ -25,7 +25,7 @@ from linedesk.embedded import free_port
 from linesim import Sim
 from recvq.connect import Client
 from tests import line_openapi
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 TOKEN = "a-very-secret-channel-access-token"
 PUSH = "/v2/bot/message/push"

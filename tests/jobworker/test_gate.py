@@ -19,7 +19,7 @@ from dispatcher.pool import Pool
 from jobworker import gate as gate_module
 from jobworker.errors import GateClosed
 from jobworker.gate import Gate
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 # By hand: one thread, a clock that moves when told, and steps that run when told.
 

@@ -30,7 +30,7 @@ from linedesk.embedded import free_port
 from linesim import HandClock, Sim
 from recvq.documents import Document
 from tests.jobworker.room import CHANNEL, Room, a_send
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 Plan = Callable[[Sim], None]

@@ -24,7 +24,7 @@ from recvq.errors import Replaced, StoreUnavailable
 from tests import line_openapi
 from tests.jobworker.room import CHANNEL, Room, a_send
 from tests.jobworker.test_events import JSON
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 

@@ -17,7 +17,7 @@ import requests
 from linedesk.embedded import MongodNotFound, find_mongod
 from tests.conftest import missing
 from tests.linedesk.processes import child_of, is_alive
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("mongod", "-m linesim", "-m frontdesk", "-m dispatcher")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.linedesk.processes import is_alive
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 

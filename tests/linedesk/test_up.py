@@ -18,7 +18,7 @@ from linedesk.embedded import MongodNotFound, find_mongod, free_port
 from recvq.connect import connect
 from tests.conftest import missing
 from tests.linedesk.processes import child_of, children_of, is_alive
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 DISPATCHER, MONGOD = "-m dispatcher", "--dbpath"

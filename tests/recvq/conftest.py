@@ -13,8 +13,8 @@ from linedesk import children
 from linedesk.embedded import EmbeddedMongod, find_mongod, free_port
 from recvq.connect import connect
 from recvq.documents import Document, make_document
-from tests.linedesk.waiting import eventually
 from tests.recvq.lagging import LaggingSet, lagging_set
+from tests.waiting import eventually
 
 MakeDocument = Callable[..., Document]
 

@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 from linedesk import children
 from linedesk.embedded import find_mongod, free_port
 from recvq.connect import Client, connect
-from tests.linedesk.waiting import eventually
+from tests.waiting import eventually
 
 
 class LaggingSet:

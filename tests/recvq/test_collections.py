@@ -140,3 +140,15 @@ def test_a_server_that_is_away_is_unavailable() -> None:
             create(client.nowhere)
         with pytest.raises(StoreUnavailable):
             check_recvq(client.nowhere)
+
+
+def test_epochs_go_on_above_a_progress_that_outlived_the_leases(
+    empty: Database[Document],
+) -> None:
+    create(empty)
+    empty["leases"].drop()
+    empty["progress"].insert_one({"_id": "dispatcher", "epoch": 41})
+
+    create(empty)
+
+    assert empty["leases"].find_one({"_id": "epochs"}) == {"_id": "epochs", "epoch": 41}
