@@ -2,7 +2,7 @@
 
 The window runs from the oldest unfinished document to the newest read one, in feed order. Behind
 it a ring keeps the names of the last 1,000 that were finished, since a scan after lost history
-starts some way behind the window and must know them (design.md 3 and G9).
+starts some way behind the window and must know them (architecture: G9).
 """
 
 from __future__ import annotations

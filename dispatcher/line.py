@@ -9,9 +9,9 @@ from typing import Any
 from dispatcher.ledger import Slot
 from recvq.documents import Document, name_of
 
-# A conversation remembers the last 100 names it applied, its newest among them (design.md 4.7).
+# A conversation remembers the last 100 names it applied, its newest too (architecture: step 7).
 MOST_UNSAVED = 99
-# Documents of one key kept whole; of later ones only the `_id` is kept (design.md 4.5).
+# Documents of one key kept whole; of later ones only the `_id` is kept (architecture: step 5).
 MOST_WHOLE = 100
 
 

@@ -61,7 +61,7 @@ class Progress:
         return self._start(found)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write what changed: of the ring only the slots that did (design.md 3)."""
+        """Write what changed: of the ring only the slots that did (architecture: documents)."""
         changes: Document = {
             "feed": self._feed,
             "token": snapshot.token,

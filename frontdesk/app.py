@@ -27,7 +27,7 @@ from frontdesk.signature import HEADER, verify
 
 log = logging.getLogger(__name__)
 
-# LINE gives up after 2 s; what is left then belongs to whatever stores instead (design.md 4.2).
+# LINE gives up after 2 s; what is left then belongs to what stores instead (architecture: step 3).
 STORE_SECONDS = 1.0
 
 

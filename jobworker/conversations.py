@@ -1,7 +1,7 @@
 """The `conversations` collection: one document a conversation, every write guarded by the epoch.
 
-Recording is the one atomic update that decides an event (design.md 4.7); what it does not match
-is settled by reading. The outbox, `pending`, is written only here.
+Recording is the one atomic update that decides an event (architecture: step 7); what it does not
+match is settled by reading. The outbox, `pending`, is written only here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How one send reaches LINE once, through crashes, time-outs and 5xx (design.md G5). Pure.
+"""How one send reaches LINE once, through crashes, time-outs and 5xx (architecture: G5). Pure.
 
 The rules, by what is known of earlier tries. *Fresh*: none, or each definitely refused. *Tried*:
 the outcome of one is unknown, and `tried_at` stands in the outbox. A reply has a token that LINE

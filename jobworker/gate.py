@@ -52,7 +52,7 @@ class Gate:
     """See the module's words. `step` has a thread of the pool do something, `later` after a time.
 
     `lease_is_fresh` is asked before each call: a process that may have been replaced calls
-    nothing (design.md G7).
+    nothing (architecture: G7).
     """
 
     def __init__(

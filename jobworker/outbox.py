@@ -26,7 +26,7 @@ from recvq.pause import pause_seconds
 
 log = logging.getLogger(__name__)
 
-# Beyond these the key is set aside, and reading pauses (design.md 4.9).
+# Beyond these the key is set aside, and reading pauses (architecture: step 9).
 MOST_PER_CONVERSATION = 100
 MOST_IN_ALL = 10_000
 # Ids carried out lately: a conversation read before the removal may still show them.

@@ -23,7 +23,7 @@ from recvq.pause import pause_seconds
 log = logging.getLogger(__name__)
 
 FRESH = timedelta(days=1)
-# From this age of the event on, the bot answers without a name (design.md 6).
+# From this age of the event on, the bot answers without a name (architecture: the gate).
 LATE = timedelta(seconds=30)
 # How much of the time left the turns of those who wait may fill, by estimate.
 SHARE = 0.8

@@ -1,4 +1,4 @@
-"""The worker: decide, record, and hand over to the outbox (design.md 4.6 to 4.9).
+"""The worker: decide, record, and hand over to the outbox (architecture: steps 6 to 9).
 
 A job may need several runs: while a profile is fetched, a failed handler waits, or MongoDB does
 not answer, it is parked and holds no thread. Once the handler has decided, it does not run

@@ -33,7 +33,7 @@ CALLS_BYTES = 64 * MEGABYTE
 WEEK_SECONDS = 7 * 24 * 3600
 
 # Rows that exist from the start: an upsert cannot use $$NOW (MongoDB error 224), and one
-# counter numbers the epochs of every lease in the database (design.md 3).
+# counter numbers the epochs of every lease in the database (architecture: documents).
 EPOCHS = "epochs"
 DISPATCHER = "dispatcher"
 

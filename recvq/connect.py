@@ -15,7 +15,7 @@ Client = MongoClient[Document]
 
 WTIMEOUT_SECONDS = 5.0
 
-# design.md 3: a `w: 1` record was seen to vanish in a failover after its message had gone out.
+# A `w: 1` record was seen to vanish in a failover after its message had gone out.
 DURABLE = WriteConcern(w="majority", j=True, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 MAJORITY = ReadConcern("majority")
 

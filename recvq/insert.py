@@ -52,7 +52,7 @@ def _settle(error: BulkWriteError) -> Stored:
     """Tell duplicates from failures.
 
     A duplicate counts as stored only if the same reply carries no writeConcernError: the first
-    copy may not be majority-committed yet, and `insert_one` would hide that (design.md 4.2).
+    copy may not be majority-committed yet, and `insert_one` would hide that (architecture: step 2).
     """
     details = error.details
     failures = [e for e in details["writeErrors"] if e["code"] != DUPLICATE_KEY]
