@@ -16,8 +16,9 @@ from jobworker.conversations import Conversations
 from jobworker.deadletters import DeadLetters
 from jobworker.delivery import ReplyUnknown
 from jobworker.gate import Gate
-from jobworker.outbox import Outbox, Tools
+from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch
+from jobworker.sending import Tools
 from jobworker.worker import Job, Parts, Verdict, Worker
 from recvq.documents import CALLS, CONVERSATIONS, DEADLETTERS, Document
 

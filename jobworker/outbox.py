@@ -12,15 +12,11 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from jobworker.conversations import Conversations
-from jobworker.deadletters import DeadLetters
-from jobworker.delivery import ReplyUnknown, Send
-from jobworker.gate import Gate
-from jobworker.sending import Sending
+from jobworker.delivery import Send
+from jobworker.sending import Sending, Tools
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 
@@ -39,28 +35,13 @@ STORE_AGAIN_SECONDS = 5.0
 class Box:
     """One conversation's sends in order; the first is in the gate, with a thread or waiting."""
 
-    __slots__ = ("id", "key", "sends", "waiters")
+    __slots__ = ("id", "sends", "waiters")
 
     def __init__(self, id_: str) -> None:
         self.id = id_
-        self.key = id_.partition("/")[2]
         self.sends: deque[Sending] = deque()
         # Jobs of the key that were set aside until there is room.
         self.waiters: list[Callable[[], None]] = []
-
-
-@dataclass(frozen=True)
-class Tools:
-    """What the outbox works with."""
-
-    conversations: Conversations
-    deadletters: DeadLetters
-    gate: Gate
-    call: Callable[..., Any]
-    """Posts to LINE: `call(path, body, retry_key=…, **context) -> Answer`, or raises LineError."""
-    step: Callable[[Callable[[], None]], None]
-    later: Callable[[float, Callable[[], None]], None]
-    reply_unknown: ReplyUnknown
 
 
 class Outbox:
@@ -119,7 +100,9 @@ class Outbox:
         if send.id in self._gone or any(one.send.id == send.id for one in box.sends):
             return []
         self._boxes[id_] = box
-        sending = Sending(self, box, send, self._deadline(send))
+        sending = Sending(
+            self.tools, box.id, send, self._deadline(send), finished=lambda: self._finished(box)
+        )
         box.sends.append(sending)
         self._count += 1
         head = box.sends[0]
@@ -137,21 +120,19 @@ class Outbox:
             return time.monotonic() + PUSH_SECONDS
         return time.monotonic() + (until - datetime.now(UTC)).total_seconds()
 
-    # What the sends come back to.
+    # What a send comes back to.
 
-    def finished(self, sending: Sending) -> None:
-        """A send left its outbox: the next one follows."""
+    def _finished(self, box: Box) -> None:
+        """The first send left its outbox: the next one follows."""
         with self._lock:
-            box = sending.box
-            box.sends.popleft()
+            self._remember(box.sends.popleft().send.id)
             self._count -= 1
-            self._remember(sending.send.id)
             following = box.sends[0] if box.sends else None
-            if following is not None:
-                following.deadline = min(one.deadline for one in box.sends)
-            waiters, box.waiters = box.waiters, []
             if following is None:
                 del self._boxes[box.id]
+            else:
+                following.deadline = min(one.deadline for one in box.sends)
+            waiters, box.waiters = box.waiters, []
         if following is not None:
             following.begin()
         for resume in waiters:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobworker.client import answer_or_error
-from jobworker.deadletters import of_send
-from jobworker.delivery import Answer, Ending, Outcome, Send, Way, judge, way_of
+from jobworker.conversations import Conversations
+from jobworker.deadletters import DeadLetters, of_send
+from jobworker.delivery import Answer, Ending, Outcome, ReplyUnknown, Send, Way, judge, way_of
 from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.gate import Gate
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
-
-if TYPE_CHECKING:
-    from jobworker.outbox import Box, Outbox
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +29,37 @@ LONGEST_PAUSE_SECONDS = 60.0
 STORE_PAUSE_SECONDS = 5.0
 
 
+@dataclass(frozen=True)
+class Tools:
+    """What an outbox and its sends work with."""
+
+    conversations: Conversations
+    deadletters: DeadLetters
+    gate: Gate
+    call: Callable[..., Any]
+    """Posts to LINE: `call(path, body, retry_key=…, **context) -> Answer`, or raises LineError."""
+    step: Callable[[Callable[[], None]], None]
+    later: Callable[[float, Callable[[], None]], None]
+    reply_unknown: ReplyUnknown
+
+
 class Sending:
     """The first send of an outbox as an entry of the gate (see `jobworker.gate.Entry`)."""
 
-    def __init__(self, outbox: Outbox, box: Box, send: Send, deadline: float) -> None:
-        self.box = box
+    def __init__(
+        self,
+        tools: Tools,
+        conversation_id: str,
+        send: Send,
+        deadline: float,
+        *,
+        finished: Callable[[], None],
+    ) -> None:
         self.send = send
         self.deadline = deadline
-        self._outbox = outbox
-        self._tools = outbox.tools
+        self._tools = tools
+        self._conversation_id = conversation_id
+        self._finished = finished
         self._at_gate = False
         self._calls = 0
         self._failures = 0
@@ -81,7 +103,7 @@ class Sending:
     def _note(self, tried: Send) -> bool:
         """Write the try down; False if this is not the moment to call."""
         try:
-            pending = self._tools.conversations.note_try(self.box.id, tried.as_document())
+            pending = self._tools.conversations.note_try(self._conversation_id, tried.as_document())
         except StoreUnavailable as error:
             log.warning("try not written down, waiting id=%s error=%s", tried.id, error)
             # Nothing was called, so it stays fresh here; a successor may see it as tried, and
@@ -90,7 +112,7 @@ class Sending:
             return False
         if not pending:
             log.info("send is no longer pending id=%s", tried.id)
-            self._leave_gate(lambda: self._outbox.finished(self))
+            self._leave_gate(self._finished)
             return False
         self.send = tried
         self._uncalled = True
@@ -119,7 +141,7 @@ class Sending:
             body,
             retry_key=None if way is Way.REPLY else send.retry_key,
             eventId=send.event_id,
-            key=self.box.key,
+            key=self._conversation_id.partition("/")[2],
             attempt=self._calls,
         )
         return answer
@@ -170,7 +192,7 @@ class Sending:
         """Make durable what the answer changed of the try; False if it is not known to be."""
         if changed != self.send:
             try:
-                self._tools.conversations.note_try(self.box.id, changed.as_document())
+                self._tools.conversations.note_try(self._conversation_id, changed.as_document())
             except StoreUnavailable as error:
                 log.warning("answer not written down, waiting id=%s error=%s", changed.id, error)
                 return False
@@ -192,12 +214,12 @@ class Sending:
 
     def _remove(self) -> None:
         try:
-            self._tools.conversations.remove(self.box.id, self.send.id)
+            self._tools.conversations.remove(self._conversation_id, self.send.id)
         except StoreUnavailable as error:
             log.warning("send not removed, trying again id=%s error=%s", self.send.id, error)
             self._later(self._remove)
             return
-        self._outbox.finished(self)
+        self._finished()
 
     def _later(self, step: Callable[[], None]) -> None:
         """Have a thread do it after a pause, since MongoDB did not confirm."""
