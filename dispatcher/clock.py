@@ -41,11 +41,6 @@ class Clock:
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
-    @property
-    def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
-
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Call `function` from the clock's thread in `seconds`; at once if that is past."""
         due = self._monotonic() + seconds

@@ -126,10 +126,7 @@ class Lease:
 
     def release(self) -> None:
         """Stop renewing and leave the lease to whoever waits for it; harmless without one."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(RENEW_SECONDS + LEASE_SECONDS)
-        self._fresh_until = 0.0
+        self.abandon()
         if self.epoch == 0:
             return
         with translated():
@@ -137,6 +134,13 @@ class Lease:
                 {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch},
                 [{"$set": {"owner": None, "until": "$$NOW"}}],
             )
+
+    def abandon(self) -> None:
+        """Stop renewing without giving it back: it is fresh here no more, and free in 3 s."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(RENEW_SECONDS + LEASE_SECONDS)
+        self._fresh_until = 0.0
 
     def _claim(self, row: Document) -> Document:
         """A filter that matches the row only while it may be taken."""

@@ -51,6 +51,8 @@ class Ledger:
     # Ids of the window and of the ring, and of what a predecessor had finished beyond `after`.
     _known: set[Any] = field(default_factory=set)
     _finished_before: set[Any] = field(default_factory=set)
+    # What was known when the scan under way chose its start: meanwhile the ring passes on.
+    _before_scan: set[Any] = field(default_factory=set)
     _saved: int = 0
     _restored: int = 0
     _changed: bool = False
@@ -75,7 +77,7 @@ class Ledger:
 
         `token` is where the feed goes on after it, None while a scan reads without a feed.
         """
-        if id_ in self._known:
+        if id_ in self._known or id_ in self._before_scan:
             self.move(token)
             return None
         slot = Slot(id_, token)
@@ -96,6 +98,15 @@ class Ledger:
         elif token != self.token:
             self.token = token
             self._changed = True
+
+    def begin_scan(self) -> Any:
+        """Where a scan has to begin: at `after`. What is known now stays so until `end_scan`."""
+        self._before_scan = set(self._known)
+        return self.after
+
+    def end_scan(self) -> None:
+        """The scan has come to its end, and the feed goes on from there."""
+        self._before_scan = set()
 
     def forget_token(self) -> None:
         """The position is lost (G9): no token is saved until a new one comes; `after` stays."""

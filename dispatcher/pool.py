@@ -161,6 +161,16 @@ class Pool:
             self._ledger.forget_token()
         self.changed.set()
 
+    def begin_scan(self) -> Any:
+        """The document behind which a scan begins; what is in hand is not taken again by it."""
+        with self._lock:
+            return self._ledger.begin_scan()
+
+    def end_scan(self) -> None:
+        """The scan has come to its end."""
+        with self._lock:
+            self._ledger.end_scan()
+
     def step(self, step: Step) -> None:
         """Have a thread do `step` before any new job."""
         with self._lock:

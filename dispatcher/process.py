@@ -161,7 +161,6 @@ class Dispatcher:
             self._pool,
             self._saver,
             token=token,
-            after=lambda: start.ledger.after,
             reign_began=self._until_available(self._history.now),
             has_room=self._worker.has_room,
         )
@@ -239,7 +238,12 @@ class Dispatcher:
         self._saver.join(CLOSE_SECONDS)
         self._clock.stop()
         self._clock.join(CLOSE_SECONDS)
-        self._release()
+        if stuck:
+            # A thread may be calling LINE: whoever waits takes over once this process is gone, or
+            # its lease has run out.
+            self._lease.abandon()
+        else:
+            self._release()
         for doing in stuck:
             log.error("thread did not end within the drain %s", doing)
         if stuck and ending is Ending.STOPPED:

@@ -25,9 +25,9 @@ ROOM_SECONDS = 0.2
 class Reader:
     """Reads the feed into the pool until it is stopped.
 
-    `token` is where a predecessor's progress stands in this very feed, None if nowhere; `after`
-    tells the last document up to which all is finished. `reign_began` is the server's time of
-    taking over: what was stored up to then may have been decided by a predecessor.
+    `token` is where a predecessor's progress stands in this very feed, None if nowhere.
+    `reign_began` is the server's time of taking over: what was stored up to then may have been
+    decided by a predecessor.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class Reader:
         saver: Saver,
         *,
         token: Any,
-        after: Callable[[], Any],
         reign_began: Timestamp,
         has_room: Callable[[], bool],
     ) -> None:
@@ -47,7 +46,6 @@ class Reader:
         self._pool = pool
         self._saver = saver
         self._token = token
-        self._after = after
         self._reign_began = reign_began
         self._has_room = has_room
         self._stop = threading.Event()
@@ -97,10 +95,7 @@ class Reader:
 
     def _lose_token(self, error: HistoryLost) -> None:
         log.warning(
-            "feed lost its position, scanning recvq feed=%s after=%s cause=%s",
-            self._feed.name,
-            self._after(),
-            error,
+            "feed lost its position, scanning recvq feed=%s cause=%s", self._feed.name, error
         )
         self._failures += 1
         self._feed.close()
@@ -113,12 +108,16 @@ class Reader:
         self._seen = ()
         if not self._saver.save():
             raise StoreUnavailable("the lost position could not be forgotten durably")
-        last = self._history.scan(self._after(), self._take, self._stop.is_set)
+        # One step under the pool's lock: what finishes during the scan must not look new to it.
+        after = self._pool.begin_scan()
+        log.info("scanning recvq after=%s", after)
+        last = self._history.scan(after, self._take, self._stop.is_set)
         if last is None:
             return
         log.info("recvq scanned documents=%d, streaming from %s", last.read, last.operation_time)
         self._feed.open_at(last.operation_time)
         self._seen = last.seen
+        self._pool.end_scan()
 
     def _take(self, document: Document) -> bool:
         while not self._may_read():

@@ -6,6 +6,7 @@ A bot is written against what stands here: `Bot`, `Talk` and the errors a handle
 from jobworker.bot import Bot
 from jobworker.errors import (
     BadMessage,
+    BadRecipient,
     BotError,
     NobodyToAnswer,
     NoMessages,
@@ -17,6 +18,7 @@ from jobworker.talk import Talk
 
 __all__ = [
     "BadMessage",
+    "BadRecipient",
     "Bot",
     "BotError",
     "NoMessages",

@@ -38,8 +38,9 @@ class CallLog:
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread, unless it runs already."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Write what is left and end; may be called twice, and before `start`."""

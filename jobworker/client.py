@@ -26,7 +26,7 @@ from urllib3.exceptions import (
 
 from jobworker.calls import CallLog
 from jobworker.delivery import Answer
-from jobworker.errors import LineError, NotSent, OutcomeUnknown
+from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
 from jobworker.gate import Gate
 
 CONNECT_SECONDS = 3.0
@@ -68,7 +68,10 @@ class LineClient:
     ) -> Answer:
         """POST JSON. `context` (eventId, key, attempt) goes to the row. Raises LineError."""
         headers = {"X-Line-Retry-Key": retry_key} if retry_key else {}
-        data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        try:
+            data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise NotSendable(type(error).__name__) from error
         return self._call("POST", path, data, {**JSON_HEADERS, **headers}, context)
 
     def get(self, path: str, *parts: str, **context: Any) -> Answer:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError, WriteError
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, conversation_id, name_of
@@ -22,8 +22,9 @@ from recvq.errors import Replaced, StoreUnavailable, translated
 
 APPLIED = 100
 SETTLE_TRIES = 5
-# MongoDB's BSONObjectTooLarge: a document holds 16 MB, however the outbox grows to them.
-TOO_LARGE = 10334
+# A document holds 16 MB, however the outbox grows to them: BSONObjectTooLarge, and what an update
+# says that ends just above it (17419; 17420 for an upsert).
+TOO_LARGE = frozenset({10334, 17419, 17420})
 
 
 @dataclass
@@ -64,13 +65,18 @@ class Decision:
         """Whether there is nothing to write: the event is finished without a record."""
         return not self.changes and not self.effects
 
+    @property
+    def given_up(self) -> Decision:
+        """What is left of it where nothing may be carried out: that it was given up, if it was."""
+        return Decision({}, [one for one in self.effects if one["type"] == "deadletter"])
+
 
 @dataclass(frozen=True)
 class Recorded:
     """How a record ended: by this process's own write, or found done and adopted."""
 
     adopted: Document | None = None
-    """The conversation as stored, when the event was found in `applied`."""
+    """The conversation as stored, when its outbox holds what this process did not know of."""
     unsent: bool = False
     """The event's message was taken back by its sender: it is finished without effects."""
 
@@ -119,17 +125,25 @@ class Conversations:
         for _ in range(SETTLE_TRIES):
             try:
                 with translated():
-                    self._collection.update_one(condition, update, upsert=True)
-                return Recorded()
+                    before = self._collection.find_one_and_update(
+                        condition, update, {"epoch": 1, "pending.id": 1}, upsert=True
+                    )
+                return self._recorded(id_, before)
             except DuplicateKeyError:
                 settled = self._settle(id_, name, message_id)
                 if settled is not None:
                     return settled
-            except WriteError as error:
-                if error.code != TOO_LARGE:
+            except OperationFailure as error:
+                if error.code not in TOO_LARGE:
                     raise
                 raise StoreUnavailable("the outbox has to shrink before it holds more") from error
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
+
+    def _recorded(self, id_: str, before: Document | None) -> Recorded:
+        """A record of ours; with what a frozen predecessor left there after we took over."""
+        if before and before["epoch"] < self.epoch and before.get("pending"):
+            return Recorded(adopted=self.adopt(id_))
+        return Recorded()
 
     def adopt(self, id_: str) -> Document:
         """Set the epoch and return the conversation, which replaces what memory had."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from jobworker.errors import LineError, NotSent
+from jobworker.errors import LineError, NotSendable, NotSent
 
 # LINE's reference: a reply token is good for a minute from the webhook's arrival.
 TOKEN_LIFE = timedelta(minutes=1)
@@ -163,6 +163,8 @@ def judge(
 
     `was_tried`: an earlier try is of unknown outcome. `started`: when the call began.
     """
+    if isinstance(answer, NotSendable):
+        return Outcome(Ending.DEAD, send, cause="it cannot be written as JSON")
     if isinstance(answer, NotSent):
         return _again(send, was_tried, definite=True)
     if isinstance(answer, LineError) or _is_no_verdict(answer.status):

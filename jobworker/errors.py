@@ -2,11 +2,13 @@
 
 * WorkerError
   * LineError         a call of the LINE API brought no answer
+    * NotSendable     permanent: the request cannot even be written
     * NotSent         transient and definite: the request never left this machine
     * OutcomeUnknown  transient: LINE may or may not have accepted it
   * GateClosed        the process is stopping or may have been replaced; nothing was called
   * BotError          the bot asked for something that LINE would refuse
-    * NoMessages, TooManyMessages, BadMessage, TooManyUsers, NobodyToAnswer, StateTooLarge
+    * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
+      StateTooLarge
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ class WorkerError(Exception):
 
 class LineError(WorkerError):
     """A call of the LINE API brought no answer."""
+
+
+class NotSendable(LineError):
+    """The request cannot be written as JSON, so no try will ever send it."""
 
 
 class NotSent(LineError):
@@ -50,6 +56,10 @@ class BadMessage(BotError, TypeError):
 
 class TooManyUsers(BotError):
     """A multicast to more than 500 users, or to none."""
+
+
+class BadRecipient(BotError, TypeError):
+    """A send to something that is no id of a user, group or room: a text that is not empty."""
 
 
 class NobodyToAnswer(BotError):

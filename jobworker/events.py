@@ -49,11 +49,6 @@ def text_of(raw: Mapping[str, Any], *path: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def unsent_message_id(raw: Mapping[str, Any]) -> str | None:
-    """The id of the event's message, by which an unsend may name it."""
-    return text_of(raw, "message", "id")
-
-
 def since_ms(moment: datetime) -> float:
     """Milliseconds from a moment to now, for a log line."""
     return (datetime.now(UTC) - moment).total_seconds() * 1000

@@ -83,6 +83,8 @@ class Gate:
     def enter(self, entry: Entry | _Turn) -> None:
         """Wait for a turn; entering again with an earlier deadline moves it forward."""
         with self._lock:
+            if self._closed.is_set() and isinstance(entry, _Turn):
+                entry.granted.set()
             heapq.heappush(self._waiting, (entry.deadline, next(self._numbers), entry))
             self._arrange()
 
@@ -96,15 +98,10 @@ class Gate:
         """How long a turn takes of late: the interval, or the calls themselves if slower."""
         return max(self.interval_seconds, self._call_seconds)
 
-    @property
-    def since_last_call(self) -> float:
-        """Seconds since the last call started."""
-        return self._monotonic() - self._last_start
-
     def close(self) -> None:
         """Begin no more calls; one under way ends by itself."""
-        self._closed.set()
         with self._lock:
+            self._closed.set()
             waiting, self._waiting = self._waiting, []
         for _, _, entry in waiting:
             if isinstance(entry, _Turn):
@@ -200,8 +197,10 @@ class Gate:
 
     def _start(self) -> bool:
         with self._lock:
-            self._last_start = self._monotonic()
+            before, self._last_start = self._last_start, self._monotonic()
             self._next_start = self._last_start + self.interval_seconds
+        since_last_ms = (self._last_start - before) * 1000
+        log.debug("turn since_last_access_ms=%.1f waiting=%d", since_last_ms, len(self._waiting))
         return True
 
     def _leave(self, *, called: bool) -> None:

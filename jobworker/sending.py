@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from jobworker.conversations import Conversations
 from jobworker.deadletters import DeadLetters, of_send
 from jobworker.delivery import Answer, Ending, Outcome, ReplyUnknown, Send, Way, judge, way_of
 from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.events import since_ms
 from jobworker.gate import Gate
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
@@ -61,6 +63,7 @@ class Sending:
         self._conversation_id = conversation_id
         self._finished = finished
         self._at_gate = False
+        self._entered = 0.0
         self._calls = 0
         self._failures = 0
         self._way = send.way
@@ -73,6 +76,7 @@ class Sending:
     def begin(self) -> None:
         """It is the first of its outbox, or its pause is over: wait for a turn."""
         self._at_gate = True
+        self._entered = time.monotonic()
         self._tools.gate.enter(self)
 
     def hurry(self) -> None:
@@ -127,6 +131,13 @@ class Sending:
         self._at_gate = self._uncalled = False
         self._calls += 1
         self._started = datetime.now(UTC)
+        log.debug(
+            "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f",
+            self.send.id,
+            self._way.value,
+            (time.monotonic() - self._entered) * 1000,
+            since_ms(self.send.token_from or self.send.at),
+        )
         self._answer = answer_or_error(self._post)
 
     def _post(self) -> Answer:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobworker.conversations import Conversation, Decision
 from jobworker.delivery import Send, Way
-from jobworker.errors import NobodyToAnswer, TooManyUsers
+from jobworker.errors import BadRecipient, NobodyToAnswer, TooManyUsers
 from jobworker.events import text_of
 from jobworker.messages import MOST_MESSAGES, to_messages
 from recvq.documents import Document, key_of, name_of
@@ -66,11 +66,12 @@ class Talk:
 
     def push(self, *messages: Any, to: str | None = None) -> None:
         """Send to this conversation, or to another user, group or room; counts to the quota."""
-        self._add(Way.PUSH, to or self._chat(), to_messages(*messages))
+        recipient = self._chat() if to is None else _checked_id(to)
+        self._add(Way.PUSH, recipient, to_messages(*messages))
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
-        users = [to] if isinstance(to, str) else list(dict.fromkeys(to))
+        users = [to] if isinstance(to, str) else list(dict.fromkeys(map(_checked_id, to)))
         if not 1 <= len(users) <= MOST_USERS:
             raise TooManyUsers(f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}")
         self._add(Way.MULTICAST, users, to_messages(*messages))
@@ -188,3 +189,9 @@ class Talk:
                 token_from=self.accepted if reply else None,
             )
         )
+
+
+def _checked_id(to: object) -> str:
+    if not isinstance(to, str) or not to:
+        raise BadRecipient(f"not the id of a user, group or room: {type(to).__name__}")
+    return to

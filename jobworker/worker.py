@@ -29,7 +29,7 @@ from jobworker.storable import checked
 from jobworker.talk import Talk
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable
-from recvq.pause import pause_seconds
+from recvq.pause import growing_seconds, pause_seconds
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +100,12 @@ class Worker:
     def decide(self, job: Job) -> Verdict:
         """Run a job once; raises Replaced if a successor has taken over."""
         run = job.memo = job.memo or Run()
-        if isinstance(job.document["event"], DBRef):
+        if isinstance(job.document.get("event"), DBRef):
             # What the driver makes of any object with `$ref` and `$id` in it.
             job.document["event"] = dict(job.document["event"].as_doc())
+        if not _is_ours(job.document):
+            log.error("not a document of the front desk, passed over id=%s", job.document["_id"])
+            return "finished"
         try:
             return self._decide(job, run)
         except (StoreUnavailable, GateClosed) as error:
@@ -187,8 +190,10 @@ class Worker:
         """Whether the sender's profile is on its way; it is asked for once an event."""
         if run.profile_asked or talk.user_id is None or talk.reply_token is None:
             return False
+        known = is_fresh(talk.profile, datetime.now(UTC))
+        # Only now: reading the conversation may have failed, and then it is asked for again.
         run.profile_asked = True
-        if is_fresh(talk.profile, datetime.now(UTC)):
+        if known:
             return False
 
         def done(profile: Document | None) -> None:
@@ -203,7 +208,7 @@ class Worker:
         run.failures += 1
         name = name_of(job.document)
         if run.failures < self._tries:
-            pause = pause_seconds(run.failures, first=HANDLER_PAUSE_SECONDS, most=30.0)
+            pause = growing_seconds(run.failures, first=HANDLER_PAUSE_SECONDS, most=30.0)
             log.warning(
                 "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s",
                 name,
@@ -235,7 +240,9 @@ class Worker:
         document = job.document
         if document["event"].get("mode") == "standby":
             log.info("standby event, nothing is carried out event_id=%s", name_of(document))
-            return "finished"
+            decision = decision.given_up
+            if decision.is_empty:
+                return "finished"
         if not self._parts.lease_is_fresh():
             raise StoreUnavailable("the lease is not fresh")
         recorded = self._parts.conversations.record(
@@ -253,3 +260,12 @@ class Worker:
             self._parts.outbox.add(id_, recorded.adopted.get("pending", ()))
         elif not recorded.unsent:
             self._parts.outbox.add(id_, decision.effects)
+
+
+def _is_ours(document: Document) -> bool:
+    """Whether it has what every document of the front desk has; one typed in a shell may not."""
+    return (
+        isinstance(document.get("event"), dict)
+        and isinstance(document.get("acceptTime"), datetime)
+        and all(isinstance(document.get(name), str) for name in ("channel", "key"))
+    )

@@ -51,7 +51,7 @@ class Replaced(QueueError):
 # label them: interrupted, shutting down, not primary, step-down, exceeded time, majority lost,
 # and a cursor that is gone (CursorNotFound, QueryPlanKilled, CursorKilled, RetryChangeStream).
 TRANSIENT_CODES = frozenset(
-    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 189, 202, 246, 262, 290, 317, 358}
+    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 246, 262, 290, 317, 358}
     | {9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436}
     | {43, 175, 234, 237}
 )

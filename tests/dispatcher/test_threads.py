@@ -74,7 +74,6 @@ def of_reader(database: Database[Document]) -> Life:
         one,
         saver,
         token=1,
-        after=lambda: None,
         reign_began=Timestamp(1, 1),
         has_room=lambda: True,
     )

@@ -357,7 +357,7 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
     user = sim.add_user("花子")
     with Room(broken_database, sim, bot) as room:
         # The driver itself repeats a write once, so one failure would not be seen.
-        fail(breakable, {"times": 4}, "update", **fault)
+        fail(breakable, {"times": 4}, "findAndModify", **fault)
         room.says(user, "一")
         room.until_quiet()
         room.says(user, "二")
@@ -376,8 +376,8 @@ def test_a_try_not_known_to_be_written_down_calls_nothing(
     @bot.default()
     def handler(event: Any, talk: Any) -> None:
         talk.reply("はい")
-        # The record is the next update, the try after it.
-        fail(breakable, {"skip": 1}, "update", errorCode=11601)
+        # The record is a findAndModify, so the next update is the try.
+        fail(breakable, "alwaysOn", "update", errorCode=11601)
 
     user = sim.add_user("花子")
     before = len(sim.calls)
@@ -398,7 +398,7 @@ def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
     @bot.default()
     def handler(event: Any, talk: Any) -> None:
         talk.push("はい")
-        fail(breakable, {"skip": 2}, "update", errorCode=11601)
+        fail(breakable, {"skip": 1}, "update", errorCode=11601)
 
     user = sim.add_user("花子")
     before = len(sim.calls)
