@@ -20,7 +20,7 @@ from dispatcher.lease import Lease
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.process import Ending
 from linedesk.embedded import EmbeddedMongod
-from recvq.collections import MEGABYTE, create_collections
+from recvq.collections import DISPATCHER, MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import LEASES, PROGRESS, Document, name_of
 from recvq.errors import SetupError, StoreUnavailable
@@ -241,6 +241,8 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
     eventually(lambda: progress(database)["finished"] == [given[2]["_id"]])
     assert running.end() is Ending.STUCK
     assert any("event_id=stuck" in line for line in told("did not end within the drain"))
+    # What still runs may be calling LINE, so nobody is invited to begin beside it.
+    assert database[LEASES].find_one({"_id": DISPATCHER})["owner"] is not None
     held.let_go()
     successor = RecordingWorker()
     running = dispatch(database, successor)

@@ -14,6 +14,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from dispatcher import saver as saver_module
+from dispatcher.feed import HistoryLost
 from dispatcher.history import BEHIND, KEPT_IDS, LONG_PASS_DOCUMENTS, History, Pass
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
@@ -21,7 +22,7 @@ from recvq.connect import Client, connect
 from recvq.documents import PROGRESS, RECVQ, Document, name_of
 from recvq.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
-from tests.dispatcher.fakes import RecordingWorker, document, numbered
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.recvq.lagging import LaggingSet
 from tests.waiting import eventually
 
@@ -58,8 +59,14 @@ class Taken:
 # Scans.
 
 
+@pytest.fixture
+def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oplog of a server just started reaches back a second, so that any pass would be long."""
+    monkeypatch.setattr(History, "_oplog_window_seconds", lambda self: 3600.0)
+
+
 def test_without_a_last_document_all_of_recvq_is_scanned(
-    database: Database[Document], store: Store
+    database: Database[Document], store: Store, wide_oplog: None
 ) -> None:
     store(database, *numbered(1200))
     taken = Taken()
@@ -118,7 +125,7 @@ def test_a_missing_last_document_is_told_loudly_and_all_is_scanned(
 
 
 def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
-    database: Database[Document], store: Store, told: Told
+    database: Database[Document], store: Store, told: Told, wide_oplog: None
 ) -> None:
     given = numbered(LONG_PASS_DOCUMENTS + 200)
     for first in range(0, len(given), 1000):
@@ -377,3 +384,43 @@ def test_a_recvq_dropped_under_it_and_made_again_is_read_on(
     assert told("cause=recvq was dropped or renamed")
     running.end()
     assert worker.decided == [f"{p}{n}" for p in ("e", "new") for n in range(10)]
+
+
+def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More than the ring holds is finished behind a slow document, which ends at that moment."""
+    held = Holder("slow")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker)
+    given = [*numbered(600, prefix="before"), document("slow", "US"), *numbered(2000)]
+    for first in range(0, len(given), 500):
+        store(database, *given[first : first + 500])
+    held.wait_until_held("slow")
+    eventually(lambda: len(worker.decided) == len(given) - 1)
+    find_start = History._anchor
+
+    def find_start_slowly(self: History, *arguments: Any) -> Any:
+        found = find_start(self, *arguments)
+        held.let_go("slow")
+        eventually(lambda: database[PROGRESS].find_one()["passed"] >= len(given))
+        return found
+
+    monkeypatch.setattr(History, "_anchor", find_start_slowly)
+    read = running.feed.read
+    lost = iter([HistoryLost("MongoDB error 286")])
+
+    def read_once_lost() -> Any:
+        for error in lost:
+            raise error
+        return read()
+
+    monkeypatch.setattr(running.feed, "read", read_once_lost)
+    store(database, document("last", "UL"))
+
+    eventually(lambda: "last" in worker.decided)
+
+    assert sorted(worker.decided) == sorted([*(name_of(row) for row in given), "last"])

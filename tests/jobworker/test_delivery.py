@@ -17,7 +17,7 @@ from jobworker.delivery import (
     judge,
     way_of,
 )
-from jobworker.errors import LineError, NotSent, OutcomeUnknown
+from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
 from tests.jobworker.room import a_send
 
 ACCEPTED = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -137,6 +137,8 @@ CASES = [
          PUSH, fresh_after=False, next_way=PUSH),
     Case("a push of unknown outcome stays so through no connection", UNKNOWN_PUSH, NotSent("no"),
          AGAIN, PUSH, fresh_after=False, next_way=PUSH),
+    Case("a send that is no JSON is given up before it is called", FRESH_PUSH,
+         NotSendable("TypeError"), DEAD, PUSH, cause="it cannot be written as JSON"),
     Case("a malformed push is given up", FRESH_PUSH, BAD_BODY, DEAD, PUSH),
     Case("the token's words mean nothing to a push", FRESH_PUSH, INVALID, DEAD, PUSH),
     Case("a forbidden push is given up", FRESH_PUSH, Answer(403), DEAD, PUSH),

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from jobworker import Bot, client, profiles
+from jobworker.conversations import Conversations
 from jobworker.delivery import Answer
 from jobworker.profiles import has_time, is_fresh, profile_of
 from jobworker.talk import Talk
 from linesim import Sim
+from recvq.errors import StoreUnavailable
 from tests.jobworker.room import Room
 
 Rooms = Callable[..., Room]
@@ -251,3 +253,27 @@ def test_a_profile_keeps_what_line_tells() -> None:
         "displayName": "花子",
         "language": "ja",
     }
+
+
+def test_a_profile_is_asked_for_although_mongodb_was_away_at_first(
+    room: Callable[..., Room], sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    bot = Bot(profiles=True)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        seen.append(talk.display_name)
+
+    load, away = Conversations.load, iter([StoreUnavailable("AutoReconnect")])
+
+    def load_later(self: Conversations, document: Any) -> Any:
+        for error in away:
+            raise error
+        return load(self, document)
+
+    monkeypatch.setattr(Conversations, "load", load_later)
+    made = room(bot)
+    made.says(sim.add_user("花子"), "はい")
+    made.until_decided()
+    assert seen == ["花子"]

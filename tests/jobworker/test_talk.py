@@ -6,8 +6,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
-from jobworker import BadMessage, NobodyToAnswer, NoMessages, TooManyMessages, TooManyUsers
+from jobworker import (
+    BadMessage,
+    BadRecipient,
+    NobodyToAnswer,
+    NoMessages,
+    TooManyMessages,
+    TooManyUsers,
+)
 from jobworker.conversations import Conversation, Decision
 from jobworker.talk import MOST_MEMBERS, Talk
 from recvq.documents import make_document
@@ -198,3 +206,21 @@ def test_a_group_keeps_the_profiles_of_its_last_members() -> None:
     assert len(members) == MOST_MEMBERS
     assert members["U1"] == {"displayName": "太郎"}
     assert "U100" not in members
+
+
+@pytest.mark.parametrize("to", ["", ObjectId(), b"U1", 1, {"userId": "U1"}])
+def test_a_send_to_what_is_no_id_is_refused(to: Any) -> None:
+    with pytest.raises(BadRecipient):
+        talk_on().push("はい", to=to)
+
+
+def test_a_multicast_to_one_text_is_to_one_user() -> None:
+    talk = talk_on()
+    talk.multicast("U1", "はい")
+    assert talk.decision().effects[0]["to"] == ["U1"]
+
+
+def test_an_older_name_outlives_a_refused_profile() -> None:
+    talk = talk_on(stored={"profile": {"displayName": "花子", "at": ACCEPTED}})
+    talk.know_profile({"at": ACCEPTED})
+    assert talk.display_name == "花子"

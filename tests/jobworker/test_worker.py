@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -587,3 +588,56 @@ def test_a_follow_event_is_the_sdk_s(room: Rooms, sim: Sim) -> None:
     desk.send(sim.drafts.follow(user))
     desk.until_quiet()
     assert texts(sim, user) == ["False"]
+
+
+def test_a_standby_event_that_is_given_up_leaves_its_dead_letter(
+    room: Callable[..., Room], sim: Sim
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        raise RuntimeError("broken")
+
+    made = room(bot, tries=2)
+    made.send(standby(sim.drafts.text(sim.add_user("花子"), "はい")))
+    eventually(made.letters)
+    assert made.letters()[0]["cause"] == "handler: RuntimeError"
+
+
+def test_a_handler_that_reads_from_line_amid_a_stop_is_let_go(
+    room: Callable[..., Room], sim: Sim
+) -> None:
+    bot = Bot()
+    inside, go = threading.Event(), threading.Event()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        inside.set()
+        go.wait(20)
+        talk.api.get_bot_info()
+
+    made = room(bot)
+    made.says(sim.add_user("花子"), "はい")
+    assert inside.wait(10)
+    made.desk.stop()
+    made.pool.stop()
+    go.set()
+    assert made.pool.join(time.monotonic() + 10) == []
+
+
+def test_a_document_that_is_not_of_the_front_desk_is_passed_over(
+    room: Callable[..., Room], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = room(Bot())
+    made.put_document({"_id": ObjectId(), "channel": "main", "key": "U1", "note": "by hand"})
+    made.until_decided()
+    assert "not a document of the front desk" in caplog.text
+
+
+def test_taking_over_may_be_repeated_when_mongodb_was_away(
+    room: Callable[..., Room], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = room(Bot())
+    made.desk.take_over(9)
+    made.desk.take_over(9)
