@@ -157,11 +157,17 @@ class Lease:
         return int(counter["epoch"])
 
     def _keep(self) -> None:
+        failed = False
         while not self._stop.wait(RENEW_SECONDS):
             try:
                 self.renew()
             except StoreUnavailable as error:
+                failed = True
                 log.warning("lease not renewed, trying again error=%s", error)
+            else:
+                if failed:
+                    log.info("lease renewed again epoch=%d", self.epoch)
+                failed = False
 
     def renew(self) -> None:
         """Renew once. Raises Replaced if somebody else took it, StoreUnavailable."""

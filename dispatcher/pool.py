@@ -277,7 +277,7 @@ class Pool:
         line.decided += 1
         if verdict == "recorded":
             line.unsaved = []
-        else:
+        elif verdict == "finished":
             line.unsaved.append(task.name)
         line.tasks.popleft()
         self._ledger.finish(task.slot)

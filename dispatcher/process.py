@@ -247,7 +247,8 @@ class Dispatcher:
         for doing in stuck:
             log.error("thread did not end within the drain %s", doing)
         if stuck and ending is Ending.STOPPED:
-            return Ending.STUCK
+            ending = Ending.STUCK
+        log.info("stopped ending=%s", ending.value)
         return ending
 
     def _release(self) -> None:

@@ -136,6 +136,8 @@ class Reader:
         if not self._may_read():
             return
         reading = self._feed.read()
+        if self._failures:
+            log.info("feed delivers again feed=%s", self._feed.name)
         self._failures = 0
         if reading is None:
             self._token = self._feed.token

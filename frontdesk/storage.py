@@ -17,8 +17,9 @@ from frontdesk.errors import NotStored
 from recvq.collections import check_recvq
 from recvq.connect import Client, connect
 from recvq.documents import RECVQ, Document
-from recvq.errors import SetupError, StoreUnavailable
+from recvq.errors import NotReplicaSet, SetupError, StoreUnavailable
 from recvq.insert import insert_documents
+from recvq.replicaset import is_not_initiated
 
 SELECTION_SECONDS = 1.0
 SOCKET_SECONDS = 5.0
@@ -53,8 +54,15 @@ class Recvq:
 
         An insert into a missing recvq would make one that is uncapped, so this comes first.
         """
-        with _not_stored(), pymongo.timeout(PROBE_SECONDS):
-            check_recvq(self._database)
+        with _not_stored():
+            try:
+                with pymongo.timeout(PROBE_SECONDS):
+                    check_recvq(self._database)
+            except StoreUnavailable:
+                if is_not_initiated(self._database.client):
+                    words = "the replica set is not initiated yet: run `linedesk init`"
+                    raise NotReplicaSet(words) from None
+                raise
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class Job(Protocol):
 
 
 # As in `dispatcher.job`, which this room does not know.
-Verdict = Literal["finished", "recorded", "parked"]
+Verdict = Literal["finished", "recorded", "applied", "parked"]
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Worker:
             return "parked"
         if job.again and not run.checked:
             if self._was_applied(job.document):
-                return "finished"
+                return "applied"
             run.checked = True
         if run.decision is None and not self._run_handler(job, run):
             return "parked"
@@ -210,19 +210,21 @@ class Worker:
         if run.failures < self._tries:
             pause = growing_seconds(run.failures, first=HANDLER_PAUSE_SECONDS, most=30.0)
             log.warning(
-                "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s",
+                "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",
                 name,
                 run.failures,
                 pause,
                 type(error).__name__,
+                _place(error),
             )
             self._parts.later(pause, job.resume)
             return False
         log.error(
-            "handler failed, given up event_id=%s attempts=%d error=%s",
+            "handler failed, given up event_id=%s attempts=%d error=%s at=%s",
             name,
             run.failures,
             type(error).__name__,
+            _place(error),
         )
         letter = of_event(
             job.document,
@@ -253,7 +255,9 @@ class Worker:
         )
         self._follow_up(conversation_id(document), decision, recorded)
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
-        return "recorded" if recorded.is_ours else "finished"
+        if recorded.is_ours:
+            return "recorded"
+        return "finished" if recorded.unsent else "applied"
 
     def _follow_up(self, id_: str, decision: Decision, recorded: Recorded) -> None:
         if recorded.adopted is not None:
@@ -269,3 +273,9 @@ def _is_ours(document: Document) -> bool:
         and isinstance(document.get("acceptTime"), datetime)
         and all(isinstance(document.get(name), str) for name in ("channel", "key"))
     )
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, as file:line; never what it says, which may hold a user's words."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"

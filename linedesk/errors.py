@@ -19,6 +19,10 @@ class CannotServe(LinedeskError):
     """The simulator's port cannot be had."""
 
 
+class DataInUse(LinedeskError):
+    """Another `linedesk up` runs the embedded mongod on the same data."""
+
+
 class DemoFailed(LinedeskError):
     """The demo could not go on; the text says at which step, with the end of the log concerned."""
 

@@ -10,7 +10,7 @@ from pymongo.errors import PyMongoError
 
 from frontdesk.errors import CannotListen
 from linedesk.embedded import MongodFailed, MongodNotFound
-from linedesk.errors import CannotServe, DemoFailed, SettingsError
+from linedesk.errors import CannotServe, DataInUse, DemoFailed, SettingsError
 from linedesk.exits import Exit
 from recvq.errors import QueueError, SetupError
 
@@ -28,6 +28,7 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     ),
     (PyMongoError, Exit.UNAVAILABLE, "MongoDB refused: "),
     (CannotServe, Exit.UNAVAILABLE, ""),
+    (DataInUse, Exit.CONFIG, ""),
     (MongodNotFound, Exit.UNAVAILABLE, ""),
     (MongodFailed, Exit.UNAVAILABLE, ""),
     (DemoFailed, Exit.FAILED, "demo: "),

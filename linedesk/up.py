@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from pathlib import Path
+from typing import IO
 
 from linedesk.embedded import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
+from linedesk.errors import DataInUse
 from linedesk.settings import EMBEDDED, Settings, require
 from linedesk.supervisor import Program, Signals, Supervisor, signals_on
 from recvq.collections import create_collections
@@ -26,7 +29,8 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     signals = Signals()
     with signals_on(signals):
         programs = _rooms(settings, config_path=config_path, verbose=verbose)
-        environ = dict(os.environ)
+        # So that what a bot prints is seen at once.
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if settings.mongodb_uri == EMBEDDED:
             mongod = KeptMongod(state_dir())
             mongod.prepare(settings.mongodb_database)
@@ -53,6 +57,7 @@ class KeptMongod(EmbeddedMongod):
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, port=_kept_port(data_dir))
+        self._lock = _locked(data_dir)
 
     def prepare(self, database: str) -> None:
         """Start it once, to do what `linedesk init` does."""
@@ -62,6 +67,17 @@ class KeptMongod(EmbeddedMongod):
     def program(self) -> Program:
         """What the supervisor runs."""
         return Program("mongod", self.command(), STOP_SECONDS, quiet=True)
+
+
+def _locked(data_dir: Path) -> IO[str]:
+    """The data folder's lock, held as long as this process lives. Raises DataInUse."""
+    lock = (data_dir / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise DataInUse(f"the data in {data_dir} is in use by another `linedesk up`") from None
+    return lock
 
 
 def _kept_port(data_dir: Path) -> int:

@@ -55,6 +55,11 @@ def require_replica_set(client: Client) -> None:
         with translated():
             hello = client.admin.command("hello")
     except StoreUnavailable:
+        if is_not_initiated(client):
+            where = ", ".join(
+                f"{h}:{p}" for h, p in client.topology_description.server_descriptions()
+            )
+            raise NotReplicaSet(NOT_INITIATED.format(where=where)) from None
         # A client that was told the set's name drops each server that answers as no member of it.
         if client.topology_description.server_descriptions():
             raise
@@ -65,6 +70,12 @@ def require_replica_set(client: Client) -> None:
         # A server that waits to be initiated says so in its hello.
         words = NOT_INITIATED if hello.get("isreplicaset") else HELP
         raise NotReplicaSet(words.format(where=f"{host}:{port}"))
+
+
+def is_not_initiated(client: Client) -> bool:
+    """Whether the servers a client found wait for `linedesk init`: the driver calls them ghosts."""
+    found = client.topology_description.server_descriptions().values()
+    return any(server.server_type_name == "RSGhost" for server in found)
 
 
 def _direct(uri: str, where: str) -> Client:

@@ -423,7 +423,6 @@ def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_reco
 
     assert recorded.adopted is not None
     assert [one["id"] for one in recorded.adopted["pending"]] == ["E1/0", "E2/0"]
-    assert not recorded.is_ours
 
 
 @pytest.mark.parametrize("more", [2_500, 20_000, 40_000])

@@ -150,11 +150,43 @@ def test_init_makes_everything_once_and_leaves_it_after(mongo_uri: str, unmade: 
     assert "keeps its size" not in first.stdout
 
 
-def test_an_error_that_nobody_foresaw_is_logged_without_secrets(tmp_path: Path) -> None:
-    module = tmp_path / "broken_bot.py"
-    module.write_text("import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n")
+LEAKING_BOT = "import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n",
+            "RuntimeError",
+        ),
+        ("x = = 1\n", "SyntaxError: invalid syntax"),
+        ("import nowhere_to_be_found\n", "No module named 'nowhere_to_be_found'"),
+    ],
+)
+def test_a_bot_that_cannot_be_imported_is_told_by_its_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "broken_bot.py").write_text(text)
     answer = linedesk("dispatcher", BOT="broken_bot:bot", PYTHONPATH=str(tmp_path), **SECRETS)
+    assert answer.returncode == 78
+    assert told in answer.stderr
+    assert f"broken_bot.py:{len(text.splitlines())}" in answer.stderr
+    assert SECRETS["LINE_CHANNEL_ACCESS_TOKEN"] not in answer.stderr
+
+
+def test_an_error_that_nobody_foresaw_is_logged_without_secrets() -> None:
+    program = (
+        "from linedesk.failure import report\n"
+        "from linedesk.logs import configure_logging\n"
+        "configure_logging(secrets=['token-of-the-channel'])\n"
+        "try:\n    raise RuntimeError('token-of-the-channel')\n"
+        "except RuntimeError as error:\n    raise SystemExit(report(error))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
     assert answer.returncode == 70
     assert "CRITICAL linedesk.failure unexpected error" in answer.stderr
     assert "RuntimeError: ***" in answer.stderr
-    assert SECRETS["LINE_CHANNEL_ACCESS_TOKEN"] not in answer.stderr
+    assert "token-of-the-channel" not in answer.stderr
