@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-import bson
 import pytest
 from bson import ObjectId
 from pymongo.database import Database
@@ -423,17 +422,3 @@ def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_reco
 
     assert recorded.adopted is not None
     assert [one["id"] for one in recorded.adopted["pending"]] == ["E1/0", "E2/0"]
-
-
-@pytest.mark.parametrize("more", [2_500, 20_000, 40_000])
-def test_an_outbox_that_is_full_to_the_last_byte_waits(
-    database: Db, mine: Conversations, more: int
-) -> None:
-    """The server names it by other codes just above its limit than further beyond."""
-    record(mine, document("E1"), deciding(state="full"))
-    size = len(bson.encode(stored(database)))
-    filler = "f" * (16 * 1024 * 1024 - size - 2_000)
-    database.conversations.update_one({"_id": "main/U1"}, {"$set": {"filler": filler}})
-
-    with pytest.raises(StoreUnavailable):
-        record(mine, document("E2"), Decision({}, [{**effect("E2/0"), "note": "m" * more}]))
