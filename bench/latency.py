@@ -67,7 +67,9 @@ def measure(folder: Path, *, rate: float, events: int) -> tuple[Times, str]:
         mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
         with connect(mongod.uri, app_name="bench") as client:
             create_collections(client[DATABASE])
-            bare = bare_times(client[DATABASE][RECVQ], rate=rate, events=events)
+            # In a database of its own: the dispatcher would handle these, too.
+            create_collections(client["bare"])
+            bare = bare_times(client["bare"][RECVQ], rate=rate, events=events)
         sim = stack.enter_context(linesim.running(rate_limits=False))
         port = free_port()
         sim.webhook_url = f"http://127.0.0.1:{port}/callback"
