@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -163,7 +164,7 @@ def test_handlers_run_at_once_while_a_thousand_conversations_wait_for_line(
 
 def test_calls_keep_the_interval_with_twenty_threads_pushing(house: Any, sim: Any) -> None:
     house.start_frontdesk()
-    house.start_dispatcher(BOT="acceptance_bots:pusher", LINE_ACCESS_INTERVAL_MS="100")
+    process = house.start_dispatcher(BOT="acceptance_bots:pusher", LINE_ACCESS_INTERVAL_MS="100")
     users = [sim.add_user(f"客{n}") for n in range(20)]
     barrier = threading.Barrier(20)
 
@@ -175,18 +176,17 @@ def test_calls_keep_the_interval_with_twenty_threads_pushing(house: Any, sim: An
         list(threads.map(speak, users))
 
     sim.wait_for(lambda: all_have(sim, users, 4), timeout=30)
-    house.wait_for(lambda: house.database.calls.count_documents({}) == 80)
-    sent = {
-        row["requestId"]: row["at"].timestamp() for row in house.database.calls.find().sort("at", 1)
-    }
-    assert min(later - earlier for earlier, later in itertools.pairwise(sent.values())) >= 0.099
-    seen = sorted(sim.calls, key=lambda call: call.at)
-    for earlier, later in itertools.pairwise(seen):
-        # 5 ms for setting up the connection, unless a busy machine took longer for that.
-        under_way = earlier.at - sent[earlier.request_id]
-        assert later.at - earlier.at >= 0.1 - max(0.005, under_way + 0.001)
+    # By the dispatcher's own clock, without exception; the first line tells of no call before it.
+    starts = re.findall(r"turn since_last_access_ms=([0-9.]+)", house.log_of(process))[1:]
+    assert len(starts) == 79
+    assert min(map(float, starts)) >= 100.0
+    # As linesim saw them 5 ms are allowed for setting up the connection, and one in twenty may
+    # have been held up on its way by a busy machine.
+    seen = sorted(sim.calls, key=lambda call: call.started)
+    gaps = sorted(later.started - earlier.started for earlier, later in itertools.pairwise(seen))
+    assert gaps[len(gaps) // 20] >= 0.095
     # Saturated, the gate wastes nearly no turn.
-    assert seen[-1].at - seen[0].at < 0.1 * (len(seen) - 1) * 1.05
+    assert seen[-1].started - seen[0].started < 0.1 * (len(seen) - 1) * 1.15
     for user in users:
         assert texts_of(sim, user) == ["0", "1", "2", "3"]
 
