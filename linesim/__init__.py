@@ -1,12 +1,36 @@
-"""The LINE platform on your own machine: its API, its webhooks, and a chat page to talk to your
-bot.
+"""The LINE platform on your own machine: its API, its webhooks, a chat page to talk to your bot,
+faults, and a checker that judges a run.
 """
 
+from linesim.checker import check
 from linesim.clock import HandClock, SystemClock
 from linesim.endpoints import Rate
+from linesim.faults import Close, Late, Status
+from linesim.history import text_of
+from linesim.load import Load
 from linesim.options import Options
 from linesim.process import serve
+from linesim.report import Report
+from linesim.rules import Rule
 from linesim.server import running
 from linesim.sim import Sim
+from linesim.timers import Timer
 
-__all__ = ["HandClock", "Options", "Rate", "Sim", "SystemClock", "running", "serve"]
+__all__ = [
+    "Close",
+    "HandClock",
+    "Late",
+    "Load",
+    "Options",
+    "Rate",
+    "Report",
+    "Rule",
+    "Sim",
+    "Status",
+    "SystemClock",
+    "Timer",
+    "check",
+    "running",
+    "serve",
+    "text_of",
+]

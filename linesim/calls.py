@@ -1,6 +1,6 @@
 """The record of every call that reached the simulator, with the time its request line arrived.
 
-Kept are the newest 200,000 calls, fewer where their bodies together pass 256 MB.
+Kept are the newest million calls, fewer where their bodies together pass 256 MB.
 """
 
 from collections import deque
@@ -8,21 +8,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-MOST_CALLS = 200_000
+MOST_CALLS = 1_000_000
 API_HOST = "api.line.me"
 DATA_HOST = "api-data.line.me"
 DATA_ENDPOINTS = frozenset({"content", "preview", "transcoding"})
 MOST_BODY_BYTES = 256 * 1024 * 1024
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """One call. `started` and `finished` are seconds of time.monotonic(), `at` is Unix time.
 
     `endpoint` is a name of linesim.endpoints or "unknown". `accepted` says whether LINE did what
-    was asked, whatever the answer then was; `status` stays None while the call is under way and
-    where the connection was closed on it. `chat_id`, `user_id` and `event_id` name what it
-    addressed; for a reply, what its token belongs to.
+    was asked, whatever the answer then was, and `accepted_at` when; `status` stays None while the
+    call is under way and where the connection was closed on it. `connection` numbers the
+    connection that it came by; `hung_up` is when the caller closed that before the answer.
+    `chat_id`, `user_id` and `event_id` name what it addressed; for a reply, what its token belongs
+    to.
     """
 
     number: int
@@ -38,6 +40,9 @@ class Call:
     status: int | None = None
     message: str | None = None
     accepted: bool = False
+    accepted_at: float | None = None
+    connection: int | None = None
+    hung_up: float | None = None
     fault: str | None = None
     chat_id: str | None = None
     user_id: str | None = None

@@ -86,23 +86,25 @@ class LineApi:
         try:
             raw = await _read(request)
         except ClientDisconnect:
-            return self._finish(call, None)
+            return self._finish(call, request, None)
         self._note_body(call, raw)
         answer = await self._answer(endpoint, call, request, raw)
         await self._pause(self._platform.options.latency_ms / 1000)
-        return self._finish(call, answer)
+        return self._finish(call, request, answer)
 
     def _begin(self, endpoint: Endpoint, request: Request) -> Call:
-        platform = self._platform
+        platform, state = self._platform, request.scope.get("state", {})
         with platform.watch.changing():
             return platform.calls.begin(
-                started=request.scope.get("state", {}).get("arrived") or time.monotonic(),
+                started=state.get("arrived") or time.monotonic(),
+                connection=state["connection"].number if "connection" in state else None,
                 at=platform.clock.time(),
                 endpoint=endpoint.name,
                 method=request.method,
                 path=request.url.path,
                 request_id=ids.request_id(),
                 retry_key=request.headers.get("x-line-retry-key"),
+                user_id=request.path_params.get("user_id"),
             )
 
     def _note_body(self, call: Call, raw: bytes | None) -> None:
@@ -127,7 +129,8 @@ class LineApi:
                 self._admit(endpoint, request)
             except LineError as error:
                 return refusal(error)
-            fault = self._platform.faults.take(endpoint.name)
+            planned_fault = self._platform.faults.take(endpoint.name)
+            fault = planned_fault or self._platform.rules.take(call)
         return await self._through(fault, call, act)
 
     def _admit(self, endpoint: Endpoint, request: Request) -> None:
@@ -166,12 +169,14 @@ class LineApi:
         if endpoint.method == "POST":
             _check_body(call, request, raw)
         answer = ACTS[endpoint.name](self._platform, call, **request.path_params)
-        call.accepted = True
+        call.accepted, call.accepted_at = True, time.monotonic()
         return answer
 
-    def _finish(self, call: Call, answer: Answer | None) -> Response:
+    def _finish(self, call: Call, request: Request, answer: Answer | None) -> Response:
+        connection = request.scope.get("state", {}).get("connection")
         with self._platform.watch.changing():
             call.finished = time.monotonic()
+            call.hung_up = connection.lost if connection else None
             if answer is None:
                 return NoAnswer()
             call.status, call.message = answer.status, answer.message

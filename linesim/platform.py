@@ -1,5 +1,5 @@
-"""Everything that LINE's side knows, under one lock: people, chats, tokens, keys, limits, faults
-and records.
+"""Everything that LINE's side knows, under one lock: people, chats, tokens, keys, limits, faults,
+rules and records.
 """
 
 import itertools
@@ -16,6 +16,7 @@ from linesim.limits import Quota, RateLimits
 from linesim.media import Contents
 from linesim.options import Options
 from linesim.retrykeys import RetryKeys
+from linesim.rules import Rules
 from linesim.stream import Change, Stream
 from linesim.tokens import ReplyTokens
 from linesim.views import bubble_view
@@ -43,6 +44,7 @@ class Platform:
         self.rate_limits = RateLimits(options.rate_limits, self.clock)
         self.quota = Quota(options.quota, self.clock)
         self.faults = Faults()
+        self.rules = Rules()
         self.calls = Calls()
         self.deliveries: deque[Delivery] = deque(maxlen=MOST_DELIVERIES)
         self.delivery_numbers = itertools.count(1)

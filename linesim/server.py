@@ -4,10 +4,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
 
@@ -21,6 +23,7 @@ from linesim.options import Options
 from linesim.page import page_routes
 from linesim.sim import Sim
 from linesim.stopping import Stopping
+from linesim.trouble import trouble_routes
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
@@ -40,6 +43,7 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
     )
     app.include_router(line_routes(sim.platform, stopping.pause))
     app.include_router(control_routes(sim, stopping))
+    app.include_router(trouble_routes(sim, stopping))
     app.include_router(page_routes())
     for kind in REFUSALS:
         app.add_exception_handler(kind, refused)
@@ -96,6 +100,7 @@ class SimServer:
 
     def _begin_stop(self) -> None:
         self._stopping.begin()
+        self.sim.stop()
         with self.sim.platform.watch.changing():
             self.sim.platform.stream.close()
 
@@ -114,16 +119,33 @@ def running(**options: Any) -> Iterator[Sim]:
         server.join_webhooks()
 
 
+@dataclass
+class Connection:
+    """One connection of a caller; `lost` is when it was closed, in seconds of time.monotonic()."""
+
+    number: int
+    lost: float | None = None
+
+
 class _NotedConnection:
-    """Gives each request the time its first bytes came, and a way to close its connection without
-    an answer.
+    """Gives each request the time its first bytes came, its connection, and a way to close that
+    without an answer.
     """
 
     app_state: dict[str, Any]
+    _numbers = itertools.count(1)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)  # type: ignore[misc]
-        self.app_state = self.app_state | {"close_connection": transport.abort}
+        self._connection = Connection(next(self._numbers))
+        self.app_state = self.app_state | {
+            "close_connection": transport.abort,
+            "connection": self._connection,
+        }
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.lost = time.monotonic()
+        super().connection_lost(exc)  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
         self.app_state["arrived"] = time.monotonic()

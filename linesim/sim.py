@@ -5,20 +5,21 @@ What users do is sent to the bot server at once and from the calling thread; eac
 returns the Delivery.
 """
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from linesim import events
 from linesim.calls import Call
 from linesim.chats import Bubble
-from linesim.deliveries import Delivery, Event, WebhookSender, encode
+from linesim.deliveries import Delivery, Event
 from linesim.drafts import Drafts, Where, Who
 from linesim.endpoints import BY_NAME
 from linesim.faults import ANY, Close, Late, Outcome, Status
 from linesim.media import Medium, medium
 from linesim.options import Options
 from linesim.platform import Platform
+from linesim.rules import Rule
+from linesim.webhooks import Unruly, Webhooks
 from linesim.world import Group, GroupKind, User
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ class Sim:
         self.platform = Platform(options)
         self.drafts = Drafts(self.platform)
         self.url = ""
-        self._sender = WebhookSender(options.secret, options.webhook_timeout_seconds)
+        self._webhooks = Webhooks(self.platform)
 
     @property
     def secret(self) -> str:
@@ -164,49 +165,21 @@ class Sim:
 
         The events may also be hand-made: whatever has a reply token and a source can be replied to.
         """
-        platform = self.platform
-        with platform.watch.changing():
-            delivery = Delivery(
-                number=next(platform.delivery_numbers),
-                at=platform.clock.time(),
-                started=time.monotonic(),
-                event_ids=tuple(
-                    event["webhookEventId"] for event in made if "webhookEventId" in event
-                ),
-                events=made,
-            )
-            platform.deliveries.append(delivery)
-            for event in made:
-                self._open_token(event)
-        self._sender.post(platform.webhook_url, encode(platform.bot_user_id, made), delivery)
-        with platform.watch.changing():
-            for event in made:
-                self._settle(event, delivery)
-        return delivery
+        return self._webhooks.deliver(made)
 
     def redeliver(self, delivery: Delivery) -> Delivery:
         """The same events once more, as LINE sends them when no answer came."""
         return self.deliver(*(events.redelivered(event) for event in delivery.events))
 
-    def _open_token(self, event: Event) -> None:
-        token, chat_id = event.get("replyToken"), events.chat_id_of(event)
-        if token and chat_id:
-            now_ms = self.platform.clock.time() * 1000
-            self.platform.reply_tokens.deliver(
-                token,
-                event_id=event.get("webhookEventId", ""),
-                chat_id=chat_id,
-                user_id=event["source"].get("userId"),
-                age_seconds=(now_ms - event.get("timestamp", now_ms)) / 1000,
-            )
+    def unruly(self, **how: Any) -> None:
+        """From now on webhooks come as linesim.webhooks.Unruly says, whose arguments these are;
+        without any, as they were asked for.
+        """
+        self._webhooks.be(Unruly(**how))
 
-    def _settle(self, event: Event, delivery: Delivery) -> None:
-        event_id, chat_id = event.get("webhookEventId"), events.chat_id_of(event)
-        bubble = event_id and chat_id and self.platform.chats.of_event(chat_id, event_id)
-        if bubble and bubble.fate != "delivered":
-            bubble.fate = "delivered" if delivery.delivered else "failed"
-            bubble.status, bubble.error = delivery.status, delivery.error
-            self.platform.show(bubble)
+    def settle(self, timeout: float = 10.0) -> bool:
+        """Waits for the webhooks that `unruly` sends on top; whether all are answered."""
+        return self._webhooks.settle(timeout)
 
     # LINE's misbehaviour.
 
@@ -242,7 +215,23 @@ class Sim:
         self._plan(endpoint, Late(seconds), times=times, accept=accept)
 
     def clear_faults(self) -> None:
+        """Forgets the faults planned for the next calls; rules stay."""
         with self.platform.watch.changing():
+            self.platform.faults.clear()
+
+    def misbehave(self, *rules: Rule, seed: int = 0) -> None:
+        """Adds faults by rule, and begins the draws of all of them anew from this seed.
+
+        A fault planned for the next call goes before them.
+        """
+        with self.platform.watch.changing():
+            self.platform.rules.add(rules, seed=seed)
+
+    def behave(self) -> None:
+        """Ends all misbehaviour: faults by rule, planned faults and unruly webhooks."""
+        self.unruly()
+        with self.platform.watch.changing():
+            self.platform.rules.clear()
             self.platform.faults.clear()
 
     def _plan(self, endpoint: str, outcome: Outcome, *, times: int, accept: bool) -> None:
@@ -293,8 +282,12 @@ class Sim:
         """
         return self.platform.watch.wait_for(predicate, timeout)
 
+    def stop(self) -> None:
+        """Ends what `unruly` still waits for or would send."""
+        self._webhooks.stop()
+
     def close(self) -> None:
-        self._sender.close()
+        self._webhooks.close()
 
 
 def _chat_id(chat: User | Group) -> str:

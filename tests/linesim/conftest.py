@@ -28,11 +28,14 @@ class Received:
 
 @dataclass
 class BotServer:
-    """Records each POST, answers `status` (None: hangs up) and hands the events to `handle`."""
+    """Records each POST, hands it to `store`, answers `status` (None: hangs up), and then hands the
+    events to `handle`.
+    """
 
     url: str = ""
     status: int | None = 200
     received: list[Received] = field(default_factory=list)
+    store: Callable[[Received], None] = lambda received: None
     handle: Callable[[Event], None] = lambda event: None
 
     @property
@@ -49,6 +52,7 @@ def bot() -> Iterator[BotServer]:
             raw = self.rfile.read(int(self.headers["content-length"]))
             received = Received({k.lower(): v for k, v in self.headers.items()}, raw)
             bot.received.append(received)
+            bot.store(received)
             if bot.status is None:
                 return
             self.send_response(bot.status)

@@ -1,0 +1,49 @@
+"""The bot of the chaos suite, and what it must say for each message.
+
+The last digits of a message decide what the bot does with it: most are replied to, some pushed,
+some both; some handlers fail at first, and some take their time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
+
+from jobworker import Bot, Talk
+
+bot = Bot()
+_failed: set[str] = set()
+
+
+def expected(event: Mapping[str, Any]) -> Sequence[str]:
+    """What the bot says for one event, each exactly once."""
+    message = event.get("message")
+    if event.get("type") != "message" or not isinstance(message, Mapping):
+        return []
+    text = str(message.get("text"))
+    return [text, f"{text}+"] if number_of(text) % 7 == 3 else [text]
+
+
+def number_of(text: str) -> int:
+    return int(text.rpartition("-")[2])
+
+
+@bot.add(MessageEvent, message=TextMessageContent)
+def answer(event: MessageEvent, talk: Talk) -> None:
+    text = event.message.text
+    number = number_of(text)
+    if number % 11 == 5 and text not in _failed:
+        _failed.add(text)
+        raise RuntimeError("a handler that fails once in each process")
+    if number % 13 == 6:
+        threading.Event().wait(0.05)
+    talk.data["count"] = talk.data.get("count", 0) + 1
+    if number % 5 == 2:
+        talk.push(text)
+    else:
+        talk.reply(text)
+    if number % 7 == 3:
+        talk.push(f"{text}+")

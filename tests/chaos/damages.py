@@ -1,0 +1,209 @@
+"""What is done to a city: each damage does its harm and returns what ends it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from linesim.faults import Close, Late
+from linesim.rules import Rule, html_error, server_error, too_many, unauthorized
+from tests.chaos.city import City, Kept
+
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One way to do harm, and how long it lasts."""
+
+    name: str
+    do: Callable[[City, Random], Undo]
+    shortest_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    long_runs_only: bool = False
+
+
+def _nothing() -> None:
+    """What was killed is started again by its keeper."""
+
+
+def _kill_active(city: City, chance: Random) -> Undo:
+    city.active().send(signal.SIGKILL)
+    return _nothing
+
+
+def _kill_any_dispatcher(city: City, chance: Random) -> Undo:
+    chance.choice(city.dispatchers).send(signal.SIGKILL)
+    return _nothing
+
+
+def _stop_active(city: City, chance: Random) -> Undo:
+    city.active().send(signal.SIGTERM)
+    return _nothing
+
+
+def _kill_frontdesk(city: City, chance: Random) -> Undo:
+    city.frontdesk.send(signal.SIGKILL)
+    return _nothing
+
+
+def _freeze(kept: Kept) -> Undo:
+    pid = kept.pid
+    kept.send(signal.SIGSTOP)
+
+    def go_on() -> None:
+        if kept.pid == pid:
+            kept.send(signal.SIGCONT)
+
+    return go_on
+
+
+def _freeze_active(city: City, chance: Random) -> Undo:
+    return _freeze(city.active())
+
+
+def _freeze_frontdesk(city: City, chance: Random) -> Undo:
+    return _freeze(city.frontdesk)
+
+
+def _kill_primary(city: City, chance: Random) -> Undo:
+    node = city.servers.primary()
+    if node is None:
+        return _nothing
+    node.kill()
+    return node.start
+
+
+def _freeze_primary(city: City, chance: Random) -> Undo:
+    node = city.servers.primary()
+    if node is None:
+        return _nothing
+    node.pause()
+    return node.go_on
+
+
+def _step_down(city: City, chance: Random) -> Undo:
+    city.servers.step_down()
+    return _nothing
+
+
+def _kill_all_servers(city: City, chance: Random) -> Undo:
+    for node in city.servers.nodes:
+        node.kill()
+
+    def start() -> None:
+        for node in city.servers.nodes:
+            node.start()
+
+    return start
+
+
+def _cut_primary(city: City, chance: Random) -> Undo:
+    node = city.servers.primary() or city.servers.nodes[0]
+    city.servers.cut(node, chance.choice(["refuse", "hang"]))
+    return lambda: city.servers.cut(node, "open")
+
+
+def _cut_all_servers(city: City, chance: Random) -> Undo:
+    for node in city.servers.nodes:
+        city.servers.cut(node, "hang")
+
+    def mend() -> None:
+        for node in city.servers.nodes:
+            city.servers.cut(node, "open")
+
+    return mend
+
+
+def _fill_spool_disk(city: City, chance: Random) -> Undo:
+    """The servers hang and the spool's disk is full: neither store works, and all is refused."""
+    if not city.spool_disk:
+        return _nothing
+    filler = city.spool / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 65536)
+        except OSError:
+            pass  # full, as wanted
+    mend = _cut_all_servers(city, chance)
+
+    def end() -> None:
+        filler.unlink()
+        mend()
+
+    return end
+
+
+def _line_stumbles(city: City, chance: Random) -> Undo:
+    city.sim.misbehave(
+        Rule(probability=0.15, outcome=server_error()),
+        Rule(probability=0.15, outcome=server_error(), accept=True),
+        Rule(probability=0.1, outcome=Close()),
+        Rule(probability=0.1, outcome=Close(), accept=True),
+        Rule(probability=0.1, outcome=html_error()),
+        Rule(probability=0.1, outcome=Late(0.3), accept=True),
+        seed=chance.randrange(2**32),
+    )
+    return city.sim.behave
+
+
+def _line_is_busy(city: City, chance: Random) -> Undo:
+    city.sim.misbehave(
+        Rule(probability=0.1, outcome=too_many(retry_after=1)),
+        Rule(probability=0.1, outcome=too_many()),
+        seed=chance.randrange(2**32),
+    )
+    return city.sim.behave
+
+
+def _line_is_down(city: City, chance: Random) -> Undo:
+    city.sim.misbehave(Rule(outcome=server_error()), seed=chance.randrange(2**32))
+    return city.sim.behave
+
+
+def _line_is_late(city: City, chance: Random) -> Undo:
+    """Later than the time-out of 10 s, before or after LINE has done what was asked."""
+    city.sim.misbehave(
+        Rule(probability=0.5, count=1, outcome=Late(11.0), accept=True),
+        Rule(probability=0.5, count=1, outcome=Late(11.0)),
+        seed=chance.randrange(2**32),
+    )
+    return city.sim.behave
+
+
+def _token_is_refused(city: City, chance: Random) -> Undo:
+    city.sim.misbehave(Rule(count=1, outcome=unauthorized()), seed=chance.randrange(2**32))
+    return city.sim.behave
+
+
+def _webhooks_are_unruly(city: City, chance: Random) -> Undo:
+    seed = chance.randrange(2**32)
+    city.sim.unruly(redeliver=0.2, double=0.2, shuffle=0.2, delay=(0.2, 0.5), seed=seed)
+    return city.sim.behave
+
+
+DAMAGES = (
+    Damage("kill -9 the dispatcher", _kill_active),
+    Damage("kill -9 either dispatcher", _kill_any_dispatcher),
+    Damage("stop the dispatcher", _stop_active),
+    Damage("kill -9 the front desk", _kill_frontdesk),
+    Damage("freeze the dispatcher", _freeze_active, 1.0, 7.0),
+    Damage("freeze the front desk", _freeze_frontdesk, 0.5, 3.0),
+    Damage("kill -9 the primary", _kill_primary, 1.0, 5.0),
+    Damage("freeze the primary", _freeze_primary, 1.0, 6.0),
+    Damage("step the primary down", _step_down),
+    Damage("kill -9 all servers", _kill_all_servers, 1.0, 4.0),
+    Damage("cut the primary off", _cut_primary, 1.0, 6.0),
+    Damage("cut all servers off", _cut_all_servers, 1.0, 6.0),
+    Damage("fill the spool's disk", _fill_spool_disk, 1.0, 5.0),
+    Damage("LINE stumbles", _line_stumbles, 2.0, 6.0),
+    Damage("LINE says 429", _line_is_busy, 2.0, 6.0),
+    Damage("LINE is down", _line_is_down, 1.0, 5.0),
+    Damage("webhooks are unruly", _webhooks_are_unruly, 2.0, 8.0),
+    Damage("LINE answers too late", _line_is_late, 15.0, 25.0, long_runs_only=True),
+    Damage("LINE refuses the token", _token_is_refused, 2.0, 4.0, long_runs_only=True),
+)
+BY_NAME = {damage.name: damage for damage in DAMAGES}

@@ -1,0 +1,50 @@
+"""When what is done to the city: drawn from the seed alone, so that a run can be had again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.chaos.damages import DAMAGES, Damage
+
+# A run of at least this many seconds takes the slow damages in, too.
+LONG_SECONDS = 300.0
+FIRST_SECONDS = 2.0
+SHORTEST_REST_SECONDS = 0.5
+LONGEST_REST_SECONDS = 2.5
+
+
+@dataclass(frozen=True)
+class Blow:
+    """One or several damages that begin together, at a time of the run."""
+
+    at: float
+    damages: tuple[Damage, ...]
+    lasts: tuple[float, ...]
+
+    @property
+    def until(self) -> float:
+        return self.at + max(self.lasts)
+
+
+def plan(seed: int, seconds: float) -> list[Blow]:
+    """One thing at a time in the first half, each of them once before any comes again; then two or
+    three together.
+    """
+    chance = Random(seed)
+    known = [one for one in DAMAGES if seconds >= LONG_SECONDS or not one.long_runs_only]
+    blows: list[Blow] = []
+    deck: list[Damage] = []
+    at = FIRST_SECONDS
+    while True:
+        if at < seconds / 2:
+            deck = deck or chance.sample(known, len(known))
+            chosen: tuple[Damage, ...] = (deck.pop(),)
+        else:
+            chosen = tuple(chance.sample(known, chance.choice([2, 2, 3])))
+        lasts = [chance.uniform(one.shortest_seconds, one.longest_seconds) for one in chosen]
+        blow = Blow(at, chosen, tuple(lasts))
+        if blow.until > seconds:
+            return blows
+        blows.append(blow)
+        at = blow.until + chance.uniform(SHORTEST_REST_SECONDS, LONGEST_REST_SECONDS)

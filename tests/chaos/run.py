@@ -1,0 +1,172 @@
+"""One chaos run: load and damage for a while, then everything whole again, then the verdict."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from linesim.checker import check
+from linesim.load import Load
+from linesim.report import Report
+from recvq.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ
+from tests.chaos.chaos_bots import expected
+from tests.chaos.city import INTERVAL_MS, City, running
+from tests.chaos.damages import Undo
+from tests.chaos.plan import Blow, plan
+
+TICK_SECONDS = 0.05
+LOAD_SECONDS = 30.0
+# Longer than the minute between two probes of a channel whose token was refused.
+STILL_SECONDS = 100.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run. `rate` is messages a second in all."""
+
+    seed: int
+    seconds: float
+    nodes: int = 3
+    users: int = 24
+    rate: float = 25.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run ended; without problems every promise was kept."""
+
+    order: Order
+    report: Report
+    problems: list[str]
+    damages: Counter[str]
+    exits: dict[str, list[int]]
+    closest_turns_ms: float | None
+    settle_seconds: float
+    deadletters: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+Tell = Callable[[float, str], None]
+
+
+def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None) -> Verdict:
+    """Run once in `folder`; `tell` hears the seconds passed and what is being done."""
+    with running(folder, nodes=order.nodes) as city:
+        users = [city.sim.add_user(f"客{n}") for n in range(order.users)]
+        load = Load(city.sim, users, rate=order.rate, seed=order.seed)
+        mayhem = Mayhem(city, order, tell)
+        load.start()
+        try:
+            mayhem.rage()
+        finally:
+            mayhem.end_all()
+            load.stop()
+        tell(order.seconds, "settling")
+        started = time.monotonic()
+        city.servers.wait_until_whole()
+        load.join(LOAD_SECONDS)
+        city.sim.settle()
+        _settle(city, load)
+        return _verdict(city, order, mayhem.done, time.monotonic() - started)
+
+
+class Mayhem:
+    """Does what the plan says at its times, and has started again what ended by it."""
+
+    def __init__(self, city: City, order: Order, tell: Tell) -> None:
+        self.done: Counter[str] = Counter()
+        self._city = city
+        self._seconds = order.seconds
+        self._tell = tell
+        self._chance = Random(order.seed)
+        self._blows = deque(plan(order.seed, order.seconds))
+        # When each damage under way ends, and how.
+        self._ends: list[tuple[float, int, Undo]] = []
+        self._numbers = itertools.count()
+
+    def rage(self) -> None:
+        """Until the run's time is over."""
+        pause = threading.Event()
+        started = time.monotonic()
+        while (now := time.monotonic() - started) < self._seconds:
+            while self._ends and self._ends[0][0] <= now:
+                heapq.heappop(self._ends)[2]()
+            if self._blows and self._blows[0].at <= now:
+                self._strike(self._blows.popleft(), now)
+            self._city.look()
+            pause.wait(TICK_SECONDS)
+
+    def end_all(self) -> None:
+        """Make whole what is still broken."""
+        while self._ends:
+            heapq.heappop(self._ends)[2]()
+
+    def _strike(self, blow: Blow, now: float) -> None:
+        self._tell(now, " + ".join(one.name for one in blow.damages))
+        for damage, lasts in zip(blow.damages, blow.lasts, strict=True):
+            undo = damage.do(self._city, self._chance)
+            heapq.heappush(self._ends, (now + lasts, next(self._numbers), undo))
+            self.done[damage.name] += 1
+
+
+def _settle(city: City, load: Load) -> None:
+    """Wait until all that was accepted is answered and carried out, or nothing moves any more."""
+    pause = threading.Event()
+    moved, calls = time.monotonic(), -1
+    while time.monotonic() < moved + STILL_SECONDS:
+        city.look()
+        before, calls = calls, city.sim.platform.calls.count
+        if calls != before:
+            moved = time.monotonic()
+        elif load.ended and not _left(city) and not check(city.sim, expect=expected).unanswered:
+            return
+        pause.wait(1.0)
+
+
+def _left(city: City) -> list[str]:
+    """What is stored and should not be once all is carried out."""
+    pending = city.rows(CONVERSATIONS, {"pending.0": {"$exists": True}})
+    left = [f"{row['_id']} has {len(row['pending'])} effects in its outbox" for row in pending]
+    left += [f"{row['_id']} is still held" for row in city.rows(HELD)]
+    spool = city.readiness().get("spool")
+    return left + ([f"the spool holds {spool}"] if spool and spool.get("documents") else [])
+
+
+def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float) -> Verdict:
+    report = check(city.sim, expect=expected)
+    stored = {row.get("eventId") for row in city.rows(RECVQ)}
+    lost = [
+        id_
+        for delivery in city.sim.deliveries
+        if delivery.delivered
+        for id_ in delivery.event_ids
+        if id_ not in stored
+    ]
+    letters = city.rows(DEADLETTERS)
+    turns = city.closest_turns_ms()
+    problems = [*report.problems(), *_left(city)]
+    problems += [f"accepted and not in recvq: {id_}" for id_ in dict.fromkeys(lost)]
+    problems += [f"dead letter {row['_id']}: {row['cause']}" for row in letters]
+    if turns is not None and turns < INTERVAL_MS:
+        problems.append(f"two calls started {turns} ms apart")
+    return Verdict(
+        order=order,
+        report=report,
+        problems=problems,
+        damages=done,
+        exits={kept.name: list(kept.exits) for kept in city.kept},
+        closest_turns_ms=turns,
+        settle_seconds=settle_seconds,
+        deadletters=letters,
+    )

@@ -1,0 +1,139 @@
+"""A replica set of mongods, each reached by everybody, the other members too, through a line that
+can be cut.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+
+from pymongo.errors import PyMongoError
+
+from linedesk import children
+from linedesk.embedded import find_mongod, free_port
+from recvq.connect import Client, connect
+from tests.chaos.proxy import Mode, Proxy
+from tests.waiting import eventually
+
+START_SECONDS = 60.0
+
+
+class Node:
+    """One mongod. It is a member under the address of its line, and listens behind it."""
+
+    def __init__(self, place: int, folder: Path) -> None:
+        self.place = place
+        self.port = free_port()
+        self.line = free_port()
+        self.host = f"127.0.0.1:{self.line}"
+        self._folder = folder / f"mongod-{place}"
+        self._folder.mkdir()
+        self._process: subprocess.Popen[bytes] | None = None
+        # Past the line: whoever judges must see what is stored whatever is cut.
+        self.client: Client = connect(
+            f"mongodb://127.0.0.1:{self.port}/",
+            app_name="chaos",
+            directConnection=True,
+            server_selection_seconds=2.0,
+            socket_seconds=5.0,
+        )
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        command = [
+            *(str(find_mongod()), "--dbpath", str(self._folder)),
+            *("--logpath", str(self._folder / "mongod.log"), "--logappend"),
+            *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
+            *("--replSet", "rs0", "--oplogSize", "200", "--wiredTigerCacheSizeGB", "0.25"),
+            *("--setParameter", "diagnosticDataCollectionEnabled=false"),
+        ]
+        self._process = children.start(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(20)
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+
+class Servers:
+    """One or three nodes with their lines; `start` first, `stop` at the end."""
+
+    def __init__(self, folder: Path, *, nodes: int) -> None:
+        self.nodes = [Node(place, folder) for place in range(nodes)]
+        hosts = ",".join(node.host for node in self.nodes)
+        self.uri = f"mongodb://{hosts}/?replicaSet=rs0"
+        self._proxy: Proxy | None = None
+
+    def start(self) -> None:
+        """Start all nodes and wait for a primary."""
+        self._proxy = Proxy([(node.line, node.port) for node in self.nodes])
+        for node in self.nodes:
+            node.start()
+        first = self.nodes[0].client
+        for node in self.nodes:
+            eventually(partial(_ran, node.client, {"ping": 1}), seconds=START_SECONDS)
+        members = [{"_id": node.place, "host": node.host} for node in self.nodes]
+        settings = {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500}
+        config = {"_id": "rs0", "members": members, "settings": settings}
+        eventually(lambda: _ran(first, {"replSetInitiate": config}), seconds=START_SECONDS)
+        self.wait_until_whole()
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.go_on()
+            node.kill()
+            node.client.close()
+        if self._proxy is not None:
+            self._proxy.stop()
+
+    def cut(self, node: Node, mode: Mode) -> None:
+        assert self._proxy is not None, "cut before start"
+        self._proxy.switch(node.place, mode)
+
+    def primary(self) -> Node | None:
+        """The node that takes writes at this moment, as far as it says so itself."""
+        return next((node for node in self.nodes if _is_primary(node.client)), None)
+
+    def step_down(self) -> None:
+        """Ask the primary to let another one be elected; nothing where it is alone or away."""
+        node = self.primary()
+        if node is not None and len(self.nodes) > 1:
+            _ran(node.client, {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 2})
+
+    def wait_until_whole(self) -> None:
+        """Every node runs, and one of them is primary."""
+        eventually(self._is_whole, seconds=START_SECONDS)
+
+    def _is_whole(self) -> bool:
+        return all(_ran(node.client, {"ping": 1}) for node in self.nodes) and bool(self.primary())
+
+
+def _is_primary(client: Client) -> bool:
+    try:
+        return bool(client.admin.command("hello").get("isWritablePrimary"))
+    except PyMongoError:
+        return False
+
+
+def _ran(client: Client, command: dict[str, object]) -> bool:
+    try:
+        client.admin.command(command)
+    except PyMongoError:
+        return False
+    return True

@@ -1,0 +1,45 @@
+"""The chaos suite's short form: about a minute and a half of everything, with fixed seeds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from linedesk.embedded import MongodNotFound, find_mongod
+from tests.chaos.damages import DAMAGES
+from tests.chaos.plan import LONG_SECONDS, plan
+from tests.chaos.run import Order, run
+from tests.conftest import missing
+
+SECONDS = 70.0
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", [20260419])
+def test_every_promise_is_kept_whatever_is_killed(seed: int, tmp_path: Path) -> None:
+    try:
+        find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+
+    verdict = run(Order(seed=seed, seconds=SECONDS), tmp_path)
+
+    assert not verdict.problems, f"seed {seed}, logs in {tmp_path}: {verdict.problems[:20]}"
+    assert verdict.report.answered_once > 300
+    assert sum(verdict.damages.values()) > 10
+
+
+def test_the_same_seed_makes_the_same_plan() -> None:
+    assert plan(7, 1800) == plan(7, 1800)
+    assert plan(7, 1800) != plan(8, 1800)
+
+
+def test_a_plan_of_a_long_run_does_every_damage_and_several_at_once() -> None:
+    blows = plan(7, 1800)
+
+    assert {one for blow in blows for one in blow.damages} == set(DAMAGES)
+    assert max(len(blow.damages) for blow in blows) == 3
+    assert all(a.until < b.at for a, b in pairwise(blows))
+    assert LONG_SECONDS < 1800

@@ -1,0 +1,536 @@
+"""The checker finds each planted violation, and only that."""
+
+import threading
+
+import pytest
+import requests
+
+import linesim
+from linesim import Timer, calls, check, deliveries
+from linesim.checker import judge
+from linesim.report import PROBLEMS
+from tests.linesim.conftest import Line
+
+KEY = "123e4567-e89b-12d3-a456-426614174000"
+
+
+@pytest.fixture
+def taro(sim):
+    return sim.add_user("太郎")
+
+
+@pytest.fixture
+def elsewhere(sim):
+    """A client with a connection of its own, as another process would have."""
+    line = Line(sim)
+    yield line
+    line.session.close()
+
+
+def token_of(delivery):
+    return delivery.events[0]["replyToken"]
+
+
+def found(report):
+    """The problems that the report names, with how many of each."""
+    return {name: len(each) for name in PROBLEMS if (each := getattr(report, name))}
+
+
+def echo(line, sim, user, text):
+    delivery = sim.say(user, text)
+    assert line.reply(token_of(delivery), text).ok
+    return delivery
+
+
+# A clean run.
+
+
+def test_a_clean_run_has_nothing_to_find(sim, line):
+    users = [sim.add_user(f"客{n}") for n in range(4)]
+    for number in range(3):
+        for user in users:
+            delivery = echo(line, sim, user, f"{number}")
+            sim.redeliver(delivery)
+    report = check(sim)
+    assert (report.ok, report.problems(), found(report)) == (True, [], {})
+    assert (report.events_sent, report.accepted, report.refused) == (12, 12, 0)
+    assert (report.answered_once, report.answered_unaccepted, report.excepted) == (12, 0, ())
+    assert report.calls == {"reply": {"200": 12}}
+    assert report.closest_starts == {"api.line.me": sim.closest_starts()}
+    assert report.seconds > 0
+
+
+def test_an_empty_run_has_nothing_to_find(sim):
+    report = check(sim)
+    assert (report.ok, report.events_sent, report.seconds) == (True, 0, 0.0)
+    assert report.closest_starts == {}
+
+
+def test_an_event_without_a_text_expects_no_answer(sim, taro):
+    sim.send_sticker(taro)
+    sim.follow(taro)
+    report = check(sim)
+    assert report.ok
+    assert (report.accepted, report.answered_once) == (2, 0)
+
+
+def test_what_to_expect_can_be_said(sim, line, taro):
+    delivery = sim.say(taro, "やあ")
+    line.reply(token_of(delivery), "はい、やあ", "それから？")
+    assert found(check(sim)) == {"unanswered": 1}
+    report = check(sim, expect=lambda event: [f"はい、{event['message']['text']}", "それから？"])
+    assert (report.ok, report.answered_once) == (True, 1)
+
+
+def test_a_multicast_answers_everybody_it_is_for(sim, line, taro):
+    hanako = sim.add_user("花子")
+    for user in (taro, hanako):
+        sim.say(user, "皆")
+    line.multicast([taro.user_id, hanako.user_id], "皆")
+    assert check(sim).answered_once == 2
+
+
+# Planted: answers.
+
+
+def test_an_answer_said_twice_is_found(sim, line, taro):
+    delivery = echo(line, sim, taro, "1")
+    line.push(taro.user_id, "1")
+    report = check(sim)
+    assert found(report) == {"answered_twice": 1}
+    (twice,) = report.answered_twice
+    assert (twice.event_id, twice.chat) == (delivery.event_ids[0], taro.user_id)
+    assert (twice.texts, twice.calls) == (("1",), (1, 2))
+    assert report.answered_once == 0
+
+
+def test_an_answer_doubled_in_one_call_is_found(sim, line, taro):
+    line.reply(token_of(sim.say(taro, "1")), "1", "1")
+    assert found(check(sim)) == {"answered_twice": 1}
+
+
+def test_an_answer_in_another_chat_is_none(sim, line, taro):
+    sim.say(taro, "1")
+    line.push(sim.add_user("花子").user_id, "1")
+    assert found(check(sim)) == {"unanswered": 1}
+
+
+def test_an_accepted_event_without_an_answer_is_found(sim, taro):
+    delivery = sim.say(taro, "1")
+    report = check(sim)
+    assert found(report) == {"unanswered": 1}
+    assert report.unanswered[0].event_id == delivery.event_ids[0]
+    assert report.unanswered[0].texts == ("1",)
+
+
+def test_an_answer_that_line_refused_is_none(sim, line, taro):
+    sim.answer_next("reply", 500)
+    line.reply(token_of(sim.say(taro, "1")), "1")
+    assert found(check(sim)) == {"unanswered": 1}
+
+
+def test_a_part_of_an_answer_that_is_missing_is_found(sim, line, taro):
+    line.reply(token_of(sim.say(taro, "1")), "1")
+    report = check(sim, expect=lambda event: ["1", "2"])
+    assert found(report) == {"unanswered": 1}
+    assert report.unanswered[0].texts == ("2",)
+
+
+@pytest.mark.parametrize("status", [503, None])
+def test_a_refused_event_need_not_be_answered(sim, bot, taro, status):
+    bot.status = status
+    sim.say(taro, "1")
+    report = check(sim)
+    assert (report.ok, report.refused, report.accepted) == (True, 1, 0)
+
+
+def test_an_event_taken_at_its_redelivery_has_to_be_answered(sim, bot, taro):
+    bot.status = 503
+    delivery = sim.say(taro, "1")
+    bot.status = 200
+    sim.redeliver(delivery)
+    report = check(sim)
+    assert found(report) == {"unanswered": 1}
+    assert (report.events_sent, report.accepted) == (1, 1)
+
+
+def test_an_answer_to_what_was_never_accepted_is_counted_apart(sim, bot, line, taro):
+    bot.status = None
+    line.reply(token_of(sim.say(taro, "1")), "1")
+    report = check(sim)
+    assert (report.ok, report.answered_unaccepted, report.answered_once) == (True, 1, 0)
+
+
+def test_an_unaccepted_event_answered_twice_is_found(sim, bot, line, taro):
+    bot.status = 503
+    line.reply(token_of(sim.say(taro, "1")), "1")
+    line.push(taro.user_id, "1")
+    assert found(check(sim)) == {"answered_twice": 1}
+
+
+def test_the_same_text_twice_is_answered_in_order(sim, line, taro):
+    echo(line, sim, taro, "またね")
+    second = sim.say(taro, "またね")
+    report = check(sim)
+    assert found(report) == {"unanswered": 1}
+    assert report.unanswered[0].event_id == second.event_ids[0]
+    line.reply(token_of(second), "またね")
+    assert check(sim).answered_once == 2
+
+
+# The one exception.
+
+
+def doubled(sim, line, taro, *, by=None, fault=True, again=True):
+    """A reply that LINE took, its token tried again by `by`, and a push."""
+    by = by or line
+    token = token_of(sim.say(taro, "1"))
+    if fault:
+        sim.close_next("reply", accept=True)
+        with pytest.raises(requests.ConnectionError):
+            line.reply(token, "1")
+    else:
+        assert line.reply(token, "1").ok
+    if again:
+        assert by.reply(token, "1").status_code == 400
+    assert by.push(taro.user_id, "1", retry_key=KEY).ok
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_reply_of_unknown_outcome_pushed_after_the_minute_is_excepted(sim, line, taro, again):
+    doubled(sim, line, taro, again=again)
+    report = check(sim, token_seconds=0.0)
+    assert (report.ok, len(report.excepted), report.answered_once) == (True, 1, 0)
+
+
+def test_a_reply_whose_caller_died_and_whose_successor_asked_again_is_excepted(
+    sim, line, elsewhere, taro
+):
+    doubled(sim, line, taro, by=elsewhere, fault=False)
+    report = check(sim, token_seconds=0.0)
+    assert (report.ok, len(report.excepted)) == (True, 1)
+
+
+def test_a_push_within_the_minute_is_no_exception(sim, line, taro):
+    doubled(sim, line, taro)
+    assert found(check(sim, token_seconds=60.0)) == {"answered_twice": 1}
+
+
+def test_a_push_after_a_reply_that_was_heard_is_no_exception(sim, line, taro):
+    doubled(sim, line, taro, fault=False)
+    expected = {"answered_twice": 1, "used_tokens_again": 1}
+    assert found(check(sim, token_seconds=0.0)) == expected
+
+
+def test_a_push_from_elsewhere_that_did_not_ask_again_is_no_exception(sim, line, elsewhere, taro):
+    doubled(sim, line, taro, by=elsewhere, fault=False, again=False)
+    assert found(check(sim, token_seconds=0.0)) == {"answered_twice": 1}
+
+
+def test_two_pushes_are_no_exception(sim, line, taro):
+    doubled(sim, line, taro)
+    line.push(taro.user_id, "1")
+    assert found(check(sim, token_seconds=0.0)) == {"answered_twice": 1}
+
+
+# Planted: order.
+
+
+def test_an_answer_that_overtakes_is_found(sim, line, taro):
+    first, second = sim.say(taro, "1"), sim.say(taro, "2")
+    line.reply(token_of(second), "2")
+    line.reply(token_of(first), "1")
+    report = check(sim)
+    assert found(report) == {"order_violations": 1}
+    (disorder,) = report.order_violations
+    assert (disorder.earlier, disorder.later) == (first.event_ids[0], second.event_ids[0])
+
+
+def test_an_answer_between_two_of_the_one_before_is_found(sim, line, taro):
+    first, second = sim.say(taro, "1"), sim.say(taro, "2")
+    line.reply(token_of(first), "1a")
+    line.reply(token_of(second), "2a", "2b")
+    line.push(taro.user_id, "1b")
+    report = check(sim, expect=lambda event: [event["message"]["text"] + part for part in "ab"])
+    assert found(report) == {"order_violations": 1}
+
+
+def test_users_have_no_order_among_each_other(sim, line, taro):
+    first, second = sim.say(taro, "1"), sim.say(sim.add_user("花子"), "1")
+    line.reply(token_of(second), "1")
+    line.reply(token_of(first), "1")
+    assert check(sim).ok
+
+
+def test_no_order_is_claimed_of_what_was_sent_before_the_other_was_taken(sim, bot, line, taro):
+    bot.status = 503
+    first = sim.say(taro, "1")
+    bot.status = 200
+    second = sim.say(taro, "2")
+    sim.redeliver(first)
+    line.reply(token_of(second), "2")
+    line.reply(token_of(first), "1")
+    assert check(sim).ok
+
+
+def test_a_group_has_one_order_whoever_speaks(sim, line, taro):
+    hanako = sim.add_user("花子")
+    group = sim.add_group("皆", [taro, hanako])
+    first, second = sim.say(taro, "1", chat=group), sim.say(hanako, "2", chat=group)
+    line.reply(token_of(second), "2")
+    line.reply(token_of(first), "1")
+    report = check(sim)
+    assert found(report) == {"order_violations": 1}
+    assert report.order_violations[0].chat == group.chat_id
+
+
+# Planted: calls.
+
+
+def test_calls_too_close_together_are_found(sim, line, taro):
+    for text in "12":
+        echo(line, sim, taro, text)
+    report = check(sim, least_interval_seconds=10)
+    assert found(report) == {"too_close": 1}
+    assert report.too_close[0].seconds == sim.closest_starts() < 10
+    assert (report.too_close[0].first, report.too_close[0].second) == (1, 2)
+
+
+def test_calls_of_two_hosts_have_intervals_of_their_own(sim, line, taro):
+    message_id = sim.send_image(taro).events[0]["message"]["id"]
+    line.get(f"/v2/bot/message/{message_id}/content")
+    line.get("/v2/bot/info")
+    report = check(sim, least_interval_seconds=10)
+    assert (report.ok, report.closest_starts) == (True, {})
+
+
+def under_way(sim, seconds, *, timeout=10.0):
+    """A call in a thread of its own that takes so long; the thread, once LINE has the call."""
+
+    def ask():
+        headers = {"authorization": f"Bearer {sim.token}"}
+        try:
+            requests.get(f"{sim.url}/v2/bot/info", headers=headers, timeout=(5, timeout))
+        except requests.ReadTimeout:
+            assert timeout < seconds
+
+    sim.delay_next("info", seconds)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    sim.wait_for(lambda: [call for call in sim.calls if call.endpoint == "info"])
+    return thread
+
+
+def test_calls_that_overlap_are_found(sim, line):
+    thread = under_way(sim, 0.3)
+    line.get("/v2/bot/message/quota")
+    thread.join(10)
+    report = check(sim)
+    assert found(report) == {"overlapping": 1}
+    assert (report.overlapping[0].first, report.overlapping[0].second) == (1, 2)
+
+
+def test_a_call_after_the_caller_gave_up_does_not_overlap(sim, line):
+    thread = under_way(sim, 0.5, timeout=0.05)
+    thread.join(10)
+    line.get("/v2/bot/message/quota")
+    sim.wait_for(lambda: sim.calls[0].finished)
+    assert sim.calls[1].started < sim.calls[0].finished
+    assert check(sim).ok
+
+
+def test_a_used_token_used_again_without_need_is_found(sim, line, taro):
+    delivery = echo(line, sim, taro, "1")
+    assert line.reply(token_of(delivery), "1").status_code == 400
+    report = check(sim)
+    assert found(report) == {"used_tokens_again": 1}
+    assert report.used_tokens == 1
+
+
+@pytest.mark.parametrize("fault", ["close", "status", "garbage"])
+def test_a_used_token_may_be_tried_again_after_an_unknown_outcome(sim, line, taro, fault):
+    token = token_of(sim.say(taro, "1"))
+    if fault == "close":
+        sim.close_next("reply", accept=True)
+        with pytest.raises(requests.ConnectionError):
+            line.reply(token, "1")
+    else:
+        sim.answer_next("reply", 200 if fault == "garbage" else 500, b"{", accept=True)
+        line.reply(token, "1")
+    assert line.reply(token, "1").status_code == 400
+    report = check(sim)
+    assert (report.ok, report.used_tokens, report.answered_once) == (True, 1, 1)
+
+
+def test_a_used_token_may_be_tried_again_by_a_successor(sim, line, elsewhere, taro):
+    delivery = echo(line, sim, taro, "1")
+    elsewhere.reply(token_of(delivery), "1")
+    report = check(sim)
+    assert (report.ok, report.used_tokens) == (True, 1)
+
+
+def test_an_expired_token_is_no_used_one(sim, line, taro, clock):
+    token = token_of(sim.say(taro, "1"))
+    clock.advance(61)
+    assert line.reply(token, "1").status_code == 400
+    line.push(taro.user_id, "1")
+    report = check(sim)
+    assert (report.ok, report.used_tokens) == (True, 0)
+
+
+def test_a_retry_key_used_for_another_body_is_found(sim, line, taro):
+    line.push(taro.user_id, "1", retry_key=KEY)
+    line.push(taro.user_id, "2", retry_key=KEY.upper())
+    report = check(sim)
+    assert found(report) == {"reused_keys": 1}
+    assert (report.reused_keys[0].first, report.reused_keys[0].second) == (1, 2)
+
+
+def test_a_retry_key_used_for_another_end_point_is_found(sim, line, taro):
+    sim.answer_next("push", 500)
+    line.push(taro.user_id, "1", retry_key=KEY)
+    line.multicast([taro.user_id], "1", retry_key=KEY)
+    assert found(check(sim)) == {"reused_keys": 1}
+
+
+def test_a_repeated_push_under_its_key_is_none(sim, line, taro):
+    sim.say(taro, "1")
+    sim.answer_next("push", 500, accept=True)
+    statuses = [line.push(taro.user_id, "1", retry_key=KEY).status_code for _ in range(2)]
+    assert statuses == [500, 409]
+    report = check(sim)
+    assert (report.ok, report.answered_once) == (True, 1)
+    assert report.calls == {"push": {"409": 1, "500": 1}}
+
+
+# Planted: timers.
+
+
+@pytest.mark.parametrize(
+    ("at_seconds", "times", "expected"),
+    [
+        (9.0, 1, {"timers_early": 1}),
+        (10.0, 1, {}),
+        (12.0, 1, {}),
+        (12.5, 1, {"timers_late": 1}),
+        (0.0, 0, {"timers_missing": 1}),
+        (11.0, 2, {"timers_double": 1}),
+    ],
+)
+def test_a_timer_is_met_once_and_in_its_time(sim, line, taro, clock, at_seconds, times, expected):
+    timer = Timer(taro.user_id, "時間です", due=clock.time() + 10, within_seconds=2)
+    clock.advance(at_seconds)
+    for _ in range(times):
+        line.push(taro.user_id, "時間です")
+    assert found(check(sim, expect_timers=[timer])) == expected
+
+
+def test_timers_of_the_same_text_are_met_in_order(sim, line, taro, clock):
+    due = [clock.time() + seconds for seconds in (10, 20)]
+    expected = [Timer(taro.user_id, "時", due=each, within_seconds=2) for each in reversed(due)]
+    for _ in range(2):
+        clock.advance(10)
+        line.push(taro.user_id, "時")
+    assert check(sim, expect_timers=expected).ok
+
+
+# All of it.
+
+
+def test_what_went_before_is_left_out(sim, line, taro):
+    mark = sim.say(taro, "前").number
+    assert found(check(sim)) == {"unanswered": 1}
+    echo(line, sim, taro, "後")
+    report = check(sim, since=mark)
+    assert (report.ok, report.events_sent, report.answered_once) == (True, 1, 1)
+    assert found(check(sim)) == {"unanswered": 1}
+
+
+@pytest.mark.parametrize("what", ["calls", "deliveries"])
+def test_forgotten_records_are_a_problem(bot, monkeypatch, what):
+    monkeypatch.setattr(calls, "MOST_CALLS", 1 if what == "calls" else 9)
+    monkeypatch.setattr("linesim.platform.MOST_DELIVERIES", 1 if what == "deliveries" else 9)
+    with linesim.running(webhook_url=bot.url) as sim:
+        for _ in range(2):
+            sim.deliver()
+            requests.get(f"{sim.url}/v2/bot/info", timeout=10)
+        report = check(sim)
+    assert (report.forgotten, report.ok) == (1, False)
+    assert report.problems() == ["1 records were forgotten, so nothing is proved"]
+
+
+def test_the_report_says_all_in_words_as_json_and_as_a_table(sim, line, taro):
+    first, second = sim.say(taro, "1"), sim.say(taro, "2")
+    line.reply(token_of(second), "2")
+    line.reply(token_of(first), "1")
+    for number in range(3, 8):
+        sim.say(taro, f"{number}")
+    report = check(sim)
+    disorder, unanswered = sorted(report.problems(), reverse=True)[::-1]
+    assert disorder.startswith("1 answered out of order: ")
+    assert unanswered.startswith("5 accepted and never answered: ")
+    assert unanswered.endswith(" ...")
+    document = requests.get(f"{sim.url}/sim/verdict", timeout=10).json()
+    assert document["ok"] is False
+    assert document["problems"] == report.problems()
+    assert document["order_violations"][0]["later"] == second.event_ids[0]
+    cells = [cell for column in report.table().columns for cell in column.cells]
+    assert "[red]5[/red]" in cells
+
+
+def test_the_verdict_of_another_process_knows_the_interval(sim, line):
+    for _ in range(2):
+        line.get("/v2/bot/info")
+    url = f"{sim.url}/sim/verdict?least_interval_ms=10000"
+    assert len(requests.get(url, timeout=10).json()["too_close"]) == 1
+    assert requests.get(f"{sim.url}/sim/verdict", timeout=10).json()["ok"] is True
+
+
+def records(count, chats):
+    """A clean run of that many events, in so many chats."""
+    sent, made = [], []
+    for number in range(count):
+        at, event_id, chat = number * 0.01, f"e{number}", f"U{number % chats}"
+        event = {
+            "webhookEventId": event_id,
+            "source": {"type": "user", "userId": chat},
+            "message": {"type": "text", "text": f"{number}"},
+        }
+        sent.append(
+            deliveries.Delivery(
+                number=number + 1,
+                at=at,
+                started=at,
+                event_ids=(event_id,),
+                events=(event,),
+                answered=at + 0.002,
+                status=200,
+            )
+        )
+        made.append(
+            calls.Call(
+                number=number + 1,
+                started=at + 0.004,
+                at=at,
+                endpoint="reply",
+                method="POST",
+                path="",
+                request_id="",
+                body={"replyToken": event_id, "messages": [{"type": "text", "text": f"{number}"}]},
+                status=200,
+                accepted=True,
+                accepted_at=at + 0.005,
+                finished=at + 0.006,
+                chat_id=chat,
+                event_id=event_id,
+                connection=1,
+            )
+        )
+    return sent, made
+
+
+@pytest.mark.parametrize("chats", [1, 20_000])
+def test_a_long_run_is_judged_in_linear_time(chats):
+    # A quadratic step over 20,000 events would take minutes.
+    report = judge(*records(20_000, chats))
+    assert (report.ok, report.answered_once) == (True, 20_000)

@@ -1,0 +1,204 @@
+"""The load: who writes when, what is sent again, and how it ends."""
+
+import queue
+import threading
+import time
+from collections import defaultdict
+
+import pytest
+
+import linesim
+from linesim import Close, Load, Rule, check, load, rules
+from linesim.errors import NotPossible
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def users(sim):
+    return [sim.add_user(f"客{number}") for number in range(6)]
+
+
+def run(made):
+    made.start()
+    assert made.join(30)
+    return made
+
+
+def texts(received):
+    return [event["message"]["text"] for each in received for event in each.events]
+
+
+def test_every_user_writes_different_texts_in_order(sim, bot, users):
+    made = run(Load(sim, users, total=60, concurrency=3))
+    assert made.counts == load.Counts(sent=60, accepted=60, retried=0)
+    heard = texts(bot.received)
+    assert len(set(heard)) == 60
+    of_user = defaultdict(list)
+    for text in heard:
+        name, number = text.split("-")
+        of_user[name].append(int(number))
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in of_user.values())
+    assert len(of_user) == 6
+
+
+def test_users_write_at_the_same_time(sim, bot, users):
+    together = threading.Barrier(3)
+    bot.store = lambda received: together.wait(10) and None
+    assert run(Load(sim, users, total=9, concurrency=3)).counts.accepted == 9
+
+
+def test_what_was_refused_is_redelivered_before_the_next(sim, bot, users, monkeypatch):
+    monkeypatch.setattr(load, "FIRST_PAUSE_SECONDS", 0.001)
+    refused = iter([503, 503, None, 200, 503, 200])
+    bot.store = lambda received: setattr(bot, "status", next(refused, 200))
+    made = run(Load(sim, users[:1], total=3))
+    assert made.counts == load.Counts(sent=3, accepted=3, retried=4)
+    assert texts(bot.received) == ["客0-1"] * 4 + ["客0-2"] * 2 + ["客0-3"]
+    flags = [each.events[0]["deliveryContext"]["isRedelivery"] for each in bot.received]
+    assert flags == [False, True, True, True, False, True, False]
+
+
+def test_the_rate_is_of_all_users_together(sim, bot, users):
+    began = time.monotonic()
+    run(Load(sim, users, rate=200, total=40, concurrency=2))
+    # Each of the two sends 20, the first one at a random moment of its first turn.
+    assert time.monotonic() - began >= 19 * 2 / 200
+
+
+def test_without_a_total_it_goes_on_until_it_is_stopped(sim, bot, users):
+    made = Load(sim, users, rate=1_000)
+    made.start()
+    eventually(lambda: made.counts.accepted > 20)
+    assert not made.ended
+    made.stop()
+    assert made.join(10)
+    assert made.ended
+    assert made.counts.sent == made.counts.accepted == len(set(texts(bot.received)))
+
+
+def test_a_stop_ends_the_tries_of_what_is_refused(sim, bot, users, monkeypatch):
+    monkeypatch.setattr(load, "FIRST_PAUSE_SECONDS", 1_000.0)
+    monkeypatch.setattr(load, "MOST_PAUSE_SECONDS", 1_000.0)
+    bot.status = 503
+    made = Load(sim, users, rate=1_000, concurrency=2)
+    made.start()
+    eventually(lambda: made.counts.sent == 2 and len(bot.received) == 2)
+    made.stop()
+    assert made.join(5)
+    assert made.counts == load.Counts(sent=2, accepted=0, retried=0)
+
+
+def test_the_same_seed_chooses_the_same_users(sim, bot, users):
+    runs = []
+    for seed in (3, 3, 4):
+        bot.received.clear()
+        run(Load(sim, users, total=30, seed=seed, concurrency=1))
+        runs.append(texts(bot.received))
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_what_a_thread_dies_of_is_told_and_ends_the_others(sim, bot, users):
+    sim.block(users[0])
+    made = Load(sim, users, rate=1_000, concurrency=6)
+    made.start()
+    eventually(lambda: made.ended)
+    with pytest.raises(NotPossible):
+        made.join(0)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"rate": 0}, {"rate": -1.0, "total": 1}])
+def test_a_load_without_end_or_pace_is_refused(sim, users, wrong):
+    with pytest.raises(ValueError, match="rate"):
+        Load(sim, users, **wrong)
+    with pytest.raises(ValueError, match="users"):
+        Load(sim, [], total=1)
+
+
+# Its life, as of all who own threads.
+
+
+@pytest.fixture
+def made(sim, bot, users):
+    yield Load(sim, users, rate=1_000)
+    assert not [each for each in threading.enumerate() if each.name.startswith("linesim-load")]
+
+
+def test_a_stop_before_the_start_is_not_lost(made):
+    made.stop()
+    assert made.join(5)
+    made.start()
+    assert made.join(5)
+    assert (made.ended, made.counts.sent) == (True, 0)
+
+
+def test_it_may_be_stopped_and_joined_twice(made):
+    made.start()
+    for _ in range(2):
+        made.stop()
+        assert made.join(10)
+
+
+def test_it_may_be_stopped_from_many_sides_while_it_starts(made):
+    together = threading.Barrier(6)
+
+    def meet(action):
+        together.wait(10)
+        action()
+
+    threads = [threading.Thread(target=meet, args=(made.start,))]
+    threads += [threading.Thread(target=meet, args=(made.stop,)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(15)
+    assert made.join(10)
+
+
+# All of this room together: a good bot is found good, however LINE behaves.
+
+
+def test_a_good_bot_is_found_good_amid_everything(sim, bot, line, monkeypatch):
+    monkeypatch.setattr(load, "FIRST_PAUSE_SECONDS", 0.01)
+    events, seen = queue.SimpleQueue(), set()
+    lock = threading.Lock()
+
+    def store(received):
+        with lock:
+            for event in received.events:
+                if event["webhookEventId"] not in seen:
+                    seen.add(event["webhookEventId"])
+                    events.put(event)
+
+    def answer():
+        while event := events.get():
+            text = event["message"]["text"]
+            for _ in range(50):
+                try:
+                    answer = line.reply(event["replyToken"], text)
+                except OSError:
+                    continue
+                if answer.status_code in (200, 400):
+                    break
+
+    bot.store = store
+    worker = threading.Thread(target=answer)
+    worker.start()
+    users = [sim.add_user(f"客{number}") for number in range(5)]
+    sim.unruly(redeliver=0.3, double=0.3, shuffle=0.1, delay=(0.3, 0.02), seed=1)
+    sim.misbehave(
+        Rule(probability=0.1, outcome=rules.server_error()),
+        Rule(probability=0.1, outcome=rules.server_error(), accept=True),
+        Rule(probability=0.1, outcome=Close()),
+        Rule(probability=0.1, outcome=Close(), accept=True),
+        Rule(probability=0.1, outcome=linesim.Late(0.02)),
+        seed=1,
+    )
+    run(Load(sim, users, total=100, concurrency=5))
+    sim.behave()
+    assert sim.settle()
+    events.put(None)
+    worker.join(30)
+    report = check(sim)
+    assert report.problems() == []
+    assert (report.events_sent, report.answered_once) == (100, 100)
+    assert report.used_tokens > 0

@@ -1,0 +1,236 @@
+"""Faults by rule: whom they meet, how often, and what LINE has done all the same."""
+
+import pytest
+import requests
+
+import linesim
+from linesim import Close, Late, Rule, rules
+from linesim.endpoints import BY_NAME
+from tests.line_openapi import check_answer
+
+STATUSES = {
+    "server_error": (rules.server_error(), 500),
+    "html_error": (rules.html_error(), 502),
+    "garbage_error": (rules.garbage(500), 500),
+    "too_many": (rules.too_many(), 429),
+    "too_many_later": (rules.too_many(7), 429),
+    "unauthorized": (rules.unauthorized(), 401),
+    "bad_request": (rules.bad_request(), 400),
+}
+LINES_OWN = ("server_error", "too_many", "too_many_later", "unauthorized", "bad_request")
+
+
+@pytest.fixture
+def taro(sim):
+    return sim.add_user("太郎")
+
+
+@pytest.fixture
+def hanako(sim):
+    return sim.add_user("花子")
+
+
+def statuses(line, user, times):
+    return [line.push(user.user_id).status_code for _ in range(times)]
+
+
+@pytest.mark.parametrize("name", STATUSES)
+def test_a_rule_answers_instead_of_line_and_nothing_is_done(sim, line, taro, name):
+    outcome, status = STATUSES[name]
+    sim.misbehave(Rule(outcome=outcome))
+    assert statuses(line, taro, 2) == [status, status]
+    assert not sim.answers(taro)
+    assert [call.accepted for call in sim.calls] == [False, False]
+
+
+@pytest.mark.parametrize("name", LINES_OWN)
+@pytest.mark.parametrize("endpoint", ["push", "reply", "multicast", "profile"])
+def test_what_claims_to_be_lines_is_what_line_describes(name, endpoint):
+    outcome, status = STATUSES[name]
+    known = BY_NAME[endpoint]
+    path = known.path.replace("user_id", "userId")
+    check_answer(known.method, path, status, outcome.body)
+
+
+@pytest.mark.parametrize("name", ["html_error", "garbage_error"])
+def test_what_does_not_is_no_json(sim, line, taro, name):
+    sim.misbehave(Rule(outcome=STATUSES[name][0]))
+    answer = line.push(taro.user_id)
+    with pytest.raises(requests.JSONDecodeError):
+        answer.json()
+    with pytest.raises(UnicodeDecodeError):
+        answer.content.decode()
+
+
+def test_a_retry_after_is_a_header_only_where_it_is_asked_for(sim, line, taro):
+    sim.misbehave(Rule(outcome=rules.too_many(7), count=1), Rule(outcome=rules.too_many()))
+    first, second = line.push(taro.user_id), line.push(taro.user_id)
+    assert first.headers["retry-after"] == "7"
+    assert "retry-after" not in second.headers
+
+
+@pytest.mark.parametrize("outcome", [rules.server_error(), rules.html_error(), Close()])
+def test_an_outcome_after_acceptance_is_only_the_answers(sim, line, taro, outcome):
+    key = "123e4567-e89b-12d3-a456-426614174000"
+    sim.misbehave(Rule(outcome=outcome, count=1, accept=True))
+    try:
+        assert line.push(taro.user_id, retry_key=key).status_code >= 500
+    except requests.ConnectionError:
+        assert outcome == Close()
+    assert line.push(taro.user_id, retry_key=key).status_code == 409
+    assert len(sim.answers(taro)) == 1
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_a_closed_connection_before_and_after_acceptance(sim, line, taro, accept):
+    sim.misbehave(Rule(outcome=Close(), accept=accept))
+    with pytest.raises(requests.ConnectionError):
+        line.push(taro.user_id)
+    assert len(sim.answers(taro)) == accept
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_a_late_answer_is_of_what_was_done_before_or_after_the_wait(sim, line, taro, accept):
+    sim.misbehave(Rule(outcome=Late(0.2), accept=accept))
+    assert line.push(taro.user_id).status_code == 200
+    (call,) = sim.calls
+    assert call.finished - call.started >= 0.2
+    assert (call.accepted_at - call.started >= 0.2) is not accept
+
+
+def test_a_success_has_done_what_was_asked_whatever_its_body(sim, line, taro):
+    sim.misbehave(Rule(outcome=rules.garbage()))
+    assert line.push(taro.user_id).status_code == 200
+    assert len(sim.answers(taro)) == 1
+
+
+def test_a_rule_is_about_one_endpoint(sim, line, taro):
+    sim.misbehave(Rule(endpoint="profile", outcome=rules.server_error()))
+    assert line.push(taro.user_id).status_code == 200
+    assert line.get(f"/v2/bot/profile/{taro.user_id}").status_code == 500
+
+
+def test_a_rule_is_about_one_user_however_the_call_names_him(sim, line, taro, hanako):
+    token = sim.say(taro, "やあ").events[0]["replyToken"]
+    sim.misbehave(Rule(user=taro.user_id, outcome=rules.server_error()))
+    assert line.push(hanako.user_id).status_code == 200
+    assert line.multicast([hanako.user_id]).status_code == 200
+    assert line.push(taro.user_id).status_code == 500
+    assert line.reply(token).status_code == 500
+    assert line.multicast([hanako.user_id, taro.user_id]).status_code == 500
+    assert line.get(f"/v2/bot/profile/{taro.user_id}").status_code == 500
+
+
+def test_a_rule_ends_after_its_count(sim, line, taro):
+    sim.misbehave(Rule(outcome=rules.server_error(), count=2))
+    assert statuses(line, taro, 3) == [500, 500, 200]
+
+
+def test_the_same_seed_draws_the_same_and_another_does_not(sim, line, taro):
+    runs = []
+    for seed in (1, 1, 2):
+        sim.behave()
+        sim.misbehave(Rule(probability=0.5, outcome=rules.server_error()), seed=seed)
+        runs.append(statuses(line, taro, 40))
+    assert runs[0] == runs[1] != runs[2]
+    assert 5 < runs[0].count(500) < 35
+
+
+def test_the_first_rule_that_falls_on_a_call_is_the_one_it_meets(sim, line, taro):
+    sim.misbehave(
+        Rule(probability=0.0, outcome=rules.unauthorized()),
+        Rule(count=1, outcome=rules.too_many()),
+        Rule(outcome=rules.server_error()),
+    )
+    assert statuses(line, taro, 2) == [429, 500]
+
+
+def test_a_planned_fault_goes_before_the_rules_and_uses_none_up(sim, line, taro):
+    sim.misbehave(Rule(outcome=rules.server_error(), count=1))
+    sim.answer_next("push", 503)
+    assert statuses(line, taro, 3) == [503, 500, 200]
+
+
+def test_behaving_ends_rules_and_planned_faults(sim, line, taro):
+    sim.misbehave(Rule(outcome=rules.server_error()))
+    sim.answer_next("push", 503)
+    sim.behave()
+    assert statuses(line, taro, 1) == [200]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"endpoint": "puhs", "outcome": Close()},
+        {"probability": 1.5, "outcome": Close()},
+        {"accept": True, "outcome": rules.bad_request()},
+        {"count": 0, "outcome": Close()},
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"endpoint|probability|LINE answers no|count"):
+        Rule(**wrong)
+
+
+# From other processes.
+
+
+def post(sim, path, body):
+    return requests.post(f"{sim.url}/sim/{path}", json=body, timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [
+        ({"outcome": "server_error"}, 500),
+        ({"outcome": "html_error", "status": 503}, 503),
+        ({"outcome": "garbage", "status": 500, "accept": True}, 500),
+        ({"outcome": "too_many", "retryAfter": 3}, 429),
+        ({"outcome": "unauthorized"}, 401),
+        ({"outcome": "bad_request"}, 400),
+        ({"outcome": "late", "seconds": 0.01}, 200),
+    ],
+)
+def test_another_process_sets_and_ends_rules(sim, line, taro, rule, status):
+    made = {"rules": [{**rule, "endpoint": "push"}], "seed": 1}
+    assert post(sim, "misbehave", made).json() == {"added": 1}
+    assert statuses(line, taro, 1) == [status]
+    assert requests.delete(f"{sim.url}/sim/misbehave", timeout=10).ok
+    assert statuses(line, taro, 1) == [200]
+
+
+def test_another_process_closes_connections(sim, line, taro):
+    post(sim, "misbehave", {"rules": [{"outcome": "close", "accept": True}]})
+    with pytest.raises(requests.ConnectionError):
+        line.push(taro.user_id)
+    assert len(sim.answers(taro)) == 1
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"outcome": "sneeze"},
+        {"outcome": "close", "endpoint": "puhs"},
+        {"outcome": "bad_request", "accept": True},
+        {"outcome": "close", "probability": 2},
+    ],
+)
+def test_a_rule_that_cannot_be_is_422_and_none_is_set(sim, line, taro, rule):
+    good = {"outcome": "server_error"}
+    assert post(sim, "misbehave", {"rules": [good, rule]}).status_code == 422
+    assert statuses(line, taro, 1) == [200]
+
+
+def test_a_call_knows_its_connection_and_whether_its_caller_hung_up(bot):
+    with linesim.running(webhook_url=bot.url) as sim, requests.Session() as session:
+        session.headers["authorization"] = f"Bearer {sim.token}"
+        for _ in range(2):
+            session.get(f"{sim.url}/v2/bot/info", timeout=10)
+        sim.delay_next("info", 0.4)
+        with pytest.raises(requests.ReadTimeout):
+            session.get(f"{sim.url}/v2/bot/info", timeout=(5, 0.05))
+        last = sim.wait_for(lambda: sim.calls[-1].finished and sim.calls[-1])
+    first, second, _ = sim.calls
+    assert first.connection == second.connection is not None
+    assert first.hung_up is second.hung_up is None
+    assert last.started < last.hung_up < last.finished

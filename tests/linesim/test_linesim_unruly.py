@@ -1,0 +1,183 @@
+"""Webhooks on a bad day: redelivered without need, doubled, overtaken and late."""
+
+import threading
+import time
+
+import pytest
+import requests
+
+import linesim
+from linesim import webhooks
+from linesim.webhooks import Webhooks
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def taro(sim):
+    return sim.add_user("太郎")
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(webhooks, "REDELIVERED_SECONDS", 0.01)
+
+
+def redelivery(received):
+    return received.events[0]["deliveryContext"]["isRedelivery"]
+
+
+@pytest.mark.parametrize("status", [200, 503, None])
+def test_a_webhook_comes_again_whatever_was_answered(sim, bot, taro, status):
+    bot.status = status
+    sim.unruly(redeliver=1.0)
+    sim.say(taro, "やあ")
+    assert sim.settle()
+    first, again = bot.received
+    assert (redelivery(first), redelivery(again)) == (False, True)
+    assert again.events == [{**first.events[0], "deliveryContext": {"isRedelivery": True}}]
+    assert [each.status for each in sim.deliveries] == [status, status]
+
+
+def test_a_redelivery_makes_a_failed_event_delivered(sim, bot, taro):
+    bot.store = lambda received: setattr(bot, "status", 200 if redelivery(received) else 503)
+    sim.unruly(redeliver=1.0)
+    sim.say(taro, "やあ")
+    assert sim.settle()
+    assert [bubble.fate for bubble in sim.chat(taro)] == ["delivered"]
+
+
+def test_a_doubled_webhook_is_the_same_body_and_does_not_say_so(sim, bot, taro):
+    sim.unruly(double=1.0)
+    for number in range(8):
+        sim.say(taro, f"{number}")
+        assert sim.settle()
+    bodies = [received.body for received in bot.received]
+    assert bodies[::2] == bodies[1::2]
+    assert len(set(bodies)) == 8
+    assert not any(map(redelivery, bot.received))
+
+
+def test_a_doubled_webhook_may_come_while_the_first_is_under_way(sim, bot, taro):
+    together = threading.Barrier(2)
+    bot.store = lambda received: together.wait(10) and None
+    sim.unruly(double=1.0, seed=0)  # this seed draws "at once" first
+    assert sim.say(taro, "やあ").delivered
+    assert sim.settle()
+    assert bot.received[0].body == bot.received[1].body
+
+
+def test_a_late_webhook_is_late_by_what_was_drawn(sim, bot, taro, monkeypatch):
+    waits = []
+    monkeypatch.setattr(sim._webhooks._closed, "wait", waits.append)
+    sim.unruly(delay=(0.5, 9.0))
+    for number in range(40):
+        sim.say(taro, f"{number}")
+    late = [seconds for seconds in waits if seconds > 0]
+    assert 5 < len(late) < 35
+    assert 4.5 < max(late) < 9
+
+
+def test_a_stop_ends_the_delay(sim, bot, taro):
+    sim.unruly(delay=(1.0, 1_000.0))
+    thread = threading.Thread(target=sim.say, args=(taro, "やあ"))
+    thread.start()
+    assert not bot.received
+    sim.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_webhook_is_overtaken_by_another_users(sim, bot, taro, monkeypatch):
+    held = threading.Event()
+    wait = Webhooks._let_another_pass
+
+    def note(self):
+        held.set()
+        wait(self)
+
+    monkeypatch.setattr(webhooks, "OVERTAKEN_SECONDS", 60.0)
+    monkeypatch.setattr(Webhooks, "_let_another_pass", note)
+    sim.unruly(shuffle=1.0)
+    thread = threading.Thread(target=sim.say, args=(taro, "後"))
+    thread.start()
+    assert held.wait(10)
+    sim.unruly()
+    hanako = sim.add_user("花子")
+    eventually(lambda: sim.say(hanako, "先") and not thread.is_alive())
+    heard = [received.events[0]["message"]["text"] for received in bot.received]
+    assert heard[0] == "先"
+    assert "後" in heard
+
+
+def test_nobody_to_overtake_it_holds_a_webhook_up_only_for_a_moment(sim, bot, taro, monkeypatch):
+    monkeypatch.setattr(webhooks, "OVERTAKEN_SECONDS", 0.05)
+    sim.unruly(shuffle=1.0)
+    assert sim.say(taro, "やあ").delivered
+
+
+def pattern(sim, bot, taro, seed):
+    """How often each of twenty webhooks came."""
+    bot.received.clear()
+    sim.unruly(redeliver=0.3, double=0.3, seed=seed)
+    times = []
+    for number in range(20):
+        before = len(bot.received)
+        sim.say(taro, f"{number}")
+        assert sim.settle()
+        times.append(len(bot.received) - before)
+    return times
+
+
+def test_the_same_seed_does_the_same(sim, bot, taro):
+    first, second, other = (pattern(sim, bot, taro, seed) for seed in (5, 5, 6))
+    assert first == second != other
+    assert {1, 2} <= set(first)
+
+
+def test_behaving_ends_it(sim, bot, taro):
+    sim.unruly(double=1.0, redeliver=1.0)
+    sim.behave()
+    sim.say(taro, "やあ")
+    assert sim.settle()
+    assert len(bot.received) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"double": 1.5}, {"delay": (2, 1.0)}, {"redeliver": -1}])
+def test_what_is_no_probability_is_refused(sim, wrong):
+    with pytest.raises(ValueError, match="probability"):
+        sim.unruly(**wrong)
+
+
+def test_another_process_makes_them_unruly(sim, bot, taro):
+    for body, times in (({"double": 1}, 2), ({}, 1)):
+        bot.received.clear()
+        assert requests.post(f"{sim.url}/sim/unruly", json=body, timeout=10).ok
+        sim.say(taro, "やあ")
+        assert sim.settle()
+        assert len(bot.received) == times
+    answer = requests.post(f"{sim.url}/sim/unruly", json={"delay": [2, 0]}, timeout=10)
+    assert answer.status_code == 422
+
+
+def test_what_is_still_to_come_ends_with_the_simulator(bot, monkeypatch):
+    monkeypatch.setattr(webhooks, "REDELIVERED_SECONDS", 1_000.0)
+    before = set(threading.enumerate())
+    with linesim.running(webhook_url=bot.url) as sim:
+        sim.unruly(redeliver=1.0)
+        for number in range(20):
+            sim.say(sim.add_user(f"客{number}"), "やあ")
+        assert not sim.settle(0.01)
+        began = time.monotonic()
+    assert time.monotonic() - began < 2
+    assert len(bot.received) == 20
+    left = {thread for thread in threading.enumerate() if thread.name.startswith("linesim")}
+    assert not left - before
+
+
+def test_too_many_to_come_are_not_gathered(sim, bot, taro, monkeypatch):
+    monkeypatch.setattr(webhooks, "REDELIVERED_SECONDS", 1_000.0)
+    monkeypatch.setattr(webhooks, "MOST_EXTRAS", 3)
+    sim.unruly(redeliver=1.0)
+    for number in range(5):
+        sim.say(taro, f"{number}")
+    assert len(sim._webhooks._extras) == 3
