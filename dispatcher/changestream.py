@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -9,17 +10,26 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.synchronous.change_stream import ChangeStream
 
-from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading
+from dispatcher.feed import (
+    STEP_SECONDS,
+    HistoryLost,
+    Reading,
+    RecvqGone,
+    gone_by_rename,
+    patiently,
+)
 from recvq.documents import Document
 from recvq.errors import translate
 
-# What the stream is not for: each insert into a full capped collection brings a delete, too.
-PIPELINE = [{"$match": {"operationType": {"$in": ["insert", "invalidate"]}}}]
+# Each insert into a full capped collection brings a delete, too: not for this stream. The server
+# looks for these in the oplog itself, so that no other change can blow an event above 16 MB.
+SHOWN = ["insert", "drop", "rename", "dropDatabase", "invalidate"]
+PIPELINE = [{"$match": {"operationType": {"$in": SHOWN}}}]
 
 # No token will ever work again after these (MongoDB's error_codes.yml): ChangeStreamHistoryLost,
-# ChangeStreamFatalError, InvalidResumeToken, BSONObjectTooLarge, and InvalidNamespace-like
-# closings of a stream whose collection is gone.
-LOST_CODES = frozenset({286, 280, 260, 10334, 40576})
+# CappedPositionLost, ChangeStreamFatalError, InvalidResumeToken, BSONObjectTooLarge, and 40576,
+# with which older servers say that the resume point is no longer in the oplog.
+LOST_CODES = frozenset({286, 136, 280, 260, 10334, 40576})
 
 
 class ChangeStreamFeed:
@@ -49,8 +59,8 @@ class ChangeStreamFeed:
             raise _sorted_out(error) from error
         if change is None:
             return None
-        if change["operationType"] == "invalidate":
-            raise HistoryLost("recvq was dropped or renamed")
+        if change["operationType"] != "insert":
+            raise _gone(change, self._collection.full_name)
         return Reading(change["fullDocument"], change["_id"], change["clusterTime"])
 
     @property
@@ -66,11 +76,22 @@ class ChangeStreamFeed:
     def _watch(self, **where: Any) -> None:
         self.close()
         try:
-            self._stream = self._collection.watch(
-                PIPELINE, max_await_time_ms=int(STEP_SECONDS * 1000), batch_size=1000, **where
-            )
+            with patiently(self._collection.database.client):
+                self._stream = self._collection.watch(
+                    PIPELINE, max_await_time_ms=int(STEP_SECONDS * 1000), batch_size=1000, **where
+                )
         except PyMongoError as error:
             raise _sorted_out(error) from error
+
+
+def _gone(change: Mapping[str, Any], recvq: str) -> RecvqGone:
+    if change["operationType"] == "rename":
+        return gone_by_rename(_full_name(change["ns"]), _full_name(change["to"]), recvq)
+    return RecvqGone("dropped")
+
+
+def _full_name(namespace: Mapping[str, str]) -> str:
+    return f"{namespace['db']}.{namespace['coll']}"
 
 
 def _sorted_out(error: PyMongoError) -> Exception:

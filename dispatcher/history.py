@@ -81,14 +81,34 @@ class History:
         assert session.operation_time is not None, "a replica set always tells its time"
         return session.operation_time
 
+    def wait_until_visible(self) -> None:
+        """Wait until all that was stored by now is on a majority, where a feed brings it.
+
+        Raises StoreUnavailable if that takes longer than the client's socket time-out.
+        """
+        try:
+            with self._client.start_session(causal_consistency=True) as session:
+                self._time(session)
+                self._collection.find_one({}, {"_id": 1}, session=session)
+        except PyMongoError as error:
+            raise translate(error) from error
+
     def scan(
-        self, after: Any, take: Callable[[Document], bool], stopped: Callable[[], bool]
+        self,
+        after: Any,
+        take: Callable[[Document], bool],
+        stopped: Callable[[], bool],
+        *,
+        told: bool = False,
     ) -> Pass | None:
         """Hand every document that may be unfinished to `take`, until a pass is short enough.
 
         Returns the last pass: stream from its `operation_time`, dropping what it has `seen`.
         None if `stopped` said so. Raises StoreUnavailable: nothing is lost by beginning again.
+        That `after` is not in recvq is an error in the log, unless the reason was `told`.
         """
+        if after is not None and not told:
+            self._complain_if_gone(after)
         window_seconds = self._oplog_window_seconds()
         before: Pass | None = None
         while True:
@@ -97,6 +117,18 @@ class History:
                 return one
             log.info("recvq scanned, once more for what came meanwhile documents=%d", one.read)
             before, after = one, one.last
+
+    def _complain_if_gone(self, after: Any) -> None:
+        try:
+            found = self._collection.find_one({"_id": after}, {"_id": 1})
+        except PyMongoError as error:
+            raise translate(error) from error
+        if found is None:
+            log.error(
+                "the last finished document is no longer in recvq: "
+                "documents may have been overwritten before they were handled after=%s",
+                after,
+            )
 
     def _pass(
         self,
@@ -126,12 +158,6 @@ class History:
         """recvq in natural order, from BEHIND documents before `after`; all if it is gone."""
         record = self._anchor(after, session)
         if record is None:
-            if after is not None:
-                log.error(
-                    "the last finished document is no longer in recvq: "
-                    "documents may have been overwritten before they were handled after=%s",
-                    after,
-                )
             yield from self._collection.find({}, session=session).sort("$natural", 1)
             return
         for document in self._from(record, session):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from recvq.documents import Document
@@ -17,6 +21,38 @@ Verdict = Literal["finished", "recorded", "applied", "parked"]
 """
 
 
+class Handling:
+    """One call of the bot's handler: it returns or it is abandoned, whichever comes first."""
+
+    __slots__ = ("_claim", "is_abandoned", "since")
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.is_abandoned = False
+        # Acquired once and never released: of the two ends only one can.
+        self._claim = threading.Lock()
+
+    def end(self) -> bool:
+        """The handler returned; False if it was abandoned before, and then it decides nothing."""
+        return self._claim.acquire(blocking=False)
+
+    def abandon(self) -> bool:
+        """Give up waiting for it; False if it has returned."""
+        if not self._claim.acquire(blocking=False):
+            return False
+        self.is_abandoned = True
+        return True
+
+
+@dataclass(frozen=True)
+class Condemned:
+    """Why a job is given up without another run of its handler."""
+
+    cause: str
+    attempts: int
+    first_at: datetime
+
+
 class Job(Protocol):
     """One document in hand, as its worker sees it."""
 
@@ -25,6 +61,12 @@ class Job(Protocol):
     """Whether a predecessor may have decided it: read before the end of its reign."""
     memo: Any
     """The worker's own notes between two runs of the job; None at first."""
+    condemned: Condemned | None
+    """Set where the job is to be given up, unless it has been decided already."""
+
+    def begin_handler(self) -> Handling:
+        """The handler begins, on this thread: from now on it may be found overdue."""
+        ...
 
     def unsaved(self) -> Sequence[str]:
         """Names of the key's documents that were decided without a record since the last save."""
@@ -43,7 +85,17 @@ class Worker(Protocol):
         ...
 
     def decide(self, job: Job) -> Verdict:
-        """Run one job on the calling thread. Raises nothing but what must stop the process."""
+        """Run one job on the calling thread. Raises nothing but what must stop the process.
+
+        What it returns from a run whose handler was abandoned is thrown away.
+        """
+        ...
+
+    def did_not_return(self, job: Job, stack: str) -> None:
+        """A handler was abandoned where `stack` shows: a failed try, and the job is parked.
+
+        Must be quick, and call `Job.resume` some time.
+        """
         ...
 
     def has_room(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pymongo import ReturnDocument
 from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
 
 from recvq.collections import DISPATCHER, EPOCHS
 from recvq.connect import DURABLE
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 3.0
 RENEW_SECONDS = 1.0
-STANDBY_SECONDS = 0.5
+# A standby asks this often: two small reads, and a clean stop is seen soon after.
+STANDBY_SECONDS = 0.25
 
 VACANT: Mapping[str, Any] = {"$expr": {"$lte": ["$until", "$$NOW"]}}
 
@@ -177,9 +179,25 @@ class Lease:
                 {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch},
                 [{"$set": {"until": _until()}}],
             )
-        if answer.matched_count == 0:
-            raise Replaced(f"the lease of epoch {self.epoch} was taken by another dispatcher")
+            if answer.matched_count == 0 and not self._made_again():
+                raise Replaced(f"the lease of epoch {self.epoch} was taken by another dispatcher")
         self._fresh_until = asked + LEASE_SECONDS
+
+    def _made_again(self) -> bool:
+        """Put the row back after a drop of the whole database; False if it is somebody's.
+
+        Only while the lease is fresh: nobody else can have held it then.
+        """
+        if not self.is_fresh() or self._leases.find_one({"_id": DISPATCHER}) is not None:
+            return False
+        self._leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": self.epoch}}, upsert=True)
+        own = {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch}
+        try:
+            self._leases.update_one(own, [{"$set": {"until": _until()}}], upsert=True)
+        except DuplicateKeyError:
+            return False
+        log.error("the leases were dropped and are made again epoch=%d", self.epoch)
+        return True
 
 
 def _until() -> Document:

@@ -7,24 +7,31 @@ starts some way behind the window and must know them (architecture: G9).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from recvq.documents import Document
 
 RING_SLOTS = 1000
 # What was finished beyond `after` lies at most the window's 10,000 documents ahead of it.
 FORGET_AFTER = 20_000
+KEPT_OUT_OF_HELD = 10_000
 
 
 class Slot:
     """The place of one document in the window."""
 
-    __slots__ = ("finished", "id", "token")
+    __slots__ = ("finished", "id", "since", "token")
 
-    def __init__(self, id: Any, token: Any) -> None:  # noqa: A002
+    def __init__(self, id: Any, token: Any, *, finished: bool = False) -> None:  # noqa: A002
         self.id = id
         self.token = token
-        self.finished = False
+        # In a place of its own, be it by a decision or by one in `held`.
+        self.finished = finished
+        # Monotonic seconds of when it was put into its line.
+        self.since = 0.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,12 @@ class Snapshot:
     passed: int
     ring: dict[int, Any]
     """The slots that changed since the last save that succeeded, by their number."""
+    held: int = 0
+    """The next `n` of a document that goes into `held`."""
+    rows: Sequence[Document] = ()
+    """What goes into `held` in the same transaction, since it is named finished here."""
+    gone: Sequence[Any] = ()
+    """The ids of what is decided, and leaves `held`."""
 
 
 @dataclass
@@ -46,6 +59,7 @@ class Ledger:
     token: Any = None
     after: Any = None
     passed: int = 0
+    held: int = 0
     _ring: list[Any] = field(default_factory=lambda: [None] * RING_SLOTS)
     _window: deque[Slot] = field(default_factory=deque)
     # Ids of the window and of the ring, and of what a predecessor had finished beyond `after`.
@@ -53,17 +67,26 @@ class Ledger:
     _finished_before: set[Any] = field(default_factory=set)
     # What was known when the scan under way chose its start: meanwhile the ring passes on.
     _before_scan: set[Any] = field(default_factory=set)
+    # What came out of `held` decided; its place in the ring may be another's by now.
+    _out_of_held: OrderedDict[Any, None] = field(default_factory=OrderedDict)
     _saved: int = 0
     _restored: int = 0
     _changed: bool = False
 
     @classmethod
     def restore(
-        cls, *, token: Any, after: Any, finished: list[Any], passed: int, ring: list[Any]
+        cls,
+        *,
+        token: Any,
+        after: Any,
+        finished: list[Any],
+        passed: int,
+        ring: list[Any],
+        held: int = 0,
     ) -> Ledger:
         """The account as a `progress` document tells it."""
         slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
-        ledger = cls(token=token, after=after, passed=passed, _ring=slots, _saved=passed)
+        ledger = cls(token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed)
         ledger._restored = passed
         ledger._finished_before = set(finished)
         ledger._known = {id_ for id_ in slots if id_ is not None}
@@ -72,22 +95,43 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._window)
 
+    @property
+    def oldest(self) -> Slot | None:
+        """The oldest unfinished document; None if there is none."""
+        return self._window[0] if self._window else None
+
+    def next_held(self) -> int:
+        """The place in `held` of one more document: in feed order, and never given twice."""
+        self.held += 1
+        return self.held - 1
+
+    def finish_held(self, id_: Any) -> None:
+        """A document of `held` is decided: a scan that meets it does not take it again."""
+        self._changed = True
+        self._out_of_held[id_] = None
+        if len(self._out_of_held) > KEPT_OUT_OF_HELD:
+            self._out_of_held.popitem(last=False)
+
     def take(self, id_: Any, token: Any) -> Slot | None:
         """Enter a document that was read; None if it is known: in hand or finished already.
 
         `token` is where the feed goes on after it, None while a scan reads without a feed.
         """
-        if id_ in self._known or id_ in self._before_scan:
+        was_finished = id_ in self._finished_before
+        if not was_finished and self._knows(id_):
             self.move(token)
             return None
         slot = Slot(id_, token)
         self._window.append(slot)
         self._known.add(id_)
-        if id_ in self._finished_before:
+        if was_finished:
             self._finished_before.discard(id_)
             self.finish(slot)
             return None
         return slot
+
+    def _knows(self, id_: Any) -> bool:
+        return id_ in self._known or id_ in self._before_scan or id_ in self._out_of_held
 
     def move(self, token: Any) -> None:
         """The feed stands at `token` and nothing was read since the last document."""
@@ -140,8 +184,11 @@ class Ledger:
         """Whether there is anything that the last snapshot did not tell."""
         return self._changed
 
-    def snapshot(self) -> Snapshot:
-        """What to save now. `saved` must follow once it is durable, `not_saved` otherwise."""
+    def snapshot(self, rows: Sequence[Document] = (), gone: Sequence[Any] = ()) -> Snapshot:
+        """What to save now. `saved` must follow once it is durable, `not_saved` otherwise.
+
+        `rows` and `gone` are what the same transaction puts into `held` and takes out.
+        """
         self._changed = False
         first = max(self._saved, self.passed - RING_SLOTS)
         finished = [slot.id for slot in self._window if slot.finished]
@@ -151,6 +198,9 @@ class Ledger:
             finished=finished + list(self._finished_before),
             passed=self.passed,
             ring={n % RING_SLOTS: self._ring[n % RING_SLOTS] for n in range(first, self.passed)},
+            held=self.held,
+            rows=tuple(rows),
+            gone=tuple(gone),
         )
 
     def saved(self, snapshot: Snapshot) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dispatcher.job import Condemned, Handling
 from dispatcher.ledger import Slot
 from recvq.documents import Document, name_of
 
@@ -18,7 +19,10 @@ MOST_WHOLE = 100
 class Task:
     """A document in hand: the job of its worker, and its place in line and ledger."""
 
-    __slots__ = ("_resume", "again", "document", "line", "memo", "parked", "resumed", "slot")
+    __slots__ = (
+        *("_resume", "again", "begun", "condemned", "document", "handling", "held_as", "line"),
+        *("memo", "parked", "parked_because", "resumed", "slot", "suspect"),
+    )
 
     def __init__(
         self,
@@ -35,10 +39,24 @@ class Task:
         self.slot = slot
         self.again = again
         self.memo: Any = None
+        self.handling: Handling | None = None
+        self.condemned: Condemned | None = None
+        # Whether a predecessor may have died of it (`dispatcher.poison`).
+        self.suspect = False
+        # Its `n` in `held`, once it is to be there.
+        self.held_as: int | None = None
+        # Monotonic seconds of its first run; 0 before.
+        self.begun = 0.0
         self.parked = False
+        self.parked_because: str | None = None
         # A resume that came before the job was parked: it runs again as soon as it is.
         self.resumed = False
         self._resume = resume
+
+    def begin_handler(self) -> Handling:
+        """The handler begins, on this thread: from now on it may be found overdue."""
+        self.handling = Handling()
+        return self.handling
 
     def unsaved(self) -> Sequence[str]:
         """Names of the key's documents decided without a record since the last save."""
@@ -55,29 +73,85 @@ class Task:
 
 
 class Line:
-    """First come, first served: the first task is with a thread, ready, parked or blocked."""
+    """First come, first served: the first task is with a thread, ready, parked or blocked.
 
-    __slots__ = ("decided", "generation", "key", "queued", "tasks", "unsaved")
+    In order: `tasks`, then what only `held` has, of `n` above `last` up to `top`, then `behind`.
+    """
 
-    def __init__(self, key: Any) -> None:
+    __slots__ = (
+        *("behind", "decided", "generation", "held", "holding", "key", "last", "looked"),
+        *("queued", "tasks", "top", "total", "unsaved"),
+    )
+
+    def __init__(self, key: Any, *, top: int = -1, held: int = 0) -> None:
         self.key = key
         self.tasks: deque[Task] = deque()
+        self.behind: deque[Task] = deque()
+        self.last = -1
+        self.top = top
+        # How many of its documents `held` has, in hand or not.
+        self.held = held
+        # Whether documents of it are on their way into `held`: until that is settled it rests.
+        self.holding = False
         # Whether the line is anywhere else than at rest, so that nobody queues it twice.
         self.queued = False
         self.decided = 0
         self.unsaved: list[str] = []
         self.generation = 0
+        # All that it ever decided, and how much of it the last look of `Holding` saw.
+        self.total = 0
+        self.looked = 0
+
+    def __len__(self) -> int:
+        return len(self.tasks) + len(self.behind)
+
+    @property
+    def stored(self) -> bool:
+        """Whether `held` has documents that come before `behind` and are not in hand."""
+        return self.last < self.top
 
     def add(self, task: Task) -> None:
         """Put a task at the end; beyond the bound only its `_id` is kept."""
-        if len(self.tasks) >= MOST_WHOLE:
+        if len(self) >= MOST_WHOLE:
             task.document = None  # type: ignore[assignment]
-        self.tasks.append(task)
+        (self.behind if self.stored else self.tasks).append(task)
 
     def shortened(self) -> list[Task]:
         """The next tasks of which only the `_id` was kept, as many as may be whole."""
         near = (self.tasks[n] for n in range(min(MOST_WHOLE, len(self.tasks))))
         return [task for task in near if task.document is None]
+
+    def not_held(self) -> Iterator[Task]:
+        """The tasks that the window still counts, in order: they end the line."""
+        for tasks in (self.tasks, self.behind):
+            yield from (task for task in tasks if task.held_as is None and not task.slot.finished)
+
+    def settle(self) -> None:
+        """What was to be held is durable: of it only the first task stays in hand."""
+        self.holding = False
+        if not self.stored and self.tasks:
+            # It may be with a thread, or parked and about to be resumed.
+            head = self.tasks.popleft()
+            self.tasks, self.behind = deque([head]), self.tasks
+        while self.behind and self.behind[0].held_as is not None:
+            number = self.behind.popleft().held_as
+            assert number is not None
+            if not self.stored:
+                self.last = number - 1
+            self.top = number
+        self._close_up()
+
+    def load(self, tasks: Sequence[Task], *, last: int) -> None:
+        """Continue with tasks from `held`, which reach up to `last`, in place of the first one."""
+        self.tasks.clear()
+        self.tasks.extend(tasks)
+        self.last = last
+        self._close_up()
+
+    def _close_up(self) -> None:
+        if not self.stored:
+            self.tasks.extend(self.behind)
+            self.behind.clear()
 
     @property
     def needs_save(self) -> bool:
@@ -85,6 +159,6 @@ class Line:
         return self.decided >= MOST_UNSAVED
 
     def forget(self) -> None:
-        """All that it decided is in a saved progress."""
+        """All that it decided is in a saved progress, and gone from `held`."""
         self.decided = 0
         self.unsaved = []

@@ -15,7 +15,14 @@ from pymongo import CursorType
 from pymongo.cursor import Cursor
 from pymongo.errors import OperationFailure, PyMongoError
 
-from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading
+from dispatcher.feed import (
+    STEP_SECONDS,
+    HistoryLost,
+    Reading,
+    RecvqGone,
+    gone_by_rename,
+    patiently,
+)
 from recvq.connect import MAJORITY, Client
 from recvq.documents import RECVQ, Document
 from recvq.errors import StoreUnavailable, translate
@@ -31,6 +38,7 @@ class OplogFeed:
 
     def __init__(self, client: Client, database: str) -> None:
         self._namespace = f"{database}.{RECVQ}"
+        self._client = client
         self._oplog = client.local.get_collection("oplog.rs", read_concern=MAJORITY)
         self._cursor: Cursor[Document] | None = None
         self._token: Timestamp | None = None
@@ -75,7 +83,8 @@ class OplogFeed:
             self._cursor = self._oplog.find(
                 self._filter(after), cursor_type=CursorType.TAILABLE_AWAIT, batch_size=1000
             ).max_await_time_ms(int(STEP_SECONDS * 1000))
-            self._first = next(self._cursor, None)
+            with patiently(self._client):
+                self._first = next(self._cursor, None)
             # Only now that the cursor stands: a find is not sent before its first `next`.
             self._refuse_gap(after)
         except PyMongoError as error:
@@ -126,7 +135,7 @@ class OplogFeed:
 def inserts(entry: Mapping[str, Any], namespace: str) -> Iterator[Document]:
     """The documents that an oplog entry inserts into a collection, applyOps looked through.
 
-    Raises HistoryLost for a drop or rename of the collection: what follows is another one.
+    Raises RecvqGone for a drop or rename of the collection: what follows is another one.
     """
     if entry["op"] == "i" and entry["ns"] == namespace:
         yield entry["o"]
@@ -140,8 +149,10 @@ def _refuse_removal(entry: Mapping[str, Any], namespace: str) -> None:
     command, database = entry["o"], namespace.partition(".")[0]
     local = entry["ns"] == f"{database}.$cmd"
     dropped = local and (command.get("drop") == RECVQ or "dropDatabase" in command)
-    if dropped or namespace in (command.get("renameCollection"), command.get("to")):
-        raise HistoryLost("recvq was dropped or renamed")
+    if dropped:
+        raise RecvqGone("dropped")
+    if namespace in (command.get("renameCollection"), command.get("to")):
+        raise gone_by_rename(command["renameCollection"], command["to"], namespace)
 
 
 def _sorted_out(error: PyMongoError) -> Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from queue import Empty, SimpleQueue
@@ -15,17 +15,25 @@ from pymongo.database import Database
 
 from dispatcher.clock import Clock
 from dispatcher.feed import Feed
+from dispatcher.heartbeat import Heartbeat
+from dispatcher.held import Held, HeldKey
 from dispatcher.history import History
+from dispatcher.holding import HELD_AFTER_SECONDS
 from dispatcher.job import Step, Worker
 from dispatcher.lease import STANDBY_SECONDS, Lease
+from dispatcher.poison import Poison, Suspects
 from dispatcher.pool import Pool
 from dispatcher.progress import Progress, Start
 from dispatcher.reader import Reader
+from dispatcher.recall import recall
 from dispatcher.saver import Saver
-from recvq.documents import PROGRESS, RECVQ, Document
-from recvq.errors import Replaced, StoreUnavailable, translated
+from dispatcher.watch import Watch
+from recvq.documents import PROGRESS, RECVQ
+from recvq.errors import Replaced, StoreUnavailable
+from recvq.guard import Guard
 from recvq.pause import pause_seconds
 from recvq.replicaset import require_replica_set
+from recvq.restore import Keeper
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +49,7 @@ class Ending(Enum):
 
     STOPPED = "stopped"
     STUCK = "stuck"
-    """A thread did not end within the drain; its event will be handled again."""
+    """A thread did not end within the drain, or too many handlers never returned."""
     REPLACED = "replaced"
     FAILED = "failed"
 
@@ -73,11 +81,12 @@ class Limits:
     threads: int = 20
     documents: int = 10_000
     drain_seconds: float = 20.0
-    job_seconds: float = 60.0
+    handler_seconds: float = 60.0
+    held_after_seconds: float = HELD_AFTER_SECONDS
 
 
 class Dispatcher:
-    """One process's dispatcher. `database` is for writes; feed and history have their own client.
+    """One process's dispatcher. `feed` has a client of its own.
 
     `inbox` takes the numbers of signals: the first one stops it.
     """
@@ -100,7 +109,7 @@ class Dispatcher:
         self._lease = lease
         self._inbox = inbox
         self._clock = Clock()
-        self._reported: set[str] = set()
+        self._guard = Guard(database)
         self._worker = make_worker(
             step=lambda step: self._pool.step(step),
             later=self._clock.later,
@@ -152,7 +161,9 @@ class Dispatcher:
             log.warning("another feed than before, scanning recvq before=%s", start.feed)
         if token is None:
             start.ledger.forget_token()
-        self._pool = self._make_pool(start)
+        self._poison = Poison(progress, start, decide=self._worker.decide, later=self._clock.later)
+        keys = self._until_available(progress.held.all_keys)
+        self._pool = self._make_pool(start, progress.held, keys)
         self._saver = Saver(self._pool, progress)
         self._until_available(lambda: self._worker.take_over(self._lease.epoch))
         self._reader = Reader(
@@ -163,7 +174,21 @@ class Dispatcher:
             token=token,
             reign_began=self._until_available(self._history.now),
             has_room=self._worker.has_room,
+            keeper=Keeper(self._database),
+            heartbeat=Heartbeat(self._database[RECVQ], self._recvq_closed),
         )
+        self._watch = Watch(
+            self._pool,
+            self._reader,
+            self._worker,
+            threads=self._limits.threads,
+            handler_seconds=self._limits.handler_seconds,
+        )
+
+    def _recvq_closed(self) -> str | None:
+        """Why recvq takes no heartbeat now; raises StoreUnavailable."""
+        self._guard.look()
+        return self._guard.closed
 
     def _until_available(self, action: Callable[[], Found]) -> Found:
         failures = 0
@@ -183,20 +208,19 @@ class Dispatcher:
             return
         raise Interrupted(_ending_of(message))
 
-    def _make_pool(self, start: Start) -> Pool:
+    def _make_pool(self, start: Start, held: Held, held_keys: Sequence[HeldKey]) -> Pool:
         return Pool(
-            self._worker.decide,
+            self._poison.decide,
             start.ledger,
             threads=self._limits.threads,
             bound=self._limits.documents,
-            load=self._load,
+            load=lambda ids: recall(self._database, ids),
             later=self._clock.later,
+            suspects=Suspects(alone=self._poison.alone, most=self._limits.documents),
+            held=held,
+            held_keys=held_keys,
+            held_after_seconds=self._limits.held_after_seconds,
         )
-
-    def _load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
-        with translated():
-            rows = self._database[RECVQ].find({"_id": {"$in": list(ids)}})
-            return {row["_id"]: row for row in rows}
 
     def _begin(self) -> None:
         self._clock.start()
@@ -210,21 +234,24 @@ class Dispatcher:
             try:
                 message = self._inbox.get(timeout=SUPERVISE_SECONDS)
             except Empty:
-                self._report_slow_jobs()
+                if not self._watch.look():
+                    return Ending.STUCK
+                if self._pool.suspects_are_through:
+                    self._rest()
                 continue
             return _ending_of(message)
 
-    def _report_slow_jobs(self) -> None:
-        for task, thread, seconds in self._pool.slow_jobs(self._limits.job_seconds):
-            name = task.name
-            if name not in self._reported:
-                self._reported.add(name)
-                log.error(
-                    "handler does not return event_id=%s thread=%s seconds=%.0f",
-                    name,
-                    thread,
-                    seconds,
-                )
+    def stalled(self) -> str | None:
+        """What hangs although it may not, as words for a watchdog; None while all goes on."""
+        return self._watch.stalled()
+
+    def _rest(self) -> None:
+        try:
+            self._poison.rest()
+        except StoreUnavailable as error:
+            log.warning("count of starts not reset error=%s", error)
+        except Replaced as error:
+            self._inbox.put(error)
 
     def _end(self, ending: Ending) -> Ending:
         """No more reading, drain against one deadline, save, give back the lease."""
@@ -238,9 +265,11 @@ class Dispatcher:
         self._saver.join(CLOSE_SECONDS)
         self._clock.stop()
         self._clock.join(CLOSE_SECONDS)
-        if stuck:
-            # A thread may be calling LINE: whoever waits takes over once this process is gone, or
-            # its lease has run out.
+        if ending in (Ending.STOPPED, Ending.STUCK):
+            self._rest()
+        if stuck or self._pool.abandoned():
+            # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
+            # waits takes over once this process is gone, or its lease has run out.
             self._lease.abandon()
         else:
             self._release()

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pymongo import ReturnDocument
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
+from dispatcher.held import Held, transaction
 from dispatcher.ledger import RING_SLOTS, Ledger, Snapshot
 from recvq.collections import DISPATCHER
 from recvq.connect import DURABLE
-from recvq.documents import Document
-from recvq.errors import Replaced, translated
+from recvq.documents import HELD, Document
+from recvq.errors import Replaced, StoreUnavailable, translated
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trying:
+    """A job that was named before it ran alone (`dispatcher.poison`)."""
+
+    name: str
+    starts: int
+    """How many starts have found it named."""
+    since: datetime
+
+    @property
+    def found_again(self) -> Trying:
+        """As one more start has found it."""
+        return replace(self, starts=self.starts + 1)
 
 
 @dataclass(frozen=True)
@@ -24,6 +44,9 @@ class Start:
     ledger: Ledger
     feed: str | None
     """The feed that the saved token belongs to; None before the very first start."""
+    starts: int = 0
+    """How many starts in a row met unfinished documents and came to no good end."""
+    trying: Trying | None = None
 
 
 class Progress:
@@ -37,14 +60,21 @@ class Progress:
         self._collection = collection.with_options(write_concern=DURABLE)
         self._feed = feed
         self._epoch = epoch
+        # One thread at a time: who takes over, and then whoever has the saver's lock.
+        self._session = collection.database.client.start_session()
+        self.held = Held(collection.database[HELD])
 
     def take_over(self) -> Start:
         """Set the epoch and return what a predecessor left; from now on it is refused."""
+        self._end_left_transaction()
         empty: Document = {"token": None, "after": None, "finished": [], "passed": 0, "feed": None}
         changes = {
-            "$set": {"epoch": self._epoch, "at": datetime.now(UTC)},
-            "$inc": {"starts": 1},
-            "$setOnInsert": {**empty, "ring": [None] * RING_SLOTS, "trying": None},
+            "$set": {
+                "epoch": self._epoch,
+                "session": self._session.session_id["id"],
+                "at": datetime.now(UTC),
+            },
+            "$setOnInsert": {**empty, "ring": [None] * RING_SLOTS, "starts": 0, "trying": None},
         }
         with translated():
             try:
@@ -54,30 +84,71 @@ class Progress:
                     changes,
                     upsert=True,
                     return_document=ReturnDocument.AFTER,
+                    session=self._session,
                 )
             except DuplicateKeyError as error:
                 raise Replaced(f"progress is held by an epoch above {self._epoch}") from error
         assert found is not None, "an upsert returns what it left"
+        self.held.time = self._session.operation_time
         return self._start(found)
 
+    def _end_left_transaction(self) -> None:
+        """Abort what a predecessor's save had begun when it was killed or frozen.
+
+        MongoDB would keep it for a minute, and nobody else could write `progress` meanwhile.
+        """
+        with translated():
+            found = self._collection.find_one({"_id": DISPATCHER}, {"session": 1})
+            if found is not None and found.get("session") is not None:
+                client = self._collection.database.client
+                client.admin.command("killSessions", [{"id": found["session"]}])
+
     def save(self, snapshot: Snapshot) -> None:
-        """Write what changed: of the ring only the slots that did (architecture: documents)."""
+        """Write what changed: of the ring only the slots that did (architecture: documents).
+
+        What goes into `held` or leaves it does so in the same transaction; one whose outcome is
+        unknown may be repeated.
+        """
         changes: Document = {
             "feed": self._feed,
             "token": snapshot.token,
             "after": snapshot.after,
             "finished": snapshot.finished,
             "passed": snapshot.passed,
-            "starts": 0,
+            "held": snapshot.held,
             "at": datetime.now(UTC),
         }
         changes.update({f"ring.{place}": id_ for place, id_ in snapshot.ring.items()})
+        if not (snapshot.rows or snapshot.gone):
+            self._update(changes)
+            return
+        with transaction(self._session):
+            self.held.write(self._session, snapshot.rows, snapshot.gone)
+            # Last, since nobody else can write progress from here to the end.
+            self._update(changes, self._session)
+        self.held.time = self._session.operation_time
+
+    def _update(self, changes: Document, session: ClientSession | None = None) -> None:
         with translated():
             answer = self._collection.update_one(
-                {"_id": DISPATCHER, "epoch": self._epoch}, {"$set": changes}
+                {"_id": DISPATCHER, "epoch": self._epoch}, {"$set": changes}, session=session
             )
         if answer.matched_count == 0:
-            raise Replaced(f"progress no longer belongs to epoch {self._epoch}")
+            raise self._made_again()
+
+    def note_starts(self, starts: int, trying: Trying | None) -> None:
+        """Write down the count of starts, and the job that is about to run alone."""
+        changes = {"starts": starts, "trying": asdict(trying) if trying is not None else None}
+        self._update(changes)
+
+    def _made_again(self) -> StoreUnavailable:
+        """After a drop of the whole database there is a row again, and the write is repeated.
+
+        Raises Replaced where the row is there and belongs to a higher epoch.
+        """
+        self.take_over()
+        log.error("progress was dropped and is made again epoch=%d", self._epoch)
+        return StoreUnavailable("progress was dropped")
 
     def _start(self, found: Document) -> Start:
         ledger = Ledger.restore(
@@ -86,5 +157,7 @@ class Progress:
             finished=found["finished"],
             passed=found["passed"],
             ring=found["ring"],
+            held=found.get("held", 0),
         )
-        return Start(ledger, found["feed"])
+        trying = Trying(**found["trying"]) if found.get("trying") else None
+        return Start(ledger, found["feed"], starts=found.get("starts", 0), trying=trying)

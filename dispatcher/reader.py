@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Container
 from typing import Any
 
 from bson.timestamp import Timestamp
 
-from dispatcher.feed import Feed, HistoryLost
+from dispatcher.feed import Feed, HistoryLost, Reading, RecvqGone
+from dispatcher.heartbeat import Heartbeat
 from dispatcher.history import History
 from dispatcher.pool import Pool
+from dispatcher.remedy import Remedy
 from dispatcher.saver import Saver
-from recvq.documents import Document
+from recvq.documents import Document, is_heartbeat
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
+from recvq.restore import ANOTHER, Keeper
 
 log = logging.getLogger(__name__)
 
 ROOM_SECONDS = 0.2
+# Only a feed that was open for so long without an error begins to fail anew: pauses grow also
+# where each opening succeeds and the next read fails.
+HEALTHY_SECONDS = 5.0
+# recvq is looked at this often while it is quiet, since a lost index shows on no feed.
+LOOK_SECONDS = 10.0
+# A read that takes longer was not answered in time, and the driver asked again by itself.
+SLOW_READ_SECONDS = 2.0
 
 
 class Reader:
@@ -40,19 +51,35 @@ class Reader:
         token: Any,
         reign_began: Timestamp,
         has_room: Callable[[], bool],
+        keeper: Keeper,
+        heartbeat: Heartbeat,
     ) -> None:
         self._feed = feed
         self._history = history
         self._pool = pool
-        self._saver = saver
         self._token = token
         self._reign_began = reign_began
         self._has_room = has_room
+        self._keeper = keeper
+        self._heartbeat = heartbeat
         self._stop = threading.Event()
+        self._remedy = Remedy(history, pool, saver, keeper, take=self._take, stop=self._stop)
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         # Ids that the last scan met: the stream brings them once more.
         self._seen: Container[Any] = ()
         self._failures = 0
+        self._silent = True
+        # When the feed was opened; None while it is not.
+        self._opened_at: float | None = None
+        self._looked_at = 0.0
+        # recvq is another one than was read, and the feed has not said so; then whether all that
+        # was stored until that was seen is where a feed brings it.
+        self._doubted = False
+        self._settled = False
+        self.delivered_at = time.monotonic()
+        """Monotonic time of the last document that came, heartbeats included."""
+        self.held_back: str | None = None
+        """Why the feed is not asked for more at present; None while it is."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -80,73 +107,131 @@ class Reader:
             self._open()
             while not self._stop.is_set():
                 self._read_one()
+        except RecvqGone as error:
+            self._feed.close()
+            self.held_back = str(error)
+            if self._remedy.finish_old(error):
+                self._lose_token(error)
         except HistoryLost as error:
+            self._feed.close()
             self._lose_token(error)
         except StoreUnavailable as error:
-            self._failures += 1
+            self._count_failure()
             log.warning("feed unavailable, opening it again error=%s", error)
             self._stop.wait(pause_seconds(self._failures))
+
+    # Opening.
 
     def _open(self) -> None:
         if self._token is not None:
             self._feed.open(self._token)
         else:
-            self._scan()
+            self._seen = ()
+            last = self._remedy.scan()
+            if last is None:
+                return
+            self._feed.open_at(last.operation_time)
+            self._seen = last.seen
+            self._remedy.done()
+        self._opened_at = time.monotonic()
+        self._heartbeat.heard()
+        self._look()
 
     def _lose_token(self, error: HistoryLost) -> None:
-        log.warning(
-            "feed lost its position, scanning recvq feed=%s cause=%s", self._feed.name, error
-        )
-        self._failures += 1
-        self._feed.close()
+        log.info("feed lost its position, scanning recvq feed=%s cause=%s", self._feed.name, error)
+        self._count_failure()
         self._token = None
-        self._pool.forget_token()
+        self._remedy.lose(error)
         self._stop.wait(pause_seconds(self._failures))
 
-    def _scan(self) -> None:
-        """The remedy for a feed without a position (G9): scan, then stream from before it."""
-        self._seen = ()
-        if not self._saver.save():
-            raise StoreUnavailable("the lost position could not be forgotten durably")
-        # One step under the pool's lock: what finishes during the scan must not look new to it.
-        after = self._pool.begin_scan()
-        log.info("scanning recvq after=%s", after)
-        last = self._history.scan(after, self._take, self._stop.is_set)
-        if last is None:
-            return
-        log.info("recvq scanned documents=%d, streaming from %s", last.read, last.operation_time)
-        self._feed.open_at(last.operation_time)
-        self._seen = last.seen
-        self._pool.end_scan()
+    def _count_failure(self) -> None:
+        opened_at, self._opened_at = self._opened_at, None
+        if opened_at is not None and time.monotonic() - opened_at > HEALTHY_SECONDS:
+            self._failures = 0
+        self._failures += 1
+        self._silent = True
+
+    # Reading.
 
     def _take(self, document: Document) -> bool:
         while not self._may_read():
             if self._stop.is_set():
                 return False
-        return self._pool.put(document, None, again=True)
+        self.delivered_at = time.monotonic()
+        return self._enter(document, None, again=True)
+
+    def _enter(self, document: Document, token: Any, *, again: bool) -> bool:
+        if is_heartbeat(document):
+            self._pool.put_finished(document, token)
+            return False
+        return self._pool.put(document, token, again=again)
 
     def _may_read(self) -> bool:
         """Whether there is room for one more, after a short wait for it."""
         if not self._has_room():
+            self.held_back = "too much waits to be carried out"
             self._stop.wait(ROOM_SECONDS)
             return False
-        return self._pool.wait_for_room(ROOM_SECONDS)
+        if not self._pool.wait_for_room(ROOM_SECONDS):
+            self.held_back = "too many documents in hand"
+            return False
+        self.held_back = None
+        return True
 
     def _read_one(self) -> None:
         if not self._may_read():
+            self._heartbeat.heard()
             return
-        reading = self._feed.read()
-        if self._failures:
-            log.info("feed delivers again feed=%s", self._feed.name)
-        self._failures = 0
+        reading = self._ask()
         if reading is None:
             self._token = self._feed.token
             self._pool.move(self._token)
+            self._be_quiet()
             return
-        document, token, time = reading
+        self._heartbeat.heard()
+        self.delivered_at = time.monotonic()
+        document, token, time_ = reading
         if token is not None:
             self._token = token
         if document["_id"] in self._seen:
             self._pool.move(token)
         else:
-            self._pool.put(document, token, again=time <= self._reign_began)
+            self._enter(document, token, again=time_ <= self._reign_began)
+
+    def _ask(self) -> Reading | None:
+        began = time.monotonic()
+        reading = self._feed.read()
+        took = time.monotonic() - began
+        if took > SLOW_READ_SECONDS:
+            log.warning("the server answered the feed late seconds=%.1f", took)
+        if self._silent and self._failures:
+            log.info("feed delivers again feed=%s", self._feed.name)
+        self._silent = False
+        return reading
+
+    def _be_quiet(self) -> None:
+        """What is done while the feed brings nothing; raises StoreUnavailable, RecvqGone."""
+        self._heartbeat.quiet()
+        if self._doubted:
+            self._settle_doubt()
+        elif time.monotonic() - self._looked_at > LOOK_SECONDS:
+            self._look()
+
+    def _look(self) -> None:
+        """See whether recvq is right, and mend at once what is mended in place."""
+        wrong = self._keeper.look()
+        self._looked_at = time.monotonic()
+        self._doubted, self._settled = wrong in ANOTHER, False
+        if wrong is not None and not self._doubted:
+            self._remedy.mend()
+
+    def _settle_doubt(self) -> None:
+        """End the stream of a recvq that is another one now, once all of the old one was read."""
+        if not self._settled:
+            self._history.wait_until_visible()
+            self._settled = True
+            return
+        wrong = self._keeper.look()
+        self._doubted = False
+        if wrong in ANOTHER:
+            raise RecvqGone(f"found {wrong}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
+from dispatcher.line import Line
 from dispatcher.pool import Pool
 from dispatcher.progress import Progress
 from recvq.errors import StoreUnavailable
@@ -36,8 +38,8 @@ class Saver:
     def stop(self) -> None:
         """Save what is left and end; may be called twice, and before `start`."""
         self._stop.set()
-        self._pool.changed.set()
-        self._pool.urgent.set()
+        self._pool.saving.changed.set()
+        self._pool.saving.urgent.set()
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the thread to end; returns whether it did."""
@@ -51,25 +53,36 @@ class Saver:
             return self._save()
 
     def _save(self) -> bool:
-        self._pool.changed.clear()
-        taken = self._pool.snapshot()
-        if taken is None:
-            return True
-        snapshot, covered = taken
+        self._pool.saving.changed.clear()
+        covered: list[Line] = []
         try:
+            self._pool.saving.hold()
+            taken = self._pool.saving.snapshot()
+            if taken is None:
+                return True
+            snapshot, covered = taken
             self._progress.save(snapshot)
         except StoreUnavailable as error:
-            self._pool.not_saved(covered)
+            self._pool.saving.not_saved(covered)
             log.warning("progress not saved, trying again error=%s", error)
             return False
-        self._pool.saved(snapshot, covered)
+        self._pool.saving.saved(snapshot, covered)
         return True
+
+    def _wait(self) -> None:
+        """Until there is something to save, or the feed was quiet for long."""
+        deadline = time.monotonic() + QUIET_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            if self._pool.saving.changed.wait(min(left, self._pool.saving.look_seconds)):
+                break
+            self._pool.saving.look()
 
     def _run(self) -> None:
         failures = 0
         while not self._stop.is_set():
-            self._pool.changed.wait(QUIET_SECONDS)
-            self._pool.urgent.wait(PACE_SECONDS)
+            self._wait()
+            self._pool.saving.look()
+            self._pool.saving.urgent.wait(PACE_SECONDS)
             failures = 0 if self.save() else failures + 1
             if failures:
                 self._stop.wait(pause_seconds(failures))

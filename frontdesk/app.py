@@ -23,11 +23,12 @@ from starlette.exceptions import HTTPException
 from frontdesk.body import parse_events, read_body
 from frontdesk.encoding import encode_events
 from frontdesk.errors import BadSignature, Refused, TooSlow
+from frontdesk.overload import arrival
 from frontdesk.signature import HEADER, verify
 
 log = logging.getLogger(__name__)
 
-# LINE gives up after 2 s; what is left then belongs to what stores instead (architecture: step 3).
+# LINE gives up after 2 s; what is left then belongs to the spool (architecture: step 3).
 STORE_SECONDS = 1.0
 
 
@@ -37,6 +38,14 @@ class Store(Protocol):
     @property
     def unavailable(self) -> str | None:
         """Why nothing can be stored at the moment; None when it can."""
+
+    @property
+    def spool(self) -> dict[str, Any] | None:
+        """What is spooled, in figures; None while all goes the direct way."""
+
+    @property
+    def dead(self) -> bool:
+        """Whether it ended without being closed, so that only a new process can store again."""
 
     async def open(self) -> None:
         """Begin; called once, before the first request."""
@@ -100,7 +109,7 @@ class Callback:
 
     async def answer(self, request: Request) -> JSONResponse:
         """Store the events of a signed webhook request, then answer it."""
-        accept_time, started = datetime.now(UTC), time.monotonic()
+        accept_time, started = datetime.now(UTC), arrival(request.scope, time.monotonic())
         deadline = started + STORE_SECONDS
         try:
             documents = await self._documents(request, accept_time)
@@ -197,7 +206,8 @@ def _add_health(app: FastAPI, store: Store) -> None:
     async def readyz(request: Request) -> JSONResponse:
         if store.unavailable is not None:
             return JSONResponse({"error": store.unavailable}, status_code=503)
-        return JSONResponse({"status": "ready"})
+        spool = store.spool
+        return JSONResponse({"status": "ready", "spool": spool} if spool else {"status": "ready"})
 
     app.add_route("/healthz", healthz, methods=["GET"])
     app.add_route("/readyz", readyz, methods=["GET"])

@@ -10,28 +10,26 @@ import asyncio
 import logging
 import random
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from bson.raw_bson import RawBSONDocument
+from frontdesk.entry import Bounds, Documents, Entry, answer, refuse, undone
+from frontdesk.errors import KeysHeld, NotStored
 
-from frontdesk.errors import NotStored
+__all__ = ["Bounds", "Detour", "Documents", "GroupCommit", "Insert", "Probe"]
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-Documents = Sequence[RawBSONDocument]
 # Stores all documents within so many seconds and returns the places of those that were there
-# already; raises NotStored.
+# already; raises NotStored, or KeysHeld when it stored nothing since some must queue elsewhere.
 Insert = Callable[[Documents, float], Collection[int]]
-# Returns once MongoDB could store; raises NotStored, and always ends within about a second.
+# Returns once the store could store; raises NotStored, and always ends within about a second.
 Probe = Callable[[], None]
 
-# A time-out tells something about MongoDB only if it had at least this long.
+# A time-out tells something about the store only if it had at least this long.
 FAIR_SECONDS = 0.5
 SHORTEST_INSERT_SECONDS = 0.05
 FIRST_PAUSE_SECONDS = 0.1
@@ -40,35 +38,43 @@ START_SECONDS = 3.0
 STOP_SECONDS = 3.0
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """How much may wait for the next insert; what comes beyond is refused at once."""
+class Detour(Protocol):
+    """Where requests go that this store does not serve; each method belongs to the event loop."""
 
-    documents: int = 10_000
-    bytes: int = 32 * 1024 * 1024
+    def divert(self, group: list[Entry], held: Iterable[tuple[str, str]] = ()) -> list[Entry]:
+        """Take what must queue up elsewhere, as what is `held` does; returns the others."""
 
+    def take_over(self, entries: list[Entry], error: NotStored) -> None:
+        """Take all of these, in their order, since the store did not confirm them."""
 
-@dataclass(eq=False, slots=True)
-class _Entry:
-    """The documents of one request; `outcome` becomes the number of duplicates among them."""
-
-    documents: Documents
-    deadline: float
-    outcome: asyncio.Future[int]
+    def resumed(self) -> None:
+        """The store takes everything again."""
 
 
 class GroupCommit:
-    """Stores documents by group commit, and refuses early while MongoDB is known to be away.
+    """Stores documents by group commit, and refuses early while its store is known to be away.
 
     After a time-out or a failed insert new requests are refused at once, until a probe in the
-    background or the insert under way succeeds. Its methods belong to one event loop.
+    background or the insert under way succeeds. With a `detour`, everything that then waits goes
+    there instead of being refused. Its methods belong to one event loop; `who` names the store.
     """
 
-    def __init__(self, insert: Insert, probe: Probe, *, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        insert: Insert,
+        probe: Probe,
+        *,
+        bounds: Bounds | None = None,
+        detour: Detour | None = None,
+        who: str = "MongoDB",
+    ) -> None:
         self._insert = insert
         self._probe = probe
         self._bounds = bounds or Bounds()
-        self._waiting: list[_Entry] = []
+        self._detour = detour
+        self._who = who
+        self._group: list[Entry] = []
+        self._waiting: list[Entry] = []
         self._waiting_documents = 0
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
@@ -85,6 +91,10 @@ class GroupCommit:
         return self._unavailable
 
     @property
+    def spool(self) -> None:
+        """Nothing: it has no other store."""
+
+    @property
     def dead(self) -> bool:
         """Whether it ended without being closed, so that only a new process can store again."""
         return self._task is not None and self._task.done() and not self._stop.is_set()
@@ -96,7 +106,7 @@ class GroupCommit:
         try:
             await asyncio.wait_for(self._first_probe.wait(), START_SECONDS)
         except TimeoutError:
-            log.warning("mongodb has not answered yet seconds=%.1f", START_SECONDS)
+            log.warning('store has not answered yet store="%s"', self._who)
 
     async def store(self, documents: Documents, *, deadline: float) -> int:
         """Store all documents durably; returns how many were there already.
@@ -105,17 +115,36 @@ class GroupCommit:
         fails, and at once while MongoDB is away or too much waits: then it is not known to be
         stored.
         """
-        self._admit(documents)
-        loop = asyncio.get_running_loop()
-        entry = _Entry(documents, deadline, loop.create_future())
-        left = deadline - time.monotonic()
-        timer = loop.call_later(left, self._time_out, entry, left >= FAIR_SECONDS)
-        self._waiting.append(entry)
-        self._wake.set()
+        entry = Entry(documents, deadline, asyncio.get_running_loop().create_future())
+        self.admit(entry)
+        self.put([entry])
         try:
             return await entry.outcome
         finally:
-            timer.cancel()
+            entry.cancel_timer()
+
+    def admit(self, entry: Entry) -> None:
+        """Raise NotStored where it would be refused at once."""
+        if self._unavailable is not None:
+            raise NotStored(self._unavailable)
+        count = self._waiting_documents + len(entry.documents)
+        full = count > self._bounds.documents or (
+            self._waiting_bytes + entry.size > self._bounds.bytes
+        )
+        # What is larger than the bound by itself still gets its turn when nothing else waits.
+        if full and self._waiting:
+            raise NotStored("too much is waiting to be stored")
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Let these wait for the next insert, each until its deadline; nothing is refused here."""
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        for entry in entries:
+            left = entry.deadline - now
+            entry.timer = loop.call_later(left, self._time_out, entry, left >= FAIR_SECONDS)
+            self._waiting_documents += len(entry.documents)
+            self._waiting_bytes += entry.size
+            self._waiting.append(entry)
+        self._wake.set()
 
     async def close(self) -> None:
         """Refuse what is new, finish what waits, and end the thread; bounded, may be repeated."""
@@ -131,7 +160,7 @@ class GroupCommit:
         while not self._stop.is_set():
             await self._probe_until_it_answers()
             await self._insert_until_it_fails()
-        _refuse(self._take(), NotStored("stopping"))
+        self._give_up(NotStored("stopping"))
 
     async def _probe_until_it_answers(self) -> None:
         while not self._stop.is_set():
@@ -149,6 +178,8 @@ class GroupCommit:
     async def _insert_until_it_fails(self) -> None:
         while await self._something_waits():
             group = self._take()
+            if self._detour is not None:
+                group = self._detour.divert(group)
             if group and not await self._commit(group):
                 return
 
@@ -161,28 +192,41 @@ class GroupCommit:
             await self._wake.wait()
         return True
 
-    async def _commit(self, group: list[_Entry]) -> bool:
+    async def _commit(self, group: list[Entry]) -> bool:
+        self._group = group
         documents = [document for entry in group for document in entry.documents]
         left = max(entry.deadline for entry in group) - time.monotonic()
         try:
             places = await self._in_thread(
                 self._insert, documents, max(left, SHORTEST_INSERT_SECONDS)
             )
+        except KeysHeld as held:
+            return await self._commit_without(held)
         except NotStored as error:
             self._failed(error)
-            _refuse(group, error)
+            if self._detour is None:
+                refuse(group, error)
+            else:
+                self._give_up(error)
             return False
         self._failures = 0
+        self._group = []
         # It may have been late for some of its requests; that it succeeded is the best probe.
         self._available()
-        _answer(group, places)
+        answer(group, places)
         return True
+
+    async def _commit_without(self, held: KeysHeld) -> bool:
+        assert self._detour is not None
+        rest = self._detour.divert(undone(self._group), held.keys)
+        self._group = []
+        return not rest or await self._commit(rest)
 
     async def _in_thread(self, call: Callable[..., Result], *arguments: Any) -> Result:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, call, *arguments)
-        except NotStored:
+        except (NotStored, KeysHeld):
             raise
         except Exception as error:
             # The one job of this room: whatever went wrong with one group, the next may do.
@@ -196,30 +240,31 @@ class GroupCommit:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), seconds)
 
-    def _admit(self, documents: Documents) -> None:
-        if self._unavailable is not None:
-            raise NotStored(self._unavailable)
-        count = self._waiting_documents + len(documents)
-        size = self._waiting_bytes + sum(len(document.raw) for document in documents)
-        full = count > self._bounds.documents or size > self._bounds.bytes
-        # What is larger than the bound by itself still gets its turn when nothing else waits.
-        if full and self._waiting:
-            raise NotStored("too much is waiting to be stored")
-        self._waiting_documents, self._waiting_bytes = count, size
-
-    def _take(self) -> list[_Entry]:
-        group = [entry for entry in self._waiting if not entry.outcome.done()]
-        self._waiting = []
+    def _take(self) -> list[Entry]:
+        group, self._waiting = undone(self._waiting), []
         self._waiting_documents = self._waiting_bytes = 0
         return group
 
-    def _time_out(self, entry: _Entry, had_fair_time: bool) -> None:
+    def _time_out(self, entry: Entry, had_fair_time: bool) -> None:
         if entry.outcome.done():
             return
-        error = NotStored("MongoDB did not confirm in time")
-        entry.outcome.set_exception(error)
+        error = NotStored(f"{self._who} did not confirm in time")
         if had_fair_time:
             self._set_unavailable(error)
+        if self._detour is None:
+            entry.outcome.set_exception(error)
+        else:
+            self._give_up(error)
+
+    def _give_up(self, error: NotStored) -> None:
+        """Hand everything on that waits or is being inserted, in its order: what came later of a
+        key must not overtake what could not be confirmed.
+        """
+        entries, self._group = undone(self._group) + self._take(), []
+        if self._detour is None:
+            refuse(entries, error)
+        elif entries:
+            self._detour.take_over(entries, error)
 
     def _failed(self, error: NotStored) -> None:
         self._failures += 1
@@ -228,30 +273,19 @@ class GroupCommit:
     def _set_unavailable(self, error: NotStored) -> None:
         if not self._stop.is_set() and self._unavailable != str(error):
             self._unavailable = str(error)
-            log.warning('store unavailable reason="%s" detail="%s"', error, error.detail)
+            log.warning(
+                'store unavailable store="%s" reason="%s" detail="%s"',
+                self._who,
+                error,
+                error.detail,
+            )
 
     def _available(self) -> None:
         if not self._stop.is_set() and self._unavailable is not None:
             self._unavailable = None
-            log.info("store available")
-
-
-def _answer(group: list[_Entry], duplicate_places: Collection[int]) -> None:
-    """Give each request the number of its own duplicates; the places count through the group."""
-    places = sorted(duplicate_places)
-    end = counted = 0
-    for entry in group:
-        end += len(entry.documents)
-        duplicates = bisect_left(places, end) - counted
-        counted += duplicates
-        if not entry.outcome.done():
-            entry.outcome.set_result(duplicates)
-
-
-def _refuse(group: list[_Entry], error: NotStored) -> None:
-    for entry in group:
-        if not entry.outcome.done():
-            entry.outcome.set_exception(NotStored(str(error)))
+            log.info('store available store="%s"', self._who)
+            if self._detour is not None:
+                self._detour.resumed()
 
 
 def _log_unforeseen_end(task: asyncio.Task[None]) -> None:

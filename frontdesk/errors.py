@@ -7,11 +7,13 @@
     * TooSlow        408
     * TooLarge       413
     * NotStored      503
+  * KeysHeld       not for the sender: the documents queue up behind others of their keys
   * CannotListen   fatal: a person has to change a setting, and the message names it
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 
@@ -53,7 +55,7 @@ class TooLarge(Refused):
 
 
 class NotStored(Refused):
-    """MongoDB did not confirm in time, or is known not to; sending it again later may help.
+    """No store confirmed in time, or none is known to; sending it again later may help.
 
     `detail` is for the log alone.
     """
@@ -63,6 +65,14 @@ class NotStored(Refused):
     def __init__(self, reason: str, *, detail: str = "") -> None:
         super().__init__(reason)
         self.detail = detail
+
+
+class KeysHeld(FrontdeskError):
+    """Nothing was stored: the spool holds earlier documents of these keys (channel and key)."""
+
+    def __init__(self, keys: Collection[tuple[str, str]]) -> None:
+        super().__init__(f"{len(keys)} keys")
+        self.keys = keys
 
 
 class CannotListen(FrontdeskError):

@@ -7,6 +7,7 @@ import errno
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -16,11 +17,19 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from pymongo.database import Database
 
-from frontdesk.app import Desk, create_app
+from frontdesk.app import Desk, Store, create_app
 from frontdesk.commit import GroupCommit
+from frontdesk.connection import MOST_CONNECTIONS, Connection
 from frontdesk.errors import CannotListen
+from frontdesk.overload import Overload
 from frontdesk.storage import Recvq, connect_storage
+from frontdesk.store import Spools, TwoStores
+from recvq.documents import Document
+from recvq.drain import Drain
+from recvq.guard import Guard
+from recvq.spool import Spool
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +55,52 @@ class Address:
     tls_key: Path | None = None
 
 
-def serve(desk: Desk, address: Address, *, mongodb_uri: str, database: str) -> int:
+@dataclass(frozen=True)
+class SpoolAt:
+    """The host's spool: its file, and how much of the disk it may take."""
+
+    path: Path
+    max_bytes: int
+
+
+def serve(
+    desk: Desk, address: Address, *, mongodb_uri: str, database: str, spool: SpoolAt | None = None
+) -> int:
     """Take webhooks until SIGTERM or SIGINT; returns the exit code. Belongs to the main thread.
 
     Raises CannotListen where the address or the certificate cannot be used. Without MongoDB it
-    starts all the same, refuses what it cannot store, and is ready as soon as MongoDB is.
+    starts all the same, spools what it cannot store there, and refuses what it cannot spool.
     """
-    with listen(address) as listener, connect_storage(mongodb_uri) as client:
-        recvq = Recvq(client[database])
-        store = GroupCommit(recvq.insert, recvq.probe)
+    _allow_connections()
+    with (
+        listen(address) as listener,
+        connect_storage(mongodb_uri) as client,
+        _guarding(client[database]) as guard,
+    ):
+        store = _store(client[database], guard, spool)
         server = Server(_config(desk, address, store), store)
         server.run(sockets=[listener])
     return EXIT_SOFTWARE if store.dead else EXIT_OK
+
+
+@contextlib.contextmanager
+def _guarding(database: Database[Document]) -> Iterator[Guard]:
+    guard = Guard(database)
+    guard.start()
+    try:
+        yield guard
+    finally:
+        guard.stop()
+        guard.join()
+
+
+def _store(database: Database[Document], guard: Guard, spool: SpoolAt | None) -> Store:
+    recvq = Recvq(database, guard)
+    if spool is None:
+        return GroupCommit(recvq.insert, recvq.probe)
+    writer, reader, drained = (Spool(spool.path, max_bytes=spool.max_bytes) for _ in range(3))
+    drain = Drain(drained, database, inserting=guard.inserting)
+    return TwoStores(recvq.insert, recvq.probe, Spools(writer, reader), drain)
 
 
 def listen(address: Address) -> socket.socket:
@@ -75,6 +118,16 @@ def listen(address: Address) -> socket.socket:
         raise CannotListen(_explain(error, host, port)) from error
 
 
+def _allow_connections() -> None:
+    """Each takes a file descriptor; the usual limit of 1,024 would leave none for the stores."""
+    wanted = 2 * MOST_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _explain(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
@@ -86,9 +139,10 @@ def _explain(error: OSError, host: str, port: int) -> str:
     return f"FRONTDESK_HOST {host} is not an address of this machine: {error.strerror}"
 
 
-def _config(desk: Desk, address: Address, store: GroupCommit) -> uvicorn.Config:
+def _config(desk: Desk, address: Address, store: Store) -> uvicorn.Config:
     config = uvicorn.Config(
-        create_app(desk, store),
+        Overload(create_app(desk, store)),
+        http=Connection,
         ssl_certfile=address.tls_cert,
         ssl_keyfile=address.tls_key,
         # Only a proxy on this machine may say whom it speaks for.
@@ -129,7 +183,7 @@ class Server(uvicorn.Server):
     It also stops when the store has died, since only a new process could store again.
     """
 
-    def __init__(self, config: uvicorn.Config, store: GroupCommit) -> None:
+    def __init__(self, config: uvicorn.Config, store: Store) -> None:
         super().__init__(config)
         self._store = store
 

@@ -12,12 +12,13 @@ import pymongo
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from frontdesk.commit import Documents
+from frontdesk.entry import Documents
 from frontdesk.errors import NotStored
 from recvq.collections import check_recvq
 from recvq.connect import Client, connect
 from recvq.documents import RECVQ, Document
-from recvq.errors import NotReplicaSet, SetupError, StoreUnavailable
+from recvq.errors import NotReplicaSet, RecvqClosed, SetupError, StoreUnavailable
+from recvq.guard import Guard
 from recvq.insert import insert_documents
 from recvq.replicaset import is_not_initiated
 
@@ -39,18 +40,20 @@ def connect_storage(uri: str) -> Client:
 class Recvq:
     """recvq as the group commit needs it; both calls block, and belong to its thread."""
 
-    def __init__(self, database: Database[Document]) -> None:
+    def __init__(self, database: Database[Document], guard: Guard) -> None:
         self._database = database
         self._collection = database[RECVQ]
+        self._guard = guard
 
     def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
         """Store all documents on a journalled majority; returns the places of duplicates."""
-        with _not_stored():
+        size = sum(len(document.raw) for document in documents)
+        with _not_stored(), self._guard.inserting(size):
             stored = insert_documents(self._collection, documents, timeout_seconds=timeout_seconds)
         return stored.duplicate_indexes
 
     def probe(self) -> None:
-        """Make sure that MongoDB answers and that recvq is capped and has its index.
+        """Make sure that MongoDB answers, that recvq is capped and has its index, and has room.
 
         An insert into a missing recvq would make one that is uncapped, so this comes first.
         """
@@ -63,12 +66,19 @@ class Recvq:
                     words = "the replica set is not initiated yet: run `linedesk init`"
                     raise NotReplicaSet(words) from None
                 raise
+            if self._guard.closed is not None:
+                # Maybe no longer: the guard's own next look is up to a second away.
+                self._guard.glance()
+        if (reason := self._guard.closed) is not None:
+            raise NotStored(reason)
 
 
 @contextmanager
 def _not_stored() -> Iterator[None]:
     try:
         yield
+    except RecvqClosed as error:
+        raise NotStored(str(error)) from error
     except StoreUnavailable as error:
         raise NotStored("MongoDB does not answer", detail=str(error)) from error
     except SetupError as error:

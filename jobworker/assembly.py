@@ -10,17 +10,21 @@ from linebot.v3.messaging import MessagingApi
 from pymongo.database import Database
 
 from jobworker.bot import Bot
+from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
 from jobworker.client import GatedApiClient, LineClient
 from jobworker.conversations import Conversations
-from jobworker.deadletters import DeadLetters
 from jobworker.delivery import ReplyUnknown
 from jobworker.gate import Gate
+from jobworker.holdback import HoldBack
+from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch
-from jobworker.sending import Tools
-from jobworker.worker import Job, Parts, Verdict, Worker
-from recvq.documents import CALLS, CONVERSATIONS, DEADLETTERS, Document
+from jobworker.settling import Tools
+from jobworker.timed import sent_at
+from jobworker.unsend import Unsends
+from jobworker.worker import Parts, Worker
+from recvq.documents import CALLS, CONVERSATIONS, Document
 
 CLOSE_SECONDS = 2.0
 
@@ -54,31 +58,47 @@ class Desk:
         lease_is_fresh: Callable[[], bool],
     ) -> None:
         self._calls = CallLog(database[CALLS])
+        self.breaker = Breaker()
         self._client = LineClient(
-            line.api_base, line.token, connections=line.threads, calls=self._calls
+            line.api_base,
+            line.token,
+            connections=line.threads,
+            calls=self._calls,
+            breaker=self.breaker,
         )
+        self._holdback = HoldBack()
         self.gate = Gate(
-            line.interval_seconds, step=step, later=later, lease_is_fresh=lease_is_fresh
+            line.interval_seconds,
+            step=step,
+            later=later,
+            lease_is_fresh=lease_is_fresh,
+            held_seconds=self.breaker.held_seconds,
+            sent_at=sent_at,
         )
         self._later = later
         conversations = Conversations(database[CONVERSATIONS])
+        unsends = Unsends(database, conversations)
         self.outbox = Outbox(
             Tools(
                 conversations=conversations,
-                deadletters=DeadLetters(database[DEADLETTERS]),
+                deadletters=unsends.deadletters,
                 gate=self.gate,
+                holdback=self._holdback,
                 call=self._client.post,
                 step=step,
                 later=later,
                 reply_unknown=line.reply_unknown,
             )
         )
-        api = GatedApiClient(self._client.configuration, gate=self.gate, calls=self._calls)
+        api = GatedApiClient(
+            self._client.configuration, gate=self.gate, calls=self._calls, breaker=self.breaker
+        )
         self._worker = Worker(
             bot,
             Parts(
                 conversations=conversations,
                 outbox=self.outbox,
+                unsends=unsends,
                 fetch=self._fetch,
                 api=lambda: MessagingApi(api),
                 later=later,
@@ -95,6 +115,10 @@ class Desk:
     def decide(self, job: Job) -> Verdict:
         """Run one job (see `jobworker.worker.Worker.decide`)."""
         return self._worker.decide(job)
+
+    def did_not_return(self, job: Job, stack: str) -> None:
+        """A handler was abandoned (see `jobworker.worker.Worker.did_not_return`)."""
+        self._worker.did_not_return(job, stack)
 
     def has_room(self) -> bool:
         """Whether reading may go on."""
@@ -117,6 +141,7 @@ class Desk:
             document,
             user_id,
             gate=self.gate,
+            holdback=self._holdback,
             get=self._client.get,
             later=self._later,
             done=done,

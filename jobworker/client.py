@@ -24,12 +24,13 @@ from urllib3.exceptions import (
     NewConnectionError,
 )
 
+from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
-from jobworker.delivery import Answer
+from jobworker.delivery import Answer, is_no_verdict
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
 from jobworker.gate import Gate
+from jobworker.timed import CONNECT_SECONDS, make_timed, within
 
-CONNECT_SECONDS = 3.0
 # The gate is held for as long as a call takes.
 CALL_SECONDS = 10.0
 MOST_BODY_BYTES = 256 * 1024
@@ -42,16 +43,26 @@ class LineClient:
     """Calls the LINE API at `base`, one request each; the caller holds the gate.
 
     `connections` is the number of threads that may call. Every call leaves a row in the log of
-    calls, whatever comes of it.
+    calls, whatever comes of it, and tells the breaker how it ended.
     """
 
-    def __init__(self, base: str, token: str, *, connections: int, calls: CallLog) -> None:
+    def __init__(
+        self,
+        base: str,
+        token: str,
+        *,
+        connections: int,
+        calls: CallLog,
+        breaker: Breaker | None = None,
+    ) -> None:
         configuration = Configuration(host=base.rstrip("/"), access_token=token)
         configuration.retries = False
         configuration.connection_pool_maxsize = connections
         self._base = base.rstrip("/")
         self._sdk = ApiClient(configuration)
+        make_timed(self._sdk.rest_client.pool_manager)
         self._calls = calls
+        self.breaker = breaker or Breaker()
 
     @property
     def configuration(self) -> Any:
@@ -87,32 +98,49 @@ class LineClient:
         headers: Mapping[str, str],
         context: Mapping[str, Any],
     ) -> Answer:
-        with self._calls.noted(method, context.get("endpoint", path), context) as row:
-            answer = self._request(method, path, data, headers)
+        endpoint = context.get("endpoint", path)
+        whose = context.get("key") or path
+        with self._calls.noted(method, endpoint, context) as row:
+            try:
+                answer = self._request(method, path, data, headers)
+            except LineError:
+                self.breaker.failed(whose)
+                raise
             row["status"], row["requestId"] = answer.status, answer.request_id
-            return answer
+        _tell(self.breaker, answer.status, whose)
+        return answer
 
     def _request(
         self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
     ) -> Answer:
-        deadline = time.monotonic() + CALL_SECONDS
-        with _translated():
-            response = self._sdk.rest_client.pool_manager.request(
-                method,
-                self._base + path,
-                body=data,
-                headers={**self._sdk.default_headers, **headers},
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=CALL_SECONDS),
-                preload_content=False,
-                redirect=False,
-                retries=False,
+        with within(CALL_SECONDS) as deadline:
+            with _translated():
+                response = self._sdk.rest_client.pool_manager.request(
+                    method,
+                    self._base + path,
+                    body=data,
+                    headers={**self._sdk.default_headers, **headers},
+                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=CALL_SECONDS),
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                )
+            return Answer(
+                status=response.status,
+                text=_read(response, deadline),
+                request_id=response.headers.get("x-line-request-id"),
+                retry_after=_seconds(response.headers.get("retry-after")),
             )
-        return Answer(
-            status=response.status,
-            text=_read(response, deadline),
-            request_id=response.headers.get("x-line-request-id"),
-            retry_after=_seconds(response.headers.get("retry-after")),
-        )
+
+
+def _tell(breaker: Breaker, status: int, whose: str) -> None:
+    """Tell the breaker of an answer."""
+    if status == 401:
+        breaker.unauthorized()
+    elif is_no_verdict(status):
+        breaker.failed(whose)
+    else:
+        breaker.answered()
 
 
 def _read(response: Any, deadline: float) -> str:
@@ -150,37 +178,58 @@ def _translated() -> Iterator[None]:
 class GatedApiClient(ApiClient):  # type: ignore[misc]  # the SDK has no types
     """The SDK's own client for a handler that reads from LINE: through the gate, in time, logged.
 
-    `base` is the API's address. Its connections are its own; every call waits for its turn on
-    the calling thread.
+    Its connections are its own; every call waits for its turn on the calling thread.
     """
 
-    def __init__(self, configuration: Any, *, gate: Gate, calls: CallLog) -> None:
+    def __init__(
+        self, configuration: Any, *, gate: Gate, calls: CallLog, breaker: Breaker | None = None
+    ) -> None:
         super().__init__(configuration)
+        make_timed(self.rest_client.pool_manager)
         self._gate = gate
         self._calls = calls
+        self._breaker = breaker or Breaker()
 
     def call_api(self, resource_path: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        """As the SDK's, but gated; without a time-out of the caller's, CALL_SECONDS."""
+        """As the SDK's, but gated and bounded as a whole: by the caller's time-out if it is one
+        number, else by CALL_SECONDS. Raises GateClosed as well.
+        """
         if kwargs.get("_request_timeout") is None:
             kwargs["_request_timeout"] = CALL_SECONDS
+        seconds = kwargs["_request_timeout"]
         # The turn ends with this method, so nothing may go on in a thread of the SDK's.
         kwargs["async_req"] = None
-        with self._gate.turn(), self._calls.noted(method, resource_path, {}) as row:
+        with (
+            self._gate.turn(),
+            self._calls.noted(method, resource_path, {}) as row,
+            within(seconds if isinstance(seconds, (int, float)) else CALL_SECONDS),
+        ):
+            self.last_response = None
             try:
-                answer = super().call_api(resource_path, method, *args, **kwargs)
+                return super().call_api(resource_path, method, *args, **kwargs)
             except ApiException as error:
-                _note_answer(row, error.status, error.headers)
+                self._note(row, resource_path, error.status, error.headers)
                 raise
-            _note_answer(row, self.last_response.status, self.last_response.getheaders())
-            return answer
+            except UnicodeDecodeError as error:
+                # The body of a refusal, which hides it.
+                if isinstance(error.__context__, ApiException):
+                    self._note(row, resource_path, error.__context__.status, None)
+                raise
+            except (HTTPError, OSError):
+                self._breaker.failed(resource_path)
+                raise
+            finally:
+                # Also where the SDK cannot read what LINE answered.
+                if (told := self.last_response) is not None:
+                    self._note(row, resource_path, told.status, told.getheaders())
 
-
-def _note_answer(
-    row: dict[str, Any], status: int | None, headers: Mapping[str, str] | None
-) -> None:
-    # The SDK's status 0 stands for no answer.
-    row["status"] = status or None
-    row["requestId"] = (headers or {}).get("x-line-request-id")
+    def _note(
+        self, row: dict[str, Any], path: str, status: int | None, headers: Mapping[str, str] | None
+    ) -> None:
+        # The SDK's status 0 stands for no answer.
+        row["status"] = status or None
+        row["requestId"] = (headers or {}).get("x-line-request-id")
+        _tell(self._breaker, status or 0, path)
 
 
 Caller = Callable[[], "Answer"]

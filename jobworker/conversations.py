@@ -25,6 +25,14 @@ SETTLE_TRIES = 5
 # A document holds 16 MB, however the outbox grows to them: BSONObjectTooLarge, and what an update
 # says that ends just above it (17419; 17420 for an upsert).
 TOO_LARGE = frozenset({10334, 17419, 17420})
+# What a conversation holds of its people before anything was recorded.
+NEW: Mapping[str, Any] = {
+    "profile": None,
+    "friend": None,
+    "state": None,
+    "data": {},
+    "unsent": [],
+}
 
 
 @dataclass
@@ -38,6 +46,7 @@ class Conversation:
     data: Document = field(default_factory=dict)
     members: dict[str, Document] = field(default_factory=dict)
     applied: Sequence[str] = ()
+    unsent: Sequence[str] = ()
 
     FIELDS = ("profile", "friend", "state", "data", "members")
 
@@ -46,7 +55,9 @@ class Conversation:
         """The conversation as stored; an empty one where there is none yet."""
         found = document or {}
         known = {name: found[name] for name in cls.FIELDS if found.get(name) is not None}
-        return cls(id=id_, applied=found.get("applied", ()), **known)
+        return cls(
+            id=id_, applied=found.get("applied", ()), unsent=found.get("unsent", ()), **known
+        )
 
     def fields(self) -> Document:
         """A copy of what a handler may change."""
@@ -101,7 +112,7 @@ class Conversations:
         """The conversation that a recvq document belongs to."""
         id_ = conversation_id(document)
         with translated():
-            found = self._collection.find_one({"_id": id_}, {"pending": 0, "unsent": 0})
+            found = self._collection.find_one({"_id": id_}, {"pending": 0})
         return Conversation.from_document(id_, found)
 
     def record(
@@ -197,17 +208,11 @@ class Conversations:
     def _update(
         self, document: Mapping[str, Any], decision: Decision, applied: list[str]
     ) -> Document:
-        empty: Document = {"profile": None, "friend": None, "state": None, "data": {}, "unsent": []}
+        changes = {**named(document), **decision.changes}
+        empty = {**NEW, "kind": None}
         update: Document = {
-            "$set": {
-                "channel": document["channel"],
-                "key": document["key"],
-                "kind": _kind(document),
-                **decision.changes,
-                "epoch": self.epoch,
-                "at": datetime.now(UTC),
-            },
-            "$setOnInsert": {k: v for k, v in empty.items() if k not in decision.changes},
+            "$set": {**changes, "epoch": self.epoch, "at": datetime.now(UTC)},
+            "$setOnInsert": {k: v for k, v in empty.items() if k not in changes},
             "$inc": {"n": 1},
             "$push": {
                 "applied": {"$each": applied, "$slice": -APPLIED},
@@ -238,8 +243,12 @@ class Conversations:
         return False
 
 
-def _kind(document: Mapping[str, Any]) -> str | None:
-    """user, group or room, as LINE's source says; None for an event without a source."""
+def named(document: Mapping[str, Any]) -> Document:
+    """What a document says of its conversation: channel, key and, as far as it tells, kind.
+
+    The kind is user, group or room, as LINE's source says.
+    """
+    names = {"channel": document["channel"], "key": document["key"]}
     source = document["event"].get("source")
     kind = source.get("type") if isinstance(source, Mapping) else None
-    return kind if isinstance(kind, str) else None
+    return {**names, "kind": kind} if isinstance(kind, str) else names

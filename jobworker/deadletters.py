@@ -1,16 +1,17 @@
-"""Dead letters: what was given up, with its cause. Writing one twice leaves one."""
+"""Dead letters: what was given up, with its cause. Writing one twice leaves the first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from pymongo.collection import Collection
 
-from recvq.connect import DURABLE
+from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, name_of
 from recvq.errors import translated
+from recvq.redact import emptying, message_id_of
 
 TRACEBACK_CHARACTERS = 20_000
 
@@ -22,6 +23,8 @@ def of_event(
     return {
         "id": name_of(document),
         "type": "deadletter",
+        "channel": document["channel"],
+        "key": document["key"],
         "document": document,
         "cause": cause,
         "traceback": _storable(traceback),
@@ -31,10 +34,15 @@ def of_event(
     }
 
 
-def of_send(effect: Mapping[str, Any], *, cause: str, attempts: int) -> Document:
+def of_send(
+    effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
+) -> Document:
     """The dead letter of a send that LINE refused for good; its `_id` is the effect's id."""
+    channel, _, key = conversation_id.partition("/")
     return {
         "id": effect["id"],
+        "channel": channel,
+        "key": key,
         "effect": dict(effect),
         "cause": cause,
         "traceback": None,
@@ -44,19 +52,50 @@ def of_send(effect: Mapping[str, Any], *, cause: str, attempts: int) -> Document
     }
 
 
+def emptied(document: Mapping[str, Any], *, at: str = "") -> Document:
+    """The fields to set in an event's letter, or in its effect under `at`, after an unsend.
+
+    The traceback goes too: it may quote the message.
+    """
+    return {**emptying(document, at=f"{at}document."), f"{at}traceback": None}
+
+
 def _storable(traceback: str) -> str:
     """Its end, as text that MongoDB takes whatever the error's message held."""
     return traceback[-TRACEBACK_CHARACTERS:].encode(errors="backslashreplace").decode()
 
 
 class DeadLetters:
-    """Writes to `deadletters`. Raises StoreUnavailable."""
+    """Writes to `deadletters`; `is_unsent` tells of a document whether its message was taken back.
 
-    def __init__(self, collection: Collection[Any]) -> None:
-        self._collection = collection.with_options(write_concern=DURABLE)
+    Raises StoreUnavailable.
+    """
+
+    def __init__(
+        self, collection: Collection[Any], *, is_unsent: Callable[[Document], bool]
+    ) -> None:
+        self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+        self._is_unsent = is_unsent
 
     def write(self, letter: Mapping[str, Any]) -> None:
-        """Write a letter under its id; the same again changes nothing of what it says."""
+        """Write a letter under its id, unless it is there: a late writer changes nothing."""
         row = {name: value for name, value in letter.items() if name not in ("id", "type")}
         with translated():
-            self._collection.update_one({"_id": letter["id"]}, {"$set": row}, upsert=True)
+            self._collection.update_one({"_id": letter["id"]}, {"$setOnInsert": row}, upsert=True)
+        document = letter.get("document")
+        # After the write: whichever came first, it or the unsend, one of them sees the other.
+        if document is not None and self._is_unsent(document):
+            self.empty(document, message_id_of(document))
+
+    def empty(self, document: Mapping[str, Any], message_id: Any) -> None:
+        """Empty every letter of the document's conversation that holds this message."""
+        condition = {
+            "document.event.message.id": message_id,
+            "channel": document["channel"],
+            "key": document["key"],
+            "document.unsent": {"$ne": True},
+        }
+        with translated():
+            for letter in list(self._collection.find(condition, {"document": 1})):
+                changes = emptied(letter["document"])
+                self._collection.update_one({"_id": letter["_id"]}, {"$set": changes})

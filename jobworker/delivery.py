@@ -19,10 +19,16 @@ from jobworker.errors import LineError, NotSendable, NotSent
 TOKEN_LIFE = timedelta(minutes=1)
 # LINE keeps a retry key for 24 hours from the first request; an hour is kept in reserve.
 RETRY_KEY_LIFE = timedelta(hours=23)
+# Of a send that LINE never had: a token that ran out on Friday evening can be replaced on Monday;
+# what is older should not reach people by surprise, so an operator decides.
+SEND_LIFE = timedelta(days=3)
+# Tries of one send without a verdict. At a pause of half a minute on average that is eight hours,
+# twice LINE's longest outage of 2026; a message on which LINE always fails has to end some time.
+MOST_UNANSWERED = 1000
 # LINE's error body, the one place where an error's words decide: no status tells it apart.
 INVALID_REPLY_TOKEN = "invalid reply token"
 MONTHLY_LIMIT = "monthly limit"
-UNAUTHORIZED_SECONDS = 60.0
+SAME_USER = "same user"
 
 
 class Way(Enum):
@@ -31,6 +37,11 @@ class Way(Enum):
     REPLY = "reply"
     PUSH = "push"
     MULTICAST = "multicast"
+
+    @property
+    def path(self) -> str:
+        """The endpoint's path."""
+        return f"/v2/bot/message/{self.value}"
 
 
 class ReplyUnknown(Enum):
@@ -133,16 +144,24 @@ class Outcome:
     cause: str = ""
     wait_seconds: float | None = None
     """Wait at least this long before the next try; None: back off; 0: at once."""
+    unanswered: bool = False
+    """Whether LINE gave no verdict, so that it counts as a failed try."""
     unproved: bool = False
     """Whether this is the one exception of G5: it may be sent twice, or not at all."""
 
 
-def way_of(send: Send, now: datetime) -> Way | None:
-    """How to try next; None if a try of unknown outcome is too old to be repeated under its key."""
-    if send.tried_at is not None and send.tried_as is Way.REPLY:
-        return Way.REPLY
+def expired(send: Send, now: datetime) -> str | None:
+    """Why a send is too old to be tried at all; None while it is not."""
     if send.tried_at is not None:
-        return send.tried_as if now < send.tried_at + RETRY_KEY_LIFE else None
+        too_old = now >= send.tried_at + RETRY_KEY_LIFE
+        return "outcome unknown for 23 hours" if too_old else None
+    return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
+
+
+def way_of(send: Send, now: datetime) -> Way:
+    """How to try next a send that is not too old."""
+    if send.tried_at is not None and send.tried_as is not None:
+        return send.tried_as
     until = send.token_until
     may_reply = send.way is Way.REPLY and send.token and send.tried_as is not Way.PUSH
     if may_reply and until is not None and now < until:
@@ -164,11 +183,11 @@ def judge(
     `was_tried`: an earlier try is of unknown outcome. `started`: when the call began.
     """
     if isinstance(answer, NotSendable):
-        return Outcome(Ending.DEAD, send, cause="it cannot be written as JSON")
+        return _dead(send, was_tried, "it cannot be written as JSON")
     if isinstance(answer, NotSent):
         return _again(send, was_tried, definite=True)
-    if isinstance(answer, LineError) or _is_no_verdict(answer.status):
-        return _again(send, was_tried, definite=False)
+    if isinstance(answer, LineError) or is_no_verdict(answer.status):
+        return replace(_again(send, was_tried, definite=False), unanswered=True)
     if answer.status < 300 or (answer.status == 409 and way is not Way.REPLY):
         return Outcome(Ending.SENT, send)
     if way is Way.REPLY and _is_invalid_token(answer):
@@ -176,11 +195,12 @@ def judge(
     if answer.status == 429:
         return _too_many(send, way, answer, was_tried)
     if answer.status == 401:
-        return _again(send, was_tried, definite=True, wait_seconds=UNAUTHORIZED_SECONDS)
-    return Outcome(Ending.DEAD, send, cause=f"LINE refused it with {answer.status}")
+        # Nothing is wrong with the send; the breaker keeps it at the gate.
+        return _again(send, was_tried, definite=True, wait_seconds=0)
+    return _dead(send, was_tried, f"LINE refused it with {answer.status}")
 
 
-def _is_no_verdict(status: int) -> bool:
+def is_no_verdict(status: int) -> bool:
     """Whether a status says nothing of what LINE did: its own failures, and what LINE's API never
     answers, so that it comes from something on the way (a redirect, a proxy's time-out).
     """
@@ -193,6 +213,11 @@ def _again(
     """Try again; a definite refusal clears the try, unless an earlier one is unknown."""
     stands = send.refused() if definite and not was_tried else send
     return Outcome(Ending.AGAIN, stands, wait_seconds=wait_seconds)
+
+
+def _dead(send: Send, was_tried: bool, cause: str) -> Outcome:
+    """Give it up; a definite refusal clears the try, unless an earlier one is unknown."""
+    return Outcome(Ending.DEAD, send if was_tried else send.refused(), cause=cause)
 
 
 def _is_invalid_token(answer: Answer) -> bool:
@@ -215,6 +240,17 @@ def _invalid_token(
 
 def _too_many(send: Send, way: Way, answer: Answer, was_tried: bool) -> Outcome:
     if way is not Way.REPLY and MONTHLY_LIMIT in answer.text.lower():
-        return Outcome(Ending.DEAD, send, cause="quota")
-    # A Retry-After of 0 must not make a hot loop of it.
-    return _again(send, was_tried, definite=True, wait_seconds=answer.retry_after or None)
+        return _dead(send, was_tried, "quota")
+    # What LINE says of the endpoint is waited for there (`is_endpoint_limit`), since by then a
+    # reply may have become a push. A Retry-After of 0 must not make a hot loop of it.
+    own = not is_endpoint_limit(answer) and answer.retry_after
+    return _again(send, was_tried, definite=True, wait_seconds=own or None)
+
+
+def is_endpoint_limit(answer: Answer) -> bool:
+    """Whether the answer holds back its endpoint for everybody, not just one user or the month.
+
+    LINE tells the meanings of a 429 apart by their words only; words unknown count as this one.
+    """
+    words = answer.text.lower()
+    return answer.status == 429 and MONTHLY_LIMIT not in words and SAME_USER not in words

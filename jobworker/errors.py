@@ -6,6 +6,8 @@
     * NotSent         transient and definite: the request never left this machine
     * OutcomeUnknown  transient: LINE may or may not have accepted it
   * GateClosed        the process is stopping or may have been replaced; nothing was called
+    * LineAway        LINE is not called for now: it fails, or refuses the access token
+  * MayArriveTwice    a replay of a send that LINE may have accepted, too old to be proved
   * BotError          the bot asked for something that LINE would refuse
     * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
       StateTooLarge
@@ -36,6 +38,14 @@ class OutcomeUnknown(LineError):
 
 class GateClosed(WorkerError):
     """The process is stopping, or may have been replaced, so LINE is not called."""
+
+
+class LineAway(GateClosed):
+    """The breaker is open, so LINE is not called for now; the same may go later."""
+
+
+class MayArriveTwice(WorkerError):
+    """A try of the send is of unknown outcome, and LINE no longer tells it from a new one."""
 
 
 class BotError(WorkerError, ValueError):

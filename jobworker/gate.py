@@ -3,7 +3,8 @@
 All who want to call are served by deadline, so a reply whose token is about to expire goes
 before a push that can wait. An entry waits as an object, not as a blocked thread; when its turn
 comes, a thread of the pool is woken for it. A handler that reads from LINE on its own thread
-waits in the same order, by `turn`.
+waits in the same order, by `turn`. While LINE must not be called at all the patient ones wait
+here, and the others are sent away.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from jobworker.errors import GateClosed
+from jobworker.errors import GateClosed, LineAway
+from jobworker.handling import require_wanted
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,12 @@ class Entry(Protocol):
 
     deadline: float
     """When it should be served at the latest, as a monotonic time: the order of serving."""
+    patient: bool
+    """Whether it waits on while LINE must not be called; else it is told `sent_away`."""
+
+    def sent_away(self) -> None:
+        """LINE must not be called for now, so do without. Must be quick, and not raise."""
+        ...
 
     def prepare(self) -> bool:
         """Get ready; False if there is nothing to call, and then the turn goes to the next."""
@@ -52,7 +60,10 @@ class Gate:
     """See the module's words. `step` has a thread of the pool do something, `later` after a time.
 
     `lease_is_fresh` is asked before each call: a process that may have been replaced calls
-    nothing (architecture: G7).
+    nothing (architecture: G7). `held_seconds` says how long LINE must not be called; it may
+    change only by a call (see `jobworker.breaker`). `sent_at` says when the thread last sent
+    something: on a busy machine, or while it connects, a call leaves well after its turn began,
+    and LINE would see the next one too close.
     """
 
     def __init__(
@@ -62,12 +73,16 @@ class Gate:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
+        held_seconds: Callable[[], float] = lambda: 0.0,
+        sent_at: Callable[[], float] = lambda: 0.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
         self._step = step
         self._later = later
         self._lease_is_fresh = lease_is_fresh
+        self._held_seconds = held_seconds
+        self._sent_at = sent_at
         self._monotonic = monotonic
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -85,8 +100,12 @@ class Gate:
         with self._lock:
             if self._closed.is_set() and isinstance(entry, _Turn):
                 entry.granted.set()
-            heapq.heappush(self._waiting, (entry.deadline, next(self._numbers), entry))
-            self._arrange()
+            waits = entry.patient or not self._held_seconds()
+            if waits:
+                heapq.heappush(self._waiting, (entry.deadline, next(self._numbers), entry))
+                self._arrange()
+        if not waits:
+            entry.sent_away()
 
     @property
     def waiting(self) -> int:
@@ -111,15 +130,20 @@ class Gate:
     def turn(self, *, within_seconds: float = 60.0) -> Iterator[None]:
         """Hold the gate for one call made on this thread.
 
-        Raises GateClosed at a stop, and where the lease is no longer fresh.
+        Raises GateClosed at a stop, where the lease is no longer fresh and for a handler that
+        was abandoned, LineAway while LINE must not be called.
         """
+        require_wanted()
         turn = _Turn(self._monotonic() + within_seconds)
         self.enter(turn)
         turn.granted.wait(TURN_SECONDS)
+        if turn.away:
+            raise LineAway("LINE is not called for now")
         called = False
         try:
             if self._gives_up(turn) or not self._may_call():
                 raise GateClosed("no turn at the gate: the process is stopping or was replaced")
+            require_wanted()
             called = self._start()
             yield
         finally:
@@ -138,6 +162,7 @@ class Gate:
             return
         self._called_for = True
         seconds = self._next_start - LEAD_SECONDS - self._monotonic()
+        seconds = max(seconds, self._held_seconds())
         if seconds <= 0:
             self._step(self._serve)
         else:
@@ -208,14 +233,35 @@ class Gate:
             if called:
                 took = self._monotonic() - self._last_start
                 self._call_seconds += (took - self._call_seconds) / 8
+                left = max(self._last_start, self._sent_at())
+                self._next_start = left + self.interval_seconds
             self._busy = False
+            away = self._take_impatient() if self._held_seconds() else []
             self._arrange()
+        for entry in away:
+            entry.sent_away()
+
+    def _take_impatient(self) -> list[Entry | _Turn]:
+        """Under the lock: take out those who do not wait until LINE may be called again."""
+        away = [one[2] for one in self._waiting if not one[2].patient]
+        if away:
+            self._waiting = [one for one in self._waiting if one[2].patient]
+            heapq.heapify(self._waiting)
+        return away
 
 
 class _Turn:
     """A thread that waits for the gate itself."""
 
+    patient = False
+
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.granted = threading.Event()
         self.given_up = False
+        self.away = False
+
+    def sent_away(self) -> None:
+        """Have the thread go on without its turn."""
+        self.away = True
+        self.granted.set()

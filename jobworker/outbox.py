@@ -13,10 +13,12 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from jobworker.delivery import Send
-from jobworker.sending import Sending, Tools
+from jobworker.sending import Sending
+from jobworker.settling import Tools
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 
@@ -33,15 +35,49 @@ STORE_AGAIN_SECONDS = 5.0
 
 
 class Box:
-    """One conversation's sends in order; the first is in the gate, with a thread or waiting."""
+    """One conversation's sends in order; the first is in the gate, with a thread or waiting.
 
-    __slots__ = ("id", "sends", "waiters")
+    Each is due at a time of its own, and the first inherits the earliest.
+    """
+
+    __slots__ = ("_urgent", "id", "ids", "sends", "waiters")
 
     def __init__(self, id_: str) -> None:
         self.id = id_
+        self.ids: set[str] = set()
         self.sends: deque[Sending] = deque()
+        # Those that are due before all behind them, with their times; so the earliest is first.
+        self._urgent: deque[tuple[float, Sending]] = deque()
         # Jobs of the key that were set aside until there is room.
         self.waiters: list[Callable[[], None]] = []
+
+    def append(self, sending: Sending, due: float) -> bool:
+        """Put a send behind the others; whether the first one became more urgent by it."""
+        self.ids.add(sending.send.id)
+        self.sends.append(sending)
+        while self._urgent and self._urgent[-1][0] > due:
+            self._urgent.pop()
+        self._urgent.append((due, sending))
+        first = self.sends[0]
+        earlier = due < first.deadline
+        first.deadline = min(due, first.deadline)
+        return earlier
+
+    def pop(self) -> Sending:
+        """Take the first send out."""
+        first = self.sends.popleft()
+        self.ids.remove(first.send.id)
+        if self._urgent[0][1] is first:
+            self._urgent.popleft()
+        if self.sends:
+            self.sends[0].deadline = self._urgent[0][0]
+        return first
+
+    def put_off(self, now: float, due: float) -> None:
+        """Have the first send be due later, but not after one behind it whose time is to come."""
+        first = self.sends[0]
+        behind = [at for at, one in islice(self._urgent, 2) if one is not first and at > now]
+        first.deadline = min([due, *behind])
 
 
 class Outbox:
@@ -97,24 +133,26 @@ class Outbox:
     def _enqueue(self, id_: str, send: Send) -> list[Callable[[], None]]:
         """Append a send; returns what has to be done once the lock is free."""
         box = self._boxes.get(id_) or Box(id_)
-        if send.id in self._gone or any(one.send.id == send.id for one in box.sends):
+        if send.id in self._gone or send.id in box.ids:
             return []
         self._boxes[id_] = box
+        due = self._due(send)
         sending = Sending(
-            self.tools, box.id, send, self._deadline(send), finished=lambda: self._finished(box)
+            self.tools,
+            box.id,
+            send,
+            due,
+            failed=lambda: self._failed(box),
+            finished=lambda: self._finished(box),
         )
-        box.sends.append(sending)
+        more_urgent = box.append(sending, due)
         self._count += 1
         head = box.sends[0]
         if head is sending:
             return [sending.begin]
-        if sending.deadline < head.deadline:
-            # The head stands before it, so it inherits the earlier deadline.
-            head.deadline = sending.deadline
-            return [head.hurry]
-        return []
+        return [head.hurry] if more_urgent else []
 
-    def _deadline(self, send: Send) -> float:
+    def _due(self, send: Send) -> float:
         until = send.token_until
         if until is None:
             return time.monotonic() + PUSH_SECONDS
@@ -122,16 +160,24 @@ class Outbox:
 
     # What a send comes back to.
 
+    def _failed(self, box: Box) -> None:
+        """The first send failed: once its time is past it goes behind those that did not.
+
+        Else one on which LINE always fails would be the breaker's probe each time.
+        """
+        now = time.monotonic()
+        with self._lock:
+            if box.sends[0].deadline <= now:
+                box.put_off(now, now + PUSH_SECONDS)
+
     def _finished(self, box: Box) -> None:
         """The first send left its outbox: the next one follows."""
         with self._lock:
-            self._remember(box.sends.popleft().send.id)
+            self._remember(box.pop().send.id)
             self._count -= 1
             following = box.sends[0] if box.sends else None
             if following is None:
                 del self._boxes[box.id]
-            else:
-                following.deadline = min(one.deadline for one in box.sends)
             waiters, box.waiters = box.waiters, []
         if following is not None:
             following.begin()

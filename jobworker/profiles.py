@@ -1,22 +1,25 @@
 """Fetching a sender's profile before the handler runs: a step that holds no thread.
 
 A name is worth one call a day, and never a late answer: where the gate is too busy for both the
-profile and the reply within the token's life, the bot runs without a name.
+profile and the reply within the token's life, where LINE refuses or is not called, and 30 s after
+the event came, the bot runs without a name.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.client import answer_or_error
-from jobworker.delivery import TOKEN_LIFE, Answer
+from jobworker.delivery import TOKEN_LIFE, Answer, is_no_verdict
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.gate import Gate
+from jobworker.holdback import HoldBack
 from recvq.documents import Document
 from recvq.pause import pause_seconds
 
@@ -53,12 +56,15 @@ class ProfileFetch:
     `done` is called once, with the profile or None if the bot has to do without.
     """
 
+    patient = False
+
     def __init__(
         self,
         document: Document,
         user_id: str,
         *,
         gate: Gate,
+        holdback: HoldBack,
         get: Callable[..., Answer],
         later: Callable[[float, Callable[[], None]], None],
         done: Callable[[Document | None], None],
@@ -66,20 +72,36 @@ class ProfileFetch:
         self._document = document
         self._user_id = user_id
         self._gate = gate
+        self._holdback = holdback
         self._get = get
         self._later = later
         self._done = done
+        self._lock = threading.Lock()
+        # Under _lock.
+        self._ended = False
         self._failures = 0
         self._answer: Answer | LineError = OutcomeUnknown("not called")
-        age = datetime.now(UTC) - document["acceptTime"]
-        self.deadline = time.monotonic() + (TOKEN_LIFE - age).total_seconds()
+        now = datetime.now(UTC)
+        self._late_seconds = (document["acceptTime"] + LATE - now).total_seconds()
+        until = document["acceptTime"] + TOKEN_LIFE
+        self.deadline = time.monotonic() + (until - now).total_seconds()
 
     def begin(self) -> None:
-        """Wait for a turn at the gate."""
+        """Wait for a turn at the gate, but not beyond the time for it."""
+        if self._late_seconds <= 0:
+            self._without("it came long ago")
+            return
+        self._later(self._late_seconds, lambda: self._without("LINE takes too long"))
         self._gate.enter(self)
+
+    def sent_away(self) -> None:
+        """The gate lets nobody call LINE for now."""
+        self._without("LINE is not called for now")
 
     def prepare(self) -> bool:
         """Whether the call is still worth a turn."""
+        if self._ended:
+            return False
         in_time = has_time(
             self._document["acceptTime"],
             datetime.now(UTC),
@@ -87,30 +109,48 @@ class ProfileFetch:
             turn_seconds=self._gate.turn_seconds,
         )
         if not in_time:
-            log.info("no time for a profile, answering without a name key=%s", self._key)
-            self._done(None)
-        return in_time
+            self._without("no time")
+        elif self._holdback.seconds(self._path):
+            self._without("rate limit")
+        return not self._ended
+
+    @property
+    def _path(self) -> str:
+        """The endpoint: of a member in a group or room, else of a user."""
+        kind = self._document["event"]["source"].get("type")
+        return PATHS[kind if kind in ("group", "room") else "user"]
 
     def call(self) -> None:
         """The one call, under the gate."""
-        source = self._document["event"]["source"]
-        kind = source.get("type")
-        among = kind in ("group", "room")
-        path = PATHS[kind if among else "user"]
-        parts = [self._key, self._user_id] if among else [self._user_id]
+        path = self._path
+        parts = [self._user_id] if path == PATHS["user"] else [self._key, self._user_id]
         self._answer = answer_or_error(
             lambda: self._get(path, *parts, eventId=self._document.get("eventId"), key=self._key)
         )
+        self._holdback.note(path, self._answer)
 
     def after(self) -> None:
         """A profile, none for a refusal, and another try for what may pass."""
         answer = self._answer
-        if isinstance(answer, Answer) and answer.status < 500 and answer.status != 429:
-            # A refused access token says nothing of the user.
-            self._done(None if answer.status == 401 else profile_of(answer))
+        if isinstance(answer, Answer) and not is_no_verdict(answer.status):
+            # A refused access token and a rate limit say nothing of the user.
+            self._end(None if answer.status in (401, 429) else profile_of(answer))
             return
         self._failures += 1
-        self._later(pause_seconds(self._failures, first=0.5), self.begin)
+        pause = pause_seconds(self._failures, first=0.5)
+        self._later(pause, lambda: self._gate.enter(self))
+
+    def _without(self, why: str) -> None:
+        if self._end(None):
+            log.info("answering without a name, %s key=%s", why, self._key)
+
+    def _end(self, profile: Document | None) -> bool:
+        """Let the bot run with what there is; only the first end counts."""
+        with self._lock:
+            first, self._ended = not self._ended, True
+        if first:
+            self._done(profile)
+        return first
 
     @property
     def _key(self) -> str:

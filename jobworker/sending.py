@@ -1,52 +1,45 @@
-"""One send on its way: waiting at the gate, written down as tried, called, settled."""
+"""One send on its way: waiting at the gate, written down as tried, called."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
+import pymongo
+
 from jobworker.client import answer_or_error
-from jobworker.conversations import Conversations
-from jobworker.deadletters import DeadLetters, of_send
-from jobworker.delivery import Answer, Ending, Outcome, ReplyUnknown, Send, Way, judge, way_of
-from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.delivery import Answer, Send, Way, expired, judge, way_of
 from jobworker.events import since_ms
-from jobworker.gate import Gate
+from jobworker.settling import Settling, Tools
 from recvq.errors import StoreUnavailable
-from recvq.pause import pause_seconds
 
 log = logging.getLogger(__name__)
 
-PATHS = {
-    Way.REPLY: "/v2/bot/message/reply",
-    Way.PUSH: "/v2/bot/message/push",
-    Way.MULTICAST: "/v2/bot/message/multicast",
-}
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 60.0
-STORE_PAUSE_SECONDS = 5.0
+# For writing a try down, since the gate is held for it; usually it takes a few milliseconds.
+NOTE_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
-class Tools:
-    """What an outbox and its sends work with."""
+class Stage(Enum):
+    """Where a send is, as far as its own steps go."""
 
-    conversations: Conversations
-    deadletters: DeadLetters
-    gate: Gate
-    call: Callable[..., Any]
-    """Posts to LINE: `call(path, body, retry_key=…, **context) -> Answer`, or raises LineError."""
-    step: Callable[[Callable[[], None]], None]
-    later: Callable[[float, Callable[[], None]], None]
-    reply_unknown: ReplyUnknown
+    AWAY = "away"
+    """With a thread, or waiting for the clock; a place left over at the gate counts for nothing."""
+    AT_GATE = "at the gate"
+    NOTED = "noted"
+    """At the gate and written down as tried, but not called yet."""
 
 
-class Sending:
-    """The first send of an outbox as an entry of the gate (see `jobworker.gate.Entry`)."""
+class Sending(Settling):
+    """The first send of an outbox as an entry of the gate (see `jobworker.gate.Entry`).
+
+    It waits there as long as LINE must not be called.
+    """
+
+    patient = True
 
     def __init__(
         self,
@@ -55,48 +48,50 @@ class Sending:
         send: Send,
         deadline: float,
         *,
+        failed: Callable[[], None],
         finished: Callable[[], None],
     ) -> None:
-        self.send = send
+        super().__init__(tools, conversation_id, send, failed=failed, finished=finished)
         self.deadline = deadline
-        self._tools = tools
-        self._conversation_id = conversation_id
-        self._finished = finished
-        self._at_gate = False
+        self._stage = Stage.AWAY
         self._entered = 0.0
-        self._calls = 0
-        self._failures = 0
         self._way = send.way
+        # Whether an earlier try is of unknown outcome.
         self._was_tried = False
-        # Written down as tried, but the gate did not let it call.
-        self._uncalled = False
         self._started = send.at
-        self._answer: Answer | LineError = OutcomeUnknown("not called")
 
     def begin(self) -> None:
         """It is the first of its outbox, or its pause is over: wait for a turn."""
-        self._at_gate = True
+        self._stage = Stage.AT_GATE
         self._entered = time.monotonic()
         self._tools.gate.enter(self)
 
     def hurry(self) -> None:
         """Its deadline became earlier."""
-        if self._at_gate:
+        if self._stage is not Stage.AWAY:
             self._tools.gate.enter(self)
 
     # The gate's side.
 
+    def sent_away(self) -> None:
+        """Never, since it is patient."""
+
     def prepare(self) -> bool:
         """Choose the way and write the try down, before anything leaves the house."""
-        if not self._at_gate:
+        if self._stage is Stage.AWAY:
             return False
-        if self._uncalled:
-            self._uncalled = False
+        if self._stage is Stage.NOTED:
+            # The gate did not let it call, so the try that stands there is none.
+            self._stage = Stage.AT_GATE
             self.send = self.send.refused()
         now = datetime.now(UTC)
+        if cause := expired(self.send, now):
+            self._leave_gate(lambda: self._bury(cause))
+            return False
         way = way_of(self.send, now)
-        if way is None:
-            self._leave_gate(lambda: self._bury("too old to be sent once"))
+        if seconds := self._held_seconds(way, now):
+            self._stage = Stage.AWAY
+            self._tools.later(seconds, self.begin)
             return False
         self._was_tried = self.send.tried_at is not None
         if not self._was_tried and not self._note(self.send.tried(way, now)):
@@ -104,10 +99,19 @@ class Sending:
         self._way = way
         return True
 
+    def _held_seconds(self, way: Way, now: datetime) -> float:
+        """How long its endpoint is held back, or until a reply travels as push instead."""
+        seconds = self._tools.holdback.seconds(way.path)
+        if way is Way.REPLY and self.send.tried_at is None and self.send.token_until is not None:
+            return min(seconds, (self.send.token_until - now).total_seconds())
+        return seconds
+
     def _note(self, tried: Send) -> bool:
         """Write the try down; False if this is not the moment to call."""
+        note, id_ = self._tools.conversations.note_try, self._conversation_id
         try:
-            pending = self._tools.conversations.note_try(self._conversation_id, tried.as_document())
+            with pymongo.timeout(NOTE_SECONDS):
+                pending = note(id_, tried.as_document())
         except StoreUnavailable as error:
             log.warning("try not written down, waiting id=%s error=%s", tried.id, error)
             # Nothing was called, so it stays fresh here; a successor may see it as tried, and
@@ -119,16 +123,16 @@ class Sending:
             self._leave_gate(self._finished)
             return False
         self.send = tried
-        self._uncalled = True
+        self._stage = Stage.NOTED
         return True
 
     def _leave_gate(self, then: Callable[[], None]) -> None:
-        self._at_gate = False
+        self._stage = Stage.AWAY
         self._tools.step(then)
 
     def call(self) -> None:
         """The one call, under the gate."""
-        self._at_gate = self._uncalled = False
+        self._stage = Stage.AWAY
         self._calls += 1
         self._started = datetime.now(UTC)
         log.debug(
@@ -139,6 +143,8 @@ class Sending:
             since_ms(self.send.token_from or self.send.at),
         )
         self._answer = answer_or_error(self._post)
+        # Before the gate is free for the next to the same endpoint.
+        self._tools.holdback.note(self._way.path, self._answer)
 
     def _post(self) -> Answer:
         send, way = self.send, self._way
@@ -148,7 +154,7 @@ class Sending:
         else:
             body["to"] = send.to
         answer: Answer = self._tools.call(
-            PATHS[way],
+            way.path,
             body,
             retry_key=None if way is Way.REPLY else send.retry_key,
             eventId=send.event_id,
@@ -157,90 +163,15 @@ class Sending:
         )
         return answer
 
-    # What follows.
-
     def after(self) -> None:
         """Settle the answer in the outbox."""
-        outcome = judge(
-            self.send,
-            self._way,
-            self._answer,
-            was_tried=self._was_tried,
-            started=self._started,
-            reply_unknown=self._tools.reply_unknown,
+        self._settle(
+            judge(
+                self.send,
+                self._way,
+                self._answer,
+                was_tried=self._was_tried,
+                started=self._started,
+                reply_unknown=self._tools.reply_unknown,
+            )
         )
-        if outcome.unproved:
-            log.warning("reply of unknown outcome, not provable id=%s", self.send.id)
-        if outcome.ending is Ending.AGAIN:
-            self._again(outcome)
-        elif outcome.ending is Ending.DEAD:
-            self._bury(outcome.cause)
-        else:
-            self._remove()
-
-    def _again(self, outcome: Outcome) -> None:
-        self._failures += 1
-        if not self._rewrite(outcome.send):
-            self._later(lambda: self._again(outcome))
-            return
-        pause = outcome.wait_seconds
-        if pause is None:
-            pause = pause_seconds(
-                self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
-            )
-        if pause:
-            log.warning(
-                "send not accepted, trying again id=%s answer=%s seconds=%.1f",
-                self.send.id,
-                _told(self._answer),
-                pause,
-            )
-            self._tools.later(pause, self.begin)
-        else:
-            self.begin()
-
-    def _rewrite(self, changed: Send) -> bool:
-        """Make durable what the answer changed of the try; False if it is not known to be."""
-        if changed != self.send:
-            try:
-                self._tools.conversations.note_try(self._conversation_id, changed.as_document())
-            except StoreUnavailable as error:
-                log.warning("answer not written down, waiting id=%s error=%s", changed.id, error)
-                return False
-            self.send = changed
-        return True
-
-    def _bury(self, cause: str) -> None:
-        """Give it up: a dead letter first, then out of the outbox, so that one of them stays."""
-        letter = of_send(self.send.as_document(), cause=cause, attempts=self._calls)
-        try:
-            self._tools.deadletters.write(letter)
-        except StoreUnavailable as error:
-            log.warning("dead letter not written, trying again error=%s", error)
-            self._later(lambda: self._bury(cause))
-            return
-        told = _told(self._answer)
-        log.error("send given up id=%s cause=%s answer=%s", self.send.id, cause, told)
-        self._remove()
-
-    def _remove(self) -> None:
-        try:
-            self._tools.conversations.remove(self._conversation_id, self.send.id)
-        except StoreUnavailable as error:
-            log.warning("send not removed, trying again id=%s error=%s", self.send.id, error)
-            self._later(self._remove)
-            return
-        self._finished()
-
-    def _later(self, step: Callable[[], None]) -> None:
-        """Have a thread do it after a pause, since MongoDB did not confirm."""
-        self._tools.later(self._store_pause(), lambda: self._tools.step(step))
-
-    def _store_pause(self) -> float:
-        self._failures += 1
-        return pause_seconds(self._failures, most=STORE_PAUSE_SECONDS)
-
-
-def _told(answer: Answer | LineError) -> str:
-    """What LINE said, for a log line: a status or the kind of failure, never a text."""
-    return str(answer.status) if isinstance(answer, Answer) else f"{type(answer).__name__}"

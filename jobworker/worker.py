@@ -9,55 +9,44 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from bson.dbref import DBRef
 from linebot.v3.messaging import MessagingApi
 
 from jobworker.bot import Bot, Rule
 from jobworker.conversations import Conversations, Decision, Recorded
-from jobworker.deadletters import of_event
 from jobworker.errors import GateClosed
 from jobworker.events import model_of, since_ms, text_of
+from jobworker.failures import Failure, did_not_return, given_up, raised
+from jobworker.handling import Abandoned, under
+from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch, is_fresh
+from jobworker.replay import is_sound, replayed
 from jobworker.storable import checked
 from jobworker.talk import Talk
+from jobworker.unsend import Unsends
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable
-from recvq.pause import growing_seconds, pause_seconds
+from recvq.pause import pause_seconds
 
 log = logging.getLogger(__name__)
 
 HANDLER_PAUSE_SECONDS = 1.0
+MOST_HANDLER_PAUSE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 5.0
-
-
-class Job(Protocol):
-    """The dispatcher's job, as far as the worker needs it (see `dispatcher.job.Job`)."""
-
-    document: Document
-    again: bool
-    memo: Any
-
-    def unsaved(self) -> Sequence[str]: ...
-
-    def resume(self) -> None: ...
-
-
-# As in `dispatcher.job`, which this room does not know.
-Verdict = Literal["finished", "recorded", "applied", "parked"]
 
 
 @dataclass
 class Run:
     """What the worker remembers of a job between its runs."""
 
-    first_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    first_at: datetime | None = None
+    """When the handler was tried first."""
     failures: int = 0
     store_failures: int = 0
     checked: bool = False
@@ -72,6 +61,7 @@ class Parts:
 
     conversations: Conversations
     outbox: Outbox
+    unsends: Unsends
     fetch: Callable[..., ProfileFetch]
     """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
     api: Callable[[], MessagingApi]
@@ -90,6 +80,7 @@ class Worker:
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch and load every outbox left behind."""
         self._parts.conversations.epoch = epoch
+        self._parts.unsends.take_over()
         left = self._parts.outbox.take_over()
         log.info("outboxes loaded effects=%d", left)
 
@@ -108,6 +99,9 @@ class Worker:
             return "finished"
         try:
             return self._decide(job, run)
+        except Abandoned:
+            log.warning("abandoned handler returned after all event_id=%s", name_of(job.document))
+            return "parked"
         except (StoreUnavailable, GateClosed) as error:
             run.store_failures += 1
             pause = pause_seconds(run.store_failures, most=STORE_PAUSE_SECONDS)
@@ -118,12 +112,17 @@ class Worker:
             return "parked"
 
     def _decide(self, job: Job, run: Run) -> Verdict:
-        if self._parts.outbox.waits_for_room(conversation_id(job.document), job.resume):
-            return "parked"
         if job.again and not run.checked:
             if self._was_applied(job.document):
                 return "applied"
             run.checked = True
+        if run.decision is None and self._parts.unsends.ends(job.document):
+            return "finished"
+        if self._parts.outbox.waits_for_room(conversation_id(job.document), job.resume):
+            return "parked"
+        if run.decision is None and job.condemned is not None:
+            run.decision = given_up(job.document, job.condemned)
+        run.decision = run.decision or replayed(job.document)
         if run.decision is None and not self._run_handler(job, run):
             return "parked"
         assert run.decision is not None
@@ -135,6 +134,7 @@ class Worker:
         """Whether a predecessor has decided it; then its outbox is taken over once more, too."""
         conversation = self._parts.conversations.load(document)
         if name_of(document) not in conversation.applied:
+            self._parts.unsends.learn(document, conversation.unsent)
             return False
         adopted = self._parts.conversations.adopt(conversation.id)
         self._parts.outbox.add(conversation.id, adopted.get("pending", ()))
@@ -155,14 +155,14 @@ class Worker:
         self._note_friendship(talk)
         try:
             if rule is not None:
-                self._call_handler(rule, event, talk)
+                self._call_handler(job, run, rule, event, talk)
             run.decision = checked(talk.decision())
-        except (StoreUnavailable, GateClosed):
+        except (StoreUnavailable, GateClosed, Abandoned):
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001
             # Around one job: the bot's own errors end here. A thread that took SystemExit for its
             # end would leave the key behind without a word.
-            return self._handler_failed(job, run, error)
+            return self._handler_failed(job, run, raised(error))
         return True
 
     def _talk(self, document: Document) -> Talk:
@@ -172,14 +172,16 @@ class Worker:
             api=self._parts.api,
         )
 
-    def _call_handler(self, rule: Rule, event: Any, talk: Talk) -> None:
+    def _call_handler(self, job: Job, run: Run, rule: Rule, event: Any, talk: Talk) -> None:
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
             talk.event_id,
             threading.current_thread().name,
             since_ms(talk.accepted),
         )
-        rule.handler(event, talk)
+        run.first_at = run.first_at or datetime.now(UTC)
+        with under(job.begin_handler()):
+            rule.handler(event, talk)
 
     def _note_friendship(self, talk: Talk) -> None:
         kind = talk.raw.get("type")
@@ -203,37 +205,31 @@ class Worker:
         self._parts.fetch(job.document, talk.user_id, done=done).begin()
         return True
 
-    def _handler_failed(self, job: Job, run: Run, error: BaseException) -> bool:
+    def did_not_return(self, job: Job, stack: str) -> None:
+        """The job's handler was abandoned: a failed try, and the job runs again some time."""
+        if self._handler_failed(job, job.memo, did_not_return(stack)):
+            job.resume()
+
+    def _handler_failed(self, job: Job, run: Run, failure: Failure) -> bool:
         """Try again later, or decide to give up; True if that is decided."""
         run.failures += 1
-        name = name_of(job.document)
-        if run.failures < self._tries:
-            pause = growing_seconds(run.failures, first=HANDLER_PAUSE_SECONDS, most=30.0)
+        first_at = run.first_at or datetime.now(UTC)
+        name, what, place = name_of(job.document), failure.what, failure.place
+        if not failure.ends_it(failures=run.failures, tries=self._tries, first_at=first_at):
+            pause = pause_seconds(
+                run.failures, first=HANDLER_PAUSE_SECONDS, most=MOST_HANDLER_PAUSE_SECONDS
+            )
             log.warning(
                 "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",
-                name,
-                run.failures,
-                pause,
-                type(error).__name__,
-                _place(error),
+                *(name, run.failures, pause, what, place),
             )
             self._parts.later(pause, job.resume)
             return False
         log.error(
-            "handler failed, given up event_id=%s attempts=%d error=%s at=%s",
-            name,
-            run.failures,
-            type(error).__name__,
-            _place(error),
+            "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
+            *(name, run.failures, what, place, failure.lasting),
         )
-        letter = of_event(
-            job.document,
-            cause=f"handler: {type(error).__name__}",
-            traceback="".join(traceback.format_exception(error)),
-            attempts=run.failures,
-            first_at=run.first_at,
-        )
-        run.decision = Decision({}, [letter])
+        run.decision = failure.decision(job.document, attempts=run.failures, first_at=first_at)
         return True
 
     # The record.
@@ -255,9 +251,10 @@ class Worker:
         )
         self._follow_up(conversation_id(document), decision, recorded)
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
-        if recorded.is_ours:
-            return "recorded"
-        return "finished" if recorded.unsent else "applied"
+        if recorded.unsent:
+            self._parts.unsends.met(document)
+            return "finished"
+        return "recorded" if recorded.is_ours else "applied"
 
     def _follow_up(self, id_: str, decision: Decision, recorded: Recorded) -> None:
         if recorded.adopted is not None:
@@ -272,10 +269,5 @@ def _is_ours(document: Document) -> bool:
         isinstance(document.get("event"), dict)
         and isinstance(document.get("acceptTime"), datetime)
         and all(isinstance(document.get(name), str) for name in ("channel", "key"))
+        and is_sound(document)
     )
-
-
-def _place(error: BaseException) -> str:
-    """Where it was raised, as file:line; never what it says, which may hold a user's words."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"

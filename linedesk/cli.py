@@ -6,15 +6,14 @@ Rooms are imported by the command that needs them, so that `linedesk --help` ans
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from linedesk.deadcommands import dead
 from linedesk.failure import Command
-from linedesk.logs import configure_logging
+from linedesk.options import config_option, set_up_logging, verbose_option, with_settings
 from linedesk.settings import Settings, load_settings
 
 EXAMPLES = """\b
@@ -23,39 +22,8 @@ Examples:
   linedesk demo --once             see one conversation from end to end
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run everything on a small box
+  linedesk dead list --since 2h    what was given up in the last two hours
 """
-
-config_option = click.option(
-    "--config",
-    "config_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file with settings; the environment goes before it.",
-)
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log in detail.")
-
-
-def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --config and -v, and its function the settings, with logging set up."""
-
-    @config_option
-    @verbose_option
-    @wraps(function)
-    def command(config_path: Path | None, verbose: bool, **options: Any) -> Any:
-        settings = load_settings(os.environ, config_path=config_path)
-        _configure_logging(settings, verbose=verbose)
-        return function(settings, **options)
-
-    return command
-
-
-def _configure_logging(settings: Settings, *, verbose: bool) -> None:
-    configure_logging(
-        level=settings.log_level,
-        verbose=verbose,
-        secrets=settings.secret_values,
-        own=[settings.bot.partition(":")[0]],
-        environ=os.environ,
-    )
 
 
 @click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -152,8 +120,11 @@ def up(config_path: Path | None, verbose: bool) -> int:
     from linedesk.up import run_all
 
     settings = load_settings(os.environ, config_path=config_path)
-    _configure_logging(settings, verbose=verbose)
+    set_up_logging(settings, verbose=verbose)
     return run_all(settings, config_path=config_path, verbose=verbose)
+
+
+linedesk.add_command(dead)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from dispatcher.changestream import ChangeStreamFeed
-from dispatcher.feed import SERVER_SELECTION_SECONDS, Feed
+from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
 from dispatcher.lease import Lease
 from dispatcher.oplog import OplogFeed
@@ -51,22 +51,18 @@ def run_dispatcher(settings: Settings) -> int:
 
     with (
         connect(settings.mongodb_uri, app_name="linedesk-dispatcher") as client,
-        connect(
-            settings.mongodb_uri,
-            app_name="linedesk-feed",
-            server_selection_seconds=SERVER_SELECTION_SECONDS,
-        ) as feed_client,
+        feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
     ):
         database = client[settings.mongodb_database]
         dispatcher = Dispatcher(
             database,
-            make_feed(settings.dispatcher_feed, feed_client, settings.mongodb_database),
-            History(feed_client[settings.mongodb_database][RECVQ]),
+            make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),
+            History(database[RECVQ]),
             make_desk,
             limits=Limits(
                 threads=threads,
                 drain_seconds=settings.drain_seconds,
-                job_seconds=settings.handler_limit_seconds,
+                handler_seconds=settings.handler_limit_seconds,
             ),
             lease=Lease(database),
             inbox=inbox,

@@ -23,6 +23,18 @@ class DataInUse(LinedeskError):
     """Another `linedesk up` runs the embedded mongod on the same data."""
 
 
+class NoSuchLetter(LinedeskError):
+    """Dead letters were named that do not exist; `problems` has a line for each."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(", ".join(ids))
+        self.problems = tuple(f"no dead letter {id_!r}" for id_ in ids)
+
+
+class NotReplayed(LinedeskError):
+    """A dead letter that is not to be replayed, or no more; the text is the reason."""
+
+
 class DemoFailed(LinedeskError):
     """The demo could not go on; the text says at which step, with the end of the log concerned."""
 

@@ -14,7 +14,8 @@ class Exit(IntEnum):
     UNAVAILABLE = 69
     SOFTWARE = 70
     STUCK = 75
-    """A bot's handler did not return within the drain; its event will be handled again."""
+    """A bot's handler did not return within the drain, or as many handlers as there are threads
+    never returned; their events will be handled again, or given up after so many tries."""
     REPLACED = 76
     """Another dispatcher has taken over; this one did nothing more."""
     CONFIG = 78

@@ -10,9 +10,9 @@ from pymongo.errors import PyMongoError
 
 from frontdesk.errors import CannotListen
 from linedesk.embedded import MongodFailed, MongodNotFound
-from linedesk.errors import CannotServe, DataInUse, DemoFailed, SettingsError
+from linedesk.errors import CannotServe, DataInUse, DemoFailed, NoSuchLetter, SettingsError
 from linedesk.exits import Exit
-from recvq.errors import QueueError, SetupError
+from recvq.errors import QueueError, RecvqClosed, SetupError
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +21,7 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     (SettingsError, Exit.CONFIG, ""),
     (SetupError, Exit.CONFIG, ""),
     (CannotListen, Exit.CONFIG, ""),
+    (RecvqClosed, Exit.UNAVAILABLE, ""),
     (
         QueueError,
         Exit.UNAVAILABLE,
@@ -32,6 +33,7 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     (MongodNotFound, Exit.UNAVAILABLE, ""),
     (MongodFailed, Exit.UNAVAILABLE, ""),
     (DemoFailed, Exit.FAILED, "demo: "),
+    (NoSuchLetter, Exit.FAILED, ""),
 )
 
 

@@ -36,6 +36,9 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
             mongod.prepare(settings.mongodb_database)
             programs.append(mongod.program())
             environ["MONGODB_URI"] = mongod.uri
+            if "spool_path" not in settings.model_fields_set:
+                # Beside the data, since a small box has no folder of the service's own.
+                environ["SPOOL_PATH"] = str(state_dir().parent / "spool.db")
         return Supervisor(programs, environ, signals).run()
 
 

@@ -26,6 +26,7 @@ from recvq.documents import (
     STATUS,
 )
 from recvq.errors import WrongCollection, translated
+from recvq.shape import lacks_index, read_shape, require_shape, uncapped
 
 MEGABYTE = 1024 * 1024
 DEFAULT_CAPPED_BYTES = 1024 * MEGABYTE
@@ -38,6 +39,7 @@ EPOCHS = "epochs"
 DISPATCHER = "dispatcher"
 
 NAMESPACE_EXISTS = 48
+UNAUTHORIZED = 13
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,14 @@ INDEXES: Mapping[str, list[Index]] = {
                 "partialFilterExpression": {"eventId": {"$exists": True}},
             },
         ),
+        Index(
+            # For an unsend, which must not read the whole collection to find its message.
+            [("event.message.id", ASCENDING)],
+            {
+                "name": "messageId",
+                "partialFilterExpression": {"event.message.id": {"$exists": True}},
+            },
+        ),
     ],
     CONVERSATIONS: [
         Index(
@@ -68,8 +78,35 @@ INDEXES: Mapping[str, list[Index]] = {
                 "partialFilterExpression": {"pending.0": {"$exists": True}},
             },
         ),
+        Index(
+            [("unsentAt", ASCENDING)],
+            {
+                "name": "unsentAt",
+                "partialFilterExpression": {"unsentAt": {"$exists": True}},
+            },
+        ),
     ],
-    HELD: [Index([("key", ASCENDING), ("n", ASCENDING)], {"name": "key_n"})],
+    DEADLETTERS: [
+        # The cause stands in it so that a list by cause reads no letters but those it shows.
+        Index([("lastAt", ASCENDING), ("cause", ASCENDING)], {"name": "lastAt_cause"}),
+        Index(
+            [("document.event.message.id", ASCENDING)],
+            {
+                "name": "messageId",
+                "partialFilterExpression": {"document.event.message.id": {"$exists": True}},
+            },
+        ),
+        Index(
+            [("replayedAt", ASCENDING)],
+            {"name": "replayedAt", "expireAfterSeconds": WEEK_SECONDS},
+        ),
+    ],
+    HELD: [
+        Index(
+            [("channel", ASCENDING), ("key", ASCENDING), ("n", ASCENDING)],
+            {"name": "channel_key_n"},
+        ),
+    ],
     SCHEDULE: [
         Index([("runAt", ASCENDING)], {"name": "runAt"}),
         Index(
@@ -92,14 +129,21 @@ def create_collections(
     with translated():
         existing = _options(database)
         if RECVQ in existing and not existing[RECVQ].get("capped"):
-            raise WrongCollection(_uncapped(database.name))
-        made = [name for name in (RECVQ, CALLS, *PLAIN) if name not in existing]
-        for name in made:
-            _create(database, name, capped_bytes)
-        for name, indexes in INDEXES.items():
-            for index in indexes:
-                database[name].create_index(index.keys, **index.options)
+            raise WrongCollection(uncapped(database.name))
+        made = create_missing(database, capped_bytes=capped_bytes)
         _seed(database)
+    return made
+
+
+def create_missing(database: Database[Any], *, capped_bytes: int) -> list[str]:
+    """Make the collections and indexes that are missing, no rows; returns the names it made."""
+    existing = _options(database)
+    made = [name for name in (RECVQ, CALLS, *PLAIN) if name not in existing]
+    for name in made:
+        _create(database, name, capped_bytes)
+    for name, indexes in INDEXES.items():
+        for index in indexes:
+            database[name].create_index(index.keys, **index.options)
     return made
 
 
@@ -107,21 +151,19 @@ def check_recvq(database: Database[Any]) -> None:
     """Raise WrongCollection unless recvq is capped and has its unique index.
 
     An insert into a missing recvq would make one that is uncapped and without the index, so
-    every writer asks this first.
+    every writer asks this first. Whether the index is unique is asked where the user's rights
+    allow it: a front desk's do not.
     """
     with translated():
-        options = _options(database).get(RECVQ)
-        if options is None:
-            raise WrongCollection(
-                f"{database.name}.{RECVQ} does not exist: run `linedesk init` first"
-            )
-        if not options.get("capped"):
-            raise WrongCollection(_uncapped(database.name))
-        index = database[RECVQ].index_information().get("eventId", {})
+        require_shape(read_shape(database), database=database.name)
+        try:
+            index = database[RECVQ].index_information().get("eventId", {})
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            return
     if not index.get("unique"):
-        raise WrongCollection(
-            f"{database.name}.{RECVQ} lacks its unique index on eventId: run `linedesk init`"
-        )
+        raise WrongCollection(lacks_index(database.name))
 
 
 def _options(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
@@ -143,13 +185,6 @@ def _creation(name: str, capped_bytes: int) -> dict[str, Any]:
     if name == CALLS:
         return {"capped": True, "size": CALLS_BYTES}
     return {}
-
-
-def _uncapped(database: str) -> str:
-    return (
-        f"{database}.{RECVQ} exists but is not capped, so it was not made by linedesk: rename or "
-        f"drop it (db.{RECVQ}.renameCollection('{RECVQ}_old')), then run `linedesk init` again"
-    )
 
 
 def _seed(database: Database[Any]) -> None:

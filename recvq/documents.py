@@ -59,6 +59,16 @@ def make_document(event: Document, *, channel: str, accept_time: datetime) -> Do
     return document
 
 
+def make_heartbeat(accept_time: datetime) -> Document:
+    """A document that no bot sees: it proves that the feed delivers, and moves its position."""
+    return {"_id": ObjectId(), "heartbeat": True, "acceptTime": accept_time}
+
+
+def is_heartbeat(document: Mapping[str, Any]) -> bool:
+    """Whether the document is the dispatcher's own; an event of LINE's has no such field."""
+    return document.get("heartbeat") is True
+
+
 def name_of(document: Mapping[str, Any]) -> str:
     """What names the event everywhere below recvq: its eventId, else the document's `_id`."""
     return str(document.get("eventId") or document["_id"])

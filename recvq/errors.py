@@ -2,6 +2,9 @@
 
 * QueueError
   * StoreUnavailable   transient: try again; nothing is known to be stored
+    * RecvqClosed      nothing was inserted: unread documents would have been overwritten
+  * SpoolUnavailable   transient: the spool does not take it; the message says why
+    * SpoolDamaged     its file cannot be read and is set aside
   * SetupError         fatal: a person has to change something, and the message says what
     * WrongCollection  recvq is missing, uncapped or without its index
     * NotReplicaSet    the server cannot be watched
@@ -31,6 +34,25 @@ class StoreUnavailable(QueueError):
     """MongoDB did not confirm on a majority, in time; what was sent may or may not be stored."""
 
 
+class RecvqClosed(StoreUnavailable):
+    """recvq takes no inserts: it is full of unread documents, or not as it must be."""
+
+
+class SpoolUnavailable(QueueError):
+    """The spool did not store or give what was asked; the text may be shown to anybody.
+
+    `detail` names the file and SQLite's error, and is for the log alone.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.detail = detail
+
+
+class SpoolDamaged(SpoolUnavailable):
+    """The spool's file is no database, or its pages contradict each other."""
+
+
 class SetupError(QueueError):
     """The server or a collection is not as linedesk needs it; the message says what to do."""
 
@@ -48,10 +70,11 @@ class Replaced(QueueError):
 
 
 # Codes of MongoDB's error_codes.yml that a repetition can mend although the driver does not
-# label them: interrupted, shutting down, not primary, step-down, exceeded time, majority lost,
-# and a cursor that is gone (CursorNotFound, QueryPlanKilled, CursorKilled, RetryChangeStream).
+# label them: interrupted, shutting down, not primary, step-down, exceeded time, majority lost, a
+# database that is just being dropped, and a cursor that is gone (CursorNotFound, QueryPlanKilled,
+# CursorKilled, RetryChangeStream).
 TRANSIENT_CODES = frozenset(
-    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 246, 262, 290, 317, 358}
+    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 215, 246, 262, 290, 317, 358}
     | {9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436}
     | {43, 175, 234, 237}
 )

@@ -38,11 +38,42 @@ var indexes = [
     }
   },
   {
+    collection: "recvq",
+    keys: { "event.message.id": 1 },
+    options: {
+      name: "messageId",
+      partialFilterExpression: { "event.message.id": { $exists: true } }
+    }
+  },
+  {
     collection: "conversations",
     keys: { at: 1 },
     options: { name: "pending", partialFilterExpression: { "pending.0": { $exists: true } } }
   },
-  { collection: "held", keys: { key: 1, n: 1 }, options: { name: "key_n" } },
+  {
+    collection: "conversations",
+    keys: { unsentAt: 1 },
+    options: { name: "unsentAt", partialFilterExpression: { unsentAt: { $exists: true } } }
+  },
+  {
+    collection: "deadletters",
+    keys: { lastAt: 1, cause: 1 },
+    options: { name: "lastAt_cause" }
+  },
+  {
+    collection: "deadletters",
+    keys: { "document.event.message.id": 1 },
+    options: {
+      name: "messageId",
+      partialFilterExpression: { "document.event.message.id": { $exists: true } }
+    }
+  },
+  {
+    collection: "deadletters",
+    keys: { replayedAt: 1 },
+    options: { name: "replayedAt", expireAfterSeconds: WEEK_SECONDS }
+  },
+  { collection: "held", keys: { channel: 1, key: 1, n: 1 }, options: { name: "channel_key_n" } },
   { collection: "schedule", keys: { runAt: 1 }, options: { name: "runAt" } },
   {
     collection: "schedule",

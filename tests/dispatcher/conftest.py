@@ -16,7 +16,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import changestream, oplog
-from dispatcher.feed import SERVER_SELECTION_SECONDS, Feed
+from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
 from dispatcher.job import Worker
 from dispatcher.lease import Lease
@@ -71,9 +71,9 @@ class DeskOfPool:
 
     def save(self) -> None:
         """What the saver does when it works."""
-        taken = self.pool.snapshot()
+        taken = self.pool.saving.snapshot()
         if taken is not None:
-            self.pool.saved(*taken)
+            self.pool.saving.saved(*taken)
 
     def wait_until_idle(self) -> None:
         eventually(lambda: len(self.ledger) == 0)
@@ -122,9 +122,7 @@ class Running:
         self._client = connect(
             uri, app_name="dispatcher", server_selection_seconds=server_selection_seconds
         )
-        self._feed_client = connect(
-            uri, app_name="feed", server_selection_seconds=SERVER_SELECTION_SECONDS
-        )
+        self._feed_client = feed_client(uri, app_name="feed")
         self.feed: Feed = make_feed(feed, self._feed_client, name)
         self.endings: list[Ending] = []
         self.errors: list[BaseException] = []
@@ -133,7 +131,7 @@ class Running:
         self.dispatcher = Dispatcher(
             self._client[name],
             self.feed,
-            History(self._feed_client[name][RECVQ]),
+            History(self._client[name][RECVQ]),
             lambda **tools: worker,
             limits=limits,
             lease=lease,

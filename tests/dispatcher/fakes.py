@@ -10,7 +10,7 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading
+from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading, RecvqGone
 from dispatcher.job import Job, Verdict
 from recvq.documents import Document, make_document, name_of
 
@@ -72,7 +72,7 @@ class MemoryLog:
                 if at > time:
                     return found, at
             if self._dropped_at is not None and self._dropped_at > time:
-                raise HistoryLost("recvq was dropped")
+                raise RecvqGone("dropped")
             if self._time == time:
                 self._condition.wait(STEP_SECONDS / 5)
             return None, self._time
@@ -121,12 +121,17 @@ class RecordingWorker:
         self._log: list[tuple[str, str]] = []
         self._again: dict[str, bool] = {}
         self.epochs: list[int] = []
+        self.given_up_on: list[tuple[str, str]] = []
         self.room = True
         self.asked_for_room = threading.Event()
         self.stopped = threading.Event()
 
     def take_over(self, epoch: int) -> None:
         self.epochs.append(epoch)
+
+    def did_not_return(self, job: Job, stack: str) -> None:
+        self.given_up_on.append((name_of(job.document), stack))
+        job.resume()
 
     def decide(self, job: Job) -> Verdict:
         verdict = self._act(job)

@@ -13,7 +13,6 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import lease as lease_module
-from dispatcher import process as process_module
 from dispatcher import saver as saver_module
 from dispatcher.job import Job, Verdict
 from dispatcher.lease import Lease
@@ -155,56 +154,6 @@ def test_a_quiet_feeds_position_is_saved(
 
     eventually(moved)
     running.end()
-
-
-def test_a_job_that_does_not_return_is_named_once(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
-    held = Holder("slow", "later")
-    running = dispatch(database, RecordingWorker(held), job_seconds=0.05)
-    store(database, document("slow"), document("later", "U2"))
-    eventually(lambda: len(told("handler does not return")) == 2)
-    held.let_go("slow")
-    held.let_go()
-    running.end()
-    lines = told("handler does not return")
-    assert sorted(line.split()[4] for line in lines) == ["event_id=later", "event_id=slow"]
-
-
-def test_a_line_that_takes_long_to_load_is_named_as_well(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its document is not there yet, so only its `_id` can be told."""
-    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
-    held = Holder("e0")
-    worker = RecordingWorker(held)
-    running = dispatch(database, worker, job_seconds=0.05)
-    given = numbered(MOST_WHOLE + 1)
-    store(database, *given)
-    held.wait_until_held("e0")
-    pool = running.dispatcher._pool
-    eventually(lambda: len(pool._ledger) == len(given))
-    loaded, load = threading.Event(), pool._load
-
-    def slowly(ids: Any) -> Any:
-        assert loaded.wait(15)
-        return load(ids)
-
-    monkeypatch.setattr(pool, "_load", slowly)
-    held.let_go()
-    eventually(lambda: told(f"handler does not return event_id={given[-1]['_id']}"))
-    loaded.set()
-    eventually(lambda: len(worker.decided) == len(given))
-    assert running.end() is Ending.STOPPED
 
 
 # Endings.

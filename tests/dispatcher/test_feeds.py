@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.changestream import ChangeStreamFeed
-from dispatcher.feed import Feed, HistoryLost, Reading
+from dispatcher.feed import Feed, HistoryLost, Reading, RecvqGone
 from dispatcher.history import History
 from dispatcher.oplog import OplogFeed, inserts
 from linedesk.embedded import EmbeddedMongod
@@ -274,8 +274,24 @@ def test_what_was_inserted_before_the_drop_still_comes(place: Place, feed: Feed)
     place.insert(*numbered(3))
     place.drop()
     assert names(read(feed, 3)) == ["e0", "e1", "e2"]
-    with pytest.raises(HistoryLost):
+    with pytest.raises(RecvqGone, match="recvq was dropped"):
         read(feed, 1)
+
+
+def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
+    place: Place, feed: Feed
+) -> None:
+    """So that a dispatcher which dies amid the remedy begins it again."""
+    place.insert(*numbered(3))
+    token = read(feed, 2)[-1].token
+    place.drop()
+    with pytest.raises(RecvqGone):
+        read(feed, 2)
+    with closing(place.feed()) as other:
+        other.open(token)
+        assert names(read(other, 1)) == ["e2"]
+        with pytest.raises(RecvqGone):
+            read(other, 1)
 
 
 def test_a_feed_goes_on_from_after_the_drop(place: Place, feed: Feed) -> None:
@@ -289,9 +305,9 @@ def test_a_feed_goes_on_from_after_the_drop(place: Place, feed: Feed) -> None:
     assert names(read(feed, 1)) == ["e0"]
 
 
-@pytest.mark.parametrize("way", ["renamed away", "renamed over", "database dropped", "converted"])
+@pytest.mark.parametrize("way", ["renamed", "replaced", "database dropped", "converted"])
 @pytest.mark.parametrize("name", DATABASE_FEEDS)
-def test_every_way_to_lose_the_collection_is_lost_history(
+def test_every_way_to_lose_the_collection_is_lost_history_with_its_name(
     database: Database[Document], name: str, way: str
 ) -> None:
     place = InDatabase(database, name)
@@ -299,17 +315,20 @@ def test_every_way_to_lose_the_collection_is_lost_history(
         feed.open_at(place.now())
         place.insert(document("e0"))
         read(feed, 1)
-        if way == "renamed away":
+        if way == "renamed":
             database[RECVQ].rename("elsewhere")
-        elif way == "renamed over":
+        elif way == "replaced":
             database.create_collection("held")
             database["held"].rename(RECVQ, dropTarget=True)
         elif way == "database dropped":
             database.client.drop_database(database.name)
         else:
             database.command("convertToCapped", RECVQ, size=MEGABYTE)
-        with pytest.raises(HistoryLost):
+        with pytest.raises(RecvqGone) as gone:
             read(feed, 1)
+    assert str(gone.value) == f"recvq was {way.removeprefix('database ')}"
+    renamed_to = f"{database.name}.elsewhere" if way == "renamed" else None
+    assert gone.value.renamed_to == renamed_to
 
 
 UNUSABLE_TOKENS: list[Any] = [

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
@@ -16,6 +19,8 @@ from pymongo.write_concern import WriteConcern
 from dispatcher import saver as saver_module
 from dispatcher.feed import HistoryLost
 from dispatcher.history import BEHIND, KEPT_IDS, LONG_PASS_DOCUMENTS, History, Pass
+from dispatcher.ledger import RING_SLOTS
+from linedesk.dispatching import make_feed
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
@@ -31,6 +36,7 @@ SavedUpTo = Callable[[Database[Document], Any], None]
 Told = Callable[[str], list[str]]
 
 FEEDS = ("changestream", "oplog")
+LOCAL = ReadConcern("local")
 
 
 def never() -> bool:
@@ -215,6 +221,100 @@ def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: La
     assert times
 
 
+@pytest.mark.parametrize("name", FEEDS)
+def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
+    lagging: LaggingSet, name: str
+) -> None:
+    """Some are stored before T and some after it, none of them on a majority at that moment."""
+    database = lagging.client[f"below_{name}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    unsafe = database[RECVQ].with_options(write_concern=WriteConcern(w=1))
+    taken, streamed = Taken(), []
+    chosen = threading.Event()
+    history = History(database[RECVQ])
+    choose = history._time
+
+    def choose_and_tell(session: Any) -> Timestamp:
+        chosen_time = choose(session)
+        chosen.set()
+        return chosen_time
+
+    history._time = choose_and_tell  # type: ignore[method-assign]
+
+    def scan_and_stream() -> None:
+        one = history.scan(None, taken, never)
+        assert one is not None
+        with closing(make_feed(name, database.client, database.name)) as feed:
+            feed.open_at(one.operation_time)
+            while "last" not in [*taken.names, *streamed]:
+                if (reading := feed.read()) and reading.document["_id"] not in one.seen:
+                    streamed.append(name_of(reading.document))
+
+    with lagging.held_back():
+        for one in numbered(5, prefix="before"):
+            unsafe.insert_one(one)
+        reading = threading.Thread(target=scan_and_stream)
+        reading.start()
+        assert chosen.wait(15)
+        for one in numbered(5, prefix="after"):
+            unsafe.insert_one(one)
+    unsafe.insert_one(document("last"))
+    reading.join(30)
+    assert not reading.is_alive()
+    expected = [f"{when}{n}" for when in ("before", "after") for n in range(5)]
+    assert [*taken.names, *streamed] == [*expected, "last"]
+
+
+@pytest.fixture
+def inversion(database: Database[Document]) -> tuple[list[Any], int]:
+    """The stream order of documents by several writers, and the place of one of them that lies
+    before its predecessor in natural order."""
+    database.drop_collection(RECVQ)
+    create_collections(database, capped_bytes=64 * MEGABYTE)
+    fast = database[RECVQ].with_options(write_concern=WriteConcern(w=1), read_concern=LOCAL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with ThreadPoolExecutor(8) as writers:
+            for some in writers.map(lambda _: numbered(120, prefix=f"{ObjectId()}-"), range(8)):
+                writers.submit(lambda some=some: [fast.insert_one(one) for one in some])
+        natural = {row["_id"]: n for n, row in enumerate(fast.find({}, {"_id": 1}))}
+        stream = [row["o"]["_id"] for row in inserts_in_oplog(database)]
+        for place in range(1, len(stream)):
+            if place > 1000 and natural[stream[place]] < natural[stream[place - 1]]:
+                return stream, place
+    raise AssertionError("the writers met in order all the time")
+
+
+def inserts_in_oplog(database: Database[Document]) -> list[Document]:
+    oplog = database.client.local.get_collection("oplog.rs", read_concern=LOCAL)
+    found = oplog.find({"op": "i", "ns": f"{database.name}.{RECVQ}"}, {"o._id": 1})
+    return list(found.sort("$natural", 1))
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
+    database: Database[Document],
+    dispatch: Dispatch,
+    inversion: tuple[list[Any], int],
+    feed: str,
+) -> None:
+    """All up to `after` in the order of the stream is finished; the next one lies before it."""
+    stream, place = inversion
+    ring: list[Any] = [None] * RING_SLOTS
+    for number, id_ in enumerate(stream[:place]):
+        ring[number % RING_SLOTS] = id_
+    left = {"feed": feed, "token": None, "after": stream[place - 1], "finished": []}
+    counts = {"passed": place, "epoch": 0, "starts": 0, "trying": None}
+    database[PROGRESS].insert_one({"_id": "dispatcher", "ring": ring, **left, **counts})
+    names = {row["_id"]: row["eventId"] for row in database[RECVQ].find({}, {"eventId": 1})}
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
+    expected = sorted(names[id_] for id_ in stream[place:])
+    eventually(lambda: len(worker.decided) >= len(expected), seconds=30)
+    running.end()
+    assert sorted(worker.decided) == expected
+
+
 # A dispatcher without a position.
 
 
@@ -381,7 +481,7 @@ def test_a_recvq_dropped_under_it_and_made_again_is_read_on(
     create_collections(database, capped_bytes=MEGABYTE)
     store(database, *numbered(10, prefix="new"))
     eventually(lambda: len(worker.decided) >= 20)
-    assert told("cause=recvq was dropped or renamed")
+    assert told("cause=recvq was dropped")
     running.end()
     assert worker.decided == [f"{p}{n}" for p in ("e", "new") for n in range(10)]
 

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dispatcher import ledger as ledger_module
-from dispatcher.ledger import FORGET_AFTER, RING_SLOTS, Ledger, Slot, Snapshot
+from dispatcher.ledger import (
+    FORGET_AFTER,
+    KEPT_OUT_OF_HELD,
+    RING_SLOTS,
+    Ledger,
+    Slot,
+    Snapshot,
+)
 
 
 def stored(document: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
@@ -248,3 +255,26 @@ def test_what_was_finished_beyond_after_is_told_until_it_can_be_met_no_more() ->
 def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
     ledger = Ledger.restore(token=1, after=2, finished=[], passed=3, ring=ring)
     assert ledger.take("new", 5) is not None
+
+
+def test_what_came_out_of_held_is_not_taken_again() -> None:
+    """The ring may have forgotten it long ago, and a scan still meets it in recvq."""
+    ledger = Ledger()
+    ledger.finish_held("held")
+    assert ledger.take("held", 1) is None
+    assert len(ledger) == 0
+
+
+def test_what_a_predecessor_held_beyond_after_keeps_its_place() -> None:
+    """Out of `held` and decided before the feed brings it: progress still moves over it."""
+    ledger = Ledger.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
+    ledger.finish_held("held")
+    assert ledger.take("held", 1) is None
+    assert (ledger.after, ledger.snapshot().finished) == ("held", [])
+
+
+def test_the_memory_of_what_came_out_of_held_is_bounded() -> None:
+    ledger = Ledger()
+    for number in range(KEPT_OUT_OF_HELD + 1):
+        ledger.finish_held(number)
+    assert len(ledger._out_of_held) == KEPT_OUT_OF_HELD

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.job import Job, Verdict
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
-from dispatcher.pool import LOAD_AGAIN_SECONDS
+from dispatcher.rereading import LOAD_AGAIN_SECONDS
 from recvq.documents import name_of
 from recvq.errors import StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool
@@ -291,7 +291,7 @@ def test_a_key_decides_so_many_documents_and_then_waits_for_a_save(pool_of: Make
     worker = RecordingWorker()
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 20))
-    assert desk.pool.urgent.wait(15)
+    assert desk.pool.saving.urgent.wait(15)
     # Another key goes on meanwhile.
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
@@ -305,7 +305,7 @@ def test_recorded_documents_count_as_well(pool_of: MakePool) -> None:
     worker = RecordingWorker(lambda job: "recorded")
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 1))
-    assert desk.pool.urgent.wait(15)
+    assert desk.pool.saving.urgent.wait(15)
     assert len(worker.decided) == MOST_UNSAVED
     desk.save()
     desk.wait_until_idle()
@@ -315,14 +315,14 @@ def test_a_save_that_failed_lets_no_key_go_on(pool_of: MakePool) -> None:
     worker = RecordingWorker()
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 1))
-    assert desk.pool.urgent.wait(15)
+    assert desk.pool.saving.urgent.wait(15)
     for _ in range(2):
-        desk.pool.changed.clear()
-        taken = desk.pool.snapshot()
+        desk.pool.saving.changed.clear()
+        taken = desk.pool.saving.snapshot()
         assert taken is not None
-        desk.pool.not_saved(taken[1])
-        assert desk.pool.changed.is_set(), "nobody would try the save again"
-        assert desk.pool.urgent.is_set()
+        desk.pool.saving.not_saved(taken[1])
+        assert desk.pool.saving.changed.is_set(), "nobody would try the save again"
+        assert desk.pool.saving.urgent.is_set()
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
     assert len(worker.by_key["U0"]) == MOST_UNSAVED
@@ -337,16 +337,16 @@ def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) 
     documents = numbered(MOST_UNSAVED + 10)
     desk.put(*documents[:50])
     desk.wait_until_idle()
-    taken = desk.pool.snapshot()
+    taken = desk.pool.saving.snapshot()
     assert taken is not None
     # The save is under way; the key decides on until it may not.
     desk.put(*documents[50:])
-    assert desk.pool.urgent.wait(15)
-    desk.pool.saved(*taken)
+    assert desk.pool.saving.urgent.wait(15)
+    desk.pool.saving.saved(*taken)
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
     assert len(worker.by_key["U0"]) == MOST_UNSAVED
-    assert desk.pool.urgent.is_set(), "the key still waits for a save that covers it"
+    assert desk.pool.saving.urgent.is_set(), "the key still waits for a save that covers it"
     desk.save()
     desk.wait_until_idle()
     assert len(worker.by_key["U0"]) == MOST_UNSAVED + 10
@@ -382,9 +382,9 @@ def test_a_failed_save_keeps_the_names_for_the_next_job(pool_of: MakePool) -> No
     desk = pool_of(decide)
     desk.put(document("e0"))
     desk.wait_until_idle()
-    taken = desk.pool.snapshot()
+    taken = desk.pool.saving.snapshot()
     assert taken is not None
-    desk.pool.not_saved(taken[1])
+    desk.pool.saving.not_saved(taken[1])
     desk.put(document("e1"))
     desk.wait_until_idle()
     assert unsaved == ["e0"]
@@ -394,9 +394,9 @@ def test_keys_at_rest_are_forgotten_once_saved(pool_of: MakePool) -> None:
     desk = pool_of(RecordingWorker().decide)
     desk.put(*numbered(300, keys=300))
     desk.wait_until_idle()
-    assert len(desk.pool._lines) == 300
+    assert len(desk.pool._lines.by_key) == 300
     desk.save()
-    assert desk.pool._lines == {}
+    assert desk.pool._lines.by_key == {}
 
 
 # Bounds.
@@ -437,7 +437,7 @@ def test_of_a_long_line_only_ids_are_kept_and_loaded_again(pool_of: MakePool) ->
     many = numbered(MOST_WHOLE * 3 + 5)
     desk.put(*many)
     held.wait_until_held("e0")
-    (line,) = desk.pool._lines.values()
+    (line,) = desk.pool._lines.by_key.values()
     assert sum(task.document is not None for task in line.tasks) == MOST_WHOLE
     held.let_go()
 
@@ -465,7 +465,7 @@ def test_a_document_overwritten_meanwhile_is_told_and_passed_over(
     gone = many[MOST_WHOLE + 1]
     del desk.stored[gone["_id"]]
     held.let_go()
-    assert desk.pool.urgent.wait(15)
+    assert desk.pool.saving.urgent.wait(15)
     desk.save()
     desk.wait_until_idle()
     assert worker.decided == [name_of(one) for one in many if one is not gone]
@@ -480,7 +480,7 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
     held = Holder("e0")
     worker = RecordingWorker(held)
     desk = pool_of(worker.decide, threads=2)
-    load = desk.pool._load
+    load = desk.pool._rereading._load
     down = True
 
     def unavailable(ids: object) -> object:
@@ -488,12 +488,12 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
             raise StoreUnavailable("away")
         return load(ids)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(desk.pool, "_load", unavailable)
+    monkeypatch.setattr(desk.pool._rereading, "_load", unavailable)
     many = numbered(MOST_WHOLE + 2)
     desk.put(*many)
     held.wait_until_held("e0")
     held.let_go()
-    assert desk.pool.urgent.wait(15)
+    assert desk.pool.saving.urgent.wait(15)
     desk.save()
     eventually(lambda: desk.laters)
     desk.put(document("other", "U9"))
@@ -507,20 +507,6 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
 
 
 # Its life.
-
-
-def test_a_job_that_runs_long_is_named(pool_of: MakePool) -> None:
-    held = Holder("long")
-    desk = pool_of(held)
-    desk.put(document("long"))
-    held.wait_until_held("long")
-    ((task, thread, seconds),) = eventually(lambda: desk.pool.slow_jobs(0.0))
-    assert (task.name, thread[:7]) == ("long", "worker-")
-    assert seconds < 15
-    assert desk.pool.slow_jobs(60.0) == []
-    held.let_go()
-    desk.wait_until_idle()
-    assert desk.pool.slow_jobs(-1.0) == []
 
 
 def test_a_thread_that_does_not_end_is_named_with_its_event(pool_of: MakePool) -> None:
@@ -558,7 +544,7 @@ def test_what_finishes_after_the_stop_is_still_accounted(pool_of: MakePool) -> N
     desk.pool.stop()
     held.let_go()
     assert desk.pool.join(time.monotonic() + 15) == []
-    taken = desk.pool.snapshot()
+    taken = desk.pool.saving.snapshot()
     assert taken is not None
     assert taken[0].after == one["_id"]
 
@@ -610,15 +596,15 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     deadline = time.monotonic() + 30
     while len(worker.decided) < keys * per_key:
         assert time.monotonic() < deadline
-        desk.pool.changed.wait(0.01)
-        desk.pool.changed.clear()
-        taken = desk.pool.snapshot()
+        desk.pool.saving.changed.wait(0.01)
+        desk.pool.saving.changed.clear()
+        taken = desk.pool.saving.snapshot()
         if taken is None:
             continue
         if saves.random() < 0.3:
-            desk.pool.not_saved(taken[1])
+            desk.pool.saving.not_saved(taken[1])
         else:
-            desk.pool.saved(*taken)
+            desk.pool.saving.saved(*taken)
     for thread in threads + resumers:
         thread.join(15)
     desk.wait_until_idle()

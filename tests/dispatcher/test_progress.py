@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import bson
@@ -11,7 +12,7 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from dispatcher.ledger import RING_SLOTS, Ledger
-from dispatcher.progress import Progress
+from dispatcher.progress import Progress, Trying
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
@@ -58,7 +59,7 @@ def test_the_first_start_finds_nothing_finished(database: Database[Document]) ->
     assert (start.ledger.token, start.ledger.after, len(start.ledger)) == (None, None, 0)
     document = found(database)
     assert document["ring"] == [None] * RING_SLOTS
-    assert (document["epoch"], document["starts"], document["trying"]) == (1, 1, None)
+    assert (document["epoch"], document["starts"], document["trying"]) == (1, 0, None)
 
 
 def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
@@ -75,14 +76,19 @@ def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
     assert [id_ for id_, slot in again.items() if slot] == ["unfinished", "e"]
 
 
-def test_starts_count_until_progress_is_made(database: Database[Document]) -> None:
-    for epoch in (1, 2, 3):
-        last = progress(database, epoch)
-        ledger = last.take_over().ledger
-    assert found(database)["starts"] == 3
+def test_starts_and_the_job_that_ran_alone_are_told_to_the_successor(
+    database: Database[Document],
+) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    trying = Trying("E1", 1, datetime(2026, 1, 2, tzinfo=UTC))
+    first.note_starts(4, trying)
     finish(ledger, "a")
-    save(last, ledger)
-    assert found(database)["starts"] == 0
+    save(first, ledger)
+    start = progress(database, 2).take_over()
+    assert (start.starts, start.trying) == (4, trying)
+    with pytest.raises(Replaced):
+        first.note_starts(0, None)
 
 
 def test_a_predecessor_is_refused(database: Database[Document]) -> None:
@@ -182,3 +188,23 @@ def test_another_feed_is_told_by_its_name(database: Database[Document]) -> None:
     finish(ledger, "a")
     save(first, ledger)
     assert progress(database, 2, feed="changestream").take_over().feed == "oplog"
+
+
+def test_the_count_of_held_documents_goes_on(database: Database[Document]) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    assert [ledger.next_held() for _ in range(3)] == [0, 1, 2]
+    save(first, ledger)
+    assert progress(database, 2).take_over().ledger.next_held() == 3
+
+
+def test_a_transaction_that_was_refused_leaves_held_as_it_was(
+    database: Database[Document],
+) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    first.save(ledger.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
+    progress(database, 2).take_over()
+    with pytest.raises(Replaced):
+        first.save(ledger.snapshot(rows=[{"_id": "b", "n": 1}], gone=["a"]))
+    assert [row["_id"] for row in database["held"].find()] == ["a"]

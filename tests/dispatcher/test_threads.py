@@ -12,6 +12,7 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
+from dispatcher.heartbeat import Heartbeat
 from dispatcher.history import History
 from dispatcher.lease import Lease
 from dispatcher.ledger import Ledger
@@ -20,6 +21,7 @@ from dispatcher.progress import Progress
 from dispatcher.reader import Reader
 from dispatcher.saver import Saver
 from recvq.documents import Document
+from recvq.restore import Keeper
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog
 from tests.waiting import eventually
 
@@ -76,6 +78,8 @@ def of_reader(database: Database[Document]) -> Life:
         token=1,
         reign_began=Timestamp(1, 1),
         has_room=lambda: True,
+        keeper=Keeper(database),
+        heartbeat=Heartbeat(database["recvq"], lambda: None),
     )
     return Life(reader.start, reader.stop, lambda: reader.join(5))
 

@@ -193,12 +193,18 @@ def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
         insert.let_go(None)  # type: ignore[arg-type]
         with pytest.raises(NotStored):
             await under_way
+        await asyncio.wait([asyncio.create_task(_ended(store))], timeout=WAIT_SECONDS)
         assert store.dead
         await store.close()
 
     asyncio.run(scenario())
     [record] = [r for r in caplog.records if r.levelname == "CRITICAL"]
     assert record.exc_info is not None
+
+
+async def _ended(store: GroupCommit) -> None:
+    while not store.dead:  # noqa: ASYNC110  # nothing tells of this end
+        await asyncio.sleep(0)
 
 
 @with_store

@@ -169,7 +169,8 @@ def test_it_starts_before_mongodb_and_becomes_ready_by_itself(
     own_mongod.stop()
     with DeskProcess(uri=own_mongod.uri, database=own_database.name) as desk:
         answer = desk.ask("GET", "/readyz")
-        assert (answer.status, answer.error) == (503, "MongoDB does not answer")
+        assert answer.status == 503
+        assert answer.error == "MongoDB does not answer; the spool cannot be opened: see SPOOL_PATH"
         assert_refused_in_time(desk, "early")
         own_mongod.start()
         wait_until_ready(desk)

@@ -12,7 +12,7 @@ import pytest
 from pymongo.database import Database
 
 import linesim
-from jobworker import Bot, sending, worker
+from jobworker import Bot, settling, worker
 from linesim import Sim
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client
@@ -50,7 +50,7 @@ def database(shared_database: Database[Any]) -> Database[Any]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(worker, "HANDLER_PAUSE_SECONDS", 0.01)
 
 

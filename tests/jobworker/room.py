@@ -80,7 +80,7 @@ class Room:
         self.pool.stop()
         left = self.pool.join(time.monotonic() + 15)
         self._stopped.set()
-        self.pool.changed.set()
+        self.pool.saving.changed.set()
         self._saver.join(5)
         self.clock.stop()
         self.clock.join(5)
@@ -89,11 +89,11 @@ class Room:
 
     def _save(self) -> None:
         while not self._stopped.is_set():
-            self.pool.changed.wait(5)
-            self.pool.changed.clear()
-            taken = self.pool.snapshot()
+            self.pool.saving.changed.wait(5)
+            self.pool.saving.changed.clear()
+            taken = self.pool.saving.snapshot()
             if taken is not None:
-                self.pool.saved(*taken)
+                self.pool.saving.saved(*taken)
 
     # Events.
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 from linebot.v3.messaging import ApiException, MessagingApi
+from urllib3.exceptions import HTTPError
 
 from jobworker import client as client_module
 from jobworker.assembly import LineSettings
+from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
 from jobworker.client import GatedApiClient, LineClient, answer_or_error
 from jobworker.errors import NotSent, OutcomeUnknown
@@ -297,6 +299,48 @@ def test_a_dripping_body_is_left_in_time(
     stop.set()
 
 
+def test_dripping_headers_are_left_in_time(
+    wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read by itself comes at once, so a time-out of each read would never end it."""
+    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.3)
+    stop = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Drip: ")
+        while not stop.wait(0.02):
+            connection.sendall(b".")
+
+    started = time.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        line(wire(drip).url).post(PUSH, {})
+    assert time.monotonic() - started < 2
+    stop.set()
+
+
+def test_a_body_that_nobody_reads_is_left_in_time(
+    line: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = line(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        started = time.monotonic()
+        with pytest.raises(OutcomeUnknown):
+            client.post(PUSH, {"messages": ["あ" * 8_000_000]})
+        assert time.monotonic() - started < 2
+
+
+def test_a_call_s_time_is_its_own(wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is kept, and the deadline of one call is nothing to the next."""
+    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.3)
+    server = wire(says(OK))
+    client = line(server.url)
+    client.post(PUSH, {})
+    threading.Event().wait(0.4)
+    assert client.post(PUSH, {}).status == 200
+    assert server.connections == 1
+
+
 def test_an_endless_body_is_left_at_its_bound(wire: Any, line: Any) -> None:
     def flood(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -350,12 +394,12 @@ def api(sim: Sim, line: Any, calls: CallLog) -> MessagingApi:
     return MessagingApi(_gated(line(sim.url, sim.token), calls))
 
 
-def _gated(client: LineClient, calls: CallLog) -> GatedApiClient:
+def _gated(client: LineClient, calls: CallLog, breaker: Breaker | None = None) -> GatedApiClient:
     def step(action: Callable[[], None]) -> None:
         threading.Thread(target=action).start()
 
     gate = Gate(0.0, step=step, later=lambda seconds, f: f(), lease_is_fresh=lambda: True)
-    return GatedApiClient(client.configuration, gate=gate, calls=calls)
+    return GatedApiClient(client.configuration, gate=gate, calls=calls, breaker=breaker)
 
 
 def test_a_handler_reads_through_the_sdk(sim: Sim, api: MessagingApi, calls: CallLog) -> None:
@@ -397,6 +441,67 @@ def test_the_sdk_waits_no_longer_than_a_call_may_take(
         api.get_profile("U1")
     assert time.monotonic() - started < 2
     assert next(iter(calls._rows))["status"] is None
+
+
+def test_the_sdk_s_call_is_bounded_as_a_whole(
+    wire: Any, line: Any, calls: CallLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not stop.wait(0.02):
+            connection.sendall(b".")
+
+    api = MessagingApi(_gated(line(wire(drip).url), calls))
+    started = time.monotonic()
+    with pytest.raises(HTTPError):
+        api.get_profile("U1", _request_timeout=0.3)
+    assert time.monotonic() - started < 2
+    stop.set()
+
+
+@pytest.mark.parametrize(
+    ("raw", "state"),
+    [
+        (answer(b"{}", status="503 Busy"), "failed"),
+        (answer(b"{}", status="302 There"), "failed"),
+        (answer(b"{}", status="401 No"), "unauthorized"),
+        (answer(b"{}", status="429 Slow"), "answered"),
+        (answer(b"{}", status="404 None"), "answered"),
+        (OK, "answered"),
+        (answer(b"\xff<html>", status="502 Bad"), "failed"),
+        (b"", "failed"),
+    ],
+)
+def test_each_call_s_end_is_told_to_the_breaker(
+    wire: Any, line: Any, calls: CallLog, raw: bytes, state: str
+) -> None:
+    def act(connection: socket.socket) -> None:
+        connection.sendall(raw)
+        connection.close()
+
+    told: list[str] = []
+
+    class Told(Breaker):
+        def failed(self, whose: str) -> None:
+            told.append("failed")
+
+        def answered(self) -> None:
+            told.append("answered")
+
+        def unauthorized(self) -> None:
+            told.append("unauthorized")
+
+    server = wire(act)
+    client = line(server.url)
+    client.breaker = Told()
+    answer_or_error(lambda: client.post(PUSH, {}))
+    assert told == [state]
+    api = MessagingApi(_gated(client, calls, client.breaker))
+    with suppress(ApiException, HTTPError, ValueError):
+        api.get_profile("U1")
+    assert told == [state] * 2
 
 
 # What linesim got is what LINE's own description allows.

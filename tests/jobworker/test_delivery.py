@@ -14,6 +14,8 @@ from jobworker.delivery import (
     ReplyUnknown,
     Send,
     Way,
+    expired,
+    is_endpoint_limit,
     judge,
     way_of,
 )
@@ -29,6 +31,7 @@ INVALID = Answer(400, '{"message":"Invalid reply token"}')
 BAD_BODY = Answer(400, '{"message":"The request body has 1 error(s)"}')
 QUOTA = Answer(429, '{"message":"You have reached your monthly limit."}')
 BUSY = Answer(429, '{"message":"The API rate limit has been exceeded. Try again later."}')
+FLOOD = Answer(429, '{"message":"You have sent too many messages to the same user."}')
 
 
 def reply(**fields: Any) -> Send:
@@ -92,8 +95,8 @@ CASES = [
          cause="LINE refused it with 400"),
     Case("a reply held back by the rate limit stays fresh", FRESH_REPLY, BUSY, AGAIN,
          fresh_after=True, next_way=REPLY),
-    Case("a refused access token leaves a reply fresh, for a minute later", FRESH_REPLY,
-         Answer(401), AGAIN, fresh_after=True, next_way=REPLY, waits=60),
+    Case("a refused access token leaves a reply fresh, at the gate", FRESH_REPLY,
+         Answer(401), AGAIN, fresh_after=True, next_way=REPLY, waits=0),
     Case("a reply of unknown outcome, then accepted, is sent", UNKNOWN_REPLY, Answer(200), SENT),
     Case("a reply of unknown outcome, its token now invalid in its minute, was sent",
          UNKNOWN_REPLY, INVALID, SENT),
@@ -104,13 +107,13 @@ CASES = [
          UNKNOWN_REPLY, INVALID, DROPPED, now=LATE, unproved=True,
          reply_unknown=ReplyUnknown.DROP),
     Case("a reply of unknown outcome is tried by token also long after its minute",
-         UNKNOWN_REPLY, Answer(200), SENT, now=LATE + timedelta(hours=30)),
+         UNKNOWN_REPLY, Answer(200), SENT, now=LATE + timedelta(hours=22)),
     Case("a reply of unknown outcome stays so through no connection", UNKNOWN_REPLY,
          NotSent("refused"), AGAIN, fresh_after=False, next_way=REPLY),
     Case("a reply of unknown outcome stays so through the rate limit", UNKNOWN_REPLY, BUSY, AGAIN,
          fresh_after=False, next_way=REPLY),
     Case("a reply of unknown outcome stays so through a refused access token", UNKNOWN_REPLY,
-         Answer(401), AGAIN, fresh_after=False, next_way=REPLY, waits=60),
+         Answer(401), AGAIN, fresh_after=False, next_way=REPLY, waits=0),
     Case("a 409 says nothing good of a reply", FRESH_REPLY, Answer(409), DEAD),
     Case("a monthly limit told to a reply is an ordinary 429", FRESH_REPLY, QUOTA, AGAIN,
          fresh_after=True, next_way=REPLY),
@@ -129,10 +132,12 @@ CASES = [
          cause="quota"),
     Case("a push held back by the rate limit stays fresh", FRESH_PUSH, BUSY, AGAIN, PUSH,
          fresh_after=True, next_way=PUSH),
-    Case("a Retry-After is waited for", FRESH_PUSH, Answer(429, retry_after=7.0), AGAIN, PUSH,
-         fresh_after=True, waits=7.0),
-    Case("a Retry-After of nothing still backs off", FRESH_PUSH, Answer(429, retry_after=0.0),
-         AGAIN, PUSH, fresh_after=True, waits=None),
+    Case("a Retry-After of the endpoint is not the send's own", FRESH_PUSH,
+         Answer(429, BUSY.text, retry_after=7.0), AGAIN, PUSH, fresh_after=True, waits=None),
+    Case("a Retry-After of one user's is waited for", FRESH_PUSH,
+         Answer(429, FLOOD.text, retry_after=7.0), AGAIN, PUSH, fresh_after=True, waits=7.0),
+    Case("a Retry-After of nothing still backs off", FRESH_PUSH,
+         Answer(429, FLOOD.text, retry_after=0.0), AGAIN, PUSH, fresh_after=True, waits=None),
     Case("a push of unknown outcome stays so through the rate limit", UNKNOWN_PUSH, BUSY, AGAIN,
          PUSH, fresh_after=False, next_way=PUSH),
     Case("a push of unknown outcome stays so through no connection", UNKNOWN_PUSH, NotSent("no"),
@@ -146,7 +151,7 @@ CASES = [
          AGAIN, PUSH),
     Case("a time-out of a proxy says nothing of LINE", FRESH_PUSH, Answer(408), AGAIN, PUSH),
     Case("a refused access token leaves a push fresh", FRESH_PUSH, Answer(401), AGAIN, PUSH,
-         fresh_after=True, waits=60),
+         fresh_after=True, waits=0),
     Case("a reply that went as push is proved by its key", REPLY_AS_PUSH, Answer(409), SENT, PUSH),
     Case("a reply that went as push never replies again", REPLY_AS_PUSH, Answer(500), AGAIN, PUSH,
          fresh_after=False, next_way=PUSH),
@@ -164,6 +169,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_an_answer_means(case: Case) -> None:
+    assert expired(case.send, case.now) is None
     assert way_of(case.send, case.now) is case.way
     was_tried = case.send.tried_at is not None
     noted = case.send if was_tried else case.send.tried(case.way, case.now)
@@ -178,6 +184,9 @@ def test_what_an_answer_means(case: Case) -> None:
     assert outcome.ending is case.ending
     assert outcome.unproved is case.unproved
     assert outcome.wait_seconds == case.waits
+    counts = isinstance(case.answer, OutcomeUnknown) or getattr(case.answer, "status", 0) >= 500
+    assert outcome.unanswered or not counts
+    assert not outcome.unanswered or outcome.send.tried_at is not None
     if case.fresh_after is not None:
         assert (outcome.send.tried_at is None) is case.fresh_after
     if case.next_way is not None:
@@ -206,28 +215,78 @@ def test_what_an_answer_means(case: Case) -> None:
             PUSH,
             id="a push of unknown outcome within its key's life",
         ),
+    ],
+)
+def test_how_a_send_travels_next(send: Send, now: datetime, way: Way) -> None:
+    assert way_of(send, now) is way
+
+
+@pytest.mark.parametrize(
+    ("send", "now", "cause"),
+    [
         pytest.param(
-            tried(push(), PUSH),
+            one,
             SOON + timedelta(hours=23),
-            None,
-            id="a push of unknown outcome is never sent 23 hours after its first try",
-        ),
-        pytest.param(
+            "outcome unknown for 23 hours",
+            id=f"{one.way.value} tried as {one.tried_as and one.tried_as.value}",
+        )
+        for one in (
+            UNKNOWN_PUSH,
+            UNKNOWN_REPLY,
+            REPLY_AS_PUSH,
             tried(MULTICAST, Way.MULTICAST),
-            SOON + timedelta(hours=23),
+        )
+    ]
+    + [
+        pytest.param(push(), ACCEPTED + timedelta(days=3), "not sent within 3 days", id="a push"),
+        pytest.param(reply(), ACCEPTED + timedelta(days=3), "not sent within 3 days", id="a reply"),
+        pytest.param(
+            push(),
+            ACCEPTED + timedelta(days=3) - timedelta(seconds=1),
             None,
-            id="nor is a multicast",
+            id="a push that was refused until now, within three days",
         ),
         pytest.param(
-            tried(reply(tried_as=PUSH), PUSH),
-            SOON + timedelta(hours=23),
+            tried(push(), PUSH, ACCEPTED + timedelta(days=3) - timedelta(minutes=1)),
+            ACCEPTED + timedelta(days=3, hours=22),
             None,
-            id="nor a reply that went as push",
+            id="a try of unknown outcome is settled by its key, however old the send",
         ),
     ],
 )
-def test_how_a_send_travels_next(send: Send, now: datetime, way: Way | None) -> None:
-    assert way_of(send, now) is way
+def test_what_is_too_old_to_be_tried(send: Send, now: datetime, cause: str | None) -> None:
+    assert expired(send, now) == cause
+
+
+@pytest.mark.parametrize(
+    ("answer", "held"),
+    [
+        (BUSY, True),
+        (Answer(429), True),
+        (Answer(429, "<html>Too Many Requests"), True),
+        (QUOTA, False),
+        (FLOOD, False),
+        (Answer(200, BUSY.text), False),
+        (Answer(503, BUSY.text), False),
+    ],
+)
+def test_which_answer_holds_its_endpoint_back(answer: Answer, held: bool) -> None:
+    assert is_endpoint_limit(answer) is held
+
+
+def test_a_letter_tells_whether_a_try_is_unknown() -> None:
+    for send, was_tried in ((FRESH_PUSH.tried(PUSH, SOON), False), (UNKNOWN_PUSH, True)):
+        for answer in (BAD_BODY, QUOTA):
+            outcome = judge(
+                send,
+                PUSH,
+                answer,
+                was_tried=was_tried,
+                started=SOON,
+                reply_unknown=ReplyUnknown.PUSH,
+            )
+            assert outcome.ending is DEAD
+            assert (outcome.send.tried_at is not None) is was_tried
 
 
 def test_the_key_s_life_counts_from_the_first_unknown_try() -> None:

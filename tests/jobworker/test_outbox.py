@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,11 +25,14 @@ import pytest
 import requests
 
 import linesim
-from jobworker import Bot, client, delivery, outbox
+from jobworker import Bot, breaker, holdback, outbox, sending, settling
+from jobworker import client as line_client
+from jobworker.conversations import Conversations
 from jobworker.delivery import ReplyUnknown, Send, Way
 from jobworker.talk import Talk
 from linedesk.embedded import free_port
 from linesim import HandClock, Sim
+from recvq.connect import Client
 from recvq.documents import Document
 from tests.jobworker.room import CHANNEL, Room, a_send
 from tests.waiting import eventually
@@ -69,11 +74,20 @@ def _closed_then_429(sim: Sim, way: str) -> None:
     sim.answer_next(way, 429)
 
 
+BUSY = {"message": "The API rate limit has been exceeded. Try again later."}
+HTML = "<html><body>502 Bad Gateway</body></html>"
+
 FAULTS = [
     Fault("nothing wrong", lambda sim, way: None, 1),
     Fault("500 before it was accepted", lambda sim, way: sim.answer_next(way, 500), 2),
     Fault("500 after it was accepted", lambda sim, way: sim.answer_next(way, 500, accept=True), 2),
-    Fault("500 three times", lambda sim, way: sim.answer_next(way, 503, times=3), 4),
+    Fault("503 three times", lambda sim, way: sim.answer_next(way, 503, times=3), 4),
+    Fault("502 in HTML", lambda sim, way: sim.answer_next(way, 502, HTML), 2),
+    Fault(
+        "502 in HTML, but accepted",
+        lambda sim, way: sim.answer_next(way, 502, HTML, accept=True),
+        2,
+    ),
     Fault("closed before it was accepted", lambda sim, way: sim.close_next(way), 2),
     Fault("closed after it was accepted", lambda sim, way: sim.close_next(way, accept=True), 2),
     Fault("late, and accepted", lambda sim, way: sim.delay_next(way, 0.5), 2),
@@ -83,7 +97,12 @@ FAULTS = [
         # A push repeated meanwhile is accepted first, and the late one meets its key.
         2,
     ),
-    Fault("429", lambda sim, way: sim.answer_next(way, 429, {"message": "Try again later."}), 2),
+    Fault("429", lambda sim, way: sim.answer_next(way, 429, BUSY), 2),
+    Fault(
+        "429 with a Retry-After",
+        lambda sim, way: sim.answer_next(way, 429, BUSY, headers={"Retry-After": "1"}),
+        2,
+    ),
     Fault(
         "429 with a Retry-After of nothing",
         lambda sim, way: sim.answer_next(way, 429, headers={"Retry-After": "0"}),
@@ -97,28 +116,84 @@ FAULTS = [
     ),
     Fault("accepted, closed again, then 429", _closed_then_429, 4),
 ]
+# Whether LINE accepted the try before, whose outcome is unknown; None: there was none.
+EARLIER = {
+    "first try": None,
+    "after an unknown try that LINE had not": False,
+    "after an unknown try that LINE had": True,
+}
+
+
+def plan_earlier(sim: Sim, way: str, accepted: bool | None) -> None:
+    if accepted is not None:
+        sim.close_next(way, accept=accepted)
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(holdback, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(line_client, "MOST_RETRY_AFTER_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_message_arrives_once(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, fault: Fault, way: str
+@pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
+def test_whatever_line_does_the_message_arrives_once(
+    room: Rooms,
+    sim: Sim,
+    monkeypatch: pytest.MonkeyPatch,
+    short_waits: None,
+    earlier: bool | None,
+    way: str,
 ) -> None:
-    monkeypatch.setattr(client, "CALL_SECONDS", 0.2 if "late" in fault.name else 5.0)
-    monkeypatch.setattr(delivery, "UNAUTHORIZED_SECONDS", 0.02)
+    desk = room(sending_bot(way))
+    for fault in FAULTS:
+        monkeypatch.setattr(line_client, "CALL_SECONDS", 0.2 if "late" in fault.name else 5.0)
+        user = sim.add_user("花子")
+        before = len(sim.calls)
+        plan_earlier(sim, way, earlier)
+        fault.plan(sim, way)
+        desk.says(user, "?")
+        desk.until_quiet()
+        made = sim.calls[before:]
+        told = (fault.name, [call.status for call in made])
+        assert (*told, texts(sim, user)) == (*told, ["はい"])
+        assert [call.endpoint for call in made] == [way] * (fault.calls + (earlier is not None)), (
+            told
+        )
+        assert len({call.retry_key for call in made}) == 1, told
+        assert not any(call.retry_differs for call in made), told
+    assert desk.letters() == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
+def test_what_line_refuses_for_good_is_a_dead_letter(
+    room: Rooms, sim: Sim, short_waits: None, earlier: bool | None, way: str
+) -> None:
+    desk = room(sending_bot(way))
+    statuses = (400, 403) if way != "reply" else (400, 403, 409)
+    for status in statuses:
+        user = sim.add_user("花子")
+        plan_earlier(sim, way, earlier)
+        sim.answer_next(way, status, {"message": "The request body has 1 error(s)"})
+        document = desk.says(user, "?")
+        desk.until_quiet()
+        (letter,) = [one for one in desk.letters() if one["_id"] == f"{document['eventId']}/0"]
+        assert letter["cause"] == f"LINE refused it with {status}"
+        # It tells a replay whether LINE may have had it.
+        assert (letter["effect"]["triedAt"] is None) is (earlier is None)
+        assert texts(sim, user) == (["はい"] if earlier else [])
+
+
+@pytest.mark.parametrize("way", ["push", "multicast"])
+def test_a_key_that_line_knows_was_sent(room: Rooms, sim: Sim, way: str) -> None:
     user = sim.add_user("花子")
-    fault.plan(sim, way)
-    before = len(sim.calls)
+    sim.answer_next(way, 409, {"message": "The retry key is already accepted"}, accept=True)
     desk = room(sending_bot(way))
     desk.says(user, "?")
     desk.until_quiet()
-    assert texts(sim, user) == ["はい"]
-    made = sim.calls[before:]
-    assert [call.endpoint for call in made] == [way] * len(made)
-    assert len(made) == fault.calls
-    assert len({call.retry_key for call in made}) == 1
-    assert not any(call.retry_differs for call in made)
-    assert desk.letters() == []
+    assert (texts(sim, user), desk.letters()) == (["はい"], [])
 
 
 def test_without_a_connection_it_waits_and_then_arrives_as_a_reply(
@@ -226,20 +301,6 @@ def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
             desk.until_quiet()
             assert [letter["cause"] for letter in desk.letters()] == ["quota"]
         assert texts(sim, user) == ["返事", "一"]
-
-
-def test_a_held_back_send_lets_other_conversations_pass(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "UNAUTHORIZED_SECONDS", 3600.0)
-    held, other = sim.add_user("花子"), sim.add_user("太郎")
-    sim.answer_next("reply", 401)
-    desk = room(sending_bot("reply"))
-    desk.says(held, "?")
-    eventually(lambda: desk.pending() and desk.pending()[0]["triedAt"] is None)
-    desk.says(other, "?")
-    sim.wait_for(lambda: sim.answers(other))
-    assert texts(sim, held) == []
 
 
 # The lease ran out between what is written down and the call.
@@ -568,3 +629,146 @@ def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
     desk.until_quiet()
     assert texts(sim, user) == ["はい"]
     assert desk.letters() == []
+
+
+# The order of urgency within an outbox, by itself.
+
+
+@dataclass
+class Waiting:
+    """As much of a send as a box looks at."""
+
+    send: SimpleNamespace
+    deadline: float
+
+
+def waiting(n: int, due: float) -> Any:
+    return Waiting(SimpleNamespace(id=str(n)), due)
+
+
+def test_the_first_send_is_as_urgent_as_the_most_urgent_behind_it() -> None:
+    chosen = random.Random(5)
+    for _ in range(50):
+        box, left = outbox.Box("main/U1"), []
+        for n in range(chosen.randrange(1, 30)):
+            if left and chosen.random() < 0.4:
+                assert box.pop().send.id == left.pop(0)[0]
+            due = chosen.uniform(0, 100)
+            before = left and min(one[1] for one in left)
+            more_urgent = box.append(waiting(n, due), due)
+            assert more_urgent is bool(left and due < before)
+            left.append((str(n), due))
+            assert box.sends[0].deadline == min(one[1] for one in left)
+            assert box.ids == {one[0] for one in left}
+
+
+@pytest.mark.parametrize(
+    ("behind", "deadline"),
+    [
+        ([], 160.0),
+        ([200.0], 160.0),
+        ([120.0], 120.0),
+        ([200.0, 120.0], 120.0),
+        # Their time is past as well: the whole conversation goes behind the others.
+        ([90.0], 160.0),
+    ],
+)
+def test_a_send_that_failed_goes_behind_others_but_not_behind_its_own(
+    behind: list[float], deadline: float
+) -> None:
+    box = outbox.Box("main/U1")
+    for n, due in enumerate([95.0, *behind]):
+        box.append(waiting(n, due), due)
+    box.put_off(100.0, 160.0)
+    assert box.sends[0].deadline == deadline
+    box.pop()
+    assert not behind or box.sends[0].deadline == min(behind)
+
+
+def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
+    tools: Any = SimpleNamespace(gate=SimpleNamespace(enter=lambda entry: None))
+    box = outbox.Outbox(tools)
+    effects = [a_send(id=f"E1/{n}").as_document() for n in range(10_000)]
+    started = time.monotonic()
+    box.add(f"{CHANNEL}/U1", effects)
+    box.add(f"{CHANNEL}/U1", effects)
+    # One by one through what is there already it would take long.
+    assert time.monotonic() - started < 8
+    assert len(box) == 10_000
+
+
+# What MongoDB or LINE never confirms.
+
+
+def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
+    room: Rooms, sim: Sim, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "NOTE_SECONDS", 0.3)
+    slow, other = sim.add_user("花子"), sim.add_user("太郎")
+    desk = room(sending_bot("push"))
+    locked, released = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        """Keep a transaction open that has the conversation."""
+        with client.start_session() as session, session.start_transaction():
+            desk.database.conversations.update_one(
+                {"key": slow.user_id}, {"$set": {"held": True}}, session=session
+            )
+            locked.set()
+            released.wait(10)
+            session.abort_transaction()
+
+    holder, note_try = threading.Thread(target=hold), Conversations.note_try
+
+    def note(self: Conversations, id_: str, effect: Any) -> bool:
+        if slow.user_id in id_ and not locked.is_set():
+            holder.start()
+            assert locked.wait(5)
+        return note_try(self, id_, effect)
+
+    monkeypatch.setattr(Conversations, "note_try", note)
+    desk.says(slow, "?")
+    assert locked.wait(5)
+    started = time.monotonic()
+    desk.says(other, "?")
+    sim.wait_for(lambda: texts(sim, other) == ["はい"])
+    took = time.monotonic() - started
+    released.set()
+    holder.join(5)
+    desk.until_quiet()
+    assert took < 3
+    assert texts(sim, slow) == ["はい"]
+
+
+def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "MOST_UNANSWERED", 4)
+    user = sim.add_user("花子")
+    sim.answer_next("push", 500, times=3)
+    sim.answer_next("push", 429)
+    sim.answer_next("push", 500)
+    monkeypatch.setattr(holdback, "FIRST_PAUSE_SECONDS", 0.01)
+    desk = room(sending_bot("push"))
+    desk.says(user, "?")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    # A definite refusal is no failed try, and there may be any number of them.
+    assert (letter["cause"], letter["attempts"]) == ("no verdict of LINE's in 4 tries", 5)
+    assert letter["effect"]["triedAt"] is not None
+    assert texts(sim, user) == []
+
+
+def test_a_send_that_line_never_had_waits_three_days_and_no_longer(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    young, old = sim.add_user("花子"), sim.add_user("太郎")
+    for user, age in ((young, timedelta(days=2, hours=23)), (old, timedelta(days=3, seconds=1))):
+        send = a_send(id=user.user_id, to=user.user_id, at=datetime.now(UTC) - age)
+        leave(database, sim, Left(send), user.user_id)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert (texts(sim, young), texts(sim, old)) == (["こんにちは"], [])
+    (letter,) = desk.letters()
+    assert (letter["_id"], letter["cause"]) == (old.user_id, "not sent within 3 days")
+    assert letter["attempts"] == 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from jobworker import Bot, client, profiles
+from jobworker import Bot, breaker, client, holdback, profiles
 from jobworker.conversations import Conversations
 from jobworker.delivery import Answer
 from jobworker.profiles import has_time, is_fresh, profile_of
@@ -16,6 +17,7 @@ from jobworker.talk import Talk
 from linesim import Sim
 from recvq.errors import StoreUnavailable
 from tests.jobworker.room import Room
+from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -79,7 +81,6 @@ def test_a_user_unknown_to_line_has_no_name_and_is_not_asked_for_again(
     [
         lambda sim: sim.answer_next("profile", 503, times=2),
         lambda sim: sim.close_next("profile", times=2),
-        lambda sim: sim.answer_next("profile", 429, times=2),
     ],
 )
 def test_what_may_pass_is_tried_again(
@@ -93,9 +94,14 @@ def test_what_may_pass_is_tried_again(
     assert (texts(sim, user), fetched(sim, user)) == (["花子"], 3)
 
 
-def test_a_refused_access_token_says_nothing_of_the_user(room: Rooms, sim: Sim, named: Bot) -> None:
+@pytest.mark.parametrize("status", [401, 429])
+def test_what_says_nothing_of_the_user_is_not_kept(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(holdback, "FIRST_PAUSE_SECONDS", 0.001)
     user = sim.add_user("花子")
-    sim.answer_next("profile", 401)
+    sim.answer_next("profile", status)
     desk = room(named)
     desk.says(user, "?")
     desk.until_quiet()
@@ -104,7 +110,64 @@ def test_a_refused_access_token_says_nothing_of_the_user(room: Rooms, sim: Sim, 
     assert texts(sim, user) == ["(名無し)", "花子"]
 
 
-def test_an_old_name_stays_known_while_line_is_away(room: Rooms, sim: Sim, named: Bot) -> None:
+def test_a_profile_endpoint_that_is_held_back_costs_names_and_no_call(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+    sim.answer_next("profile", 429, headers={"Retry-After": "300"})
+    desk = room(named)
+    desk.says(users[0], "?")
+    desk.until_quiet()
+    for user in users[1:]:
+        desk.says(user, "?")
+    desk.until_quiet()
+    assert [texts(sim, user) for user in users] == [["(名無し)"]] * 3
+    assert [fetched(sim, user) for user in users] == [1, 0, 0]
+
+
+def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the one whose fetch was waiting at the gate as the breaker opened."""
+    fresh = threading.Event()
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+    sim.answer_next("profile", 401)
+    desk = room(named, lease_is_fresh=lambda: True)
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    for user in users[:2]:
+        desk.says(user, "?")
+    eventually(lambda: desk.desk.gate.waiting == 2)
+    fresh.set()
+    desk.says(users[2], "?")
+    desk.until_decided()
+    assert desk.desk.breaker.state is breaker.State.UNAUTHORIZED
+    assert sum(fetched(sim, user) for user in users) == 1
+    sent = {effect["messages"][0]["text"] for effect in desk.pending()}
+    assert sent == {"(名無し)"}
+    assert len(desk.pending()) == 3
+
+
+def test_a_profile_that_still_waits_after_half_a_minute_is_left(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not come to its turn for that: here it never does."""
+    monkeypatch.setattr(profiles, "LATE", timedelta(seconds=0.3))
+    user = sim.add_user("花子")
+    fresh = threading.Event()
+    desk = room(named)
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert [one["messages"][0]["text"] for one in desk.pending()] == ["(名無し)"]
+    fresh.set()
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
+
+
+def test_an_old_name_stays_known_while_line_is_away(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.01)
     user = sim.add_user("花子")
     desk = room(named)
     desk.says(user, "?")

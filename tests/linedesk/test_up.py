@@ -129,6 +129,7 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
 
     first = start(environ)
     first.wait_until_ready()
+    assert (tmp_path / "linedesk" / "spool.db").exists()
     port = int((tmp_path / "linedesk" / "mongod" / "port").read_text())
     with connect(f"mongodb://127.0.0.1:{port}/?replicaSet=rs0", app_name="tests") as client:
         client.line_bot.progress.insert_one({"_id": "kept"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 
 class LaggingSet:
-    """Three mongods on loopback; the first one is always the primary."""
+    """Three mongods on loopback; the first one is the primary, but for an `electing`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,6 +64,59 @@ class LaggingSet:
         finally:
             self._hold("off")
 
+    @contextmanager
+    def electing(self) -> Iterator[None]:
+        """While it lasts any node may become primary; afterwards all run and the first one is."""
+        self._give_priorities(3, 1, 1)
+        try:
+            yield
+        finally:
+            self._start_missing()
+            eventually(self._is_whole, seconds=60)
+            self._give_priorities(1, 0, 0)
+
+    def kill_primary(self) -> None:
+        """End the primary as a crash would; it is started again when the electing is over."""
+        process = self._processes[self._primary()]
+        process.kill()
+        process.wait(10)
+
+    def step_down(self) -> None:
+        """Have another node elected; the first one takes over again after some seconds."""
+        before = self._primary()
+        with suppress(PyMongoError):
+            self.client.admin.command({"replSetStepDown": 3, "secondaryCatchUpPeriodSecs": 2})
+        eventually(lambda: self._primary() != before, seconds=30)
+
+    def _primary(self) -> int:
+        host, port = eventually(lambda: self.client.primary, seconds=30)
+        return self._hosts.index(f"{host}:{port}")
+
+    def _start_missing(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._processes[number] = self._start_node(self._hosts[number])
+
+    def _is_whole(self) -> bool:
+        try:
+            return _states(self.client) == ["PRIMARY", "SECONDARY", "SECONDARY"]
+        except PyMongoError:
+            return False
+
+    def _give_priorities(self, *priorities: int) -> None:
+        def give() -> bool:
+            try:
+                config = self.client.admin.command("replSetGetConfig")["config"]
+                for member, priority in zip(config["members"], priorities, strict=True):
+                    member["priority"] = priority
+                config["version"] += 1
+                self.client.admin.command({"replSetReconfig": config})
+            except PyMongoError:
+                return False
+            return True
+
+        eventually(give, seconds=30)
+
     def _hold(self, mode: str) -> None:
         for client in self._secondaries:
             client.admin.command({"configureFailPoint": "stopReplProducer", "mode": mode})
@@ -75,7 +128,7 @@ class LaggingSet:
     def _start_node(self, host: str) -> Popen[bytes]:
         port = host.partition(":")[2]
         folder = self._folder / port
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         command = [
             *(str(find_mongod()), "--dbpath", str(folder), "--logpath", str(folder / "log")),
             *("--bind_ip", "127.0.0.1", "--port", port, "--nounixsocket", "--replSet", "rs0"),

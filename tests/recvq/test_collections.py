@@ -49,7 +49,8 @@ def test_the_indexes_are_those_of_the_design(empty: Database[Document]) -> None:
     assert recvq["partialFilterExpression"] == {"eventId": {"$exists": True}}
     pending = empty["conversations"].index_information()["pending"]
     assert pending["partialFilterExpression"] == {"pending.0": {"$exists": True}}
-    assert empty["held"].index_information()["key_n"]["key"] == [("key", 1), ("n", 1)]
+    by_key = empty["held"].index_information()["channel_key_n"]["key"]
+    assert by_key == [("channel", 1), ("key", 1), ("n", 1)]
     schedule = empty["schedule"].index_information()
     assert schedule["runAt"]["key"] == [("runAt", 1)]
     assert schedule["endedAt"]["expireAfterSeconds"] == WEEK_SECONDS
@@ -73,7 +74,7 @@ def test_what_is_missing_is_made_again(empty: Database[Document]) -> None:
     empty["schedule"].drop_index("runAt")
     empty["leases"].delete_many({})
     assert create(empty) == ["held"]
-    assert "key_n" in empty["held"].index_information()
+    assert "channel_key_n" in empty["held"].index_information()
     assert "runAt" in empty["schedule"].index_information()
     assert {row["_id"] for row in empty["leases"].find()} == {"epochs", "dispatcher"}
 

@@ -1,0 +1,66 @@
+"""One request's documents on their way into a store, and how many of them may wait."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from bson.raw_bson import RawBSONDocument
+
+from frontdesk.errors import NotStored
+
+Documents = Sequence[RawBSONDocument]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much may wait for the next insert; what comes beyond is refused at once."""
+
+    documents: int = 10_000
+    bytes: int = 32 * 1024 * 1024
+
+
+class Entry:
+    """The documents of one request; `outcome` becomes the number of duplicates among them.
+
+    `deadline` is a time of time.monotonic(), and `timer` what calls when it passes.
+    """
+
+    __slots__ = ("deadline", "documents", "outcome", "size", "timer")
+
+    def __init__(self, documents: Documents, deadline: float, outcome: asyncio.Future[int]) -> None:
+        self.documents = documents
+        self.deadline = deadline
+        self.outcome = outcome
+        self.size = sum(len(document.raw) for document in documents)
+        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel_timer(self) -> None:
+        """Let the deadline pass unnoticed."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+def undone(entries: Iterable[Entry]) -> list[Entry]:
+    """Those that still wait for their outcome."""
+    return [entry for entry in entries if not entry.outcome.done()]
+
+
+def answer(group: Iterable[Entry], duplicate_places: Collection[int]) -> None:
+    """Give each request the number of its own duplicates; the places count through the group."""
+    places = sorted(duplicate_places)
+    end = counted = 0
+    for entry in group:
+        end += len(entry.documents)
+        duplicates = bisect_left(places, end) - counted
+        counted += duplicates
+        if not entry.outcome.done():
+            entry.outcome.set_result(duplicates)
+
+
+def refuse(group: Iterable[Entry], error: NotStored) -> None:
+    """Answer each request that has no answer yet with this reason."""
+    for entry in undone(group):
+        entry.outcome.set_exception(NotStored(str(error)))

@@ -1,0 +1,87 @@
+"""What a handler's failed try comes to: another try after a pause, or a dead letter."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from jobworker.conversations import Decision
+from jobworker.deadletters import of_event
+from jobworker.errors import BotError
+from jobworker.job import Condemned
+from recvq.documents import Document, name_of
+
+log = logging.getLogger(__name__)
+
+# A handler is not tried beyond this since its first try: nobody waits for the answer any more,
+# and all that the user wrote since then waits behind it.
+MOST_TRYING_SECONDS = 6 * 3600.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a try failed. `what` and `place` go to the log, so they never quote a user."""
+
+    what: str
+    place: str
+    traceback: str
+    lasting: bool
+    """Whether each further try would fail in the same way."""
+
+    def ends_it(self, *, failures: int, tries: int, first_at: datetime) -> bool:
+        """Whether the handler is given up after so many failed tries."""
+        if self.lasting or failures >= tries:
+            return True
+        return datetime.now(UTC) - first_at > timedelta(seconds=MOST_TRYING_SECONDS)
+
+    def decision(self, document: Document, *, attempts: int, first_at: datetime) -> Decision:
+        """The decision to give the event up after so many tries."""
+        letter = of_event(
+            document,
+            cause=f"handler: {self.what}",
+            traceback=self.traceback,
+            attempts=attempts,
+            first_at=first_at,
+        )
+        return Decision({}, [letter])
+
+
+def given_up(document: Document, condemned: Condemned) -> Decision:
+    """The decision to give a condemned event up, without another run of its handler."""
+    log.error(
+        "given up event_id=%s attempts=%d cause=%s",
+        name_of(document),
+        condemned.attempts,
+        condemned.cause,
+    )
+    letter = of_event(
+        document,
+        cause=condemned.cause,
+        traceback="",
+        attempts=condemned.attempts,
+        first_at=condemned.first_at,
+    )
+    return Decision({}, [letter])
+
+
+def raised(error: BaseException) -> Failure:
+    """The handler raised. What LINE would refuse it decides again, so that is tried once."""
+    return Failure(
+        what=type(error).__name__,
+        place=_place(error),
+        traceback="".join(traceback.format_exception(error)),
+        lasting=isinstance(error, BotError),
+    )
+
+
+def did_not_return(stack: str) -> Failure:
+    """The handler was abandoned where `stack` shows."""
+    return Failure(what="did not return", place="-", traceback=stack, lasting=False)
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, as file:line; never what it says, which may hold a user's words."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"

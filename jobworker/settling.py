@@ -1,0 +1,155 @@
+"""What follows a try of a send: again, done, or given up, each durable before the next step."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jobworker.conversations import Conversations
+from jobworker.deadletters import DeadLetters, of_send
+from jobworker.delivery import MOST_UNANSWERED, Answer, Ending, Outcome, ReplyUnknown, Send
+from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.gate import Gate
+from jobworker.holdback import HoldBack
+from recvq.errors import StoreUnavailable
+from recvq.pause import pause_seconds
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+STORE_PAUSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What an outbox and its sends work with."""
+
+    conversations: Conversations
+    deadletters: DeadLetters
+    gate: Gate
+    holdback: HoldBack
+    call: Callable[..., Any]
+    """Posts to LINE: `call(path, body, retry_key=…, **context) -> Answer`, or raises LineError."""
+    step: Callable[[Callable[[], None]], None]
+    later: Callable[[float, Callable[[], None]], None]
+    reply_unknown: ReplyUnknown
+
+
+class Settling(ABC):
+    """A send whose tries are settled in its outbox.
+
+    `failed` is told of each try that has to be made again, `finished` of the end.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        conversation_id: str,
+        send: Send,
+        *,
+        failed: Callable[[], None],
+        finished: Callable[[], None],
+    ) -> None:
+        self.send = send
+        self._tools = tools
+        self._conversation_id = conversation_id
+        self._failed = failed
+        self._finished = finished
+        self._calls = 0
+        self._failures = 0
+        self._unanswered = 0
+        self._answer: Answer | LineError = OutcomeUnknown("not called")
+
+    @abstractmethod
+    def begin(self) -> None:
+        """It is the first of its outbox, or its pause is over: wait for a turn."""
+
+    def _settle(self, outcome: Outcome) -> None:
+        if outcome.unproved:
+            log.warning("reply of unknown outcome, not provable id=%s", self.send.id)
+        if outcome.ending is Ending.AGAIN:
+            self._again(outcome)
+        elif outcome.ending is Ending.DEAD:
+            # The letter tells whether a try is of unknown outcome: a replay goes by it.
+            self.send = outcome.send
+            self._bury(outcome.cause)
+        else:
+            self._remove()
+
+    def _again(self, outcome: Outcome) -> None:
+        if not self._rewrite(outcome.send):
+            self._later(lambda: self._again(outcome))
+            return
+        self._unanswered += outcome.unanswered
+        if self._unanswered >= MOST_UNANSWERED:
+            self._bury(f"no verdict of LINE's in {self._unanswered} tries")
+            return
+        self._failures += 1
+        self._failed()
+        pause = outcome.wait_seconds
+        if pause is None:
+            pause = pause_seconds(
+                self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+            )
+        if pause:
+            log.warning(
+                "send not accepted, trying again id=%s answer=%s seconds=%.1f",
+                self.send.id,
+                told_of(self._answer),
+                pause,
+            )
+            self._tools.later(pause, self.begin)
+        else:
+            self.begin()
+
+    def _rewrite(self, changed: Send) -> bool:
+        """Make durable what the answer changed of the try; False if it is not known to be."""
+        if changed != self.send:
+            try:
+                self._tools.conversations.note_try(self._conversation_id, changed.as_document())
+            except StoreUnavailable as error:
+                log.warning("answer not written down, waiting id=%s error=%s", changed.id, error)
+                return False
+            self.send = changed
+        return True
+
+    def _bury(self, cause: str) -> None:
+        """Give it up: a dead letter first, then out of the outbox, so that one of them stays."""
+        letter = of_send(
+            self.send.as_document(), self._conversation_id, cause=cause, attempts=self._calls
+        )
+        try:
+            self._tools.deadletters.write(letter)
+        except StoreUnavailable as error:
+            log.warning("dead letter not written, trying again error=%s", error)
+            self._later(lambda: self._bury(cause))
+            return
+        told = told_of(self._answer)
+        log.error("send given up id=%s cause=%s answer=%s", self.send.id, cause, told)
+        self._remove()
+
+    def _remove(self) -> None:
+        try:
+            self._tools.conversations.remove(self._conversation_id, self.send.id)
+        except StoreUnavailable as error:
+            log.warning("send not removed, trying again id=%s error=%s", self.send.id, error)
+            self._later(self._remove)
+            return
+        self._finished()
+
+    def _later(self, step: Callable[[], None]) -> None:
+        """Have a thread do it after a pause, since MongoDB did not confirm."""
+        self._tools.later(self._store_pause(), lambda: self._tools.step(step))
+
+    def _store_pause(self) -> float:
+        self._failures += 1
+        return pause_seconds(self._failures, most=STORE_PAUSE_SECONDS)
+
+
+def told_of(answer: Answer | LineError) -> str:
+    """What LINE said, for a log line: a status or the kind of failure, never a text."""
+    return str(answer.status) if isinstance(answer, Answer) else f"{type(answer).__name__}"

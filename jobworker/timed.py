@@ -1,0 +1,167 @@
+"""Connections that keep one deadline for a whole call: connecting, writing, every byte of answer.
+
+urllib3's time-outs are for each read by itself, so headers that drip would hold the gate for as
+long as they like, and it looks names up without any.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, HTTPError
+from urllib3.util.ssl_ import create_urllib3_context
+
+# For the name, all of its addresses and the connection to one of them.
+CONNECT_SECONDS = 3.0
+
+_call = threading.local()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[float]:
+    """Bound all that the thread sends and receives meanwhile; gives the deadline, monotonic.
+
+    What is not through by then ends in a TimeoutError.
+    """
+    _call.deadline = time.monotonic() + seconds
+    try:
+        yield _call.deadline
+    finally:
+        _call.deadline = None
+
+
+def sent_at() -> float:
+    """When the thread last wrote something of a call, monotonic; 0 before the first."""
+    at: float = getattr(_call, "sent_at", 0.0)
+    return at
+
+
+def _set_timeout(sock: socket.socket) -> None:
+    deadline: float | None = getattr(_call, "deadline", None)
+    if deadline is None:
+        return
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the call's time is over")
+    sock.settimeout(left)
+
+
+class TimedSocket(socket.socket):
+    """A socket whose every step has only what is left of the call's time."""
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        """As a socket's."""
+        _set_timeout(self)
+        return super().recv_into(*args, **kwargs)
+
+    def sendall(self, *args: Any, **kwargs: Any) -> None:
+        """As a socket's, whose time-out is for all of it."""
+        _set_timeout(self)
+        super().sendall(*args, **kwargs)
+        _call.sent_at = time.monotonic()
+
+
+class TimedTlsSocket(ssl.SSLSocket):
+    """The same under TLS, where `sendall` is many calls of `send`."""
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        """As a socket's."""
+        _set_timeout(self)
+        return super().recv_into(*args, **kwargs)
+
+    def send(self, *args: Any, **kwargs: Any) -> int:
+        """As a socket's."""
+        _set_timeout(self)
+        count = super().send(*args, **kwargs)
+        _call.sent_at = time.monotonic()
+        return count
+
+
+def _connected(connect: Callable[[], socket.socket]) -> socket.socket | None:
+    """What `connect` makes, or raises; None if it takes longer than CONNECT_SECONDS.
+
+    On a thread of its own, since nothing ends a look-up of a name; a socket that comes too late
+    is closed.
+    """
+    made: SimpleQueue[socket.socket | Exception] = SimpleQueue()
+    given_up = threading.Event()
+
+    def run() -> None:
+        try:
+            made.put(connect())
+        except (HTTPError, OSError, ValueError) as error:
+            made.put(error)
+        if given_up.is_set():
+            _close_left(made)
+
+    threading.Thread(target=run, name="connecting", daemon=True).start()
+    try:
+        came = made.get(timeout=CONNECT_SECONDS)
+    except Empty:
+        given_up.set()
+        _close_left(made)
+        return None
+    if isinstance(came, Exception):
+        raise came
+    return came
+
+
+def _close_left(made: SimpleQueue[socket.socket | Exception]) -> None:
+    """Whoever of the two comes later finds the socket."""
+    while not made.empty():
+        left = made.get()
+        if isinstance(left, socket.socket):
+            left.close()
+
+
+class _Connecting(HTTPConnection):
+    def _new_conn(self) -> socket.socket:
+        made = _connected(super()._new_conn)
+        if made is None:
+            raise ConnectTimeoutError(self, f"no connection within {CONNECT_SECONDS} s")
+        return TimedSocket(made.family, made.type, made.proto, fileno=made.detach())
+
+
+class TimedHTTPConnection(_Connecting):
+    """urllib3's, on timed sockets."""
+
+
+class TimedHTTPSConnection(_Connecting, HTTPSConnection):
+    """urllib3's, on timed sockets."""
+
+
+class TimedHTTPPool(HTTPConnectionPool):
+    """urllib3's, of timed connections."""
+
+    ConnectionCls = TimedHTTPConnection
+
+
+class TimedHTTPSPool(HTTPSConnectionPool):
+    """urllib3's, of timed connections."""
+
+    ConnectionCls = TimedHTTPSConnection
+
+
+def make_timed(manager: PoolManager) -> None:
+    """Have a pool manager that has not connected yet make timed connections only."""
+    manager.pool_classes_by_scheme = {"http": TimedHTTPPool, "https": TimedHTTPSPool}
+    manager.connection_pool_kw["ssl_context"] = _tls_context()
+
+
+@functools.cache
+def _tls_context() -> ssl.SSLContext:
+    """One for the process: loading the certificates takes some 40 ms."""
+    context = create_urllib3_context()
+    context.load_default_certs()
+    context.sslsocket_class = TimedTlsSocket
+    return context

@@ -1,0 +1,158 @@
+"""How dead letters are shown: a table on a terminal, tabs in a pipe, JSON for programs.
+
+What people wrote shows only where it is asked for: neither message text nor the words of an
+error, which may quote it, stand in a list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Letter = Mapping[str, Any]
+
+COLUMNS = ("id", "last", "what", "key", "cause", "tries", "replayed")
+# The lines of a traceback that Python itself makes, and after each the line of code.
+FRAME = re.compile(r'^\s*File ".*", line \d+')
+
+
+def local(moment: datetime | None) -> str:
+    """A moment in this machine's time, with its zone."""
+    if moment is None:
+        return "-"
+    return moment.astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def what(letter: Letter) -> str:
+    """What was given up: an event by its type, or a send by its way."""
+    effect = letter.get("effect")
+    if effect is not None:
+        return f"send {effect.get('way', '-')}"
+    document = letter.get("document") or {}
+    event = document.get("event")
+    if not isinstance(event, Mapping):
+        return "-"
+    kind = str(event.get("type", "-"))
+    message = event.get("message")
+    if isinstance(message, Mapping) and isinstance(message.get("type"), str):
+        kind += f" {message['type']}"
+    return f"{kind} (unsent)" if document.get("unsent") else kind
+
+
+def replayed(letter: Letter) -> str:
+    """Whether it was replayed, and how often."""
+    if letter.get("replaying"):
+        return "begun"
+    times = letter.get("replays", 0)
+    return f"{times}x" if times else "-"
+
+
+def summary(letter: Letter) -> dict[str, Any]:
+    """What a list tells of a letter, as JSON."""
+    return {
+        "id": letter["_id"],
+        "what": what(letter),
+        "channel": letter.get("channel"),
+        "key": letter.get("key"),
+        "cause": letter.get("cause"),
+        "attempts": letter.get("attempts"),
+        "firstAt": _iso(letter.get("firstAt")),
+        "lastAt": _iso(letter.get("lastAt")),
+        "replays": letter.get("replays", 0),
+        "replayedAt": _iso(letter.get("replayedAt")),
+    }
+
+
+def show_list(letters: Iterable[Letter], *, as_json: bool) -> None:
+    """Print a line a letter to stdout."""
+    if as_json:
+        for letter in letters:
+            echo_json(summary(letter))
+    elif sys.stdout.isatty():
+        table = Table(*COLUMNS, box=None, pad_edge=False)
+        for letter in letters:
+            table.add_row(*(Text(cell, overflow="fold") for cell in _cells(letter)))
+        Console().print(table)
+    else:
+        click.echo("\t".join(COLUMNS))
+        for letter in letters:
+            click.echo("\t".join(_cells(letter)))
+
+
+def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
+    """Print all that is known of a letter; what people wrote only with `text`."""
+    told = summary(letter)
+    if text:
+        told |= {name: letter[name] for name in ("document", "effect") if name in letter}
+    told["traceback"] = letter.get("traceback") if text else frames(letter.get("traceback"))
+    if as_json:
+        echo_json(told)
+        return
+    times = {"firstAt": local(letter.get("firstAt")), "lastAt": local(letter.get("lastAt"))}
+    if letter.get("replayedAt"):
+        times["replayedAt"] = local(letter["replayedAt"])
+    for name, value in (told | times).items():
+        for line in _lines(name, value):
+            click.echo(visible(line))
+
+
+def frames(traceback: str | None) -> str | None:
+    """A traceback without the words of its errors: files, lines and code only."""
+    if traceback is None:
+        return None
+    lines = traceback.splitlines()
+    kept = [n for n, line in enumerate(lines) if FRAME.match(line)]
+    code = [n + 1 for n in kept if n + 1 < len(lines) and lines[n + 1].startswith("    ")]
+    return "\n".join(lines[n] for n in sorted({*kept, *code}))
+
+
+def visible(text: str) -> str:
+    """Without control characters, which a terminal would obey."""
+    return "".join(
+        f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c
+        for c in text
+    )
+
+
+def echo_json(told: Mapping[str, Any]) -> None:
+    """One JSON object on one line."""
+    click.echo(json.dumps(told, ensure_ascii=False, default=_plain))
+
+
+def _cells(letter: Letter) -> list[str]:
+    cells = (
+        letter["_id"],
+        local(letter.get("lastAt")),
+        what(letter),
+        letter.get("key", "-"),
+        letter.get("cause", "-"),
+        letter.get("attempts", "-"),
+        replayed(letter),
+    )
+    return [visible(str(cell)).replace("\t", " ").replace("\n", " ") for cell in cells]
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = "\n" + json.dumps(value, ensure_ascii=False, indent=2, default=_plain)
+    elif isinstance(value, str) and "\n" in value:
+        value = "\n" + value
+    yield f"{name:<11} {'-' if value is None else value}"
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone().isoformat() if moment else None
+
+
+def _plain(value: Any) -> str:
+    return value.astimezone().isoformat() if isinstance(value, datetime) else str(value)

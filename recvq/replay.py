@@ -1,0 +1,109 @@
+"""Putting what a dead letter holds into recvq again, once for each time that it is asked for.
+
+Three writes: the letter counts the replay, recvq gets the document `replay:<letter>:<n>`, the
+letter says that it was replayed. Who dies between them leaves `replaying: n`; the next replay
+takes the same n, and the unique eventId lets one document through. So nothing is lost in
+between, and two operators at once make one document.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+from bson import ObjectId
+from pymongo.database import Database
+
+from recvq.connect import DURABLE
+from recvq.documents import DEADLETTERS, RECVQ, Document
+from recvq.errors import translated
+from recvq.guard import EVERY_SECONDS, Guard
+from recvq.insert import insert_documents
+
+INSERT_SECONDS = 10.0
+REPLAY = "replay"
+
+
+def replay_name(letter: Mapping[str, Any]) -> str:
+    """The eventId of the letter's next replay, or of one that was begun and never confirmed."""
+    return f"{REPLAY}:{letter['_id']}:{_number(letter)}"
+
+
+def event_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Document:
+    """The letter's event as a document of its own, as of now.
+
+    Without its reply token, which is long past: the bot's replies become pushes.
+    """
+    document: Document = letter["document"]
+    event = {part: value for part, value in document["event"].items() if part != "replyToken"}
+    first = {"_id": ObjectId(), "eventId": name}
+    return {**document, **first, "acceptTime": now, "event": event}
+
+
+def effect_again(
+    letter: Mapping[str, Any], effect: Mapping[str, Any], *, name: str, now: datetime
+) -> Document:
+    """A document that carries one effect of the letter's conversation, and runs no handler."""
+    return {
+        "_id": ObjectId(),
+        "eventId": name,
+        "channel": letter["channel"],
+        "key": letter["key"],
+        "acceptTime": now,
+        "event": {"type": REPLAY},
+        "effect": dict(effect),
+    }
+
+
+class Replays:
+    """Writes replays into recvq, as far as the guard lets it.
+
+    Every method raises StoreUnavailable; the same replay may then be repeated.
+    """
+
+    def __init__(self, database: Database[Any], guard: Guard) -> None:
+        self._recvq = database[RECVQ]
+        self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
+        self._guard = guard
+        self._look_at = 0.0
+
+    def replay(self, letter: Mapping[str, Any], document: Document) -> bool:
+        """Store the document and mark the letter; False if somebody else has meanwhile.
+
+        `letter` as it was read, `document` made for its `replay_name`. Raises RecvqClosed, with
+        nothing written, where recvq is full or not as it must be.
+        """
+        if time.monotonic() >= self._look_at:
+            self._guard.look()
+            self._look_at = time.monotonic() + EVERY_SECONDS
+        with self._guard.inserting(len(bson.encode(document))):
+            if not self._begin(letter):
+                return False
+            insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
+        self._end(letter)
+        return True
+
+    def _begin(self, letter: Mapping[str, Any]) -> bool:
+        number = _number(letter)
+        as_read = {name: letter.get(name) for name in ("replays", "replayedAt")}
+        with translated():
+            answer = self._letters.update_one(
+                {"_id": letter["_id"], **as_read},
+                {"$set": {"replays": number, "replaying": number}, "$unset": {"replayedAt": ""}},
+            )
+        return bool(answer.matched_count)
+
+    def _end(self, letter: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC)
+        with translated():
+            self._letters.update_one(
+                {"_id": letter["_id"], "replaying": _number(letter)},
+                {"$set": {"replayedAt": now}, "$unset": {"replaying": ""}},
+            )
+
+
+def _number(letter: Mapping[str, Any]) -> int:
+    return int(letter.get("replaying") or letter.get("replays", 0) + 1)

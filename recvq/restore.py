@@ -1,0 +1,162 @@
+"""Making recvq again what it has to be: capped, and with its indexes.
+
+A recvq that was dropped or renamed comes back by anybody's insert, uncapped and without its
+unique index. Only the holder of the lease mends it; every other writer waits until it is right.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from recvq.collections import (
+    DEFAULT_CAPPED_BYTES,
+    INDEXES,
+    NAMESPACE_EXISTS,
+    Index,
+    create_missing,
+)
+from recvq.documents import RECVQ
+from recvq.errors import StoreUnavailable, translated
+from recvq.insert import DUPLICATE_KEY
+
+log = logging.getLogger(__name__)
+
+NAMESPACE_NOT_FOUND = 26
+# Each step is looked at anew: others may insert, set up or drop at the same time.
+MOST_STEPS = 20
+
+MISSING = "missing"
+UNCAPPED = "not capped"
+# What is wrong then is not mended in place: the collection is not the one that was read.
+ANOTHER = frozenset({MISSING, UNCAPPED})
+
+
+class Keeper:
+    """Looks after recvq of one database, and remembers how large it was.
+
+    Every method raises StoreUnavailable when MongoDB cannot be reached; mending may end
+    anywhere, also by a kill, and the next call goes on from what it finds.
+    """
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._database = database
+        self._bytes = DEFAULT_CAPPED_BYTES
+
+    def look(self) -> str | None:
+        """What is wrong with recvq in a few words; None if nothing is."""
+        with translated():
+            options = self._options()
+            if options is None:
+                return MISSING
+            if not options.get("capped"):
+                return UNCAPPED
+            missing = self._missing_indexes()
+        return f"without its index {missing[0].options['name']}" if missing else None
+
+    def mend(self) -> list[str]:
+        """Make what is missing of recvq; returns what was done, nothing if all was right.
+
+        Documents stay, in their order; of several with one eventId the oldest stays.
+        """
+        done: list[str] = []
+        with translated():
+            for _ in range(MOST_STEPS):
+                step = self._next_step()
+                if step is None:
+                    return done
+                done.append(step)
+        raise StoreUnavailable("recvq is changed by others all the time")
+
+    def mend_neighbours(self) -> list[str]:
+        """Make the other collections that are missing, as after a drop of the whole database.
+
+        The rows of lease and progress are not made here: they are their owners'.
+        """
+        with translated():
+            return create_missing(self._database, capped_bytes=self._bytes)
+
+    def _next_step(self) -> str | None:
+        """Take one step towards a right recvq; None if there is none to take."""
+        options = self._options()
+        if options is None:
+            return self._create()
+        if not options.get("capped"):
+            return self._convert()
+        missing = self._missing_indexes()
+        return self._index(missing[0]) if missing else None
+
+    def _options(self) -> Mapping[str, Any] | None:
+        """recvq's options, None if it is missing; a capped one's size is remembered."""
+        for row in self._database.list_collections(filter={"name": RECVQ}):
+            options: Mapping[str, Any] = row.get("options", {})
+            if options.get("capped"):
+                self._bytes = int(options["size"])
+            return options
+        return None
+
+    def _missing_indexes(self) -> list[Index]:
+        there = self._database[RECVQ].index_information()
+        return [index for index in INDEXES[RECVQ] if not _is_there(index, there)]
+
+    def _create(self) -> str:
+        try:
+            self._database.create_collection(
+                RECVQ, check_exists=False, capped=True, size=self._bytes
+            )
+        except OperationFailure as error:
+            if error.code != NAMESPACE_EXISTS:
+                raise
+            return "somebody else made it"
+        return f"created with {self._bytes} bytes"
+
+    def _convert(self) -> str:
+        """convertToCapped keeps documents and order, and drops what is beyond the size."""
+        try:
+            holds = int(self._database.command("collStats", RECVQ)["size"])
+            size = max(self._bytes, 2 * holds)
+            self._database.command("convertToCapped", RECVQ, size=size)
+        except OperationFailure as error:
+            if error.code != NAMESPACE_NOT_FOUND:
+                raise
+            return "somebody else dropped it"
+        return f"converted to capped with {size} bytes"
+
+    def _index(self, index: Index) -> str:
+        recvq, name = self._database[RECVQ], str(index.options["name"])
+        if name in recvq.index_information():
+            recvq.drop_index(name)
+        try:
+            recvq.create_index(index.keys, **index.options)
+        except OperationFailure as error:
+            if error.code != DUPLICATE_KEY:
+                raise
+            return f"{self._remove_duplicates()} duplicates removed"
+        return f"index {name} made"
+
+    def _remove_duplicates(self) -> int:
+        """Of each eventId the first in natural order stays: that is what was read first."""
+        rows = self._database[RECVQ].aggregate(
+            [
+                {"$match": {"eventId": {"$exists": True}}},
+                {"$group": {"_id": "$eventId", "ids": {"$push": "$_id"}}},
+                {"$match": {"ids.1": {"$exists": True}}},
+            ],
+            hint={"$natural": 1},
+            allowDiskUse=True,
+        )
+        removed = 0
+        for row in rows:
+            answer = self._database[RECVQ].delete_many({"_id": {"$in": row["ids"][1:]}})
+            removed += answer.deleted_count
+        return removed
+
+
+def _is_there(index: Index, there: Mapping[str, Any]) -> bool:
+    found = there.get(str(index.options["name"]), {})
+    wanted = {**index.options, "key": index.keys}
+    return all(found.get(what) == value for what, value in wanted.items() if what != "name")

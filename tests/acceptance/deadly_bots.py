@@ -1,0 +1,58 @@
+"""Bots that take their process down, or stand still until a file is there."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from pathlib import Path
+from typing import Any
+
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
+
+from jobworker import Bot, Talk
+from jobworker.conversations import Conversations
+from recvq.documents import name_of
+
+# An abort would leave its core behind.
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+deadly = Bot()
+recorded = Bot()
+waiting = Bot()
+
+
+@deadly.add(MessageEvent, message=TextMessageContent)
+def die(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text == "毒":
+        os.abort()
+    if event.message.text == "遅い":
+        threading.Event().wait(0.5)
+    talk.reply(event.message.text)
+
+
+@recorded.add(MessageEvent, message=TextMessageContent)
+def answer(event: MessageEvent, talk: Talk) -> None:
+    talk.reply(event.message.text)
+    if event.message.text == "毒":
+        _die_once_recorded(talk.event_id)
+
+
+def _die_once_recorded(event_id: str) -> None:
+    record = Conversations.record
+
+    def then(self: Conversations, document: Any, *args: Any, **kwargs: Any) -> Any:
+        found = record(self, document, *args, **kwargs)
+        if name_of(document) == event_id:
+            os.abort()
+        return found
+
+    Conversations.record = then  # type: ignore[method-assign]
+
+
+@waiting.add(MessageEvent, message=TextMessageContent)
+def wait(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text == "待て":
+        while not Path(os.environ["GO_ON"]).exists():
+            threading.Event().wait(0.02)
+    talk.reply(event.message.text)

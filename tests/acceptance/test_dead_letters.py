@@ -1,0 +1,106 @@
+"""What was given up comes back by `linedesk dead replay`, on the real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from recvq.documents import make_document
+
+TEXT = "boom"
+
+
+def dead(house: Any, *arguments: str) -> subprocess.Popen[str]:
+    """The command, with nothing in its environment but where MongoDB is."""
+    names = ("MONGODB_URI", "MONGODB_DATABASE")
+    return subprocess.Popen(
+        [sys.executable, "-m", "linedesk", "dead", *arguments],
+        env=os.environ | {name: house.settings[name] for name in names},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    shown, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    return shown
+
+
+def test_a_given_up_event_is_replayed_to_a_mended_bot_that_was_down_meanwhile(
+    house: Any, sim: Any
+) -> None:
+    house.start_frontdesk()
+    faulty = house.start_dispatcher(BOT="acceptance_bots:faulty", HANDLER_TRIES="1")
+    user = sim.add_user("花子")
+    name = sim.say(user, TEXT).event_ids[0]
+    house.wait_for(lambda: house.database.deadletters.find_one({"_id": name}))
+    assert house.stop(faulty) == 0
+
+    replayed = told(dead(house, "replay", name))
+    mended = house.start_dispatcher(BOT="acceptance_bots:echo")
+
+    sim.wait_for(lambda: sim.answers(user))
+    assert replayed == f"replayed {name} as replay:{name}:1\n"
+    assert [bubble.text for bubble in sim.answers(user)] == [TEXT]
+    assert f'"{TEXT}"' not in house.log_of(mended)
+
+
+def test_a_refused_send_is_replayed_to_a_running_dispatcher_without_its_handler(
+    house: Any, sim: Any
+) -> None:
+    house.start_frontdesk()
+    house.start_dispatcher(BOT="acceptance_bots:counter")
+    user = sim.add_user("花子")
+    sim.answer_next("reply", 400)
+    name = sim.say(user, "はい").event_ids[0]
+    house.wait_for(lambda: house.database.deadletters.find_one({"_id": f"{name}/0"}))
+
+    told(dead(house, "replay", "--cause", "LINE refused"))
+
+    sim.wait_for(lambda: sim.answers(user))
+    assert [bubble.text for bubble in sim.answers(user)] == ["1: はい"]
+    sim.say(user, "次")
+    sim.wait_for(lambda: len(sim.answers(user)) == 2)
+    assert sim.answers(user)[1].text == "2: 次"
+
+
+def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(
+    house: Any,
+) -> None:
+    count = 60
+    house.database.deadletters.insert_many(letter(number) for number in range(count))
+    choice = ("replay", "--since", "1h", "--yes")
+
+    for seen in (1, 10):
+        process = dead(house, *choice)
+        for _ in range(seen):
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("replayed ")
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+    together = [dead(house, *choice) for _ in range(2)]
+    for process in together:
+        process.communicate(timeout=60)
+    # Who met a letter that the other one had begun left it to it, and says so by its exit code.
+    assert all(process.returncode in (0, 1) for process in together)
+
+    stored = Counter(row["eventId"] for row in house.database.recvq.find())
+    assert stored == Counter(f"replay:E{number}:1" for number in range(count))
+    assert house.database.deadletters.count_documents({"replayedAt": None}) == 0
+
+
+def letter(number: int) -> dict[str, Any]:
+    now = datetime.now(UTC)
+    event = {"type": "message", "webhookEventId": f"E{number}", "message": {"id": f"m{number}"}}
+    document = make_document(event, channel="main", accept_time=now)
+    times = {"attempts": 3, "firstAt": now, "lastAt": now}
+    names = {"_id": f"E{number}", "channel": "main", "key": document["key"]}
+    return {**names, "document": document, "cause": "handler: X", "traceback": None, **times}

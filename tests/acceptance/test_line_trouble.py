@@ -1,0 +1,99 @@
+"""LINE in trouble, and the real processes through it: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+from typing import Any
+
+import pytest
+
+
+def texts_of(sim: Any, user: Any) -> list[str]:
+    return [bubble.text for bubble in sim.answers(user)]
+
+
+def answered(sim: Any, users: list[Any], texts: list[str]) -> bool:
+    return all(texts_of(sim, user) == texts for user in users)
+
+
+def errors_in(log: str) -> list[str]:
+    return [line for line in log.splitlines() if " ERROR " in line]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL], ids=["sigterm", "sigkill"])
+def test_a_wrong_token_burns_nothing_and_a_restart_with_a_good_one_brings_all_home(
+    house: Any, sim: Any, ending: signal.Signals
+) -> None:
+    house.start_frontdesk()
+    wrong = house.start_dispatcher(
+        BOT="acceptance_bots:echo", LINE_CHANNEL_ACCESS_TOKEN="ran-out-on-friday"
+    )
+    users = [sim.add_user(f"客{n}") for n in range(20)]
+    for text in ("一", "二"):
+        for user in users:
+            sim.say(user, text)
+    pending = {"pending.1.triedAt": None, "pending.1": {"$exists": True}}
+    house.wait_for(lambda: house.database.conversations.count_documents(pending) == 20)
+
+    assert [call.status for call in sim.calls] == [401]
+    (error,) = errors_in(house.log_of(wrong))
+    assert "put a valid one into LINE_CHANNEL_ACCESS_TOKEN and restart" in error
+    assert "ran-out-on-friday" not in house.log_of(wrong)
+    house.stop(wrong, ending)
+    house.start_dispatcher(BOT="acceptance_bots:echo")
+
+    sim.wait_for(lambda: answered(sim, users, ["一", "二"]), timeout=30)
+    assert not sim.calls_to("push")
+    assert house.database.deadletters.count_documents({}) == 0
+
+
+def test_an_outage_opens_the_breaker_and_a_kill_meanwhile_loses_nothing(
+    house: Any, sim: Any
+) -> None:
+    house.start_frontdesk()
+    first = house.start_dispatcher(BOT="acceptance_bots:echo")
+    users = [sim.add_user(f"客{n}") for n in range(40)]
+    # Some of what LINE fails on it has accepted all the same.
+    sim.answer_next("reply", 503, times=3, accept=True)
+    sim.answer_next("reply", 503, times=6)
+    for user in users:
+        sim.say(user, "ねえ")
+    house.wait_for(lambda: "LINE fails, no calls but probes" in house.log_of(first))
+    house.stop(first, signal.SIGKILL)
+    second = house.start_dispatcher(BOT="acceptance_bots:echo")
+
+    sim.wait_for(lambda: answered(sim, users, ["ねえ"]), timeout=30)
+    log = house.log_of(first) + house.log_of(second)
+    assert log.count("LINE fails, no calls but probes") <= 2
+    assert not errors_in(log)
+    assert house.database.deadletters.count_documents({}) == 0
+    assert len(sim.calls_to("reply")) < 40 + 20
+
+
+def test_faults_of_every_kind_amid_a_conversation_lose_and_double_nothing(
+    house: Any, sim: Any
+) -> None:
+    house.start_frontdesk()
+    house.start_dispatcher(BOT="acceptance_bots:echo")
+    users = [sim.add_user(f"客{n}") for n in range(20)]
+    chosen = random.Random(11)
+    faults = [
+        lambda: sim.answer_next("reply", 500),
+        lambda: sim.answer_next("reply", 500, accept=True),
+        lambda: sim.answer_next("reply", 502, "<html>"),
+        lambda: sim.answer_next("reply", 200, "garbage", accept=True),
+        lambda: sim.answer_next("reply", 429, headers={"Retry-After": "1"}),
+        lambda: sim.answer_next("reply", 429),
+        lambda: sim.close_next("reply"),
+        lambda: sim.close_next("reply", accept=True),
+        lambda: sim.delay_next("reply", 0.2),
+    ]
+    for number in range(5):
+        for user in users:
+            if chosen.random() < 0.3:
+                chosen.choice(faults)()
+            sim.say(user, f"{number}")
+
+    sim.wait_for(lambda: answered(sim, users, [f"{n}" for n in range(5)]), timeout=40)
+    assert house.database.deadletters.count_documents({}) == 0

@@ -1,0 +1,99 @@
+"""An event that aborts the process, under a supervisor that starts it again and again."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+BOT = "deadly_bots:deadly"
+
+
+def texts_of(sim: Any, user: Any) -> list[str]:
+    return [bubble.text for bubble in sim.answers(user)]
+
+
+def supervise(house: Any, done: Any, *, most: int, **settings: str) -> tuple[int, Any]:
+    """Start the dispatcher anew whenever it dies; how often it died, and the last one."""
+    for died in range(most):
+        process = house.start_dispatcher(ready=False, **settings)
+        house.wait_for(lambda process=process: process.poll() is not None or done(), seconds=60)
+        if process.poll() is None:
+            return died, process
+        assert process.returncode == -signal.SIGABRT, house.log_of(process)[-3000:]
+    pytest.fail(f"it died {most} times")
+
+
+@pytest.mark.timeout(240)
+def test_an_event_that_aborts_the_process_ends_as_a_dead_letter(house: Any, sim: Any) -> None:
+    house.start_frontdesk()
+    ill, slow, *well = (sim.add_user(name) for name in ("病", "遅", "一", "二", "三"))
+    sim.say(ill, "前")
+    poison = sim.say(ill, "毒")
+    sim.say(slow, "遅い")
+    for user in well:
+        sim.say(user, "はい")
+    sim.say(ill, "後")
+
+    def done() -> bool:
+        return texts_of(sim, ill) == ["前", "後"] and house.database.deadletters.find_one()
+
+    died, last = supervise(house, done, most=12, BOT=BOT)
+
+    letter = house.database.deadletters.find_one()
+    assert letter["_id"] == poison.event_ids[0]
+    assert (letter["cause"], letter["attempts"]) == ("poison: took the process down", 3)
+    assert letter["firstAt"] < letter["lastAt"]
+    assert house.database.deadletters.count_documents({}) == 1
+    assert died <= 6
+    sim.wait_for(lambda: texts_of(sim, slow) == ["遅い"])
+    assert [texts_of(sim, user) for user in well] == [["はい"]] * 3
+    assert texts_of(sim, ill) == ["前", "後"]
+    house.wait_for(lambda: house.database.progress.find_one()["starts"] == 0)
+    assert house.stop(last) == 0
+    assert house.database.progress.find_one()["trying"] is None
+
+
+def test_an_abort_after_the_record_repeats_nothing(house: Any, sim: Any) -> None:
+    """The start that follows finds it in `applied`, though the count says it is poison."""
+    house.start_frontdesk()
+    user = sim.add_user("花子")
+    delivery = sim.say(user, "毒")
+    process = house.start_dispatcher(ready=False, BOT="deadly_bots:recorded")
+    assert process.wait(30) == -signal.SIGABRT
+    assert texts_of(sim, user) == []
+    trying = {"name": delivery.event_ids[0], "starts": 2, "since": delivery_time(house)}
+    house.database.progress.update_one({}, {"$set": {"starts": 7, "trying": trying}})
+
+    house.start_dispatcher(BOT="deadly_bots:recorded")
+    sim.say(user, "次")
+
+    sim.wait_for(lambda: len(sim.answers(user)) >= 2)
+    assert texts_of(sim, user) == ["毒", "次"]
+    assert house.database.deadletters.count_documents({}) == 0
+
+
+def test_a_handler_that_never_returns_ends_as_a_dead_letter(house: Any, sim: Any) -> None:
+    """Its thread still hangs when the process is stopped, and keeps nobody."""
+    house.start_frontdesk()
+    limits = {"HANDLER_LIMIT_SECONDS": "0.2", "HANDLER_TRIES": "2", "DISPATCHER_THREADS": "3"}
+    process = house.start_dispatcher(BOT="acceptance_bots:stuck", **limits)
+    ill, well = sim.add_user("病"), sim.add_user("健")
+    stuck = sim.say(ill, "stuck")
+    sim.say(ill, "次")
+    sim.say(well, "はい")
+
+    sim.wait_for(lambda: texts_of(sim, ill) == ["次"], timeout=30)
+
+    assert texts_of(sim, well) == ["はい"]
+    letter = house.wait_for(lambda: house.database.deadletters.find_one())
+    assert (letter["_id"], letter["attempts"]) == (stuck.event_ids[0], 2)
+    assert letter["cause"] == "handler: did not return"
+    assert "never_return" in letter["traceback"]
+    assert house.stop(process) == 0
+    assert house.log_of(process).count("handler did not return, abandoned") == 2
+
+
+def delivery_time(house: Any) -> Any:
+    return house.database.recvq.find_one()["acceptTime"]

@@ -1,0 +1,303 @@
+"""Servers that fail, restart, elect another, fall silent or end a cursor, under a whole dispatcher.
+
+On each of these roads everything that a writer was told is stored is decided, once and in order,
+and nothing is tried in a hot loop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from bson.timestamp import Timestamp
+from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
+
+from dispatcher import feed as feed_module
+from dispatcher import reader as reader_module
+from dispatcher import saver as saver_module
+from dispatcher.history import History
+from linedesk.embedded import EmbeddedMongod
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import Client, connect
+from recvq.documents import RECVQ, Document
+from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.fakes import RecordingWorker, document
+from tests.dispatcher.faults import failing
+from tests.dispatcher.roads import has_position, some, wait_until_handled_once, writing
+from tests.recvq.lagging import LaggingSet
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+FEEDS = ("changestream", "oplog")
+
+
+@pytest.fixture(autouse=True)
+def _soon_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feed that waits for an answer no longer than a second."""
+    monkeypatch.setattr(feed_module, "SOCKET_SECONDS", 1.0)
+    monkeypatch.setattr(reader_module, "SLOW_READ_SECONDS", 0.8)
+
+
+@pytest.fixture
+def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
+    with connect(faulty.uri, app_name="tests") as client:
+        client.drop_database("outages")
+        create_collections(client.outages, capped_bytes=64 * MEGABYTE)
+        yield client.outages
+
+
+def kill_cursors(client: Client) -> int:
+    """End every cursor that a feed has open, as an operator may; how many there were."""
+    own = {"$match": {"appName": "feed", "cursor.cursorId": {"$exists": True}}}
+    # $currentOp refuses any other read concern.
+    admin = client.get_database("admin", read_concern=ReadConcern("local"))
+    rows = list(admin.aggregate([{"$currentOp": {"idleCursors": True}}, own]))
+    for row in rows:
+        database, _, collection = row["ns"].partition(".")
+        client[database].command("killCursors", collection, cursors=[row["cursor"]["cursorId"]])
+    return len(rows)
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_cursor_that_is_killed_again_and_again(
+    faulty_database: Database[Document],
+    faulty: EmbeddedMongod,
+    dispatch: Dispatch,
+    told: Told,
+    feed: str,
+) -> None:
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    with writing(faulty_database) as writers:
+        some(writers)
+        eventually(lambda: has_position(faulty_database))
+        for _ in range(4):
+            eventually(lambda: kill_cursors(faulty_database.client))
+            some(writers)
+    wait_until_handled_once(worker, writers)
+    assert len(told("feed unavailable")) <= 8
+    assert told("feed lost its position") == []
+    running.end()
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop(
+    faulty_database: Database[Document],
+    faulty: EmbeddedMongod,
+    dispatch: Dispatch,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    feed: str,
+) -> None:
+    pauses: list[int] = []
+    monkeypatch.setattr(
+        reader_module, "pause_seconds", lambda failures: pauses.append(failures) or 0.02
+    )
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    store(faulty_database, document("e0"))
+    eventually(lambda: worker.decided == ["e0"])
+    eventually(lambda: has_position(faulty_database))
+    # A code for which no driver resumes by itself; each opening succeeds.
+    with failing(faulty_database.client, ["getMore"], errorCode=262, appName="feed"):
+        eventually(lambda: len(pauses) >= 6)
+        store(faulty_database, document("e1"))
+    eventually(lambda: worker.decided == ["e0", "e1"])
+    assert pauses[:6] == [1, 2, 3, 4, 5, 6], "each pause may be longer than the last"
+    running.end()
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_get_more_that_never_returns_ends_with_the_feeds_socket_time_out(
+    faulty_database: Database[Document],
+    faulty: EmbeddedMongod,
+    dispatch: Dispatch,
+    told: Told,
+    impatient: None,
+    feed: str,
+) -> None:
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    with writing(faulty_database) as writers:
+        some(writers)
+        eventually(lambda: has_position(faulty_database))
+        block = {"blockConnection": True, "blockTimeMS": 2500, "appName": "feed"}
+        with failing(faulty_database.client, ["getMore"], times=2, **block):
+            some(writers, 5)
+            eventually(lambda: told("answered the feed late") or told("feed unavailable"))
+            wait_until_handled_once(worker, writers, whole=False)
+    wait_until_handled_once(worker, writers)
+    assert told("feed lost its position") == []
+    running.end()
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_server_that_is_stopped_for_a_while(
+    own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, impatient: None, feed: str
+) -> None:
+    with connect(own_mongod.uri, app_name="tests", socket_seconds=2.0) as client:
+        database = client.line_bot
+        create_collections(database, capped_bytes=MEGABYTE)
+        worker = RecordingWorker()
+        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed)
+        with writing(database) as writers:
+            some(writers)
+            eventually(lambda: has_position(database))
+            assert own_mongod.pid is not None
+            os.kill(own_mongod.pid, signal.SIGSTOP)
+            try:
+                eventually(lambda: told("feed unavailable"))
+            finally:
+                os.kill(own_mongod.pid, signal.SIGCONT)
+            some(writers)
+        wait_until_handled_once(worker, writers)
+        running.end()
+    assert told("feed lost its position") == []
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_server_that_is_killed_and_started_again(
+    own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
+) -> None:
+    with connect(own_mongod.uri, app_name="tests") as client:
+        database = client.line_bot
+        create_collections(database, capped_bytes=MEGABYTE)
+        worker = RecordingWorker()
+        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed)
+        with writing(database) as writers:
+            some(writers)
+            eventually(lambda: has_position(database))
+            own_mongod.kill()
+            own_mongod.start()
+            some(writers)
+        wait_until_handled_once(worker, writers)
+        running.end()
+    assert told("feed lost its position") == []
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_primary_that_steps_down_and_one_that_is_killed(
+    lagging: LaggingSet, dispatch: Dispatch, told: Told, feed: str
+) -> None:
+    database = lagging.client[f"election_{feed}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, uri=lagging.uri, feed=feed)
+    with writing(database) as writers:
+        some(writers)
+        eventually(lambda: has_position(database))
+        with lagging.electing():
+            lagging.step_down()
+            some(writers)
+            lagging.kill_primary()
+            some(writers)
+        some(writers)
+    wait_until_handled_once(worker, writers)
+    assert told("feed lost its position") == []
+    assert len(told("feed unavailable")) <= 20
+    running.end()
+
+
+def roll_over(database: Database[Document], than: Timestamp) -> None:
+    """Write elsewhere until the oplog no longer reaches back to a time."""
+    oplog = database.client.local["oplog.rs"]
+
+    def gone() -> bool:
+        filler = database.client["filler"]["filler"]
+        filler.insert_many([{"text": "x" * 20_000} for _ in range(20)])
+        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
+        return bool(oldest["ts"] > than)
+
+    eventually(gone, seconds=30)
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_an_oplog_that_rolls_over_while_there_is_no_room(
+    tiny: EmbeddedMongod, dispatch: Dispatch, store: Store, told: Told, feed: str
+) -> None:
+    """The dispatcher runs and does not read, so that its open cursor falls behind."""
+    with connect(tiny.uri, app_name="tests") as client:
+        database = client.line_bot
+        create_collections(database, capped_bytes=8 * MEGABYTE)
+        worker = RecordingWorker()
+        running = dispatch(database, worker, uri=tiny.uri, feed=feed)
+        with writing(database) as writers:
+            some(writers)
+            eventually(lambda: has_position(database))
+            worker.room = False
+            for _ in range(2):
+                worker.asked_for_room.clear()
+                assert worker.asked_for_room.wait(15)
+            some(writers)
+            for _ in range(2):
+                roll_over(database, History(database[RECVQ]).now())
+            worker.room = True
+            some(writers)
+        wait_until_handled_once(worker, writers)
+        running.end()
+    (line,) = [found for found in told("recvq scanned") if "first start" not in found]
+    assert all(word in line for word in ("documents=", "new=", "seconds=", "after=", "cause="))
+
+
+def oversized() -> Document:
+    """A document whose change event is above 16 MB; its `_id` stands three times in the event."""
+    id_ = "x" * 6000
+    text = "y" * (16 * MEGABYTE - len(id_) - 1000)
+    return {**document("big"), "_id": id_, "event": {"webhookEventId": "big", "text": text}}
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_an_event_above_16_mb_is_passed_by_one_scan(
+    faulty_database: Database[Document],
+    faulty: EmbeddedMongod,
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    feed: str,
+) -> None:
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    with writing(faulty_database) as writers:
+        some(writers)
+        eventually(lambda: has_position(faulty_database))
+        store(faulty_database, oversized())
+        some(writers)
+        eventually(lambda: "big" in worker.decided)
+    wait_until_handled_once(worker, writers, "big")
+    running.end()
+    scans = [line for line in told("recvq scanned") if "first start" not in line]
+    # The oplog's own entry is smaller than the change event.
+    assert ["10334" in line for line in scans] == ([True] if feed == "changestream" else [])
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_huge_changes_next_to_recvq_do_not_reach_the_feed(
+    faulty_database: Database[Document],
+    faulty: EmbeddedMongod,
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    feed: str,
+) -> None:
+    store(faulty_database, document("e0"))
+    worker = RecordingWorker()
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    eventually(lambda: worker.decided == ["e0"])
+    huge = {**oversized(), "eventId": "huge"}
+    neighbour = faulty_database["neighbour"]
+    neighbour.insert_one(huge)
+    neighbour.replace_one({"_id": huge["_id"]}, {"text": "z" * (16 * MEGABYTE - 8000)})
+    store(faulty_database, document("e1"))
+    eventually(lambda: worker.decided == ["e0", "e1"])
+    assert told("feed lost its position") == []
+    running.end()

@@ -1,0 +1,477 @@
+"""Poison: who is suspect, who runs alone, who is given up; and who must not be blamed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import process as process_module
+from dispatcher.job import Job, Verdict
+from dispatcher.poison import CAUSE, Poison, Suspects
+from dispatcher.process import Ending
+from dispatcher.progress import Progress, Trying
+from recvq.documents import HELD, PROGRESS, Document, name_of
+from recvq.errors import StoreUnavailable
+from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.fakes import RecordingWorker, document, numbered
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+
+# Who is suspect. Pure.
+
+
+def test_suspects_are_alone_only_when_told_so() -> None:
+    suspects = Suspects(alone=False, most=10)
+    suspects.meet("a")
+    assert suspects.may_begin("a", 3)
+    assert suspects.begin("a")
+    assert suspects.may_begin("b", 1)
+
+
+def test_nothing_runs_beside_a_suspect() -> None:
+    suspects = Suspects(alone=True, most=10)
+    suspects.meet("a")
+    assert not suspects.may_begin("a", 1)
+    assert suspects.may_begin("innocent", 1)
+    assert suspects.may_begin("a", 0)
+    suspects.begin("a")
+    assert not suspects.may_begin("innocent", 1)
+    suspects.end("a", decided=False)
+    assert not suspects.may_begin("a", 1), "it has to be alone in its next run as well"
+    suspects.begin("a")
+    suspects.end("a", decided=True)
+    assert suspects.may_begin("a", 1), "once decided its key is cleared"
+
+
+def test_they_are_through_when_all_are_known_and_decided() -> None:
+    suspects = Suspects(alone=True, most=10)
+    suspects.meet("a")
+    suspects.close()
+    assert not suspects.are_through
+    suspects.begin("a")
+    suspects.end("a", decided=False)
+    assert not suspects.are_through
+    suspects.end("a", decided=True)
+    assert suspects.are_through
+    suspects.meet("later")
+    assert suspects.are_through, "what is scanned later was not in hand when the process died"
+
+
+def test_of_a_long_backlog_only_what_was_in_hand_is_suspect() -> None:
+    suspects = Suspects(alone=True, most=2)
+    for key in ("a", "b", "c"):
+        suspects.meet(key)
+    assert [suspects.begin(key) for key in ("a", "b", "c")] == [True, True, False]
+
+
+# On a pool: in what order, beside whom.
+
+
+class Alone:
+    """A `decide` that sees who runs beside whom."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside: set[str] = set()
+        self.beside: dict[str, set[str]] = {}
+        self.gates: dict[str, threading.Event] = {}
+        self.entered: list[str] = []
+
+    def __call__(self, job: Job) -> Verdict:
+        name = name_of(job.document)
+        with self._lock:
+            for other in self._inside:
+                self.beside[other].add(name)
+            self.beside[name] = set(self._inside)
+            self._inside.add(name)
+            self.entered.append(name)
+        if name in self.gates:
+            assert self.gates[name].wait(30)
+        with self._lock:
+            self._inside.discard(name)
+        return "finished"
+
+
+def put(desk: DeskOfPool, *documents: Document, again: bool) -> None:
+    for one in documents:
+        desk.stored[one["_id"]] = one
+        desk.pool.put(one, None, again=again)
+
+
+def test_suspects_run_one_at_a_time_and_innocents_side_by_side(
+    pool_of: Callable[..., DeskOfPool],
+) -> None:
+    decide = Alone()
+    decide.gates = {"s0": threading.Event(), "i0": threading.Event(), "i1": threading.Event()}
+    desk = pool_of(decide, threads=6)
+    desk.pool._suspects = Suspects(alone=True, most=100)
+    put(desk, *(document(f"s{n}", f"S{n}") for n in range(4)), again=True)
+    put(desk, *(document(f"i{n}", f"I{n}") for n in range(2)), again=False)
+    eventually(lambda: decide.entered == ["s0"])
+    decide.gates["s0"].set()
+    eventually(lambda: {"i0", "i1"} <= set(decide.entered))
+    decide.gates["i0"].set()
+    decide.gates["i1"].set()
+    desk.wait_until_idle()
+    assert all(not decide.beside[f"s{n}"] for n in range(4))
+    assert "i1" in decide.beside["i0"]
+    assert desk.pool.suspects_are_through
+
+
+def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
+    pool_of: Callable[..., DeskOfPool],
+) -> None:
+    """It must not be near when the process dies; and it keeps nobody waiting for good."""
+    decide = Alone()
+    decide.gates = {"slow": threading.Event()}
+    desk = pool_of(decide, threads=6)
+    desk.pool._suspects = Suspects(alone=True, most=100)
+    slow, suspect = document("slow", "U1"), document("suspect", "U2")
+    put(desk, slow, again=True)
+    eventually(lambda: decide.entered == ["slow"])
+    put(desk, suspect, again=True)
+    put(desk, document("late", "U3"), again=False)
+    assert decide.entered == ["slow"]
+    decide.gates["slow"].set()
+    desk.wait_until_idle()
+    assert decide.beside == {"slow": set(), "suspect": set(), "late": set()}
+
+
+# What is written down, and when.
+
+
+class Written:
+    """Poison on the real `progress`, with one task at a time."""
+
+    def __init__(self, database: Database[Document], decide: Callable[[Any], Verdict]) -> None:
+        self._database = database
+        self._decide = decide
+        self.laters: list[Callable[[], None]] = []
+
+    def start(self, epoch: int) -> Poison:
+        progress = Progress(self._database[PROGRESS], feed="memory", epoch=epoch)
+        return Poison(
+            progress,
+            progress.take_over(),
+            decide=self._decide,
+            later=lambda seconds, function: self.laters.append(function),
+        )
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return self._database[PROGRESS].find_one() or {}
+
+
+class Task:
+    """As much of a task as is asked for."""
+
+    def __init__(self, name: str, *, suspect: bool = True) -> None:
+        self.name = name
+        self.suspect = suspect
+        self.condemned: Any = None
+
+    def resume(self) -> None: ...
+
+
+class Died(BaseException):
+    """The process, at this place."""
+
+
+def dies(task: Any) -> Verdict:
+    raise Died
+
+
+def test_a_start_without_suspects_writes_nothing(database: Database[Document]) -> None:
+    written = Written(database, lambda task: "finished")
+    poison = written.start(1)
+    assert poison.decide(Task("new", suspect=False)) == "finished"
+    poison.rest()
+    assert (written.row["starts"], written.row["trying"]) == (0, None)
+    for epoch in range(2, 9):
+        assert not written.start(epoch).alone
+
+
+def test_starts_with_suspects_are_counted_once_each(database: Database[Document]) -> None:
+    counts = []
+    for epoch in (1, 2, 3):
+        written = Written(database, lambda task: "finished")
+        poison = written.start(epoch)
+        for n in range(3):
+            poison.decide(Task(f"e{n}"))
+        counts.append((written.row["starts"], poison.alone))
+    assert counts == [(1, False), (2, False), (3, True)]
+
+
+@pytest.mark.parametrize("when", ["rest", "next start"])
+def test_a_rest_begins_the_count_anew(database: Database[Document], when: str) -> None:
+    written = Written(database, lambda task: "finished")
+    for epoch in (1, 2, 3):
+        poison = written.start(epoch)
+        poison.decide(Task("e0"))
+    poison.rest()
+    assert (written.row["starts"], written.row["trying"]) == (0, None)
+    if when == "next start":
+        poison = written.start(4)
+        assert not poison.alone
+
+
+def test_a_suspect_is_named_before_it_runs_and_cleared_after(database: Database[Document]) -> None:
+    named: list[Any] = []
+    written = Written(database, lambda task: named.append(written.row["trying"]) or "finished")
+    for epoch in (1, 2, 3):
+        poison = written.start(epoch)
+        poison.decide(Task(f"e{epoch}"))
+    assert named[:2] == [None, None]
+    assert (named[2]["name"], named[2]["starts"]) == ("e3", 0)
+    assert written.row["trying"] is None
+
+
+def test_the_one_that_three_starts_found_named_is_condemned(database: Database[Document]) -> None:
+    died = 0
+    written = Written(database, dies)
+    condemned = None
+    for epoch in range(1, 20):
+        poison = written.start(epoch)
+        task = Task("bad")
+        with pytest.raises(Died):
+            poison.decide(task)
+        condemned = task.condemned
+        if condemned is not None:
+            break
+        died += 1
+    assert condemned is not None
+    assert (condemned.cause, condemned.attempts) == (CAUSE, 3)
+    assert datetime.now(UTC).timestamp() - condemned.first_at.timestamp() < 60
+    assert died == 5, "two starts counted, three of its own"
+
+
+def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
+    database: Database[Document],
+) -> None:
+    """The process died twice with it named, of something else; then it ends well."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
+        6, Trying("innocent", 1, datetime.now(UTC))
+    )
+    written = Written(database, lambda task: "finished")
+    poison = written.start(2)
+    for _ in range(3):
+        task = Task("innocent")
+        poison.decide(task)
+        assert task.condemned is None
+        assert written.row["trying"] is None
+
+
+def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
+    """A job that first waits for a profile dies only in its second run."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
+        6, Trying("bad", 1, datetime.now(UTC))
+    )
+    runs: list[Any] = []
+
+    def decide(task: Any) -> Verdict:
+        runs.append(written.row["trying"]["starts"])
+        return "parked"
+
+    written = Written(database, decide)
+    poison = written.start(2)
+    poison.decide(Task("bad"))
+    assert written.row["trying"] is None
+    poison.decide(Task("bad"))
+    assert runs == [2, 2]
+
+
+def test_what_cannot_be_named_does_not_run(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    written = Written(database, lambda task: ran.append(task.name) or "finished")
+
+    def away(*_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    poison = written.start(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "note_starts", away)
+        assert poison.decide(Task("e0")) == "parked"
+    assert (ran, len(written.laters)) == ([], 1)
+    assert poison.decide(Task("e0")) == "finished"
+    assert written.row["starts"] == 1
+
+
+def test_the_late_end_of_an_abandoned_run_clears_nobody_else(
+    database: Database[Document],
+) -> None:
+    """Its thread comes back while its job runs a second time, named by that run."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(9, None)
+    inside, back = threading.Event(), threading.Event()
+    named: list[Any] = []
+
+    def decide(task: Any) -> Verdict:
+        if not inside.is_set():
+            inside.set()
+            assert back.wait(15)
+            return "parked"
+        back.set()
+        first.join(15)
+        named.append(written.row["trying"]["name"])
+        return "finished"
+
+    written = Written(database, decide)
+    poison = written.start(2)
+    first = threading.Thread(target=poison.decide, args=(Task("bad"),))
+    first.start()
+    assert inside.wait(15)
+    poison.decide(Task("bad"))
+    assert named == ["bad"]
+    assert written.row["trying"] is None
+
+
+# Whole dispatchers, of which a worker's mistake ends one after the other.
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
+
+
+class Deadly(RecordingWorker):
+    """Dies of some names, unless they are condemned; counts what it was asked to run."""
+
+    def __init__(self, *names: str, slow: threading.Event | None = None) -> None:
+        super().__init__(self._run)
+        self._names = names
+        self._slow = slow
+        self.runs = Counter[str]()
+        self.condemned: list[tuple[str, str]] = []
+
+    def _run(self, job: Job) -> Verdict:
+        name = name_of(job.document)
+        self.runs[name] += 1
+        if job.condemned is not None:
+            self.condemned.append((name, job.condemned.cause))
+            return "recorded"
+        if name in self._names:
+            raise RuntimeError("as good as an abort")
+        if name == "slow" and self._slow is not None:
+            self._slow.wait(0.3)
+        return "finished"
+
+
+def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    given = [document("before", "U0"), document("bad", "U0"), document("behind", "U0")]
+    given += [document("slow", "U1"), document("bad too", "U2"), *numbered(5, keys=5, prefix="n")]
+    slow, starts = threading.Event(), 0
+    decided: Counter[str] = Counter()
+    condemned: list[tuple[str, str]] = []
+    stored = False
+    while len(set(decided)) < len(given) and starts < 20:
+        starts += 1
+        worker = Deadly("bad", "bad too", slow=slow)
+        running = dispatch(database, worker)
+        if not stored:
+            store(database, *given)
+            stored = True
+        eventually(
+            lambda running=running, worker=worker: (  # type: ignore[misc]
+                not running.alive or len(set(decided) | set(worker.decided)) == len(given)
+            )
+        )
+        ending = running.end(15 if running.alive else None)
+        decided.update(worker.decided)
+        condemned += worker.condemned
+    assert sorted(set(condemned)) == [("bad", CAUSE), ("bad too", CAUSE)]
+    assert ending is Ending.STOPPED
+    assert set(decided) == {name_of(one) for one in given}
+    assert starts <= 11
+    row = database[PROGRESS].find_one() or {}
+    assert (row["starts"], row["trying"]) == (0, None)
+
+
+def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    """A neighbour's progress says nothing of the one that has yet to run."""
+    hold = threading.Event()
+
+    def act(job: Job) -> Verdict:
+        if name_of(job.document) == "suspect":
+            assert hold.wait(30)
+        return "finished"
+
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(1, None)
+    store(database, document("suspect", "U1"), *numbered(5, keys=1, prefix="n"))
+    worker = RecordingWorker(act)
+    running = dispatch(database, worker)
+    eventually(lambda: len((database[PROGRESS].find_one() or {})["finished"]) >= 5)
+    assert (database[PROGRESS].find_one() or {})["starts"] == 2
+    hold.set()
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert running.end() is Ending.STOPPED
+
+
+def test_a_clean_stop_begins_the_count_anew(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    store(database, document("parked"))
+    for _ in range(4):
+        running = dispatch(database, RecordingWorker(lambda job: "parked"))
+        eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
+        assert running.end() is Ending.STOPPED
+        assert (database[PROGRESS].find_one() or {})["starts"] == 0
+
+
+def test_starts_with_nothing_unfinished_do_not_count(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    """What kills an idle process is no event: here one that comes when all else is decided."""
+    # The very first start scans, and takes what is stored meanwhile for older than itself.
+    store(database, document("first"))
+    first = RecordingWorker()
+    running = dispatch(database, first)
+    eventually(lambda: first.decided)
+    running.end()
+    for n in range(1, 4):
+        worker = RecordingWorker()
+        running = dispatch(database, worker)
+        eventually(lambda n=n: len(told("ready feed=")) == n + 1)  # type: ignore[misc]
+        store(database, document(f"e{n}"))
+        eventually(lambda n=n, worker=worker: f"e{n}" in worker.decided)  # type: ignore[misc]
+        running.inbox.put(RuntimeError("killed"))
+        assert running.end(None) is Ending.FAILED
+        assert (database[PROGRESS].find_one() or {})["starts"] == 0
+
+
+def test_what_waits_in_held_is_suspect_as_well(
+    database: Database[Document], dispatch: Dispatch
+) -> None:
+    """It left the window long ago, and may be what the process died of all the same."""
+    named: list[Any] = []
+
+    def act(job: Job) -> Verdict:
+        named.append((database[PROGRESS].find_one() or {})["trying"]["name"])
+        return "finished"
+
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
+    given = document("held", "U1")
+    row = {"_id": given["_id"], "n": 1, "key": "U1", "channel": "main", "document": given}
+    database[HELD].insert_one({**row, "why": "set aside", "since": datetime.now(UTC)})
+    running = dispatch(database, RecordingWorker(act))
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert named == ["held"]
+    assert running.end() is Ending.STOPPED

@@ -1,0 +1,400 @@
+"""Unsent messages: no handler runs for them, and no stored copy keeps their content."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from jobworker import Bot, unsent
+from jobworker.conversations import Conversations, Decision
+from jobworker.deadletters import of_event
+from jobworker.talk import Talk
+from jobworker.unsend import Unsends
+from jobworker.unsent import Notes, Unsent
+from linesim import Sim
+from recvq.documents import Document, make_document
+from recvq.errors import Replaced, StoreUnavailable
+from tests.jobworker.room import CHANNEL, Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+SECRET = "ひみつのことば"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_held(database: Database[Any]) -> None:
+    database.held.delete_many({})
+
+
+class Heard:
+    """A bot that remembers whose events it got and answers none."""
+
+    def __init__(self) -> None:
+        self.raws: list[dict[str, Any]] = []
+        self.bot = Bot()
+        self.bot.default()(self.handle)
+
+    def handle(self, event: Any, talk: Talk) -> None:
+        self.raws.append(talk.raw)
+
+    @property
+    def texts(self) -> list[str]:
+        return [raw["message"]["text"] for raw in self.raws if "message" in raw]
+
+
+def a_message(user: str, message_id: str, text: str = SECRET, **more: Any) -> Document:
+    message = {"type": "text", "id": message_id, "text": text, "quoteToken": text}
+    return document_of("message", user, message=message, **more)
+
+
+def an_unsend(user: str, message_id: str) -> Document:
+    return document_of("unsend", user, unsend={"messageId": message_id})
+
+
+def document_of(kind: str, user: str, **more: Any) -> Document:
+    source = {"type": "user", "userId": user}
+    name = f"{kind}-{len(NAMES)}"
+    NAMES.append(name)
+    event = {"type": kind, "mode": "active", "webhookEventId": name, "source": source, **more}
+    return make_document(event, channel=CHANNEL, accept_time=datetime.now(UTC))
+
+
+NAMES: list[str] = []
+
+
+def stored(desk: Room, document: Document) -> Document:
+    """The document in recvq, too, as the front desk put it there."""
+    desk.database.recvq.insert_one(document)
+    return document
+
+
+def a_letter(document: Document) -> Document:
+    return of_event(
+        document,
+        cause="handler: ValueError",
+        traceback=f"Traceback ...\nValueError: {SECRET}",
+        attempts=3,
+        first_at=datetime.now(UTC),
+    )
+
+
+def everything(database: Database[Any]) -> str:
+    names = ("recvq", "held", "conversations", "deadletters", "calls")
+    return str([list(database[name].find()) for name in names])
+
+
+def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
+    room: Rooms, database: Database[Any], sim: Sim
+) -> None:
+    heard = Heard()
+    desk = room(heard.bot)
+    user = sim.add_user("花子").user_id
+    message, other = a_message(user, "m-1"), a_message(user, "m-2", "残る")
+    desk.put_document(stored(desk, message))
+    desk.put_document(stored(desk, other))
+    desk.until_decided()
+    letter = a_letter(message)
+    database.deadletters.insert_one({"_id": "L1", **letter})
+    database.held.insert_one({"_id": message["_id"], "n": 1, "key": user, "channel": CHANNEL,
+                              "document": message})  # fmt: skip
+    effect = {**a_letter(message), "id": "pending-one", "type": "kept for the test"}
+    Conversations(database.conversations).record(
+        other, Decision({}, [effect]), unsaved=[], message_id=None
+    )
+    assert SECRET in everything(database)
+
+    desk.put_document(stored(desk, an_unsend(user, "m-1")))
+    desk.until_decided()
+
+    assert SECRET not in everything(database)
+    assert "残る" in everything(database)
+    assert [raw["type"] for raw in heard.raws] == ["message", "message", "unsend"]
+    left = database.recvq.find_one({"_id": message["_id"]})
+    assert left["unsent"] is True
+    assert left["event"]["message"] == {"type": "text", "id": "m-1"}
+    row = database.deadletters.find_one({"_id": "L1"})
+    assert (row["traceback"], row["cause"]) == (None, "handler: ValueError")
+    assert desk.conversation(user)["unsent"] == ["m-1"]
+
+
+def test_messages_of_other_conversations_stay(
+    room: Rooms, database: Database[Any], sim: Sim
+) -> None:
+    desk = room(Heard().bot)
+    one, two = (sim.add_user(name).user_id for name in ("花子", "太郎"))
+    theirs = stored(desk, a_message(two, "m-of-two", "太郎のことば"))
+    database.deadletters.insert_one({"_id": "of two", **a_letter(theirs)})
+
+    desk.put_document(an_unsend(one, "m-of-two"))
+    desk.until_decided()
+
+    left = database.recvq.find_one({"_id": theirs["_id"]})
+    assert (left["event"], "unsent" in left) == (theirs["event"], False)
+    assert "unsent" not in database.deadletters.find_one({"_id": "of two"})["document"]
+
+
+def test_a_message_that_comes_after_its_unsend_reaches_no_handler(room: Rooms, sim: Sim) -> None:
+    heard = Heard()
+    desk = room(heard.bot)
+    user = sim.add_user("花子").user_id
+    desk.put_document(stored(desk, an_unsend(user, "m-3")))
+    desk.until_decided()
+    late = stored(desk, a_message(user, "m-3"))
+    edited = stored(
+        desk, {**a_message(user, "m-3"), "event": {**late["event"], "type": "messageEdited"}}
+    )
+    desk.put_document(late)
+    desk.put_document(edited)
+    desk.put_document(stored(desk, a_message(user, "m-4", "次")))
+    desk.until_decided()
+
+    assert heard.texts == ["次"]
+    for document in (late, edited):
+        assert SECRET not in str(desk.database.recvq.find_one({"_id": document["_id"]}))
+    assert desk.conversation(user)["unsent"] == ["m-3"]
+    assert desk.conversation(user)["kind"] == "user"
+
+
+def test_a_document_already_emptied_reaches_no_handler(room: Rooms, sim: Sim) -> None:
+    """As a scan finds it whose conversation has forgotten the unsend."""
+    heard = Heard()
+    desk = room(heard.bot)
+    user = sim.add_user("花子").user_id
+    desk.put_document({**a_message(user, "m-5", ""), "unsent": True})
+    desk.until_decided()
+    assert heard.raws == []
+
+
+def test_a_successor_ends_what_a_resumed_stream_brings_with_its_old_text(
+    room: Rooms, sim: Sim
+) -> None:
+    first = room(Heard().bot)
+    user = sim.add_user("花子").user_id
+    message = stored(first, a_message(user, "m-6"))
+    first.put_document(stored(first, an_unsend(user, "m-6")))
+    first.until_decided()
+
+    heard = Heard()
+    second = room(heard.bot, epoch=2)
+    second.put_document(message, again=True)
+    second.until_decided()
+
+    assert heard.raws == []
+    assert SECRET not in everything(second.database)
+
+
+def test_a_message_that_comes_to_a_successor_only_is_known_to_be_unsent(
+    room: Rooms, sim: Sim
+) -> None:
+    """Nothing of its conversation is read for it: what was noted of late is loaded at take-over."""
+    first = room(Heard().bot)
+    user = sim.add_user("花子").user_id
+    first.put_document(an_unsend(user, "m-60"))
+    first.until_decided()
+
+    heard = Heard()
+    second = room(heard.bot, epoch=2)
+    second.put_document(a_message(user, "m-60"))
+    second.until_decided()
+
+    assert heard.raws == []
+
+
+def test_a_read_again_document_is_caught_by_its_conversation_however_old_the_unsend(
+    room: Rooms, sim: Sim
+) -> None:
+    first = room(Heard().bot)
+    user = sim.add_user("花子").user_id
+    first.put_document(an_unsend(user, "m-7"))
+    first.until_decided()
+    long_ago = datetime.now(UTC) - timedelta(days=30)
+    first.database.conversations.update_one({"key": user}, {"$set": {"unsentAt": long_ago}})
+
+    heard = Heard()
+    second = room(heard.bot, epoch=2)
+    second.put_document(a_message(user, "m-7"), again=True)
+    second.until_decided()
+
+    assert heard.raws == []
+
+
+def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unsend is beyond what the process knows by heart."""
+    monkeypatch.setattr(unsent, "MOST_KNOWN", 0)
+    bot = Bot()
+    bot.default()(lambda event, talk: talk.push("はい") if "message" in talk.raw else None)
+    desk = room(bot)
+    user = sim.add_user("花子")
+    desk.put_document(an_unsend(user.user_id, "m-8"))
+    desk.until_decided()
+    message = stored(desk, a_message(user.user_id, "m-8"))
+    desk.put_document(message)
+    desk.until_quiet()
+
+    assert sim.answers(user) == []
+    assert SECRET not in str(desk.database.recvq.find_one({"_id": message["_id"]}))
+
+
+def test_a_letter_on_its_way_when_the_unsend_comes_is_empty_in_the_end(
+    database: Database[Any],
+) -> None:
+    """The letter left `pending` in memory before the unsend and is written after it."""
+    unsends = unsends_of(database)
+    message = a_message("U-on-its-way", "m-9")
+    letter = a_letter(message)
+
+    unsends.ends(an_unsend("U-on-its-way", "m-9"))
+    unsends.deadletters.write(letter)
+
+    assert database.deadletters.find_one({"_id": letter["id"]})["document"]["unsent"] is True
+    assert SECRET not in everything(database)
+
+
+def test_a_frozen_predecessor_cannot_fill_an_emptied_letter_again(
+    database: Database[Any],
+) -> None:
+    predecessor, successor = unsends_of(database), unsends_of(database, epoch=2)
+    letter = a_letter(a_message("U-frozen", "m-10"))
+    successor.deadletters.write(letter)
+    successor.ends(an_unsend("U-frozen", "m-10"))
+
+    predecessor.deadletters.write(letter)
+
+    assert SECRET not in everything(database)
+
+
+def test_a_frozen_predecessor_cannot_note_anything(database: Database[Any]) -> None:
+    document = a_message("U-epoch", "m-11")
+    successor = conversations_of(database, epoch=2)
+    successor.record(document, Decision({"state": "x"}, []), unsaved=[], message_id="m-11")
+
+    with pytest.raises(Replaced):
+        unsends_of(database, epoch=1).ends(an_unsend("U-epoch", "m-11"))
+
+    assert database.conversations.find_one({"key": "U-epoch"})["unsent"] == []
+
+
+def test_a_record_of_a_frozen_predecessor_finds_the_unsend(database: Database[Any]) -> None:
+    """The same epoch, so that nothing but `unsent` stands in its way."""
+    document = a_message("U-record", "m-12")
+    unsends_of(database).ends(an_unsend("U-record", "m-12"))
+
+    recorded = conversations_of(database).record(
+        document, Decision({"state": "x"}, []), unsaved=[], message_id="m-12"
+    )
+
+    assert recorded.unsent
+    assert database.conversations.find_one({"key": "U-record"})["state"] is None
+
+
+def test_two_first_writes_of_one_conversation_are_both_there(database: Database[Any]) -> None:
+    """An unsend and a record, each the first of its conversation, over and over."""
+    for number in range(20):
+        user = f"U-first-{number}"
+        together = threading.Barrier(2)
+
+        def note(user: str = user, together: threading.Barrier = together) -> None:
+            together.wait(5)
+            unsends_of(database).ends(an_unsend(user, "m-x"))
+
+        thread = threading.Thread(target=note)
+        thread.start()
+        together.wait(5)
+        conversations_of(database).record(
+            a_message(user, "m-y"), Decision({"state": "x"}, []), unsaved=[], message_id="m-y"
+        )
+        thread.join(10)
+        found = database.conversations.find_one({"key": user})
+        assert (found["unsent"], found["state"], found["n"]) == (["m-x"], "x", 1)
+
+
+def test_an_unsend_is_finished_only_when_every_copy_is_empty(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MongoDB fails in the middle; the event stays unfinished and is carried out again."""
+    failed = threading.Event()
+    empty = Notes.empty_pending
+
+    def once(self: Notes, id_: str, message_id: str) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise StoreUnavailable("planted")
+        empty(self, id_, message_id)
+
+    monkeypatch.setattr(Notes, "empty_pending", once)
+    heard = Heard()
+    desk = room(heard.bot)
+    user = sim.add_user("花子").user_id
+    message = stored(desk, a_message(user, "m-13"))
+    desk.database.deadletters.insert_one({"_id": "L13", **a_letter(message)})
+    desk.put_document(an_unsend(user, "m-13"))
+    assert failed.wait(10)
+    desk.until_decided()
+
+    assert SECRET not in everything(desk.database)
+    assert [raw["type"] for raw in heard.raws] == ["unsend"]
+    assert desk.conversation(user)["unsent"] == ["m-13"]
+
+
+def test_no_text_of_an_unsent_message_is_logged(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    desk = room(Heard().bot)
+    user = sim.add_user("花子").user_id
+    desk.put_document(an_unsend(user, "m-14"))
+    desk.put_document(stored(desk, a_message(user, "m-14")))
+    desk.until_decided()
+    eventually(lambda: "message was unsent" in caplog.text)
+    assert SECRET not in caplog.text
+
+
+# What is kept of unsends.
+
+
+def test_a_conversation_keeps_the_last_hundred_and_each_once(database: Database[Any]) -> None:
+    notes = Notes(database.conversations, epoch=lambda: 1)
+    unsend = an_unsend("U-many", "-")
+    for number in [*range(105), 104]:
+        notes.add(unsend, f"m{number}")
+    found = database.conversations.find_one({"key": "U-many"})
+    assert found["unsent"] == [f"m{number}" for number in range(5, 105)]
+
+
+def test_take_over_loads_the_latest_unsends_by_their_index(database: Database[Any]) -> None:
+    notes = Notes(database.conversations, epoch=lambda: 1)
+    for user in ("U-a", "U-b", "U-c"):
+        notes.add(an_unsend(user, "-"), f"of {user}")
+    before = datetime.now(UTC) - timedelta(days=2)
+    database.conversations.update_one({"key": "U-a"}, {"$set": {"unsentAt": before}})
+
+    since = datetime.now(UTC) - timedelta(days=1)
+    assert notes.since(since) == [("main/U-b", ["of U-b"]), ("main/U-c", ["of U-c"])]
+    plan = database.conversations.find({"unsentAt": {"$gte": since}}).explain()
+    assert plan["executionStats"]["totalDocsExamined"] == 2
+
+
+def test_what_is_known_by_heart_is_bounded_and_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsent, "MOST_KNOWN", 10)
+    known = Unsent()
+    known.add("main/U1", [f"m{n}" for n in range(30)])
+    covered = [n for n in range(30) if known.covers(a_message("U1", f"m{n}"))]
+    assert covered == list(range(20, 30))
+    assert not known.covers(a_message("U2", "m29"))
+
+
+def conversations_of(database: Database[Any], *, epoch: int = 1) -> Conversations:
+    made = Conversations(database.conversations)
+    made.epoch = epoch
+    return made
+
+
+def unsends_of(database: Database[Any], *, epoch: int = 1) -> Unsends:
+    return Unsends(database, conversations_of(database, epoch=epoch))

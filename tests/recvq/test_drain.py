@@ -1,0 +1,230 @@
+"""The drain on a real MongoDB: everything arrives, in order, once, and whoever is left does it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from recvq import drain as drain_module
+from recvq.collections import create_collections
+from recvq.drain import Drain
+from recvq.errors import RecvqClosed, StoreUnavailable
+from recvq.insert import insert_documents
+from recvq.spool import Spool
+from recvq.turn import Turn
+from tests.recvq.test_spool import MEGABYTE, names, raw
+from tests.waiting import eventually
+
+Inserting = Callable[[int], AbstractContextManager[None]]
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool.db"
+
+
+@pytest.fixture
+def spool(path: Path) -> Iterator[Spool]:
+    spool = Spool(path, max_bytes=64 * MEGABYTE)
+    yield spool
+    spool.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(drain_module, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(drain_module, "LONGEST_PAUSE_SECONDS", 0.05)
+
+
+@contextmanager
+def draining(path: Path, database: Database[Any], inserting: Inserting | None = None) -> Any:
+    spool = Spool(path, max_bytes=64 * MEGABYTE)
+    drain = Drain(spool, database, inserting=inserting or (lambda size: nullcontext()))
+    drain.start()
+    try:
+        yield drain
+    finally:
+        drain.stop()
+        drain.join(10)
+
+
+def stored(database: Database[Any]) -> list[str]:
+    return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
+
+
+def test_what_is_spooled_arrives_in_order_as_it_was(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 7)
+    documents = [raw(str(number), key=f"U{number % 5}") for number in range(100)]
+    spool.append(documents)
+    with draining(path, database) as drain:
+        eventually(lambda: not spool.held().documents)
+        eventually(lambda: not drain.held.documents)
+    assert list(database["recvq"].find()) == [
+        bson.decode(document.raw, database.codec_options) for document in documents
+    ]
+
+
+def test_beginning_and_end_are_told_with_numbers(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    spool.append([raw(str(number)) for number in range(3)])
+    with draining(path, database):
+        eventually(lambda: "spool is empty documents=3" in caplog.text)
+    assert "draining spool documents=3 oldest_seconds=" in caplog.text
+    assert path.stat().st_size < 100_000
+
+
+def test_what_was_inserted_and_not_removed_is_inserted_once(
+    spool: Spool, path: Path, database: Database[Any]
+) -> None:
+    documents = [raw(str(number)) for number in range(10)]
+    # Without an id of LINE's it is the document's own that tells.
+    documents[3] = raw("")
+    spool.append(documents)
+    insert_documents(database["recvq"], documents[:6], timeout_seconds=5)
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    ids = [document["_id"] for document in database["recvq"].find().sort("$natural", 1)]
+    assert ids == [document["_id"] for document in documents]
+
+
+def test_a_retry_after_a_partial_insert_changes_no_order(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def partial(collection: Any, documents: Sequence[Any], *, timeout_seconds: float) -> Any:
+        tries.append(len(documents))
+        if len(tries) < 4:
+            insert_documents(collection, documents[: len(tries) * 2], timeout_seconds=5)
+            raise StoreUnavailable("died half way")
+        return insert_documents(collection, documents, timeout_seconds=timeout_seconds)
+
+    monkeypatch.setattr(drain_module, "insert_documents", partial)
+    spool.append([raw(str(number)) for number in range(10)])
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    assert stored(database) == [str(number) for number in range(10)]
+    assert len(tries) == 4
+
+
+def test_a_closed_recvq_is_not_drained_into_until_it_opens(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    opened, asked = threading.Event(), threading.Semaphore(0)
+
+    @contextmanager
+    def guarded(size: int) -> Iterator[None]:
+        asked.release()
+        if not opened.is_set():
+            raise RecvqClosed("recvq is full: 96% of it is unread")
+        yield
+
+    spool.append([raw("a")])
+    with draining(path, database, guarded):
+        for _ in range(3):
+            assert asked.acquire(timeout=10)
+        assert stored(database) == []
+        opened.set()
+        eventually(lambda: stored(database) == ["a"])
+    # The reason is told once, not with each try.
+    assert caplog.text.count("spool waits documents=1") == 1
+
+
+def test_a_missing_recvq_is_not_made_by_draining(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    database.drop_collection("recvq")
+    spool.append([raw("a")])
+    with draining(path, database):
+        eventually(lambda: "spool waits" in caplog.text)
+        assert "recvq" not in database.list_collection_names()
+        create_collections(database, capped_bytes=MEGABYTE)
+        eventually(lambda: stored(database) == ["a"])
+
+
+def test_one_process_drains_and_another_takes_over(
+    spool: Spool, path: Path, database: Database[Any]
+) -> None:
+    mine = Turn(Path(f"{path}-drain"))
+    assert mine.taken()
+    spool.append([raw("a")])
+    with draining(path, database) as drain:
+        eventually(lambda: drain.held.documents)
+        assert stored(database) == []
+        mine.end()
+        eventually(lambda: stored(database) == ["a"])
+        eventually(lambda: mine.taken())
+    mine.end()
+
+
+def test_a_document_that_mongodb_will_never_take_is_set_apart_and_told(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    too_large = raw("large", text="x" * (16 * MEGABYTE))
+    spool.append([raw("a"), too_large, raw("b")])
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    assert stored(database) == ["a", "b"]
+    [record] = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert "event_id=large" in record.getMessage()
+    connection = spool._connected()
+    assert connection.execute("SELECT count(*), sum(length(bson)) FROM refused").fetchone() == (
+        1,
+        len(too_large.raw),
+    )
+
+
+def test_bytes_that_are_no_document_hold_up_nobody(
+    spool: Spool, path: Path, database: Database[Any]
+) -> None:
+    spool.append([raw("a"), raw("b"), raw("c")])
+    spool._connected().execute("UPDATE spool SET bson = x'0102' WHERE event_id = 'b'")
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    assert stored(database) == ["a", "c"]
+
+
+def test_it_may_be_stopped_before_it_starts_twice_and_in_parallel(
+    path: Path, database: Database[Any]
+) -> None:
+    unborn = Drain(Spool(path, max_bytes=MEGABYTE), database)
+    unborn.stop()
+    unborn.join(1)
+    unborn.start()
+    unborn.join(5)
+    assert not unborn.alive
+    assert not unborn.dead
+    with draining(path, database) as drain:
+        for thread in [threading.Thread(target=drain.stop) for _ in range(4)]:
+            thread.start()
+            thread.join()
+        drain.stop()
+        drain.join(5)
+        assert not drain.alive
+
+
+def test_what_comes_while_it_drains_goes_behind(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 3)
+    spool.append([raw(f"{number:03}") for number in range(10)])
+    with draining(path, database) as drain:
+        for number in range(10, 60):
+            spool.append([raw(f"{number:03}")])
+            drain.wake()
+        eventually(lambda: not names(spool))
+    assert stored(database) == [f"{number:03}" for number in range(60)]
