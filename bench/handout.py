@@ -53,6 +53,9 @@ class NoJob:
         """Decided without effects."""
         return "finished"
 
+    def did_not_return(self, job: Job, stack: str) -> None:
+        """No handler that could hang."""
+
     def has_room(self) -> bool:
         """There are no outboxes."""
         return True

@@ -31,9 +31,10 @@ from rich.table import Table
 from ulid import ULID
 
 from frontdesk.app import Desk
-from frontdesk.commit import Documents, GroupCommit
-from frontdesk.serve import Address, serve
+from frontdesk.commit import Documents
+from frontdesk.serve import Address, SpoolAt, serve
 from frontdesk.signature import sign
+from frontdesk.store import TwoStores
 from linedesk.embedded import EmbeddedMongod, free_port
 from linedesk.logs import configure_logging
 from recvq.collections import MEGABYTE, create_collections
@@ -59,19 +60,23 @@ class Figures:
 # --- the front desk, as it is and with nothing in place of the store -------------------------
 
 
-async def store_nothing(self: GroupCommit, documents: Documents, *, deadline: float) -> int:
+async def store_nothing(self: TwoStores, documents: Documents, *, deadline: float) -> int:
     """What the ratio is taken against: no queue, no thread, no insert."""
     return 0
 
 
-def run_desk(variant: str, port: int, uri: str) -> int:
-    """Serve until SIGTERM; the log goes to stderr as in production."""
+def run_desk(variant: str, port: int, uri: str, folder: Path) -> int:
+    """Serve until SIGTERM, with a spool that stays empty; the log goes to stderr as always."""
     configure_logging(secrets=[SECRET.decode()])
     with ExitStack() as stack:
         if variant == "nothing":
-            stack.enter_context(mock.patch.object(GroupCommit, "store", store_nothing))
+            stack.enter_context(mock.patch.object(TwoStores, "store", store_nothing))
         return serve(
-            Desk(secrets=(SECRET,)), Address(port=port), mongodb_uri=uri, database=DATABASE
+            Desk(secrets=(SECRET,)),
+            Address(port=port),
+            mongodb_uri=uri,
+            database=DATABASE,
+            spool=SpoolAt(folder / f"{variant}-spool.db", 256 * MEGABYTE),
         )
 
 
@@ -79,7 +84,7 @@ def run_desk(variant: str, port: int, uri: str) -> int:
 def desk_process(variant: str, uri: str, folder: Path) -> Iterator[int]:
     """A front desk as a child process; yields its port once it is ready."""
     port = free_port()
-    command = [sys.executable, __file__, "desk", variant, str(port), uri]
+    command = [sys.executable, __file__, "desk", variant, str(port), uri, str(folder)]
     with (folder / f"{variant}.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:
@@ -258,8 +263,8 @@ def report(figures: dict[str, list[Figures]]) -> None:
 def main(arguments: Sequence[str]) -> int:
     """The run itself, or one of the processes that it starts."""
     if arguments[:1] == ["desk"]:
-        variant, port, uri = arguments[1:]
-        return run_desk(variant, int(port), uri)
+        variant, port, uri, folder = arguments[1:]
+        return run_desk(variant, int(port), uri, Path(folder))
     if arguments[:1] == ["load"]:
         run_load(int(arguments[1]), int(arguments[2]), float(arguments[3]))
         return 0

@@ -125,9 +125,11 @@ class LineClient:
                     redirect=False,
                     retries=False,
                 )
+            text, whole = _read(response, deadline)
             return Answer(
                 status=response.status,
-                text=_read(response, deadline),
+                text=text,
+                whole=whole,
                 request_id=response.headers.get("x-line-request-id"),
                 retry_after=_seconds(response.headers.get("retry-after")),
             )
@@ -143,18 +145,21 @@ def _tell(breaker: Breaker, status: int, whose: str) -> None:
         breaker.answered()
 
 
-def _read(response: Any, deadline: float) -> str:
-    """The body as text, as far as it comes in time; the status stands whatever becomes of it."""
+def _read(response: Any, deadline: float) -> tuple[str, bool]:
+    """The body as text, as far as it comes in time, and whether that is all of it.
+
+    The status stands whatever becomes of it.
+    """
     data = bytearray()
     with suppress(HTTPError, OSError):
         while len(data) < MOST_BODY_BYTES and time.monotonic() < deadline:
             piece = response.read1(65536)
             if not piece:
                 response.release_conn()
-                return data.decode("utf-8", "replace")
+                return data.decode("utf-8", "replace"), True
             data += piece
     response.close()
-    return data.decode("utf-8", "replace")
+    return data.decode("utf-8", "replace"), False
 
 
 def _seconds(header: str | None) -> float | None:

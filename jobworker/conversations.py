@@ -191,6 +191,20 @@ class Conversations:
             answer = self._collection.update_one(condition, {"$set": changes})
         return bool(answer.matched_count) or self._refuse_successor(id_)
 
+    def give_up(self, id_: str, letter: Mapping[str, Any]) -> None:
+        """Have the effect "dead letter" stand in the place of the send that it is about."""
+        condition = {"_id": id_, "epoch": self.epoch, "pending.id": letter["id"]}
+        with translated():
+            try:
+                answer = self._collection.update_one(condition, {"$set": {"pending.$": letter}})
+            except OperationFailure as error:
+                if error.code not in TOO_LARGE:
+                    raise
+                # The few bytes more find no room: then it stands there as a send to the end.
+                return
+        if answer.matched_count == 0:
+            self._refuse_successor(id_)
+
     def remove(self, id_: str, effect_id: str) -> None:
         """Take a carried-out effect from the outbox; harmless if it is gone."""
         with translated():

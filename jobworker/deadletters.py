@@ -37,10 +37,11 @@ def of_event(
 def of_send(
     effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
 ) -> Document:
-    """The dead letter of a send that LINE refused for good; its `_id` is the effect's id."""
+    """The effect "dead letter" that a send becomes once it is given up; its `id` stays."""
     channel, _, key = conversation_id.partition("/")
     return {
         "id": effect["id"],
+        "type": "deadletter",
         "channel": channel,
         "key": key,
         "effect": dict(effect),

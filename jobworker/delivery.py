@@ -124,6 +124,8 @@ class Answer:
     text: str = ""
     request_id: str | None = None
     retry_after: float | None = None
+    whole: bool = True
+    """Whether all of its body came; else the words that decide may be missing."""
 
 
 class Ending(Enum):
@@ -190,6 +192,9 @@ def judge(
         return replace(_again(send, was_tried, definite=False), unanswered=True)
     if answer.status < 300 or (answer.status == 409 and way is not Way.REPLY):
         return Outcome(Ending.SENT, send)
+    if way is Way.REPLY and answer.status == 400 and not answer.whole:
+        # A refusal, but whether of the token or of the message is not known.
+        return _again(send, was_tried, definite=True)
     if way is Way.REPLY and _is_invalid_token(answer):
         return _invalid_token(send, was_tried, started, reply_unknown)
     if answer.status == 429:

@@ -37,10 +37,11 @@ class Entry(Protocol):
     deadline: float
     """When it should be served at the latest, as a monotonic time: the order of serving."""
     patient: bool
-    """Whether it waits on while LINE must not be called; else it is told `sent_away`."""
+    """Whether it waits on while LINE must not be called; else it is told `sent_away`. The patient
+    one is told so at a stop, if it is prepared by then."""
 
     def sent_away(self) -> None:
-        """LINE must not be called for now, so do without. Must be quick, and not raise."""
+        """LINE must not be called for now, so do without. Must be quick."""
         ...
 
     def prepare(self) -> bool:
@@ -137,11 +138,13 @@ class Gate:
         turn = _Turn(self._monotonic() + within_seconds)
         self.enter(turn)
         turn.granted.wait(TURN_SECONDS)
+        gives_up = self._gives_up(turn)
+        # Only now: it may be sent away between the end of its wait and its giving up.
         if turn.away:
             raise LineAway("LINE is not called for now")
         called = False
         try:
-            if self._gives_up(turn) or not self._may_call():
+            if gives_up or not self._may_call():
                 raise GateClosed("no turn at the gate: the process is stopping or was replaced")
             require_wanted()
             called = self._start()
@@ -206,6 +209,8 @@ class Gate:
             self._leave(called=may_call)
         if may_call:
             entry.after()
+        elif self._closed.is_set() and entry.patient:
+            entry.sent_away()
         else:
             self.enter(entry)
 

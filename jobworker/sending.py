@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 
 # For writing a try down, since the gate is held for it; usually it takes a few milliseconds.
 NOTE_SECONDS = 2.0
+
+
+def _boottime() -> float:
+    """Seconds that go on while the machine sleeps, and that nobody sets."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Stage(Enum):
@@ -59,6 +64,7 @@ class Sending(Settling):
         # Whether an earlier try is of unknown outcome.
         self._was_tried = False
         self._started = send.at
+        self._made = datetime.now(UTC), _boottime()
 
     def begin(self) -> None:
         """It is the first of its outbox, or its pause is over: wait for a turn."""
@@ -74,7 +80,13 @@ class Sending(Settling):
     # The gate's side.
 
     def sent_away(self) -> None:
-        """Never, since it is patient."""
+        """The process stops: a try that was written down and not made is struck out again, or a
+        successor would take it for one of unknown outcome.
+        """
+        if self._stage is Stage.NOTED:
+            self._stage = Stage.AT_GATE
+            with pymongo.timeout(NOTE_SECONDS):
+                self._rewrite(self.send.refused())
 
     def prepare(self) -> bool:
         """Choose the way and write the try down, before anything leaves the house."""
@@ -84,7 +96,7 @@ class Sending(Settling):
             # The gate did not let it call, so the try that stands there is none.
             self._stage = Stage.AT_GATE
             self.send = self.send.refused()
-        now = datetime.now(UTC)
+        now = self._now()
         if cause := expired(self.send, now):
             self._leave_gate(lambda: self._bury(cause))
             return False
@@ -126,6 +138,13 @@ class Sending(Settling):
         self._stage = Stage.NOTED
         return True
 
+    def _now(self) -> datetime:
+        """The time by a clock that nobody sets: were it set back, a token that has run out would
+        look good, and LINE's refusal of it like a proof that an earlier try has used it.
+        """
+        at, since = self._made
+        return at + timedelta(seconds=_boottime() - since)
+
     def _leave_gate(self, then: Callable[[], None]) -> None:
         self._stage = Stage.AWAY
         self._tools.step(then)
@@ -134,7 +153,7 @@ class Sending(Settling):
         """The one call, under the gate."""
         self._stage = Stage.AWAY
         self._calls += 1
-        self._started = datetime.now(UTC)
+        self._started = self._now()
         log.debug(
             "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f",
             self.send.id,

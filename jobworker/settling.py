@@ -14,6 +14,7 @@ from jobworker.delivery import MOST_UNANSWERED, Answer, Ending, Outcome, ReplyUn
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
+from recvq.documents import Document
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 
@@ -118,18 +119,26 @@ class Settling(ABC):
         return True
 
     def _bury(self, cause: str) -> None:
-        """Give it up: a dead letter first, then out of the outbox, so that one of them stays."""
+        """Give it up: no successor tries it again from here on, whoever dies before the end."""
+        log.error(
+            "send given up id=%s cause=%s answer=%s", self.send.id, cause, told_of(self._answer)
+        )
         letter = of_send(
             self.send.as_document(), self._conversation_id, cause=cause, attempts=self._calls
         )
+        self._write_letter(letter)
+
+    def _write_letter(self, letter: Document) -> None:
+        """The outbox has it as a letter before others can see and replay it: else a successor
+        might send what was replayed as well.
+        """
         try:
+            self._tools.conversations.give_up(self._conversation_id, letter)
             self._tools.deadletters.write(letter)
         except StoreUnavailable as error:
             log.warning("dead letter not written, trying again error=%s", error)
-            self._later(lambda: self._bury(cause))
+            self._later(lambda: self._write_letter(letter))
             return
-        told = told_of(self._answer)
-        log.error("send given up id=%s cause=%s answer=%s", self.send.id, cause, told)
         self._remove()
 
     def _remove(self) -> None:

@@ -129,7 +129,10 @@ class _Connecting(HTTPConnection):
         made = _connected(super()._new_conn)
         if made is None:
             raise ConnectTimeoutError(self, f"no connection within {CONNECT_SECONDS} s")
-        return TimedSocket(made.family, made.type, made.proto, fileno=made.detach())
+        timed = TimedSocket(made.family, made.type, made.proto, fileno=made.detach())
+        # A socket object begins without, and the handshake of TLS comes before any step of ours.
+        timed.settimeout(CONNECT_SECONDS)
+        return timed
 
 
 class TimedHTTPConnection(_Connecting):

@@ -11,7 +11,9 @@ from tests.chaos.damages import DAMAGES, Damage
 LONG_SECONDS = 300.0
 FIRST_SECONDS = 2.0
 SHORTEST_REST_SECONDS = 0.5
+# Long enough in a long run to come back to replies in time, and to be hit from there.
 LONGEST_REST_SECONDS = 2.5
+LONGEST_REST_OF_LONG_RUNS_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ def plan(seed: int, seconds: float) -> list[Blow]:
     three together.
     """
     chance = Random(seed)
-    known = [one for one in DAMAGES if seconds >= LONG_SECONDS or not one.long_runs_only]
+    is_long = seconds >= LONG_SECONDS
+    known = [one for one in DAMAGES if is_long or not one.long_runs_only]
+    longest_rest = LONGEST_REST_OF_LONG_RUNS_SECONDS if is_long else LONGEST_REST_SECONDS
     blows: list[Blow] = []
     deck: list[Damage] = []
     at = FIRST_SECONDS
@@ -47,4 +51,4 @@ def plan(seed: int, seconds: float) -> list[Blow]:
         if blow.until > seconds:
             return blows
         blows.append(blow)
-        at = blow.until + chance.uniform(SHORTEST_REST_SECONDS, LONGEST_REST_SECONDS)
+        at = blow.until + chance.uniform(SHORTEST_REST_SECONDS, longest_rest)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobworker import Bot
 from jobworker.conversations import Conversations
+from jobworker.delivery import Way
 from jobworker.sending import Sending
 from jobworker.talk import Talk
 from recvq.connect import connect
@@ -25,15 +27,21 @@ def before(owner: type, name: str) -> None:
     setattr(owner, name, lambda *args, **kwargs: stand_still())
 
 
-def after(owner: type, name: str) -> None:
-    """Stand still once a method has done its work."""
+def after(owner: type, name: str, *, when: Callable[..., bool] = lambda *args: True) -> None:
+    """Stand still once a method has done its work, where `when` says so of its arguments."""
     method = getattr(owner, name)
 
-    def then(*args: Any, **kwargs: Any) -> None:
-        method(*args, **kwargs)
-        stand_still()
+    def then(*args: Any, **kwargs: Any) -> Any:
+        done = method(*args, **kwargs)
+        if when(*args):
+            stand_still()
+        return done
 
     setattr(owner, name, then)
+
+
+def tried_as_push(effect: Mapping[str, Any]) -> bool:
+    return bool(effect["triedAt"]) and effect["as"] == "push"
 
 
 POINTS = {
@@ -42,6 +50,11 @@ POINTS = {
     "called": lambda: after(Sending, "_post"),
     "answered": lambda: before(Conversations, "remove"),
     "refused": lambda: before(Sending, "_rewrite"),
+    "cleared": lambda: after(Sending, "_rewrite"),
+    "noted as push": lambda: after(
+        Conversations, "note_try", when=lambda _, id_, effect: tried_as_push(effect)
+    ),
+    "called as push": lambda: after(Sending, "_post", when=lambda send: send._way is Way.PUSH),
 }
 
 

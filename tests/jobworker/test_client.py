@@ -274,6 +274,18 @@ def test_a_200_stands_whatever_becomes_of_its_body(wire: Any, line: Any, raw: by
     assert line(wire(act).url).post(PUSH, {}).status == 200
 
 
+@pytest.mark.parametrize("length", [14, 40])
+def test_a_refusal_tells_whether_all_of_its_words_came(wire: Any, line: Any, length: int) -> None:
+    raw = f"HTTP/1.1 400 Bad Request\r\nContent-Length: {length}\r\n\r\n" + '{"message":"In'
+
+    def act(connection: socket.socket) -> None:
+        connection.sendall(raw.encode())
+        connection.shutdown(socket.SHUT_RDWR)
+
+    answer = line(wire(act).url).post(PUSH, {})
+    assert (answer.status, answer.text, answer.whole) == (400, '{"message":"In', length == 14)
+
+
 def test_a_chunked_body_is_read(wire: Any, line: Any) -> None:
     raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n3\r\n   \r\n0\r\n\r\n"
     server = wire(says(raw))

@@ -31,6 +31,7 @@ INVALID = Answer(400, '{"message":"Invalid reply token"}')
 BAD_BODY = Answer(400, '{"message":"The request body has 1 error(s)"}')
 QUOTA = Answer(429, '{"message":"You have reached your monthly limit."}')
 BUSY = Answer(429, '{"message":"The API rate limit has been exceeded. Try again later."}')
+CUT = Answer(400, '{"message":"Inv', whole=False)
 FLOOD = Answer(429, '{"message":"You have sent too many messages to the same user."}')
 
 
@@ -93,6 +94,11 @@ CASES = [
          fresh_after=True, next_way=REPLY),
     Case("a reply that LINE finds malformed is given up", FRESH_REPLY, BAD_BODY, DEAD,
          cause="LINE refused it with 400"),
+    Case("a reply refused in words that did not all come is tried again", FRESH_REPLY, CUT, AGAIN,
+         fresh_after=True, next_way=REPLY),
+    Case("a reply of unknown outcome, refused in such words, stays so", UNKNOWN_REPLY, CUT, AGAIN,
+         fresh_after=False, next_way=REPLY),
+    Case("a push refused with 400 needs no words", FRESH_PUSH, CUT, DEAD, PUSH),
     Case("a reply held back by the rate limit stays fresh", FRESH_REPLY, BUSY, AGAIN,
          fresh_after=True, next_way=REPLY),
     Case("a refused access token leaves a reply fresh, at the gate", FRESH_REPLY,

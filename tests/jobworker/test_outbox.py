@@ -303,6 +303,38 @@ def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
         assert texts(sim, user) == ["返事", "一"]
 
 
+# The machine's clock is set back between two tries.
+
+
+def test_a_clock_that_is_set_back_makes_no_token_good_again(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LINE never had it, and takes the token no more: that must not count as sent."""
+    since_boot, failed = sending._boottime, outbox.Outbox._failed
+    back, on = timedelta(), 0.0
+
+    class Wall(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) - back
+
+    def a_minute_later(self: Any, box: Any) -> None:
+        nonlocal back, on
+        back, on = timedelta(hours=1), 61.0
+        failed(self, box)
+
+    monkeypatch.setattr(sending, "datetime", Wall)
+    monkeypatch.setattr(sending, "_boottime", lambda: since_boot() + on)
+    monkeypatch.setattr(outbox.Outbox, "_failed", a_minute_later)
+    user = sim.add_user("花子")
+    sim.close_next("reply")
+    sim.answer_next("reply", 400, {"message": "Invalid reply token"})
+    desk = room(sending_bot("reply"))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
 # The lease ran out between what is written down and the call.
 
 
@@ -326,6 +358,29 @@ def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None
     desk.until_quiet()
     assert asked.count(True) > 1
     assert texts(sim, user) == ["はい"]
+
+
+def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, sim: Sim) -> None:
+    """Else a reply that LINE never had would be one of unknown outcome to the next process."""
+    user = sim.add_user("花子")
+    desks: list[Room] = []
+    stopped = threading.Event()
+
+    def lease_is_fresh() -> bool:
+        if not desks or not any(effect["triedAt"] for effect in desks[0].pending()):
+            return True
+        # Written down, and the call would be next.
+        desks[0].desk.stop()
+        stopped.set()
+        return False
+
+    before = len(sim.calls)
+    desk = room(sending_bot("reply"), lease_is_fresh=lease_is_fresh)
+    desks.append(desk)
+    desk.says(user, "?")
+    assert stopped.wait(5)
+    eventually(lambda: [effect["triedAt"] for effect in desk.pending()] == [None])
+    assert len(sim.calls) == before
 
 
 # What a killed process leaves behind, and what its successor makes of it.

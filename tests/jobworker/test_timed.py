@@ -144,6 +144,25 @@ def test_a_peer_that_does_not_read_ends_with_the_call_s_time(serve: Any) -> None
     assert SECONDS <= took < SECONDS + 1
 
 
+def test_a_handshake_that_is_never_answered_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed, "CONNECT_SECONDS", 0.3)
+    manager = urllib3.PoolManager()
+    make_timed(manager)
+    got: list[tuple[Any, float]] = []
+    # Nobody accepts, so the kernel connects and no byte ever comes back.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        # On a thread, since what fails here hangs.
+        asking = threading.Thread(target=lambda: got.append(ask(manager, url)), daemon=True)
+        asking.start()
+        asking.join(5)
+        assert not asking.is_alive()
+    ((answer, took),) = got
+    assert isinstance(answer, HTTPError)
+    assert took < 3
+    manager.clear()
+
+
 def test_beyond_a_call_there_is_no_deadline(serve: Any) -> None:
     def act(connection: socket.socket, ended: threading.Event) -> None:
         while connection.recv(65536):

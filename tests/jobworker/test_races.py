@@ -1,0 +1,504 @@
+"""Races of two processes or threads over one conversation, each staged at its worst moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from jobworker import Bot
+from jobworker.client import LineClient
+from jobworker.conversations import Conversations, Decision, Recorded
+from jobworker.delivery import Answer, ReplyUnknown
+from jobworker.talk import Talk
+from jobworker.unsend import Unsends
+from linedesk.embedded import EmbeddedMongod
+from linesim import Sim
+from recvq.connect import Client, connect
+from recvq.documents import CONVERSATIONS, Document, make_document
+from recvq.errors import Replaced
+from tests.jobworker.room import CHANNEL, Room, a_send
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+WAIT_SECONDS = 15.0
+
+
+class Point:
+    """A point at which a thread stands still until it may go on."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def pass_by(self) -> None:
+        self.reached.set()
+        assert self.go_on.wait(WAIT_SECONDS), "nobody let it go on"
+
+
+def texts(sim: Sim, user: Any) -> list[str]:
+    return [bubble.text for bubble in sim.answers(user)]
+
+
+def echo() -> Bot:
+    bot = Bot()
+    bot.default()(lambda event, talk: talk.reply(talk.raw["message"]["text"]))
+    return bot
+
+
+def of_epoch(database: Database[Any], epoch: int) -> Conversations:
+    made = Conversations(database[CONVERSATIONS])
+    made.epoch = epoch
+    return made
+
+
+def record(mine: Conversations, document: Document, *effects: Document) -> Any:
+    return mine.record(document, Decision({}, list(effects)), unsaved=(), message_id=None)
+
+
+def a_message(user: Any, sim: Sim, text: str = "?") -> Document:
+    """An event as recvq has it, LINE's side of it too."""
+    event = sim.drafts.text(user, text)
+    sim.deliver(event)
+    return make_document(event, channel=CHANNEL, accept_time=datetime.now(UTC))
+
+
+def a_push(document: Document, text: str) -> Document:
+    name = document["eventId"]
+    messages = [{"type": "text", "text": text}]
+    key = f"8a1c3b42-9f6e-4f0a-8f2b-{abs(hash(name)) % 10**12:012d}"
+    send = a_send(
+        id=f"{name}/0", event_id=name, to=document["key"], messages=messages, retry_key=key
+    )
+    return send.as_document()
+
+
+# First records that all find no conversation yet.
+
+
+@pytest.fixture(scope="module")
+def halting(tmp_path_factory: pytest.TempPathFactory, mongod: object) -> Iterator[Client]:
+    """A server that stands still where it is told to."""
+    folder = tmp_path_factory.mktemp("halting")
+    extra = ["--setParameter", "enableTestCommands=1", "--oplogSize", "100"]
+    with (
+        EmbeddedMongod(folder, extra=extra) as server,
+        connect(server.uri, app_name="halting") as client,
+    ):
+        yield client
+
+
+UPSERT_INSERTS = "hangBeforeUpsertPerformsInsert"
+
+
+@contextmanager
+def upserts_halting(client: Client, count: int) -> Iterator[Callable[[], Any]]:
+    """No upsert inserts anything; gives what waits until so many have found nothing to update."""
+    halted = {"currentOp": 1, "failpointMsg": UPSERT_INSERTS}
+    client.admin.command({"configureFailPoint": UPSERT_INSERTS, "mode": "alwaysOn"})
+    try:
+        # Not by the point's own count, which goes on while one stands still there.
+        yield lambda: eventually(lambda: len(client.admin.command(halted)["inprog"]) == count)
+    finally:
+        client.admin.command({"configureFailPoint": UPSERT_INSERTS, "mode": "off"})
+
+
+def of_one_key(name: str, **event: Any) -> Document:
+    event = {"type": "message", **event, "source": {"type": "user", "userId": "U1"}}
+    return {"_id": name, "eventId": name, "channel": CHANNEL, "key": "U1", "event": event}
+
+
+def at_once(client: Client, acts: Sequence[Callable[[], Any]]) -> tuple[Document, list[Any]]:
+    """Have the acts upsert one conversation; what it is then, and what each returned or raised."""
+    with ThreadPoolExecutor(len(acts)) as threads:
+        with upserts_halting(client, len(acts)) as wait_for_all:
+            begun = [threads.submit(act) for act in acts]
+            wait_for_all()
+        ends = [one.exception(WAIT_SECONDS) or one.result() for one in begun]
+    found = client["races"][CONVERSATIONS].find_one()
+    assert found is not None
+    return found, ends
+
+
+def a_record(database: Database[Any], document: Document, *, epoch: int = 5) -> Callable[[], Any]:
+    effect = a_send(id=f"{document['eventId']}/{epoch}", event_id=document["eventId"])
+    return partial(record, of_epoch(database, epoch), document, effect.as_document())
+
+
+@pytest.fixture
+def empty(halting: Client) -> Database[Any]:
+    halting["races"][CONVERSATIONS].delete_many({})
+    return halting["races"]
+
+
+def test_two_first_events_of_one_key_are_both_recorded(
+    halting: Client, empty: Database[Any]
+) -> None:
+    acts = [a_record(empty, of_one_key(name)) for name in ("E1", "E2")]
+    found, ends = at_once(halting, acts)
+    assert sorted(found["applied"]) == ["E1", "E2"]
+    assert sorted(one["id"] for one in found["pending"]) == ["E1/5", "E2/5"]
+    assert found["n"] == 2
+    assert all(end.is_ours for end in ends)
+
+
+def test_of_sixteen_first_records_of_one_event_one_stands_and_all_know_it(
+    halting: Client, empty: Database[Any]
+) -> None:
+    found, ends = at_once(halting, [a_record(empty, of_one_key("E1"))] * 16)
+    assert (found["n"], found["applied"], len(found["pending"])) == (1, ["E1"], 1)
+    assert [type(end) for end in ends] == [Recorded] * 16
+    assert sum(end.is_ours for end in ends) == 1
+    assert all(end.adopted["pending"] == found["pending"] for end in ends if not end.is_ours)
+
+
+def overtaken(client: Client, act: Callable[[], Any], rival: Callable[[], Any]) -> Any:
+    """What the act returns or raises if the rival inserts between its look and its insert."""
+    conversations = client["races"][CONVERSATIONS]
+    rival()
+    made = conversations.find_one_and_delete({})
+    with ThreadPoolExecutor(1) as thread:
+        with upserts_halting(client, 1) as wait_for_it:
+            begun = thread.submit(act)
+            wait_for_it()
+            # By an insert, since an upsert would stand still there, too.
+            conversations.insert_one(made)
+        return begun.exception(WAIT_SECONDS) or begun.result()
+
+
+def the_one(database: Database[Any]) -> Document:
+    (found,) = database[CONVERSATIONS].find()
+    return dict(found)
+
+
+def test_a_first_event_that_a_predecessors_overtakes_takes_over_its_outbox(
+    halting: Client, empty: Database[Any]
+) -> None:
+    older, newer = (a_record(empty, of_one_key(f"E{n}"), epoch=n) for n in (1, 2))
+    end = overtaken(halting, newer, older)
+    found = the_one(empty)
+    assert (found["epoch"], found["applied"]) == (2, ["E1", "E2"])
+    assert [one["id"] for one in end.adopted["pending"]] == ["E1/1", "E2/2"]
+
+
+def test_a_first_event_that_a_successors_overtakes_is_refused(
+    halting: Client, empty: Database[Any]
+) -> None:
+    older, newer = (a_record(empty, of_one_key(f"E{n}"), epoch=n) for n in (1, 2))
+    assert isinstance(overtaken(halting, older, newer), Replaced)
+    found = the_one(empty)
+    assert (found["epoch"], found["applied"]) == (2, ["E2"])
+
+
+@pytest.mark.parametrize("first", ["the event", "the unsend"])
+def test_a_first_event_and_an_unsend_that_meet_are_both_there(
+    halting: Client, empty: Database[Any], first: str
+) -> None:
+    unsend = of_one_key("E2", type="unsend", unsend={"messageId": "M2"})
+    note = partial(Unsends(empty, of_epoch(empty, 5)).ends, unsend)
+    event = a_record(empty, of_one_key("E1"))
+    end = overtaken(halting, *((note, event) if first == "the event" else (event, note)))
+    assert not isinstance(end, Exception)
+    found = the_one(empty)
+    assert (found["applied"], found["unsent"], found["n"]) == (["E1"], ["M2"], 1)
+
+
+# A predecessor that was frozen, and wakes.
+
+
+def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
+    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the list of outboxes was read, before this one is taken."""
+    user = sim.add_user("花子")
+    first, second = a_message(user, sim), a_message(user, sim)
+    predecessor = of_epoch(database, 1)
+    record(predecessor, first, a_push(first, "一"))
+    adopt = Conversations.adopt
+
+    def late(mine: Conversations, id_: str) -> Document:
+        monkeypatch.setattr(Conversations, "adopt", adopt)
+        record(predecessor, second, a_push(second, "二"))
+        return adopt(mine, id_)
+
+    monkeypatch.setattr(Conversations, "adopt", late)
+    fresh = threading.Event()
+    desk = room(Bot(), epoch=2, lease_is_fresh=fresh.is_set)
+    assert len(desk.desk.outbox) == 2
+    fresh.set()
+    desk.put_document(first, again=True)
+    desk.put_document(second, again=True)
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二"]
+
+
+def test_a_record_that_comes_after_the_outbox_was_loaded_is_refused(
+    database: Database[Any], room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    first, second = a_message(user, sim, "一"), a_message(user, sim, "二")
+    predecessor = of_epoch(database, 1)
+    record(predecessor, first, a_push(first, "一"))
+    desk = room(echo(), epoch=2)
+    desk.until_quiet()
+    with pytest.raises(Replaced):
+        record(predecessor, second, a_push(second, "二, of the predecessor"))
+    desk.put_document(first, again=True)
+    desk.put_document(second, again=True)
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二"]
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["read again", "met by its record"])
+def test_a_record_in_a_conversation_that_nobody_had_to_load_is_carried_out_once(
+    database: Database[Any], room: Rooms, sim: Sim, again: bool
+) -> None:
+    """It had no outbox when its outboxes were loaded, so nothing kept the predecessor out."""
+    user = sim.add_user("花子")
+    document = a_message(user, sim, "問")
+    desk = room(echo(), epoch=2)
+    predecessor = of_epoch(database, 1)
+    record(predecessor, document, a_push(document, "答"))
+    desk.put_document(document, again=again)
+    desk.until_quiet()
+    with pytest.raises(Replaced):
+        predecessor.note_try(f"{CHANNEL}/{user.user_id}", a_push(document, "答"))
+    assert texts(sim, user) == ["答"]
+
+
+def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_came_since(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
+    """Its event stands in `applied` no more, after 150 later ones: the epoch alone refuses it."""
+    user, at_lease = sim.add_user("花子"), Point()
+
+    def lease_is_fresh() -> bool:
+        at_lease.pass_by()
+        return True
+
+    frozen = room(echo(), lease_is_fresh=lease_is_fresh)
+    document = frozen.says(user, "初")
+    assert at_lease.reached.wait(WAIT_SECONDS)
+    successor = room(echo(), epoch=2)
+    successor.put_document(document, again=True)
+    for n in range(150):
+        successor.says(user, f"{n}")
+    successor.until_quiet(seconds=60)
+    assert document["eventId"] not in successor.conversation(user.user_id)["applied"]
+
+    at_lease.go_on.set()
+    eventually(lambda: deaths or frozen.unfinished == 0)
+    assert [type(one) for one in deaths] == [Replaced]
+    assert texts(sim, user) == ["初", *(f"{n}" for n in range(150))]
+    assert successor.conversation(user.user_id)["n"] == 151
+
+
+@pytest.mark.parametrize("way", ["reply", "push"])
+@pytest.mark.parametrize("moment", ["amid its successor's call", "after it"])
+def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
+    room: Rooms,
+    sim: Sim,
+    deaths: list[BaseException | None],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    moment: str,
+) -> None:
+    """Frozen behind its last look at the lease; its successor has called LINE meanwhile."""
+    user, at_call, called = sim.add_user("花子"), Point(), Point()
+    post = LineClient.post
+
+    def held_up(client: LineClient, *args: Any, **kwargs: Any) -> Answer:
+        if client is frozen.desk._client:
+            at_call.pass_by()
+            return post(client, *args, **kwargs)
+        answer = post(client, *args, **kwargs)
+        called.pass_by()
+        return answer
+
+    monkeypatch.setattr(LineClient, "post", held_up)
+    bot = Bot()
+    bot.default()(lambda event, talk: getattr(talk, way)("はい"))
+    frozen = room(bot)
+    frozen.says(user, "?")
+    assert at_call.reached.wait(WAIT_SECONDS)
+    successor = room(bot, epoch=2)
+    assert called.reached.wait(WAIT_SECONDS)
+    if moment == "after it":
+        called.go_on.set()
+        successor.until_quiet()
+
+    before = len(sim.calls)
+    at_call.go_on.set()
+    eventually(lambda: deaths or len(sim.calls) > before + 1)
+    called.go_on.set()
+    successor.until_quiet()
+    assert texts(sim, user) == ["はい"]
+    assert [type(one) for one in deaths] == [Replaced]
+    assert len(sim.calls) == before + 1
+    assert frozen.letters() == []
+
+
+# Events without effects, whose only trace is in memory until progress is saved.
+
+
+def stateful() -> Bot:
+    """It answers once it was told a name, and until then says nothing."""
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "名":
+            talk.state = "known"
+        elif talk.state == "known":
+            talk.reply(talk.raw["message"]["text"])
+
+    return bot
+
+
+def without_saves(room: Room) -> Room:
+    """A room that is not started yet, and never saves progress."""
+    room._stopped.set()
+    return room
+
+
+def test_what_was_decided_without_effects_is_not_decided_again_under_a_later_state(
+    database: Database[Any], room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    with without_saves(Room(database, sim, stateful())) as died:
+        documents = [died.says(user, text) for text in ("一", "二", "名")]
+        eventually(lambda: database[CONVERSATIONS].find_one({"state": "known"}))
+    successor = room(stateful(), epoch=2)
+    for document in documents:
+        successor.put_document(document, again=True)
+    successor.says(user, "三")
+    successor.until_quiet()
+    assert texts(sim, user) == ["三"]
+
+
+def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(
+    database: Database[Any], room: Rooms, sim: Sim
+) -> None:
+    """A record that applies more names along than 100 would forget the first of them."""
+    user = sim.add_user("花子")
+    said = [*(f"{n}" for n in range(110)), "名", *(f"{n}" for n in range(111, 120))]
+    with without_saves(Room(database, sim, stateful())) as died:
+        documents = [died.says(user, text) for text in said]
+        eventually(lambda: died.pool.saving.urgent.is_set() or died.unfinished == 0)
+    successor = room(stateful(), epoch=2)
+    for document in documents:
+        successor.put_document(document, again=True)
+    successor.until_quiet()
+    assert texts(sim, user) == said[111:]
+
+
+# Processes that were killed between two tries of one send.
+
+CHILD = Path(__file__).with_name("dying_worker.py")
+INVALID = {"message": "Invalid reply token"}
+
+
+def die(point: str, user: Any, database: Database[Any], sim: Sim, uri: str) -> Document:
+    """A process replies to the user and is killed at the point; what it leaves in the outbox."""
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    told = {
+        "uri": uri,
+        "database": database.name,
+        "url": sim.url,
+        "token": sim.token,
+        "event": event,
+        "point": point,
+        "way": "reply",
+    }
+    child = subprocess.Popen(
+        [sys.executable, str(CHILD)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(CHILD.parents[2])},
+        text=True,
+    )
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        print(json.dumps(told), file=child.stdin, flush=True)
+        assert child.stdout.readline() == "there\n"
+        child.send_signal(signal.SIGKILL)
+    found = database[CONVERSATIONS].find_one()
+    assert found is not None
+    (effect,) = found["pending"]
+    return dict(effect)
+
+
+@pytest.mark.parametrize(
+    ("point", "accepted"),
+    [("noted as push", False), ("called as push", True)],
+    ids=["before LINE had it", "after LINE had it"],
+)
+def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
+    database: Database[Any], mongo_uri: str, room: Rooms, sim: Sim, point: str, accepted: bool
+) -> None:
+    user = sim.add_user("花子")
+    # LINE did not take the token, and would take it now.
+    sim.answer_next("reply", 400, INVALID)
+    left = die(point, user, database, sim, mongo_uri)
+    assert (left["as"], left["triedAt"] is None) == ("push", False)
+    assert texts(sim, user) == (["はい"] if accepted else [])
+    before = len(sim.calls)
+    room(Bot(), epoch=2).until_quiet()
+    assert texts(sim, user) == ["はい"]
+    assert [call.endpoint for call in sim.calls[before:]] == ["push"]
+
+
+def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
+    database: Database[Any], mongo_uri: str, sim: Sim
+) -> None:
+    """Else the successor, past the token's minute, would take it for one of unknown outcome."""
+    user = sim.add_user("花子")
+    sim.answer_next("reply", 429)
+    left = die("cleared", user, database, sim, mongo_uri)
+    assert left["triedAt"] is None
+    let_the_minute_pass(database)
+    with Room(database, sim, Bot(), epoch=2, reply_unknown=ReplyUnknown.DROP) as desk:
+        desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
+def test_a_refusal_that_was_not_written_down_is_of_unknown_outcome(
+    database: Database[Any], mongo_uri: str, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Killed between the refusal and its clearing: past its minute nothing can be proved."""
+    user = sim.add_user("花子")
+    sim.answer_next("reply", 429)
+    left = die("refused", user, database, sim, mongo_uri)
+    assert left["triedAt"] is not None
+    let_the_minute_pass(database)
+    conversation = database[CONVERSATIONS].find_one()
+    assert conversation is not None
+    for reply_unknown, seen in ((ReplyUnknown.DROP, []), (ReplyUnknown.PUSH, ["はい"])):
+        database[CONVERSATIONS].replace_one({}, conversation)
+        # The token is too old for LINE as well by then.
+        sim.answer_next("reply", 400, INVALID)
+        caplog.clear()
+        with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
+            desk.until_quiet()
+        assert texts(sim, user) == seen
+        assert "not provable" in caplog.text
+
+
+def let_the_minute_pass(database: Database[Any]) -> None:
+    past = datetime.now(UTC) - timedelta(seconds=90)
+    database[CONVERSATIONS].update_many({}, {"$set": {"pending.0.tokenFrom": past}})
