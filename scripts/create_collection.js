@@ -116,8 +116,9 @@ function checkRecvq() {
   var recvq = find("recvq");
   if (recvq && !recvq.options.capped) {
     refuse(
-      databaseName + ".recvq exists but is not capped, so it was not made by linedesk: rename or drop it " +
-        "(db.recvq.renameCollection('recvq_old')), then run this script again"
+      databaseName + ".recvq exists but is not capped: if linedesk stored what it holds, run `linedesk init` and " +
+        "start the dispatcher, which keeps it; if not, rename it (db.recvq.renameCollection('recvq_old')), " +
+        "then run this script again"
     );
   }
 }

@@ -1,4 +1,7 @@
-"""What is done to a city: each damage does its harm and returns what ends it."""
+"""What is done to a city: each damage does its harm and returns what ends it.
+
+Of two that make LINE misbehave at once, the first to end ends both.
+"""
 
 from __future__ import annotations
 
