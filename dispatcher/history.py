@@ -20,7 +20,7 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure, PyMongoError
 
 from recvq.connect import MAJORITY
-from recvq.documents import Document
+from recvq.documents import Document, has_a_place
 from recvq.errors import StoreUnavailable, translate
 
 log = logging.getLogger(__name__)
@@ -143,6 +143,11 @@ class History:
                 for document in self._documents(after, session):
                     if stopped():
                         return None
+                    if not has_a_place(document):
+                        log.error(
+                            "not a document of the front desk, passed over id=%s", document["_id"]
+                        )
+                        continue
                     one.note(document["_id"])
                     if before is None or document["_id"] not in before.seen:
                         take(document)

@@ -175,7 +175,7 @@ class Holding:
             keys = {row["key"] for row in self.rows}
             log.info("documents held documents=%d keys=%d", len(self.rows), len(keys))
         for line in self._settling:
-            line.settle()
+            self._lines.settle(line)
         self._settling, self.rows = [], []
 
 
@@ -187,5 +187,5 @@ def _why(line: Line) -> str:
 
 
 def ids_of(tasks: Iterable[Task]) -> list[Any]:
-    """Of the tasks those kept as `_id`s only."""
-    return [task.slot.id for task in tasks if task.document is None]
+    """Of the tasks those kept as `_id`s only; what is nowhere is not looked for again."""
+    return [task.slot.id for task in tasks if task.document is None and not task.is_lost]

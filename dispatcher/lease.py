@@ -91,6 +91,7 @@ class Lease:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._fresh_until = 0.0
+        self._saw_row = False
         self.epoch = 0
 
     def try_acquire(self) -> bool:
@@ -101,11 +102,13 @@ class Lease:
         with translated():
             row = self._leases.find_one({"_id": DISPATCHER})
             if row is None:
-                raise SetupError("the lease's row is missing: run `linedesk init` first")
+                raise self._missing("row")
             claim = self._claim(row)
             if self._leases.count_documents(claim) == 0:
+                self._saw_row = True
                 return False
             epoch = self._next_epoch()
+            self._saw_row = True
             asked = boottime()
             # One that drew a later epoch may have come and gone since: then this one is stale.
             taken = self._leases.find_one_and_update(
@@ -155,8 +158,14 @@ class Lease:
             {"_id": EPOCHS}, {"$inc": {"epoch": 1}}, return_document=ReturnDocument.AFTER
         )
         if counter is None:
-            raise SetupError("the counter of epochs is missing: run `linedesk init` first")
+            raise self._missing("counter of epochs")
         return int(counter["epoch"])
+
+    def _missing(self, what: str) -> Exception:
+        """What is missing was never there, or was dropped: then its holder puts it back."""
+        if self._saw_row:
+            return StoreUnavailable(f"the lease's {what} was dropped: `linedesk init` makes it")
+        return SetupError(f"the lease's {what} is missing: run `linedesk init` first")
 
     def _keep(self) -> None:
         failed = False
@@ -186,10 +195,13 @@ class Lease:
     def _made_again(self) -> bool:
         """Put the row back after a drop of the whole database; False if it is somebody's.
 
-        Only while the lease is fresh: nobody else can have held it then.
+        Only while the lease is fresh: nobody else can have held it then. Raises StoreUnavailable
+        where it is not, and goes on to look for what a person or a restore makes.
         """
-        if not self.is_fresh() or self._leases.find_one({"_id": DISPATCHER}) is not None:
+        if self._leases.find_one({"_id": DISPATCHER}) is not None:
             return False
+        if not self.is_fresh():
+            raise self._missing("row")
         self._leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": self.epoch}}, upsert=True)
         own = {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch}
         try:

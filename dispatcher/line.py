@@ -19,10 +19,24 @@ MOST_WHOLE = 100
 class Task:
     """A document in hand: the job of its worker, and its place in line and ledger."""
 
-    __slots__ = (
-        *("_resume", "again", "begun", "condemned", "document", "handling", "held_as", "line"),
-        *("memo", "parked", "parked_because", "resumed", "slot", "suspect"),
-    )
+    # As most of them stay: to set each one costs as much as all else of putting a document in.
+    memo: Any = None
+    handling: Handling | None = None
+    condemned: Condemned | None = None
+    suspect = False
+    """Whether a predecessor may have died of it (`dispatcher.poison`)."""
+    held_as: int | None = None
+    """Its `n` in `held`, once it is to be there."""
+    stands_in = False
+    """Whether it is no document, but stands for the line's next ones in `held`."""
+    is_lost = False
+    """Whether it was looked for, and is nowhere any more."""
+    begun = 0.0
+    """Monotonic seconds of its first run; 0 before."""
+    parked = False
+    parked_because: str | None = None
+    resumed = False
+    """A resume that came before the job was parked: it runs again as soon as it is."""
 
     def __init__(
         self,
@@ -38,19 +52,6 @@ class Task:
         self.document: Document = document  # type: ignore[assignment]
         self.slot = slot
         self.again = again
-        self.memo: Any = None
-        self.handling: Handling | None = None
-        self.condemned: Condemned | None = None
-        # Whether a predecessor may have died of it (`dispatcher.poison`).
-        self.suspect = False
-        # Its `n` in `held`, once it is to be there.
-        self.held_as: int | None = None
-        # Monotonic seconds of its first run; 0 before.
-        self.begun = 0.0
-        self.parked = False
-        self.parked_because: str | None = None
-        # A resume that came before the job was parked: it runs again as soon as it is.
-        self.resumed = False
         self._resume = resume
 
     def begin_handler(self) -> Handling:
@@ -79,8 +80,8 @@ class Line:
     """
 
     __slots__ = (
-        *("behind", "decided", "generation", "held", "holding", "key", "last", "looked"),
-        *("queued", "tasks", "top", "total", "unsaved"),
+        *("behind", "careful", "decided", "generation", "held", "holding", "key", "last"),
+        *("looked", "queued", "tasks", "top", "total", "unsaved"),
     )
 
     def __init__(self, key: Any, *, top: int = -1, held: int = 0) -> None:
@@ -96,6 +97,8 @@ class Line:
         # Whether the line is anywhere else than at rest, so that nobody queues it twice.
         self.queued = False
         self.decided = 0
+        # So many of its next documents wait each for the save of the one before.
+        self.careful = 0
         self.unsaved: list[str] = []
         self.generation = 0
         # All that it ever decided, and how much of it the last look of `Holding` saw.
@@ -112,14 +115,14 @@ class Line:
 
     def add(self, task: Task) -> None:
         """Put a task at the end; beyond the bound only its `_id` is kept."""
-        if len(self) >= MOST_WHOLE:
+        if len(self.tasks) + len(self.behind) >= MOST_WHOLE:
             task.document = None  # type: ignore[assignment]
-        (self.behind if self.stored else self.tasks).append(task)
+        (self.behind if self.last < self.top else self.tasks).append(task)
 
     def shortened(self) -> list[Task]:
         """The next tasks of which only the `_id` was kept, as many as may be whole."""
         near = (self.tasks[n] for n in range(min(MOST_WHOLE, len(self.tasks))))
-        return [task for task in near if task.document is None]
+        return [task for task in near if task.document is None and not task.is_lost]
 
     def not_held(self) -> Iterator[Task]:
         """The tasks that the window still counts, in order: they end the line."""
@@ -130,9 +133,11 @@ class Line:
         """What was to be held is durable: of it only the first task stays in hand."""
         self.holding = False
         if not self.stored and self.tasks:
-            # It may be with a thread, or parked and about to be resumed.
-            head = self.tasks.popleft()
-            self.tasks, self.behind = deque([head]), self.tasks
+            # It may be with a thread, or parked and about to be resumed. One that came first only
+            # while the others were under way may be an `_id`, and is read from `held` as they are.
+            is_whole = self.tasks[0].document is not None or self.tasks[0].held_as is None
+            head = [self.tasks.popleft()] if is_whole else []
+            self.tasks, self.behind = deque(head), self.tasks
         while self.behind and self.behind[0].held_as is not None:
             number = self.behind.popleft().held_as
             assert number is not None
@@ -156,7 +161,7 @@ class Line:
     @property
     def needs_save(self) -> bool:
         """Whether it has decided as many documents as a conversation can remember."""
-        return self.decided >= MOST_UNSAVED
+        return self.decided >= MOST_UNSAVED or bool(self.careful and self.decided)
 
     def forget(self) -> None:
         """All that it decided is in a saved progress, and gone from `held`."""

@@ -94,6 +94,8 @@ class Lines:
             line.generation = self._generation
             self._touched.append(line)
         line.decided += 1
+        if line.careful:
+            line.careful -= 1
         line.total += 1
         if verdict == "recorded":
             line.unsaved = []
@@ -108,11 +110,21 @@ class Lines:
             self._ledger.finish_held(task.slot.id)
         self._continue(line)
 
-    def _continue(self, line: Line) -> None:
+    def settle(self, line: Line) -> None:
+        """What of the line was on its way into `held` is durable."""
+        line.settle()
+        self._stand_in(line)
+
+    def _stand_in(self, line: Line) -> None:
         if not line.tasks and line.stored:
             # It stands for the next documents in `held`, which a thread reads.
             slot = Slot(f"held/{line.key[1]}", None, finished=True)
-            line.tasks.append(Task(line, None, slot, again=True, resume=self._resume))
+            task = Task(line, None, slot, again=True, resume=self._resume)
+            task.stands_in = True
+            line.tasks.append(task)
+
+    def _continue(self, line: Line) -> None:
+        self._stand_in(line)
         if line.tasks:
             self.queue(line)
         else:
@@ -123,8 +135,11 @@ class Lines:
         if not line.queued and not line.decided and self.by_key.get(line.key) is line:
             del self.by_key[line.key]
 
-    def load(self, line: Line, rows: Sequence[Document], *, upto: int, asked: int) -> None:
-        """`held` had these of the line's next documents, of the `asked` ones up to `upto`."""
+    def load(self, line: Line, rows: Sequence[Document], *, upto: int, asked: int) -> int:
+        """`held` had these of the line's next documents, of the `asked` ones up to `upto`.
+
+        Returns how many have vanished from it by other hands: they are not waited for.
+        """
         tasks = []
         for row in rows:
             slot = Slot(row["_id"], None, finished=True)
@@ -132,10 +147,11 @@ class Lines:
             task.held_as = row["n"]
             tasks.append(task)
         line.load(tasks, last=rows[-1]["n"] if len(rows) == asked else upto)
-        if not line.stored:
-            # What vanished from `held` by other hands is not waited for.
-            left = sum(task.held_as is not None for task in line.tasks)
-            self.count_held(line, left - line.held)
+        if line.stored:
+            return 0
+        vanished = line.held - sum(task.held_as is not None for task in line.tasks)
+        self.count_held(line, -vanished)
+        return vanished
 
     def slice_size(self, bound: int) -> int:
         """How many documents of a line to read from `held` at once, so that all keep to a bound."""

@@ -34,11 +34,11 @@ class Suspects:
     """The keys whose first document is a suspect. Pure; its caller holds the pool's lock.
 
     `alone` is whether suspects run alone. A predecessor had at most `most` documents in hand, so
-    beyond as many keys nothing is suspect.
+    beyond as many keys nothing is suspect, but for the keys of `held`.
     """
 
     def __init__(self, *, alone: bool = False, most: int = 0) -> None:
-        self._alone = alone
+        self.alone = alone
         self._left = most
         self._keys: set[Any] = set()
         self._running: Any = None
@@ -49,21 +49,25 @@ class Suspects:
             self._left -= 1
             self._keys.add(key)
 
+    def meet_held(self, key: Any) -> None:
+        """The key has documents in `held`, and its first one may be what a predecessor died of."""
+        self._keys.add(key)
+
     def close(self) -> None:
         """All that was stored before this start is in hand."""
         self._left = 0
 
     def may_begin(self, key: Any, jobs: int) -> bool:
         """Whether the key's job may begin next to `jobs` others."""
-        if not self._alone:
+        if not self.alone:
             return True
         return self._running is None and (jobs == 0 or key not in self._keys)
 
     def begin(self, key: Any) -> bool:
         """The key's job begins; whether it is a suspect."""
-        if key not in self._keys:
+        if not self._keys or key not in self._keys:
             return False
-        if self._alone:
+        if self.alone:
             self._running = key
         return True
 

@@ -18,7 +18,7 @@ from dispatcher.held import Held, HeldKey
 from dispatcher.holding import HELD_AFTER_SECONDS, Holding
 from dispatcher.job import Step, Verdict
 from dispatcher.ledger import Ledger
-from dispatcher.line import Task
+from dispatcher.line import MOST_UNSAVED, Task
 from dispatcher.lines import Lines
 from dispatcher.overdue import Thread, Threads
 from dispatcher.poison import Suspects
@@ -74,8 +74,7 @@ class Pool:
             self._lines, self._lock, load=load, held=held, later=later, bound=bound
         )
         for key in held_keys:
-            # Its first document may be what a predecessor died of.
-            self._suspects.meet((key.channel, key.key))
+            self._suspects.meet_held((key.channel, key.key))
             self._lines.add_held(key)
             # Where progress was removed by hand, its count begins anew, and theirs does not.
             ledger.held = max(ledger.held, key.top + 1)
@@ -238,6 +237,9 @@ class Pool:
             task = line.tasks[0]
             task.begun = task.begun or time.monotonic()
             task.suspect = self._suspects.begin(line.key)
+            if task.suspect and self._suspects.alone:
+                # Any of what the predecessor may have decided and not saved comes before it.
+                line.careful = MOST_UNSAVED + 1
             # Whatever resumed it so far is answered by this run.
             task.resumed = False
             return task
@@ -253,7 +255,10 @@ class Pool:
                 return
             me.task = None
             self._jobs -= 1
-            self._suspects.end(task.line.key, decided=verdict != "parked")
+            if task.suspect:
+                # Where `held` had nothing of the key any more, there is nothing left to decide.
+                decided = verdict != "parked" or not task.line.tasks
+                self._suspects.end(task.line.key, decided=decided)
             if verdict == "parked":
                 self._lines.park(task)
             else:
@@ -271,6 +276,8 @@ class Pool:
     def _may_begin_job(self) -> bool:
         if not self._lines.ready or self._jobs >= self._most_jobs:
             return False
+        if not self._suspects.alone:
+            return True
         return self._suspects.may_begin(self._lines.ready[0].key, self._jobs)
 
     @property

@@ -174,7 +174,7 @@ class Dispatcher:
             token=token,
             reign_began=self._until_available(self._history.now),
             has_room=self._worker.has_room,
-            keeper=Keeper(self._database),
+            keeper=Keeper(self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes),
             heartbeat=Heartbeat(self._database[RECVQ], self._recvq_closed),
         )
         self._watch = Watch(

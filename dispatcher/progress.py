@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -47,6 +49,12 @@ class Start:
     starts: int = 0
     """How many starts in a row met unfinished documents and came to no good end."""
     trying: Trying | None = None
+    recvq_bytes: int | None = None
+    """How large recvq was when it was last seen; None where nobody noted it."""
+
+
+class _Unmatched(Exception):
+    """No row of this epoch is there."""
 
 
 class Progress:
@@ -62,12 +70,19 @@ class Progress:
         self._epoch = epoch
         # One thread at a time: who takes over, and then whoever has the saver's lock.
         self._session = collection.database.client.start_session()
+        self._recvq_bytes: int | None = None
         self.held = Held(collection.database[HELD])
 
     def take_over(self) -> Start:
         """Set the epoch and return what a predecessor left; from now on it is refused."""
         self._end_left_transaction()
+        found = self._claim(self._session)
+        self.held.time = self._session.operation_time
+        return self._start(found)
+
+    def _claim(self, session: ClientSession | None = None) -> Document:
         empty: Document = {"token": None, "after": None, "finished": [], "passed": 0, "feed": None}
+        empty["recvqBytes"] = self._recvq_bytes
         changes = {
             "$set": {
                 "epoch": self._epoch,
@@ -78,27 +93,27 @@ class Progress:
         }
         with translated():
             try:
-                found = self._collection.find_one_and_update(
+                found: Document | None = self._collection.find_one_and_update(
                     # The own epoch matches, too: the outcome of a first try may be unknown.
                     {"_id": DISPATCHER, "epoch": {"$lte": self._epoch}},
                     changes,
                     upsert=True,
                     return_document=ReturnDocument.AFTER,
-                    session=self._session,
+                    session=session,
                 )
             except DuplicateKeyError as error:
                 raise Replaced(f"progress is held by an epoch above {self._epoch}") from error
         assert found is not None, "an upsert returns what it left"
-        self.held.time = self._session.operation_time
-        return self._start(found)
+        return found
 
     def _end_left_transaction(self) -> None:
         """Abort what a predecessor's save had begun when it was killed or frozen.
 
         MongoDB would keep it for a minute, and nobody else could write `progress` meanwhile.
         """
+        mine = {"_id": DISPATCHER, "epoch": {"$lte": self._epoch}}
         with translated():
-            found = self._collection.find_one({"_id": DISPATCHER}, {"session": 1})
+            found = self._collection.find_one(mine, {"session": 1})
             if found is not None and found.get("session") is not None:
                 client = self._collection.database.client
                 client.admin.command("killSessions", [{"id": found["session"]}])
@@ -120,9 +135,10 @@ class Progress:
         }
         changes.update({f"ring.{place}": id_ for place, id_ in snapshot.ring.items()})
         if not (snapshot.rows or snapshot.gone):
-            self._update(changes)
+            with self._own_row():
+                self._update(changes)
             return
-        with transaction(self._session):
+        with self._own_row(), transaction(self._session):
             self.held.write(self._session, snapshot.rows, snapshot.gone)
             # Last, since nobody else can write progress from here to the end.
             self._update(changes, self._session)
@@ -134,21 +150,35 @@ class Progress:
                 {"_id": DISPATCHER, "epoch": self._epoch}, {"$set": changes}, session=session
             )
         if answer.matched_count == 0:
-            raise self._made_again()
+            raise _Unmatched
 
     def note_starts(self, starts: int, trying: Trying | None) -> None:
         """Write down the count of starts, and the job that is about to run alone."""
         changes = {"starts": starts, "trying": asdict(trying) if trying is not None else None}
-        self._update(changes)
+        with self._own_row():
+            self._update(changes)
 
-    def _made_again(self) -> StoreUnavailable:
-        """After a drop of the whole database there is a row again, and the write is repeated.
+    def note_recvq_bytes(self, size: int) -> None:
+        """Write down how large recvq is: one that is dropped is made again of that size."""
+        self._recvq_bytes = size
+        with self._own_row():
+            self._update({"recvqBytes": size})
 
-        Raises Replaced where the row is there and belongs to a higher epoch.
+    @contextmanager
+    def _own_row(self) -> Iterator[None]:
+        """Around a write, any transaction of it included, which raises _Unmatched.
+
+        Raises Replaced where the row belongs to a higher epoch. After a drop of the whole database
+        the row is made again, and StoreUnavailable says that the write has to be repeated.
         """
-        self.take_over()
+        try:
+            yield
+            return
+        except _Unmatched:
+            # Without the session, which may be another thread's at this moment.
+            self._claim()
         log.error("progress was dropped and is made again epoch=%d", self._epoch)
-        return StoreUnavailable("progress was dropped")
+        raise StoreUnavailable("progress was dropped")
 
     def _start(self, found: Document) -> Start:
         ledger = Ledger.restore(
@@ -160,4 +190,11 @@ class Progress:
             held=found.get("held", 0),
         )
         trying = Trying(**found["trying"]) if found.get("trying") else None
-        return Start(ledger, found["feed"], starts=found.get("starts", 0), trying=trying)
+        self._recvq_bytes = found.get("recvqBytes")
+        return Start(
+            ledger,
+            found["feed"],
+            starts=found.get("starts", 0),
+            trying=trying,
+            recvq_bytes=self._recvq_bytes,
+        )

@@ -16,7 +16,7 @@ from dispatcher.history import History
 from dispatcher.pool import Pool
 from dispatcher.remedy import Remedy
 from dispatcher.saver import Saver
-from recvq.documents import Document, is_heartbeat
+from recvq.documents import Document, has_a_place, is_heartbeat
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 from recvq.restore import ANOTHER, Keeper
@@ -193,7 +193,10 @@ class Reader:
         document, token, time_ = reading
         if token is not None:
             self._token = token
-        if document["_id"] in self._seen:
+        if not has_a_place(document):
+            log.error("not a document of the front desk, passed over id=%s", document["_id"])
+            self._pool.move(token)
+        elif document["_id"] in self._seen:
             self._pool.move(token)
         else:
             self._enter(document, token, again=time_ <= self._reign_began)

@@ -46,8 +46,7 @@ class Rereading:
     def run(self, task: Task) -> Verdict:
         """Read on in the task's line, whose first it is; then it is resumed, or its successor."""
         try:
-            # One that stands for what `held` has is no document of the window.
-            return self._load_held(task) if task.slot.finished else self._make_whole(task)
+            return self._load_held(task) if task.stands_in else self._make_whole(task)
         except StoreUnavailable:
             self._later(LOAD_AGAIN_SECONDS, task.resume)
             return "parked"
@@ -70,7 +69,9 @@ class Rereading:
         assert self._held is not None, "a line has stored documents only with a store"
         rows = self._held.slice(line.key, above=above, upto=upto, most=asked)
         with self._lock:
-            self._lines.load(line, rows, upto=upto, asked=asked)
+            vanished = self._lines.load(line, rows, upto=upto, asked=asked)
+        if vanished > 0:
+            log.error("documents vanished from held key=%s documents=%d", line.key[1], vanished)
         task.resume()
         return "parked"
 
@@ -78,12 +79,13 @@ class Rereading:
         """Read again, for this task and the next ones, what was kept as an `_id` only."""
         with self._lock:
             wanted = task.line.shortened()
-        documents = self._load(ids_of(wanted))
+        documents = self._load(ids_of(wanted)) if wanted else {}
         with self._lock:
             for one in wanted:
                 # On its way into `held` it may have been read, and recvq have lost it since.
                 if one.document is None:
                     one.document = documents.get(one.slot.id)
+                    one.is_lost = one.document is None
         if task.document is None:
             log.error("document overwritten before it was handled id=%s", task.slot.id)
             return "finished"

@@ -220,7 +220,10 @@ class GroupCommit:
         assert self._detour is not None
         rest = self._detour.divert(undone(self._group), held.keys)
         self._group = []
-        return not rest or await self._commit(rest)
+        if rest:
+            return await self._commit(rest)
+        # A time-out amid the call took all away, and only a probe tells when it is over.
+        return self._unavailable is None
 
     async def _in_thread(self, call: Callable[..., Result], *arguments: Any) -> Result:
         loop = asyncio.get_running_loop()

@@ -27,6 +27,8 @@ HEADERS = [
     (b"content-type", b"application/json"),
     (b"content-length", str(len(BODY)).encode()),
     (b"retry-after", b"1"),
+    # The rest of its body may never come.
+    (b"connection", b"close"),
 ]
 
 

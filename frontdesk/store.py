@@ -171,17 +171,18 @@ class TwoStores:
             except NotStored as full:
                 refuse([entry], full)
                 return
-        self._begin(reason)
+        self._begin()
         keys = keys_of(entry.documents)
         self._on_their_way.update(keys)
         entry.outcome.add_done_callback(partial(self._settled, keys, len(entry.documents)))
         entry.deadline += SPOOL_SECONDS
         self._spool.put([entry])
 
-    def _begin(self, reason: str) -> None:
-        if reason and self._began is None:
+    def _begin(self) -> None:
+        # Not for those that only queue up behind others: no `resumed` would tell the end.
+        if self._recvq.unavailable is not None and self._began is None:
             self._began, self._spooled = time.monotonic(), 0
-            log.warning('spooling began reason="%s"', reason)
+            log.warning('spooling began reason="%s"', self._recvq.unavailable)
 
     def _settled(self, keys: frozenset[Key], documents: int, outcome: asyncio.Future[int]) -> None:
         self._on_their_way.subtract(keys)

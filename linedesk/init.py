@@ -15,6 +15,7 @@ from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import RECVQ
 from recvq.replicaset import ensure_replica_set
+from recvq.shape import uncapped
 
 
 def init_database(settings: Settings, *, capped_mb: int) -> None:
@@ -27,7 +28,11 @@ def init_database(settings: Settings, *, capped_mb: int) -> None:
         database = client[settings.mongodb_database]
         made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
         Console().print(_overview(database, made))
-        size = int(database[RECVQ].options()["size"])
+        options = database[RECVQ].options()
+    if not options.get("capped"):
+        click.echo(uncapped(settings.mongodb_database))
+        return
+    size = int(options["size"])
     if size != capped_mb * MEGABYTE:
         click.echo(
             f"{RECVQ} keeps its size of {size // MEGABYTE} MB; to change it, in the mongo shell: "

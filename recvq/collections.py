@@ -26,7 +26,7 @@ from recvq.documents import (
     STATUS,
 )
 from recvq.errors import WrongCollection, translated
-from recvq.shape import lacks_index, read_shape, require_shape, uncapped
+from recvq.shape import foreign, lacks_index, read_shape, require_shape
 
 MEGABYTE = 1024 * 1024
 DEFAULT_CAPPED_BYTES = 1024 * MEGABYTE
@@ -123,13 +123,14 @@ def create_collections(
 ) -> list[str]:
     """Make every collection, index and seed row that is missing; returns the names it made.
 
-    May be run again. Raises WrongCollection where a recvq exists that is not capped, and changes
-    nothing then; raises StoreUnavailable when MongoDB cannot be reached.
+    May be run again. A recvq that came back uncapped, by an insert after a drop, is left to the
+    dispatcher, which converts it. Raises WrongCollection where recvq is somebody else's, and
+    changes nothing then; raises StoreUnavailable when MongoDB cannot be reached.
     """
     with translated():
         existing = _options(database)
         if RECVQ in existing and not existing[RECVQ].get("capped"):
-            raise WrongCollection(uncapped(database.name))
+            _require_ours(database)
         made = create_missing(database, capped_bytes=capped_bytes)
         _seed(database)
     return made
@@ -141,10 +142,19 @@ def create_missing(database: Database[Any], *, capped_bytes: int) -> list[str]:
     made = [name for name in (RECVQ, CALLS, *PLAIN) if name not in existing]
     for name in made:
         _create(database, name, capped_bytes)
+    # An uncapped recvq may hold an event twice: its index is made by whoever converts it.
+    uncapped_recvq = RECVQ in existing and not existing[RECVQ].get("capped")
     for name, indexes in INDEXES.items():
-        for index in indexes:
+        for index in indexes if name != RECVQ or not uncapped_recvq else ():
             database[name].create_index(index.keys, **index.options)
     return made
+
+
+def _require_ours(database: Database[Any]) -> None:
+    """Raise WrongCollection if recvq has a document that no front desk stored."""
+    stranger = {"$or": [{"acceptTime": {"$exists": False}}, {"event": {"$exists": False}}]}
+    if database[RECVQ].find_one({**stranger, "heartbeat": {"$ne": True}}, {"_id": 1}) is not None:
+        raise WrongCollection(foreign(database.name))
 
 
 def check_recvq(database: Database[Any]) -> None:
@@ -189,8 +199,10 @@ def _creation(name: str, capped_bytes: int) -> dict[str, Any]:
 
 def _seed(database: Database[Any]) -> None:
     leases = database[LEASES]
-    # A progress that outlived its leases must not be held by an epoch above every new one.
-    progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"epoch": 1}) or {"epoch": 0}
-    leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": progress["epoch"]}}, upsert=True)
+    # What outlived the counter must not be held by an epoch above every new one.
+    own, epoch = {"_id": DISPATCHER}, {"epoch": 1}
+    left = [rows.find_one(own, epoch) or {"epoch": 0} for rows in (database[PROGRESS], leases)]
+    highest = max(row["epoch"] for row in left)
+    leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": highest}}, upsert=True)
     vacant = {"owner": None, "epoch": 0, "until": None}
     leases.update_one({"_id": DISPATCHER}, {"$setOnInsert": vacant}, upsert=True)

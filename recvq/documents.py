@@ -69,6 +69,15 @@ def is_heartbeat(document: Mapping[str, Any]) -> bool:
     return document.get("heartbeat") is True
 
 
+def has_a_place(document: Mapping[str, Any]) -> bool:
+    """Whether `_id` and key are values to look something up by; one typed in a shell may not be."""
+    try:
+        hash((document["_id"], document.get("channel"), document.get("key")))
+    except TypeError:
+        return False
+    return True
+
+
 def name_of(document: Mapping[str, Any]) -> str:
     """What names the event everywhere below recvq: its eventId, else the document's `_id`."""
     return str(document.get("eventId") or document["_id"])

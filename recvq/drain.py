@@ -43,7 +43,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 BAD_VALUE, INVALID_BSON, OBJECT_TOO_LARGE = 2, 22, 10334
 NEVER_TAKEN = frozenset({BAD_VALUE, INVALID_BSON, OBJECT_TOO_LARGE})
 
-AWAY = (QueueError, PyMongoError)
+AWAY = (QueueError, PyMongoError, BSONError)
 REFUSED = (BSONError, OperationFailure, StoreUnavailable)
 
 
@@ -138,11 +138,13 @@ class Drain:
             # An insert into a missing recvq would make one that is uncapped.
             check_recvq(self._database)
             self._checked = True
-        batch = self._spool.oldest(documents=BATCH_DOCUMENTS, max_bytes=BATCH_BYTES)
+        # Less with each failure: a whole batch may need more room, or time, than there is.
+        max_bytes = BATCH_BYTES >> self._failures
+        batch = self._spool.oldest(documents=BATCH_DOCUMENTS, max_bytes=max_bytes)
         try:
             self._insert(batch)
         except REFUSED as error:
-            if not _never_taken(error):
+            if not _never_taken(error, batch):
                 raise
             self._move_first()
             return
@@ -155,7 +157,7 @@ class Drain:
         try:
             self._insert(batch)
         except REFUSED as error:
-            if not _never_taken(error):
+            if not _never_taken(error, batch):
                 raise
             reason = str(error) if isinstance(error, QueueError) else type(error).__name__
             self._spool.set_apart(batch, reason=reason)
@@ -180,8 +182,8 @@ class Drain:
         session = self._session
         if session and session.quiet_seconds >= LOOK_SECONDS:
             self._session = None
-            self._spool.tidy()
             session.end()
+            self._spool.tidy()
         if self._session is None:
             self._turn.end()
 
@@ -204,7 +206,9 @@ def oldest_seconds(held: Held) -> float:
     """How long ago the oldest document that is held was accepted; 0 where nothing is held."""
     if held.oldest is None:
         return 0.0
-    accepted = held.oldest.get("acceptTime")
+    accepted = None
+    with suppress(BSONError):
+        accepted = held.oldest.get("acceptTime")
     if not isinstance(accepted, datetime):
         return 0.0
     age = datetime.now(UTC) - accepted.replace(tzinfo=UTC)
@@ -237,16 +241,26 @@ class _Session:
         log.info("spool is empty documents=%d seconds=%.1f", self._documents, seconds)
 
 
-def _never_taken(error: Exception) -> bool:
+def _never_taken(error: Exception, batch: Batch) -> bool:
     """Whether MongoDB refuses a document for what it is, by the codes of the insert's answer."""
     if isinstance(error, BSONError):
-        return True
+        # It can also be the answer that cannot be read.
+        return not all(map(_has_frame, batch.bsons))
     if isinstance(error, OperationFailure):
         return error.code == INVALID_BSON
     cause = error.__cause__
     if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
         return False
     return any(failure["code"] in NEVER_TAKEN for failure in cause.details["writeErrors"])
+
+
+def _has_frame(data: bytes) -> bool:
+    """Whether the driver would send it; what is inside only MongoDB checks."""
+    try:
+        RawBSONDocument(data)
+    except BSONError:
+        return False
+    return True
 
 
 def _event_id(batch: Batch) -> str:

@@ -11,6 +11,7 @@ from pymongo.errors import OperationFailure
 from recvq.connect import Client, connect
 from recvq.errors import NotReplicaSet, StoreUnavailable, translated
 
+ALREADY_INITIALIZED = 23
 NO_REPLICATION_ENABLED = 76
 NOT_YET_INITIALIZED = 94
 
@@ -93,14 +94,17 @@ def _direct(uri: str, where: str) -> Client:
 
 
 def _initiate(client: Client, where: str) -> str:
+    name = _configured_name(client)
     try:
-        name = _configured_name(client)
         member = {"_id": 0, "host": where}
         client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
     except OperationFailure as error:
         if error.code == NO_REPLICATION_ENABLED:
             raise NotReplicaSet(HELP.format(where=where)) from error
-        raise
+        # A server that was just restarted tells its set's name only once it has read it, and
+        # somebody else may have been first.
+        if error.code != ALREADY_INITIALIZED:
+            raise
     return name
 
 

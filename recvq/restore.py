@@ -7,7 +7,7 @@ unique index. Only the holder of the lease mends it; every other writer waits un
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pymongo.database import Database
@@ -39,13 +39,22 @@ ANOTHER = frozenset({MISSING, UNCAPPED})
 class Keeper:
     """Looks after recvq of one database, and remembers how large it was.
 
-    Every method raises StoreUnavailable when MongoDB cannot be reached; mending may end
-    anywhere, also by a kill, and the next call goes on from what it finds.
+    `size` is what is remembered of it from before, and `note` writes down another one, for who
+    comes after a kill. Every method raises StoreUnavailable when MongoDB cannot be reached;
+    mending may end anywhere, also by a kill, and the next call goes on from what it finds.
     """
 
-    def __init__(self, database: Database[Any]) -> None:
+    def __init__(
+        self,
+        database: Database[Any],
+        *,
+        size: int | None = None,
+        note: Callable[[int], None] = lambda size: None,
+    ) -> None:
         self._database = database
-        self._bytes = DEFAULT_CAPPED_BYTES
+        self._bytes = size or DEFAULT_CAPPED_BYTES
+        self._noted = size
+        self._note = note
 
     def look(self) -> str | None:
         """What is wrong with recvq in a few words; None if nothing is."""
@@ -95,9 +104,15 @@ class Keeper:
         for row in self._database.list_collections(filter={"name": RECVQ}):
             options: Mapping[str, Any] = row.get("options", {})
             if options.get("capped"):
-                self._bytes = int(options["size"])
+                self._remember(int(options["size"]))
             return options
         return None
+
+    def _remember(self, size: int) -> None:
+        self._bytes = size
+        if size != self._noted:
+            self._note(size)
+            self._noted = size
 
     def _missing_indexes(self) -> list[Index]:
         there = self._database[RECVQ].index_information()

@@ -78,8 +78,16 @@ def require_shape(shape: Shape | None, *, database: str) -> Shape:
 def uncapped(database: str) -> str:
     """What is wrong with a recvq that is not capped, and what to do."""
     return (
-        f"{database}.{RECVQ} exists but is not capped, so it was not made by linedesk: rename or "
-        f"drop it (db.{RECVQ}.renameCollection('{RECVQ}_old')), then run `linedesk init` again"
+        f"{database}.{RECVQ} is not capped: the dispatcher makes it right and keeps what it holds; "
+        "start one if none runs"
+    )
+
+
+def foreign(database: str) -> str:
+    """What is wrong with a recvq that holds what no front desk stored, and what to do."""
+    return (
+        f"{database}.{RECVQ} exists but is not capped and was not made by linedesk: rename it "
+        f"(db.{RECVQ}.renameCollection('{RECVQ}_old')), then run `linedesk init` again"
     )
 
 

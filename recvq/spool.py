@@ -7,6 +7,8 @@ name. A damaged file is set aside under another name and never deleted. Nothing 
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from recvq.spoolrow import Key, Row, as_row, keys_of
 # A group is written in transactions of about this size, so that the write-ahead log stays small.
 PART_BYTES = 4 * 1024 * 1024
 REPLACED_TIMES = 3
+# Between two writes of one connection; those who wait ask twice as often.
+TURN_SECONDS = 0.002
 
 INSERT = "INSERT INTO spool (channel, key, event_id, message_id, bson) VALUES (?, ?, ?, ?, ?)"
 GROW = "UPDATE totals SET documents = documents + ?, bytes = bytes + ?"
@@ -64,6 +68,7 @@ class Spool:
         self._file: Identity | None = None
         self._version: int | None = None
         self._empty = True
+        self._wrote_at = 0.0
 
     def probe(self) -> None:
         """Make sure that more would be stored: by a write, synced like any other, and with room
@@ -193,9 +198,17 @@ class Spool:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._translated() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            self._let_others_write()
+            spoolfile.begin(connection)
             yield connection
             connection.execute("COMMIT")
+            self._wrote_at = time.monotonic()
+
+    def _let_others_write(self) -> None:
+        # Who wrote again at once was seen to keep all others out until they gave up.
+        left = self._wrote_at + TURN_SECONDS - time.monotonic()
+        if left > 0:
+            threading.Event().wait(left)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

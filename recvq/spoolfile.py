@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Identity = tuple[int, int]
 
 MEGABYTE = 1024 * 1024
-BUSY_SECONDS = 0.4
+BUSY_SECONDS = 0.6
 SETUP_SECONDS = 1.0
 PAGE_BYTES = 4096
 LARGEST_LOG_BYTES = 64 * MEGABYTE
@@ -100,6 +100,12 @@ def identity(path: Path) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
+def identity_of(descriptor: int) -> Identity:
+    """Which file is open there."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
 def open_file(path: Path, limits: Limits) -> tuple[sqlite3.Connection, Identity]:
     """Open the file, or make it, its name on the disk as surely as its content.
 
@@ -107,7 +113,7 @@ def open_file(path: Path, limits: Limits) -> tuple[sqlite3.Connection, Identity]
     SpoolUnavailable; a folder that is missing is not made, since a disk may belong there.
     """
     try:
-        with _folder_held(path) as folder:
+        with folder_held(path) as folder:
             try:
                 opened = _opened(path, limits)
             except SpoolDamaged as error:
@@ -124,9 +130,26 @@ def set_aside(path: Path, damaged: Identity, reason: str) -> None:
 
     Who has it open and stores into it finds out by its identity before saying that it is stored.
     """
-    with suppress(SpoolUnavailable, OSError), _folder_held(path):
+    with suppress(SpoolUnavailable, OSError), folder_held(path):
         if identity(path) == damaged:
             _set_aside(path, reason)
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin to write; waits BUSY_SECONDS for those who write.
+
+    SQLite's own wait asks only ten times a second in the end, so it is asked each millisecond.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    connection.execute("PRAGMA busy_timeout = 1").fetchone()
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}").fetchone()
 
 
 def check_room(connection: sqlite3.Connection, path: Path, limits: Limits, size: int) -> None:
@@ -212,7 +235,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, limits: Limits) -> None
 
 
 @contextmanager
-def _folder_held(path: Path) -> Iterator[int]:
+def folder_held(path: Path) -> Iterator[int]:
     """The folder's descriptor, locked, so that one process at a time makes or renames the file."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -18,7 +18,7 @@ from dispatcher import saver as saver_module
 from dispatcher.held import Held
 from dispatcher.holding import AT_ONCE
 from dispatcher.job import Job, Verdict
-from dispatcher.line import MOST_UNSAVED
+from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.pool import Pool
 from dispatcher.progress import Progress
 from dispatcher.saver import Saver
@@ -306,6 +306,103 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
     assert one.saver.save()
     assert (worker.decided, held(database)) == (["e0", "e1", "e2"], [])
     assert one.pool.held == (0, 0)
+
+
+def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one of a line that was kept whole is decided; of the next only its `_id` is kept."""
+    given = numbered(MOST_WHOLE + 20)
+    slow, last = Holder("e0"), Holder(f"e{MOST_WHOLE - 1}")
+    worker = RecordingWorker(lambda job: slow(job) and last(job))
+    one = begin(database, worker.decide)
+    one.put(*given)
+    slow.wait_until_held("e0")
+    slow.let_go()
+    eventually(lambda: one.saver.save() and len(worker.decided) == MOST_WHOLE - 1)
+    last.wait_until_held(f"e{MOST_WHOLE - 1}")
+    save = one.progress.save
+
+    def decided_meanwhile(snapshot: Any) -> None:
+        if snapshot.rows:
+            last.let_go()
+            eventually(lambda: len(worker.decided) == MOST_WHOLE)
+        save(snapshot)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.progress, "save", decided_meanwhile)
+        assert one.hold()
+    eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
+    assert worker.decided == [name_of(given_one) for given_one in given]
+    eventually(lambda: one.saver.save() and not held(database))
+
+
+def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has chosen its first document, of which it knows the `_id`, and not begun."""
+    given = numbered(MOST_WHOLE + 20)
+    slow = Holder("e0")
+    worker = RecordingWorker(slow)
+    one = begin(database, worker.decide)
+    one.put(*given)
+    slow.wait_until_held("e0")
+    run, chosen = one.pool._rereading.run, []
+
+    def hold_and_run(task: Any) -> Verdict:
+        if not chosen:
+            chosen.append(task.slot.id)
+            one.pool.saving._holding._looked_at = 0.0
+            one.pool.saving.look()
+            one.pool.saving.hold()
+        return run(task)
+
+    monkeypatch.setattr(one.pool._rereading, "run", hold_and_run)
+    slow.let_go()
+    eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
+    assert chosen == [given[MOST_WHOLE]["_id"]]
+    assert worker.decided == [name_of(given_one) for given_one in given]
+
+
+def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
+    database: Database[Document], begin: Begin, told: Told
+) -> None:
+    """What makes it again must not be in the transaction that is then aborted."""
+    gates = Gates("U0")
+    worker = RecordingWorker(gates)
+    one = begin(database, worker.decide)
+    one.put(*numbered(3))
+    eventually(lambda: gates._parked)
+    database.client.drop_database(database.name)
+    assert one.hold() is False
+    assert len(told("progress was dropped and is made again epoch=1")) == 1
+    assert one.saver.save()
+    assert [name_of(row["document"]) for row in held(database)] == ["e0", "e1", "e2"]
+    gates.release()
+    eventually(lambda: one.saver.save() and len(worker.decided) == 3)
+
+
+def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused without ending the transaction that the successor is in."""
+    first = begin(database, Gates("U0"))
+    gates = Gates("U1")
+    second = begin(database, gates, epoch=2)
+    second.put(document("b", "U1"))
+    eventually(lambda: gates._parked)
+    write, refused = Held.write, []
+
+    def write_and_come_back(self: Held, *arguments: Any) -> None:
+        write(self, *arguments)
+        for late in (first.progress.take_over, lambda: first.progress.note_starts(1, None)):
+            with pytest.raises(Replaced) as error:
+                late()
+            refused.append(error)
+
+    monkeypatch.setattr(Held, "write", write_and_come_back)
+    assert second.hold()
+    assert len(refused) == 2
 
 
 def test_a_predecessor_can_neither_hold_nor_take_out(

@@ -12,10 +12,14 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import process as process_module
+from dispatcher.held import Held, HeldKey
 from dispatcher.job import Job, Verdict
+from dispatcher.line import MOST_UNSAVED
 from dispatcher.poison import CAUSE, Poison, Suspects
+from dispatcher.pool import Pool
 from dispatcher.process import Ending
 from dispatcher.progress import Progress, Trying
+from dispatcher.saver import Saver
 from recvq.documents import HELD, PROGRESS, Document, name_of
 from recvq.errors import StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
@@ -71,6 +75,14 @@ def test_of_a_long_backlog_only_what_was_in_hand_is_suspect() -> None:
     for key in ("a", "b", "c"):
         suspects.meet(key)
     assert [suspects.begin(key) for key in ("a", "b", "c")] == [True, True, False]
+
+
+def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
+    suspects = Suspects(alone=True, most=1)
+    for key in ("held", "held too"):
+        suspects.meet_held(key)
+    suspects.meet("in the window")
+    assert [suspects.begin(key) for key in ("held", "held too", "in the window")] == [True] * 3
 
 
 # On a pool: in what order, beside whom.
@@ -338,6 +350,71 @@ def test_the_late_end_of_an_abandoned_run_clears_nobody_else(
     assert written.row["trying"] is None
 
 
+class Life:
+    """One process on a list of documents: it dies of `bad` before anything more is saved."""
+
+    def __init__(self, database: Database[Document], epoch: int, given: list[Document]) -> None:
+        self.condemned: list[str] = []
+        self.dead = threading.Event()
+        progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
+        start = progress.take_over()
+        poison = Poison(progress, start, decide=self._decide, later=lambda seconds, function: None)
+        self._pool = Pool(
+            poison.decide,
+            start.ledger,
+            threads=4,
+            bound=1000,
+            load=lambda ids: {},
+            later=lambda seconds, function: None,
+            suspects=Suspects(alone=poison.alone, most=1000),
+        )
+        self._saver = Saver(self._pool, progress)
+        for place, one in enumerate(given, 1):
+            self._pool.put(one, place, again=True)
+        self._pool.move(len(given) + 1)
+
+    def _decide(self, task: Any) -> Verdict:
+        if self.dead.is_set():
+            return "parked"
+        if task.condemned is not None:
+            self.condemned.append(task.name)
+        elif task.name == "bad":
+            self.dead.set()
+            raise SystemExit
+        return "finished"
+
+    def live(self) -> None:
+        """Until it is dead, or nothing is left."""
+        self._pool.start()
+        eventually(self._is_over)
+        self._pool.stop()
+        eventually(lambda: self._pool.join(0.0) == [])
+
+    def _is_over(self) -> bool:
+        # What no line waits for is saved too late.
+        if self._pool.saving.urgent.is_set() and not self.dead.is_set():
+            self._saver.save()
+        return self.dead.is_set() or self._pool.standing()[0] == 0
+
+
+def test_a_poison_right_behind_what_is_decided_at_once_is_found(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    """Else each start would clear the one before it, and die before anybody saved that."""
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    given = [document(f"before{n}", "U0") for n in range(MOST_UNSAVED - 1)]
+    given += [document("bad", "U0"), document("behind", "U0")]
+    condemned: list[str] = []
+    lives = 0
+    while not condemned and lives < 10:
+        lives += 1
+        life = Life(database, lives, given)
+        life.live()
+        condemned = life.condemned
+    assert condemned == ["bad"]
+    assert lives == 7, "two that are counted, one that comes up to it, three of its own"
+
+
 # Whole dispatchers, of which a worker's mistake ends one after the other.
 
 
@@ -454,6 +531,20 @@ def test_starts_with_nothing_unfinished_do_not_count(
         running.inbox.put(RuntimeError("killed"))
         assert running.end(None) is Ending.FAILED
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
+
+
+def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
+    database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody emptied `held` by hand while it was being taken over."""
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
+    found = [HeldKey("main", "U1", count=3, top=3)]
+    monkeypatch.setattr(Held, "all_keys", lambda self: found)
+    running = dispatch(database, RecordingWorker())
+    eventually(lambda: told("documents vanished from held key=U1 documents=3"))
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert running.end() is Ending.STOPPED
 
 
 def test_what_waits_in_held_is_suspect_as_well(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,9 +19,10 @@ from dispatcher import saver as saver_module
 from dispatcher.history import History
 from dispatcher.lease import Lease
 from dispatcher.line import MOST_WHOLE
+from dispatcher.process import Ending
 from recvq.collections import MEGABYTE, check_recvq, create_collections
 from recvq.documents import LEASES, PROGRESS, RECVQ, Document, name_of
-from recvq.errors import Replaced
+from recvq.errors import Replaced, StoreUnavailable
 from recvq.restore import Keeper
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
@@ -317,9 +319,69 @@ def test_only_a_fresh_lease_puts_its_row_back(
     assert (row["owner"], row["epoch"]) == ("elsewhere/1/0", 1)
     drop_database(database)
     monkeypatch.setattr(lease, "is_fresh", lambda: False)
-    with pytest.raises(Replaced):
+    with pytest.raises(StoreUnavailable, match="linedesk init"):
         lease.renew()
     assert database[LEASES].count_documents({}) == 0
+    create_collections(database, capped_bytes=MEGABYTE)
+    with pytest.raises(Replaced):
+        lease.renew()
+
+
+@pytest.mark.parametrize("gone", [["dispatcher"], ["epochs"], ["dispatcher", "epochs"]])
+def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
+    database: Database[Document], gone: list[str]
+) -> None:
+    """A supervisor does not start again what ends with a mistake in its set-up."""
+    held = {"owner": "elsewhere/1/0", "epoch": 7, "until": datetime.now(UTC) + timedelta(hours=1)}
+    database[LEASES].update_one({"_id": "dispatcher"}, {"$set": held})
+    database[LEASES].update_one({"_id": "epochs"}, {"$set": {"epoch": 7}})
+    standby = Lease(database, owner="elsewhere/2/0")
+    assert not standby.try_acquire()
+    past = {"$set": {"until": datetime.now(UTC) - timedelta(hours=1)}}
+    database[LEASES].update_one({"_id": "dispatcher"}, past)
+    database[LEASES].delete_many({"_id": {"$in": gone}})
+    with pytest.raises(StoreUnavailable, match="linedesk init"):
+        standby.try_acquire()
+    create_collections(database, capped_bytes=MEGABYTE)
+    assert standby.try_acquire()
+
+
+def test_a_recvq_dropped_and_a_process_killed_before_the_remedy_leave_its_size(
+    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    store(database, document("e0"))
+    eventually(lambda: worker.decided == ["e0"] and has_position(database))
+    running.inbox.put(RuntimeError("killed"))
+    assert running.end(None) is Ending.FAILED
+    database.drop_collection(RECVQ)
+    running = dispatch(database, worker)
+    eventually(lambda: RECVQ in database.list_collection_names())
+    assert database[RECVQ].options()["size"] == MEGABYTE
+    # Nor does it get lost with the whole database.
+    drop_database(database)
+    eventually(lambda: (database[PROGRESS].find_one() or {}).get("recvqBytes") == MEGABYTE)
+    running.end()
+
+
+def test_a_document_that_nothing_can_be_made_of_is_passed_over(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    """As somebody types it in a shell: its `_id` or its key is no value to look anything up by."""
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    odd = [{**document("odd"), "_id": {"a": 1}}, {**document("odd too"), "key": ["U1"]}]
+    store(database, document("e0"), *odd, document("e1"))
+    eventually(lambda: worker.decided == ["e0", "e1"])
+    assert len(told("not a document of the front desk, passed over")) == 2
+    running.end()
+    store(database, document("e2"))
+    database[PROGRESS].update_one({}, {"$set": {"token": None}})
+    running = dispatch(database, worker)
+    eventually(lambda: worker.decided == ["e0", "e1", "e2"])
+    running.end()
 
 
 def test_a_row_that_somebody_made_after_the_drop_is_not_taken_from_him(

@@ -28,6 +28,8 @@ WAIT_SECONDS = 20.0
 # What a client sees of a connection that ends before its answer is complete.
 BROKEN_OFF = (OSError, http.client.HTTPException)
 ROOT = Path(__file__).resolve().parents[2]
+# The usual place of the spool may exist on the machine that runs the tests.
+NO_SPOOL = "/nonexistent/spool.db"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class DeskProcess:
             "MONGODB_URI": uri,
             "MONGODB_DATABASE": database,
             "FRONTDESK_PORT": str(self.port),
+            "SPOOL_PATH": NO_SPOOL,
             **settings,
         }
         self.lines: list[str] = []

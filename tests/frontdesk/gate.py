@@ -35,6 +35,11 @@ class Gate:
     ) -> None:
         self.shut()
 
+    @property
+    def stands_open(self) -> bool:
+        """Whether connections pass."""
+        return self._listener is not None
+
     def open(self) -> None:
         """Let connections through from now on."""
         self._listener = socket.create_server(("127.0.0.1", self.port))
@@ -43,15 +48,17 @@ class Gate:
     def shut(self) -> None:
         """End all connections and refuse new ones."""
         listener, self._listener = self._listener, None
+        if listener is not None:
+            # Wakes the thread that waits for a connection; it finds the gate shut, and no line
+            # comes after those that are cut here.
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+            self._threads[0].join(10)
         with self._lock:
             lines = list(self._lines)
         for line in lines:
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
-        if listener is not None:
-            # Wakes the thread that waits for a connection; it finds the gate shut.
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
         for thread in self._threads:
             thread.join(10)
         self._threads.clear()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frontdesk import encoding
 from frontdesk.body import MAX_EVENTS, Event, parse_events, read_body
 from frontdesk.encoding import MAX_NESTING, encode_events
 from frontdesk.errors import BadRequest, TooLarge
@@ -208,9 +209,11 @@ def test_many_shallow_events_are_not_taken_for_deep_ones() -> None:
     assert len(encode(b'{"events":[' + b'{"a":[{}]},' * 500 + b"{}]}")) == 501
 
 
-def test_an_event_over_mongodbs_size_is_too_large() -> None:
+def test_an_event_over_mongodbs_size_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert encoding.MAX_DOCUMENT_BYTES < 16 * 1024 * 1024
+    monkeypatch.setattr(encoding, "MAX_DOCUMENT_BYTES", 15_000)
     with pytest.raises(TooLarge):
-        encode(with_event('{"a":[' + "[]," * 1_300_000 + "1]}"))
+        encode(with_event('{"a":[' + "[]," * 1_300 + "1]}"))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import pytest
 from pymongo.database import Database
 
 from frontdesk.connection import HEAD_BYTES, HEAD_SECONDS
+from frontdesk.overload import Overload
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client
 from tests.frontdesk.desk import DeskProcess, read_answer, signed_head, text_event, webhook
@@ -196,6 +197,22 @@ async def _flood(port: int, requests: list[bytes]) -> tuple[list[tuple[int, floa
 def _request(event_id: str) -> bytes:
     body = webhook(text_event(event_id))
     return signed_head(body, f"Content-Length: {len(body)}") + body
+
+
+def test_a_request_that_comes_to_its_turn_too_late_is_refused_and_its_connection_ended() -> None:
+    """Its body may be half sent, and nobody waits for the rest any more."""
+    sent: list[Any] = []
+
+    async def never(*_: Any) -> None:
+        raise AssertionError("nothing may be done for it")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "state": {"arrived": time.monotonic() - 1}}
+    asyncio.run(Overload(never)(scope, never, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 503
+    assert (b"connection", b"close") in sent[0]["headers"]
 
 
 def test_a_flood_beyond_capacity_is_answered_early_and_told_the_truth(

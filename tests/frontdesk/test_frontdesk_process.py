@@ -427,14 +427,13 @@ def test_a_second_signal_ends_it_at_once(database: Database[Any], mongo_uri: str
 
 
 def test_a_second_process_on_the_port_says_which_setting_to_change(
-    database: Database[Any], mongo_uri: str
+    desk: DeskProcess, database: Database[Any], mongo_uri: str
 ) -> None:
-    with DeskProcess(uri=mongo_uri, database=database.name) as first:
-        second = DeskProcess(uri=mongo_uri, database=database.name, port=first.port).start()
-        assert second.wait() == 78
-        assert "FRONTDESK_PORT" in second.log
-        assert len(second.lines) == 1
-        assert first.ask("GET", "/readyz").status == 200
+    second = DeskProcess(uri=mongo_uri, database=database.name, port=desk.port).start()
+    assert second.wait() == 78
+    assert "FRONTDESK_PORT" in second.log
+    assert len(second.lines) == 1
+    assert desk.ask("GET", "/readyz").status == 200
 
 
 def test_several_processes_share_a_port_and_the_work(

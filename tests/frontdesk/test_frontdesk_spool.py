@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from frontdesk import commit, store
-from frontdesk.errors import NotStored
+from frontdesk.errors import KeysHeld, NotStored
 from frontdesk.store import Spools, TwoStores
 from recvq.drain import Drain
 from recvq.errors import SpoolUnavailable
@@ -142,6 +142,45 @@ async def test_a_request_with_little_time_takes_all_along_and_blames_nobody(scen
     assert await scene.inserted() == ["B-1"]
     scene.insert.let_go()
     assert await other == 0
+
+
+@scene
+async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probing_again(
+    scene: Scene,
+) -> None:
+    task = await scene.ask("A-1", seconds=0.6)
+    await scene.inserted()
+    assert await task == 0
+    assert scene.store._recvq.unavailable is not None
+    # The spool's disk was slow: so late it is told that nothing was inserted.
+    scene.insert.let_go(KeysHeld([("main", "A")]))
+    scene.probe.let_go()
+    await until(lambda: scene.store._recvq.unavailable is None)
+    other = await scene.ask("B-1")
+    assert await scene.inserted() == ["B-1"]
+    scene.insert.let_go()
+    assert await other == 0
+
+
+@scene
+async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
+    told: list[str] = []
+    scene.patch.setattr(store.log, "warning", lambda text, *_: told.append(text[:14]))
+    scene.patch.setattr(store.log, "info", lambda text, *_: told.append(text[:14]))
+    ahead = await scene.ask("A-1")
+    await scene.inserted()
+    # Too little time of its own: that is no outage, and nothing would tell its end.
+    late = await scene.ask("A-2", seconds=0.05)
+    assert [await ahead, await late] == [0, 0]
+    scene.insert.let_go()
+    assert told == []
+    failing = await scene.ask("B-1")
+    await scene.inserted()
+    scene.insert.let_go(NotStored("MongoDB does not answer"))
+    assert await failing == 0
+    scene.probe.let_go()
+    await until(lambda: len(told) > 1)
+    assert told == ["spooling began", "spooling ended"]
 
 
 @scene

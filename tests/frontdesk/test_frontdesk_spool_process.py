@@ -14,6 +14,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from pymongo.database import Database
 from linedesk.embedded import EmbeddedMongod, MongodNotFound, find_mongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
+from recvq.spool import Spool
 from tests.conftest import missing
 from tests.frontdesk.desk import BROKEN_OFF, Answer, DeskProcess, text_event
 from tests.frontdesk.gate import Gate
-from tests.recvq.test_spool import small_disk
+from tests.recvq.test_spool import raw, small_disk
 from tests.waiting import eventually
 
 # What the front desk promises; LINE itself waits 2 s.
@@ -189,28 +191,6 @@ def test_with_mongodb_stopped_it_answers_200_in_time_and_brings_all_when_it_is_b
         desk.wait_for_line("spool is empty documents=5")
 
 
-def test_mongodb_frozen_under_load_costs_no_event_no_order_and_no_late_answer(
-    own_mongod: EmbeddedMongod, own_database: Database[Any], path: Path
-) -> None:
-    assert own_mongod.pid is not None
-    with make_desk(own_database, own_mongod.uri, path) as desk:
-        with Load(desk) as load:
-            load.wait_for_more()
-            os.kill(own_mongod.pid, signal.SIGSTOP)
-            try:
-                frozen_until = time.monotonic() + 5
-                load.wait_for_more(100)
-                eventually(lambda: time.monotonic() > frozen_until)
-            finally:
-                os.kill(own_mongod.pid, signal.SIGCONT)
-            desk.wait_for_line("spooling ended")
-            load.wait_for_more()
-        assert load.refused == 0
-        assert load.slowest < REFUSED_SECONDS
-        wait_until_drained(desk)
-    assert_all_there(own_database, load.accepted)
-
-
 @pytest.mark.parametrize("seed", [1])
 def test_a_kill_at_any_moment_loses_nothing_that_was_accepted(
     gate: Gate, own_database: Database[Any], path: Path, seed: int
@@ -266,7 +246,7 @@ def test_a_kill_right_after_the_spools_commit_or_before_its_removal_doubles_noth
     if place == "append":
         gate.shut()
     else:
-        spool_some(own_database, gate, path)
+        spool_some(path)
     dying = make_desk(own_database, gate.uri, path)
     dying._command = [sys.executable, "-c", DYING, place]
     dying.start()
@@ -286,12 +266,10 @@ def test_a_kill_right_after_the_spools_commit_or_before_its_removal_doubles_noth
     assert in_order_by_key(own_database) == {"U1": expected}
 
 
-def spool_some(database: Database[Any], gate: Gate, path: Path) -> None:
-    gate.shut()
-    with make_desk(database, gate.uri, path) as desk:
-        for number in range(3):
-            assert desk.post(event("U1", number)).status == 200
-    gate.open()
+def spool_some(path: Path) -> None:
+    """As a front desk does that ended before MongoDB was back."""
+    with closing(Spool(path, max_bytes=16 * MEGABYTE)) as spool:
+        spool.append([raw(f"U1-{number}", key="U1") for number in range(3)])
 
 
 def test_two_front_desks_share_a_port_and_a_spool_and_one_of_them_is_killed(
@@ -375,7 +353,7 @@ def test_a_full_recvq_goes_to_the_spool_and_a_full_spool_is_503(
         eventually(lambda: ready(desk)[0] == 200)
 
 
-def test_a_spool_that_cannot_be_opened_is_told_once_and_done_without(
+def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_aside(
     gate: Gate, own_database: Database[Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "missing" / "spool.db"
@@ -386,63 +364,112 @@ def test_a_spool_that_cannot_be_opened_is_told_once_and_done_without(
         for number in range(1, 4):
             assert post_in_time(desk, event("U1", number), REFUSED_SECONDS).status == 503
         assert desk.log.count('unavailable store="the spool"') == 1
-        # It is used as soon as it can be.
-        path.parent.mkdir()
+        # It is used as soon as it can be, even if what is there must make room first.
+        folder = tmp_path / "made"
+        folder.mkdir()
+        (folder / path.name).write_bytes(b"this is no database" * 500)
+        folder.rename(path.parent)
+        assert desk.wait_for_line("spool set aside").count("ERROR")
         eventually(lambda: ready(desk)[0] == 200)
         assert post_in_time(desk, event("U1", 4), SPOOLED_SECONDS).status == 200
+    assert len(list(path.parent.glob("spool.db.damaged-*Z"))) == 1
 
 
-def test_a_locked_spool_is_503_in_time_with_the_reason(
-    gate: Gate, own_database: Database[Any], path: Path
+# --- one front desk for several, each with keys of its own and a spool that is empty again -------
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A front desk whose MongoDB is behind a gate that stands open, and whose spool is empty."""
+
+    desk: DeskProcess
+    gate: Gate
+    database: Database[Any]
+    path: Path
+
+    def stored(self, key: str) -> list[Any]:
+        """What recvq holds of a key, in its order."""
+        return list(self.database["recvq"].find({"key": key}).sort("$natural", 1))
+
+
+@pytest.fixture(scope="module")
+def common(
+    own_mongod: EmbeddedMongod, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
+    if own_mongod.pid is None:
+        own_mongod.start()
+    path = tmp_path_factory.mktemp("common") / "spool.db"
+    with connect(own_mongod.uri, app_name="tests") as client, Gate(own_mongod.port) as gate:
+        database = client[f"spool_{uuid.uuid4().hex[:12]}"]
+        create_collections(database, capped_bytes=16 * MEGABYTE)
+        with make_desk(database, gate.uri, path) as desk:
+            yield Shared(desk, gate, database, path)
+
+
+@pytest.fixture
+def shared(common: Shared) -> Iterator[Shared]:
+    yield common
+    if not common.gate.stands_open:
+        common.gate.open()
+    wait_until_drained(common.desk)
+
+
+def test_mongodb_frozen_under_load_costs_no_event_no_order_and_no_late_answer(
+    own_mongod: EmbeddedMongod, shared: Shared
 ) -> None:
-    with make_desk(own_database, gate.uri, path) as desk:
-        with closing(sqlite3.connect(path, isolation_level=None)) as holder:
-            holder.execute("BEGIN IMMEDIATE")
-            assert post_in_time(desk, event("U1", 0), REFUSED_SECONDS).status == 200
-            gate.shut()
-            answer = post_in_time(desk, event("U1", 1), REFUSED_SECONDS)
-            assert (answer.status, "locked" in answer.error) == (503, True)
-        eventually(lambda: ready(desk)[0] == 200)
-        assert post_in_time(desk, event("U1", 2), SPOOLED_SECONDS).status == 200
+    assert own_mongod.pid is not None
+    ended = shared.desk.log.count("spooling ended")
+    with Load(shared.desk, name="F") as load:
+        load.wait_for_more()
+        os.kill(own_mongod.pid, signal.SIGSTOP)
+        try:
+            frozen_until = time.monotonic() + 5
+            load.wait_for_more(100)
+            eventually(lambda: time.monotonic() > frozen_until)
+        finally:
+            os.kill(own_mongod.pid, signal.SIGCONT)
+        shared.desk.wait_for_line("spooling ended", times=ended + 1)
+        load.wait_for_more()
+    assert load.refused == 0
+    assert load.slowest < REFUSED_SECONDS
+    wait_until_drained(shared.desk)
+    assert_all_there(shared.database, load.accepted)
 
 
-def test_an_unsend_empties_what_the_spool_holds_of_its_message(
-    gate: Gate, own_database: Database[Any], path: Path
-) -> None:
-    gate.shut()
+def test_a_locked_spool_is_503_in_time_with_the_reason(shared: Shared) -> None:
+    desk = shared.desk
+    with closing(sqlite3.connect(shared.path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        assert post_in_time(desk, event("L", 0), REFUSED_SECONDS).status == 200
+        shared.gate.shut()
+        answer = post_in_time(desk, event("L", 1), REFUSED_SECONDS)
+        assert (answer.status, "locked" in answer.error) == (503, True)
+    eventually(lambda: ready(desk)[0] == 200)
+    assert post_in_time(desk, event("L", 2), SPOOLED_SECONDS).status == 200
+
+
+def test_an_unsend_empties_what_the_spool_holds_of_its_message(shared: Shared) -> None:
+    shared.gate.shut()
+    whose = {"source": {"type": "user", "userId": "S"}}
     secret = text_event(
-        "one", "ひみつのことば", message={"type": "text", "id": "77", "text": "ひみつ"}
+        "one", "ひみつのことば", message={"type": "text", "id": "77", "text": "ひみつ"}, **whose
     )
-    unsend = text_event("two", type="unsend", unsend={"messageId": "77"})
+    unsend = text_event("two", type="unsend", unsend={"messageId": "77"}, **whose)
     del unsend["message"]
-    with make_desk(own_database, gate.uri, path) as desk:
-        assert desk.post(secret).status == 200
-        assert desk.post(unsend).status == 200
-        gate.open()
-        wait_until_drained(desk)
-    first, second = own_database["recvq"].find().sort("$natural", 1)
+    assert shared.desk.post(secret).status == 200
+    assert shared.desk.post(unsend).status == 200
+    eventually(lambda: ready(shared.desk)[1]["spool"]["documents"] == 2)
+    shared.gate.open()
+    wait_until_drained(shared.desk)
+    first, second = shared.stored("S")
     assert first["event"]["message"] == {"type": "text", "id": "77"}
     assert second["event"]["unsend"] == {"messageId": "77"}
 
 
-def test_a_damaged_spool_is_set_aside_loudly_and_the_front_desk_goes_on(
-    gate: Gate, own_database: Database[Any], path: Path
-) -> None:
-    path.write_bytes(b"this is no database" * 500)
-    with make_desk(own_database, gate.uri, path) as desk:
-        assert desk.wait_for_line("spool set aside").count("ERROR")
-        gate.shut()
-        assert post_in_time(desk, event("U1", 0), SPOOLED_SECONDS).status == 200
-    assert len(list(path.parent.glob("spool.db.damaged-*Z"))) == 1
-
-
-def test_an_idle_front_desk_costs_next_to_nothing(
-    own_mongod: EmbeddedMongod, own_database: Database[Any], path: Path
-) -> None:
-    with make_desk(own_database, own_mongod.uri, path) as desk:
-        before = cpu_seconds(desk.process.pid)
-        threading.Event().wait(2)
-        assert cpu_seconds(desk.process.pid) - before < 0.2
+def test_an_idle_front_desk_costs_next_to_nothing(shared: Shared) -> None:
+    before = cpu_seconds(shared.desk.process.pid)
+    threading.Event().wait(2)
+    assert cpu_seconds(shared.desk.process.pid) - before < 0.2
 
 
 def cpu_seconds(pid: int) -> float:

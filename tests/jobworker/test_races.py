@@ -354,7 +354,7 @@ def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
 # Events without effects, whose only trace is in memory until progress is saved.
 
 
-def stateful() -> Bot:
+def stateful(answered: list[str] | None = None) -> Bot:
     """It answers once it was told a name, and until then says nothing."""
     bot = Bot()
 
@@ -364,6 +364,8 @@ def stateful() -> Bot:
             talk.state = "known"
         elif talk.state == "known":
             talk.reply(talk.raw["message"]["text"])
+            if answered is not None:
+                answered.append(talk.raw["message"]["text"])
 
     return bot
 
@@ -397,10 +399,16 @@ def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(
     said = [*(f"{n}" for n in range(110)), "名", *(f"{n}" for n in range(111, 120))]
     with without_saves(Room(database, sim, stateful())) as died:
         documents = [died.says(user, text) for text in said]
-        eventually(lambda: died.pool.saving.urgent.is_set() or died.unfinished == 0)
-    successor = room(stateful(), epoch=2)
+        last = {"applied": documents[-1]["eventId"]}
+        eventually(
+            lambda: died.pool.saving.urgent.is_set() or database[CONVERSATIONS].find_one(last)
+        )
+    answered: list[str] = []
+    successor = room(stateful(answered), epoch=2)
     for document in documents:
         successor.put_document(document, again=True)
+    successor.until_decided()
+    assert answered == said[111:]
     successor.until_quiet()
     assert texts(sim, user) == said[111:]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 
 from linedesk import cli
 from recvq.connect import Client
+from recvq.documents import make_document
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("init", "frontdesk", "dispatcher", "sim", "demo", "up")
@@ -148,6 +150,17 @@ def test_init_makes_everything_once_and_leaves_it_after(mongo_uri: str, unmade: 
     assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
     assert "recvq keeps its size of 8 MB" in second.stdout
     assert "keeps its size" not in first.stdout
+
+
+def test_init_leaves_a_recvq_that_came_back_uncapped_to_the_dispatcher(
+    client: Client, mongo_uri: str, unmade: str
+) -> None:
+    stored = make_document({"type": "message"}, channel="main", accept_time=datetime.now(UTC))
+    client[unmade]["recvq"].insert_one(stored)
+    answer = linedesk("init", MONGODB_URI=mongo_uri, MONGODB_DATABASE=unmade)
+    assert answer.returncode == 0
+    assert f"{unmade}.recvq is not capped: the dispatcher makes it right" in answer.stdout
+    assert client[unmade]["recvq"].count_documents({}) == 1
 
 
 LEAKING_BOT = "import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n"

@@ -15,6 +15,7 @@ from recvq.collections import MEGABYTE, WEEK_SECONDS, check_recvq, create_collec
 from recvq.connect import Client, connect
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable, WrongCollection
+from recvq.restore import Keeper
 
 ALL = {
     *("recvq", "progress", "leases", "conversations", "held", "schedule"),
@@ -93,6 +94,21 @@ def test_an_uncapped_recvq_is_refused_and_nothing_is_changed(empty: Database[Doc
         create(empty)
     assert empty.list_collection_names() == ["recvq"]
     assert list(empty["recvq"].find()) == [{"_id": "somebody's"}]
+
+
+def test_an_uncapped_recvq_of_our_own_is_left_to_the_dispatcher(empty: Database[Document]) -> None:
+    """It came back by inserts after a drop; whoever renames or drops it loses events."""
+    one = {"eventId": "twice", "channel": "main", "key": "U1", "acceptTime": None, "event": {}}
+    empty["recvq"].insert_many([dict(one), dict(one)])
+    create(empty)
+    assert set(empty.list_collection_names()) == ALL
+    assert empty["leases"].count_documents({}) == 2
+    assert empty["recvq"].count_documents({}) == 2
+    with pytest.raises(WrongCollection, match="not capped: the dispatcher makes it right"):
+        check_recvq(empty)
+    Keeper(empty).mend()
+    check_recvq(empty)
+    assert empty["recvq"].count_documents({}) == 1
 
 
 def test_a_recvq_as_it_should_be_passes(empty: Database[Document]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from recvq import replicaset
 from recvq.connect import Client, connect
 from recvq.errors import NotReplicaSet, StoreUnavailable
 from recvq.replicaset import ensure_replica_set, require_replica_set
@@ -61,6 +63,15 @@ def test_a_new_server_becomes_a_replica_set_under_its_own_name(
     with connect(uri, app_name="tests") as client:
         require_replica_set(client)
         assert client.admin.command("hello")["isWritablePrimary"] is True
+
+
+def test_a_set_whose_server_has_not_told_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
+    """As right after a restart: hello is still empty, and the set is there all the same."""
+    where = f"127.0.0.1:{mongod.port}"
+    with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
+        before = client.admin.command("replSetGetConfig")["config"]
+        assert replicaset._initiate(client, where) == "rs0"
+        assert client.admin.command("replSetGetConfig")["config"] == before
 
 
 def test_a_set_without_a_primary_is_unavailable_in_time(raw_mongod: Callable[..., str]) -> None:

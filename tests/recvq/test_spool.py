@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -25,7 +26,6 @@ from recvq.documents import make_document
 from recvq.errors import SpoolUnavailable
 from recvq.redact import redacted
 from recvq.spool import Held, Spool
-from recvq.turn import Turn
 from tests.conftest import missing
 
 MEGABYTE = 1024 * 1024
@@ -276,7 +276,7 @@ def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
             spool.probe()
 
 
-def test_a_locked_file_is_told_within_half_a_second(spool: Spool, path: Path) -> None:
+def test_a_locked_file_is_told_soon(spool: Spool, path: Path) -> None:
     spool.append([raw("a")])
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
@@ -286,6 +286,34 @@ def test_a_locked_file_is_told_within_half_a_second(spool: Spool, path: Path) ->
         holder.execute("ROLLBACK")
     spool.append([raw("c")])
     assert names(spool) == ["a", "c"]
+
+
+def test_who_waits_for_a_lock_asks_often_and_who_has_just_written_lets_others_in(
+    spool: Spool, other: Spool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+    spool._connected().set_trace_callback(tries.append)
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SpoolUnavailable, match="locked by another process"):
+            spool.append([raw("a")])
+    assert tries.count("BEGIN IMMEDIATE") > 10
+
+    whole, began = spoolfile.begin, threading.Event()
+
+    def begin(connection: sqlite3.Connection) -> None:
+        began.set()
+        whole(connection)
+
+    monkeypatch.setattr(spool_module, "TURN_SECONDS", 1.0)
+    spool.append([raw("a")])
+    monkeypatch.setattr(spoolfile, "begin", begin)
+    again = threading.Thread(target=spool.append, args=([raw("c")],))
+    again.start()
+    assert not began.wait(0.2)
+    other.append([raw("b")])
+    again.join(10)
+    assert names(spool) == ["a", "b", "c"]
 
 
 def test_a_missing_folder_is_told_and_not_made(tmp_path: Path) -> None:
@@ -391,29 +419,6 @@ def test_what_was_appended_survives_a_kill_at_any_moment(path: Path) -> None:
         assert found == [str(number) for number in range(len(found))]
         assert len(found) in (told + 1, told + 2)
         assert spool.held().documents == len(found)
-
-
-def test_the_turn_passes_on_when_its_owner_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "turn"
-    words = (
-        "import sys, pathlib; from recvq.turn import Turn; t = Turn(pathlib.Path(sys.argv[1])); "
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", words + "print(t.taken(), flush=True); input()", str(path)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "True\n"
-    mine = Turn(path)
-    assert not mine.taken()
-    process.kill()
-    process.communicate(timeout=10)
-    assert mine.taken()
-    assert mine.taken()
-    mine.end()
 
 
 def test_the_file_is_for_its_owner_alone(spool: Spool, path: Path) -> None:
