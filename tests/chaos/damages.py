@@ -120,6 +120,12 @@ def _cut_all_servers(city: City, chance: Random) -> Undo:
     return mend
 
 
+def _doubt_writes(city: City, chance: Random) -> Undo:
+    """Writes are done and their writers are not told so, as in a failover."""
+    city.servers.doubt_writes(probability=0.3)
+    return city.servers.trust_writes
+
+
 def _fill_spool_disk(city: City, chance: Random) -> Undo:
     """The servers hang and the spool's disk is full: neither store works, and all is refused."""
     if not city.spool_disk:
@@ -201,6 +207,7 @@ DAMAGES = (
     Damage("kill -9 all servers", _kill_all_servers, 1.0, 4.0),
     Damage("cut the primary off", _cut_primary, 1.0, 6.0),
     Damage("cut all servers off", _cut_all_servers, 1.0, 6.0),
+    Damage("writes of unknown outcome", _doubt_writes, 2.0, 5.0),
     Damage("fill the spool's disk", _fill_spool_disk, 1.0, 5.0),
     Damage("LINE stumbles", _line_stumbles, 2.0, 6.0),
     Damage("LINE says 429", _line_is_busy, 2.0, 6.0),

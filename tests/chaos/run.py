@@ -143,6 +143,16 @@ def _left(city: City) -> list[str]:
     return left + ([f"the spool holds {spool}"] if spool and spool.get("documents") else [])
 
 
+def _decided_twice(city: City) -> list[str]:
+    """LINE's retry keys and tokens hide a second decision from its users; the record shows it."""
+    return [
+        f"{row['_id']} has recorded {name} {times} times"
+        for row in city.rows(CONVERSATIONS)
+        for name, times in Counter(row["applied"]).items()
+        if times > 1
+    ]
+
+
 def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float) -> Verdict:
     report = check(city.sim, expect=expected)
     stored = {row.get("eventId") for row in city.rows(RECVQ)}
@@ -157,6 +167,7 @@ def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float
     turns = city.closest_turns_ms()
     problems = [*report.problems(), *_left(city)]
     problems += [f"accepted and not in recvq: {id_}" for id_ in dict.fromkeys(lost)]
+    problems += _decided_twice(city)
     problems += [f"dead letter {row['_id']}: {row['cause']}" for row in letters]
     if turns is not None and turns < INTERVAL_MS:
         problems.append(f"two calls started {turns} ms apart")

@@ -18,6 +18,7 @@ from tests.chaos.proxy import Mode, Proxy
 from tests.waiting import eventually
 
 START_SECONDS = 60.0
+WRITE_CONCERN_FAILED = 64
 
 
 class Node:
@@ -50,6 +51,7 @@ class Node:
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--replSet", "rs0", "--oplogSize", "200", "--wiredTigerCacheSizeGB", "0.25"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
+            *("--setParameter", "enableTestCommands=1"),
         ]
         self._process = children.start(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -115,6 +117,19 @@ class Servers:
         node = self.primary()
         if node is not None and len(self.nodes) > 1:
             _ran(node.client, {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 2})
+
+    def doubt_writes(self, *, probability: float) -> None:
+        """So often a write is done and its writer is told that no majority has confirmed it."""
+        unsure = {"code": WRITE_CONCERN_FAILED, "errmsg": "waiting for replication timed out"}
+        commands = ["insert", "update", "findAndModify"]
+        data = {"failCommands": commands, "writeConcernError": unsure}
+        mode = {"activationProbability": probability}
+        for node in self.nodes:
+            _ran(node.client, {"configureFailPoint": "failCommand", "mode": mode, "data": data})
+
+    def trust_writes(self) -> None:
+        for node in self.nodes:
+            _ran(node.client, {"configureFailPoint": "failCommand", "mode": "off"})
 
     def wait_until_whole(self) -> None:
         """Every node runs, and one of them is primary."""
