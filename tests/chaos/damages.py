@@ -207,7 +207,7 @@ DAMAGES = (
     Damage("kill -9 all servers", _kill_all_servers, 1.0, 4.0),
     Damage("cut the primary off", _cut_primary, 1.0, 6.0),
     Damage("cut all servers off", _cut_all_servers, 1.0, 6.0),
-    Damage("writes of unknown outcome", _doubt_writes, 2.0, 5.0),
+    Damage("writes of unknown outcome", _doubt_writes, 4.0, 8.0),
     Damage("fill the spool's disk", _fill_spool_disk, 1.0, 5.0),
     Damage("LINE stumbles", _line_stumbles, 2.0, 6.0),
     Damage("LINE says 429", _line_is_busy, 2.0, 6.0),
