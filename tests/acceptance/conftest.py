@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,6 +45,7 @@ class House:
             "MONGODB_URI": mongo_uri,
             "MONGODB_DATABASE": database.name,
             "FRONTDESK_PORT": str(self.port),
+            "SPOOL_PATH": str(folder / "spool.db"),
             "DRAIN_SECONDS": "5",
             "PYTHONPATH": f"{BOTS.parent}{os.pathsep}{Path.cwd()}",
         }
@@ -77,14 +79,14 @@ class House:
         seconds: float = READY_SECONDS,
     ) -> Any:
         """The condition's first true value; fails with the logs when the time is up."""
-        deadline = time.monotonic() + seconds
+        deadline, pause = time.monotonic() + seconds, threading.Event()
         while not (value := condition()):
             if process is not None and process.poll() is not None:
                 pytest.fail(f"ended with {process.returncode}:\n{self.log_of(process)[-3000:]}")
             if time.monotonic() > deadline:
                 logs = "\n".join(path.read_text()[-3000:] for path in self._logs.values())
                 pytest.fail(f"not within {seconds} s\n{logs}")
-            time.sleep(0.01)
+            pause.wait(0.01)
         return value
 
     def close(self) -> None:
