@@ -13,7 +13,7 @@ from tests.chaos.plan import LONG_SECONDS, plan
 from tests.chaos.run import Order, run
 from tests.conftest import missing
 
-SECONDS = 70.0
+SECONDS = 60.0
 
 
 @pytest.mark.timeout(400)

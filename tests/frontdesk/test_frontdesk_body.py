@@ -211,7 +211,7 @@ def test_many_shallow_events_are_not_taken_for_deep_ones() -> None:
 
 def test_an_event_over_mongodbs_size_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert encoding.MAX_DOCUMENT_BYTES < 16 * 1024 * 1024
-    monkeypatch.setattr(encoding, "MAX_DOCUMENT_BYTES", 15_000)
+    monkeypatch.setattr(encoding, "MAX_DOCUMENT_BYTES", 10_000)
     with pytest.raises(TooLarge):
         encode(with_event('{"a":[' + "[]," * 1_300 + "1]}"))
 
