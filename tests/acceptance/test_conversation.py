@@ -7,7 +7,6 @@ import os
 import random
 import re
 import secrets
-import statistics
 import subprocess
 import sys
 import threading
@@ -276,9 +275,10 @@ def test_calls_keep_the_interval_with_twenty_threads_pushing(
     assert min(map(float, starts)) >= 100.0
     # 5 ms are for setting up the connection.
     assert closest(rounds[-1]) >= 0.095, [round(closest(made), 4) for made in rounds]
-    # No turn is left out while somebody waits; how close to the interval they come is measured by
-    # bench/gate.py.
-    assert statistics.median(gaps(rounds[0])) < 0.2
+    first = rounds[0]
+    assert sorted(gaps(first))[len(gaps(first)) // 20] >= 0.095
+    # Saturated, the gate wastes nearly no turn; bench/gate.py measures how close it comes.
+    assert first[-1]["started"] - first[0]["started"] < 0.1 * (len(first) - 1) * 1.05
     # Never two at once: each is answered before the next arrives.
     for made in rounds:
         assert all(a["finished"] <= b["started"] for a, b in itertools.pairwise(made))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import statistics
 import threading
 import time
 from collections import deque
@@ -389,10 +388,9 @@ def test_a_saturated_gate_uses_its_turns(real: Callable[[float], Real]) -> None:
     for n in range(50):
         room.gate.enter(Caller(line, str(n), n))
     eventually(lambda: len(line.starts) == 50)
+    took = line.starts[-1] - line.starts[0]
     assert line.closest >= 0.02
-    # No turn is left out; how close to the interval they come is measured by bench/gate.py.
-    gaps = [b - a for a, b in itertools.pairwise(line.starts)]
-    assert statistics.median(gaps) < 0.04
+    assert took <= 56 * 0.02
     assert line.names == [str(n) for n in range(50)]
 
 

@@ -44,14 +44,6 @@ def serving(*arguments):
         process.communicate()
 
 
-def soonest(stop):
-    """The seconds of the quickest of three stops: a busy machine may hold up one of them."""
-    seconds = []
-    while len(seconds) < 3 and min(seconds, default=1) >= 1:
-        seconds.append(stop())
-    return min(seconds)
-
-
 def seconds_to_end(process, number=signal.SIGTERM):
     began = time.monotonic()
     process.send_signal(number)
@@ -69,7 +61,7 @@ def test_a_signal_stops_it_within_a_second_though_a_page_is_open(number):
             assert next(stream.iter_lines()).startswith(b":")
             return seconds_to_end(process, number)
 
-    assert soonest(stop) < 1
+    assert stop() < 1
 
 
 @pytest.mark.parametrize("unruly", [{}, {"double": 1, "delay": [1, 60]}, {"double": 1}])
@@ -86,7 +78,7 @@ def test_webhooks_that_hang_or_wait_do_not_hold_up_the_stop(unruly):
                         requests.post(f"{url}/sim/deliveries", json=acts, timeout=(5, 0.1))
                 return seconds_to_end(process)
 
-    assert soonest(stop) < 1
+    assert stop() < 1
 
 
 def test_another_process_is_told_the_verdict():
