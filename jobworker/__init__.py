@@ -7,24 +7,32 @@ from jobworker.bot import Bot
 from jobworker.errors import (
     BadMessage,
     BadRecipient,
+    BadState,
+    BadTimer,
     BotError,
     NobodyToAnswer,
     NoMessages,
     StateTooLarge,
     TooManyMessages,
+    TooManyTimers,
     TooManyUsers,
 )
+from jobworker.events import TimerEvent
 from jobworker.talk import Talk
 
 __all__ = [
     "BadMessage",
     "BadRecipient",
+    "BadState",
+    "BadTimer",
     "Bot",
     "BotError",
     "NoMessages",
     "NobodyToAnswer",
     "StateTooLarge",
     "Talk",
+    "TimerEvent",
     "TooManyMessages",
+    "TooManyTimers",
     "TooManyUsers",
 ]

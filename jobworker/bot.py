@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from linebot.v3.webhooks import MessageEvent, PostbackEvent
+
+from jobworker.errors import NoTimerHandler
+from jobworker.events import TimerEvent
+from jobworker.states import STATE_TIMER
+from jobworker.timers import checked_name
 
 if TYPE_CHECKING:
     from jobworker.talk import Talk
 
 Handler = Callable[[Any, "Talk"], None]
 F = TypeVar("F", bound=Callable[..., None])
+
+# What a person says or presses in a conversation; all else is news about it.
+UTTERANCES = (MessageEvent, PostbackEvent)
 
 
 @dataclass(frozen=True)
@@ -26,52 +36,129 @@ class Bot:
     """Handlers by event and message class, as line-bot-sdk's WebhookHandler knows them.
 
     With `profiles=True` every handler gets the sender's profile, as far as LINE tells it in
-    time; a single rule may say otherwise.
+    time; a single rule may say otherwise. With `per_member=True` state, data and timers in a
+    group or room are each member's own. `settings` names the bot's own settings with their
+    defaults; an operator sets them by BOT_SETTINGS, and `talk.settings` tells them.
     """
 
-    def __init__(self, *, profiles: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        profiles: bool = False,
+        per_member: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self._profiles = profiles
-        self._rules: dict[tuple[type, type | None], Rule] = {}
-        self._default: Rule | None = None
+        self.per_member = per_member
+        self.settings: Mapping[str, Any] = dict(settings or {})
+        self._rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
+        self._timers: dict[str, Rule] = {}
+        self._timeouts: dict[str, Rule] = {}
+        self.has_states = False
+        """Whether some handler is for a state, so that the conversation is asked for it."""
 
     def add(
         self,
         event: type,
         message: type | Sequence[type] | None = None,
         *,
+        state: str | Sequence[str] | None = None,
         profile: bool | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of an event class and, for MessageEvent, of message classes.
 
-        The classes are those of `linebot.v3.webhooks`. A later handler of the same classes
-        replaces an earlier one.
+        The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
+        one of those, only. A later handler of the same classes and state replaces an earlier one.
         """
-        messages: Sequence[type | None] = (
-            [message] if not isinstance(message, Sequence) else message
-        )
 
         def decorate(handler: F) -> F:
-            for one in messages:
-                self._rules[event, one] = self._rule(handler, profile)
+            for one in _each(message):
+                self._add(event, one, state, self._rule(handler, profile))
             return handler
 
         return decorate
 
-    def default(self, *, profile: bool | None = None) -> Callable[[F], F]:
-        """Decorate the handler of every event that no other handler is for."""
+    def default(
+        self, *, state: str | Sequence[str] | None = None, profile: bool | None = None
+    ) -> Callable[[F], F]:
+        """Decorate the handler of every event that no other handler is for.
+
+        With `state` it is the fallback of that state: it takes the messages and postbacks for
+        which the state has no handler of its own, before any handler without a state.
+        """
 
         def decorate(handler: F) -> F:
-            self._default = self._rule(handler, profile)
+            self._add(None, None, state, self._rule(handler, profile))
             return handler
 
         return decorate
 
-    def rule_for(self, event: Any) -> Rule | None:
-        """The rule of an event model: by its message's class, else by its own, else the default."""
-        message = getattr(event, "message", None)
-        if message is not None and (type(event), type(message)) in self._rules:
-            return self._rules[type(event), type(message)]
-        return self._rules.get((type(event), None), self._default)
+    def timer(self, name: str, *, profile: bool | None = None) -> Callable[[F], F]:
+        """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BadTimer."""
+        checked_name(name)
+
+        def decorate(handler: F) -> F:
+            self._timers[name] = self._rule(handler, profile)
+            return handler
+
+        return decorate
+
+    def timeout(self, state: str, *, profile: bool | None = None) -> Callable[[F], F]:
+        """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
+
+        The state has been left by then.
+        """
+
+        def decorate(handler: F) -> F:
+            self._timeouts[state] = self._rule(handler, profile)
+            return handler
+
+        return decorate
+
+    def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
+        """The rule of an event model in a state; None where the bot has nothing to do.
+
+        Asked are, in this order: the state's rule of the event's message class, its rule of the
+        event's class, its fallback; then the same without a state. Raises NoTimerHandler.
+        """
+        if isinstance(event, TimerEvent):
+            return self._rule_of_timer(event)
+        message = type(getattr(event, "message", None))
+        keys = [(type(event), message), (type(event), None)]
+        if state is not None:
+            fallback = [(None, None)] if isinstance(event, UTTERANCES) else []
+            for classes in (*keys, *fallback):
+                if (*classes, state) in self._rules:
+                    return self._rules[(*classes, state)]
+        for classes in (*keys, (None, None)):
+            if (*classes, None) in self._rules:
+                return self._rules[(*classes, None)]
+        return None
+
+    def _rule_of_timer(self, event: TimerEvent) -> Rule | None:
+        if event.name == STATE_TIMER:
+            return self._timeouts.get(str(event.data.get("state")))
+        if event.name not in self._timers:
+            raise NoTimerHandler(f"no handler for the timer {event.name!r}")
+        return self._timers[event.name]
+
+    def _add(
+        self,
+        event: type | None,
+        message: type | None,
+        state: str | Sequence[str] | None,
+        rule: Rule,
+    ) -> None:
+        for where in _each(state):
+            self._rules[event, message, where] = rule
+            self.has_states = self.has_states or where is not None
 
     def _rule(self, handler: Handler, profile: bool | None) -> Rule:
         return Rule(handler, self._profiles if profile is None else profile)
+
+
+def _each(one_or_more: Any) -> Sequence[Any]:
+    """A single class or state, or None for any, as the only one of a list."""
+    if isinstance(one_or_more, Sequence) and not isinstance(one_or_more, str):
+        return one_or_more
+    return [one_or_more]

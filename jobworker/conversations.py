@@ -43,12 +43,15 @@ class Conversation:
     profile: Document | None = None
     friend: bool | None = None
     state: str | None = None
+    until: datetime | None = None
     data: Document = field(default_factory=dict)
     members: dict[str, Document] = field(default_factory=dict)
+    states: dict[str, Document] = field(default_factory=dict)
+    n: int = 0
     applied: Sequence[str] = ()
     unsent: Sequence[str] = ()
 
-    FIELDS = ("profile", "friend", "state", "data", "members")
+    FIELDS = ("profile", "friend", "state", "until", "data", "members", "states")
 
     @classmethod
     def from_document(cls, id_: str, document: Mapping[str, Any] | None) -> Conversation:
@@ -56,7 +59,11 @@ class Conversation:
         found = document or {}
         known = {name: found[name] for name in cls.FIELDS if found.get(name) is not None}
         return cls(
-            id=id_, applied=found.get("applied", ()), unsent=found.get("unsent", ()), **known
+            id=id_,
+            n=found.get("n", 0),
+            applied=found.get("applied", ()),
+            unsent=found.get("unsent", ()),
+            **known,
         )
 
     def fields(self) -> Document:

@@ -8,9 +8,10 @@
   * GateClosed        the process is stopping or may have been replaced; nothing was called
     * LineAway        LINE is not called for now: it fails, or refuses the access token
   * MayArriveTwice    a replay of a send that LINE may have accepted, too old to be proved
-  * BotError          the bot asked for something that LINE would refuse
+  * BotError          the bot asked for something that cannot be carried out
     * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
-      StateTooLarge
+      StateTooLarge, BadState, BadTimer, TooManyTimers
+    * NoTimerHandler  a timer rang that no handler of the bot is for
 """
 
 from __future__ import annotations
@@ -78,3 +79,19 @@ class NobodyToAnswer(BotError):
 
 class StateTooLarge(BotError):
     """The state and data of a conversation, or one event's effects, do not fit its document."""
+
+
+class BadState(BotError, TypeError):
+    """A state that is no text."""
+
+
+class BadTimer(BotError):
+    """A timer with a name, time or zone that cannot be."""
+
+
+class TooManyTimers(BotError):
+    """One event set and cancelled more than a hundred timers."""
+
+
+class NoTimerHandler(BotError):
+    """A timer rang, and the bot that runs now has no handler of its name."""

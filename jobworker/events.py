@@ -8,16 +8,42 @@ still becomes an `UnknownEvent`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import Event
 
+from recvq.documents import Document
+from recvq.timers import TIMER
+
+
+@dataclass(frozen=True)
+class TimerEvent:
+    """A timer that rang: its name, what was given along when it was set, and when it was due.
+
+    `id` and `n` name the row in `schedule`. A timer that fell due while nothing ran rings late.
+    """
+
+    name: str
+    data: Document
+    due: datetime
+    id: str
+    n: int
+
+    @classmethod
+    def from_raw(cls, raw: Mapping[str, Any]) -> TimerEvent:
+        """Of an event as `recvq.timers` makes it. Raises KeyError, TypeError for others."""
+        timer = raw[TIMER]
+        return cls(timer["name"], timer["data"], timer["runAt"], timer["id"], timer["n"])
+
 
 def model_of(raw: Mapping[str, Any]) -> Any:
-    """The SDK's model of an event, UnknownEvent if the SDK cannot read it."""
+    """The SDK's model of an event, UnknownEvent if the SDK cannot read it; our own of a timer."""
     try:
+        if raw.get("type") == TIMER and TIMER in raw:
+            return TimerEvent.from_raw(raw)
         return Event.from_dict(raw)
     except (ValueError, KeyError, TypeError, AttributeError):
         # pydantic's ValidationError is a ValueError; a part of the wrong JSON type raises the rest.

@@ -6,22 +6,47 @@ one update, and only then carried out. So a handler that raises has done nothing
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.conversations import Conversation, Decision
 from jobworker.delivery import Send, Way
-from jobworker.errors import BadRecipient, NobodyToAnswer, TooManyUsers
+from jobworker.errors import BadRecipient, BadState, NobodyToAnswer, TooManyUsers
 from jobworker.events import text_of
 from jobworker.messages import MOST_MESSAGES, to_messages
+from jobworker.states import STATE_TIMER, Place, without_empty
+from jobworker.timers import Timers, checked_name
 from recvq.documents import Document, key_of, name_of
 
 # LINE's reference, "Send multicast message".
 MOST_USERS = 500
 # Profiles of group members kept in one conversation's document; the longest known go first.
 MOST_MEMBERS = 200
+
+
+def no_content(*_: Any, **__: Any) -> Any:
+    """Stands for LINE's data host where there is none."""
+    raise NobodyToAnswer("there is no data host to fetch content from")
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a talk reaches beyond its event.
+
+    `load` reads the conversation, `api` gives the SDK's client, `content` fetches what a user
+    sent, `now` tells the time that timers are set by.
+    """
+
+    load: Callable[[], Conversation]
+    api: Callable[[], Any]
+    content: Callable[..., Any] = no_content
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    per_member: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Talk:
@@ -31,9 +56,7 @@ class Talk:
     the group, else the room, else the user. `accepted` is when the webhook arrived.
     """
 
-    def __init__(
-        self, document: Document, *, load: Callable[[], Conversation], api: Callable[[], Any]
-    ) -> None:
+    def __init__(self, document: Document, around: Around) -> None:
         self.raw: Document = document["event"]
         self.event_id = name_of(document)
         self.channel: str = document["channel"]
@@ -41,11 +64,19 @@ class Talk:
         self.user_id = text_of(self.raw, "source", "userId")
         self.reply_token = text_of(self.raw, "replyToken")
         self.accepted: datetime = document["acceptTime"]
-        self._load = load
-        self._api = api
+        self._around = around
+        apart = around.per_member and self.user_id is not None and self.user_id != self.key
+        self._member = self.user_id if apart else None
         self._conversation: Conversation | None = None
         self._before: Document = {}
         self._sends: list[Send] = []
+        self._timers = Timers(
+            event_id=self.event_id,
+            channel=self.channel,
+            key=self.key,
+            member=self._member,
+            source=self.raw.get("source"),
+        )
 
     # Sending.
 
@@ -80,17 +111,29 @@ class Talk:
 
     @property
     def state(self) -> str | None:
-        """Where the conversation stands; any text of the bot's own, None at first."""
-        return self._loaded.state
+        """Where the conversation stands; any text of the bot's own, None at first.
+
+        With `Bot(per_member=True)` state, data and timers in a group are each member's own.
+        """
+        return self._place.state
 
     @state.setter
     def state(self, state: str | None) -> None:
-        self._loaded.state = state
+        self._move(state, None)
+
+    def expect(self, state: str, *, within: float) -> None:
+        """Enter a state that is left by itself after `within` seconds.
+
+        Entering any state before then, the same one too, ends that time. When it is over, the
+        state is None, and the handler of `bot.timeout(state)` runs, if there is one.
+        """
+        self._timers.after(within, STATE_TIMER, {"state": state}, now=self.now)
+        self._move(state, self.now + timedelta(seconds=within))
 
     @property
     def data(self) -> Document:
         """What the bot keeps of the conversation; stored as MongoDB stores a document."""
-        return self._loaded.data
+        return self._place.data
 
     @property
     def friend(self) -> bool | None:
@@ -112,8 +155,9 @@ class Talk:
     def forget(self) -> None:
         """Empty what is kept of the conversation's people: profiles, state and data."""
         loaded = self._loaded
-        loaded.profile, loaded.state = None, None
-        loaded.data, loaded.members = {}, {}
+        self.state = None
+        loaded.profile = None
+        loaded.data, loaded.members, loaded.states = {}, {}, {}
 
     @property
     def api(self) -> Any:
@@ -122,7 +166,46 @@ class Talk:
         It waits on this handler's thread. What is sent through it is neither recorded nor
         repeated after a crash; use `reply` and `push` for that.
         """
-        return self._api()
+        return self._around.api()
+
+    def content(self, message: Any, to: str | os.PathLike[str] | None = None) -> Any:
+        """What a user sent (image, video, audio, file), streamed from LINE to a file.
+
+        See `jobworker.content`. It waits on this handler's thread.
+        """
+        return self._around.content(message, to)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the operator set of the bot's own settings (see `Bot`)."""
+        return self._around.settings
+
+    # Timers.
+
+    @property
+    def now(self) -> datetime:
+        """The time that timers are set by, in UTC; a test can move it."""
+        return self._around.now()
+
+    def after(self, seconds: float, name: str, /, **data: Any) -> None:
+        """Have the handler of `bot.timer(name)` run once in so many seconds.
+
+        A timer of the same name in the same conversation replaces the former one. `data` comes
+        back as `event.data`. Raises BadTimer, TooManyTimers.
+        """
+        self._timers.after(seconds, checked_name(name), data, now=self.now)
+
+    def at(self, moment: datetime, name: str, /, **data: Any) -> None:
+        """As `after`, at a moment with a time zone; at once if that is past."""
+        self._timers.at(moment, checked_name(name), data)
+
+    def every(self, at: str, name: str, /, *, tz: str = "Asia/Tokyo", **data: Any) -> None:
+        """As `after`, each day at a time such as "07:30" on the clocks of a zone."""
+        self._timers.every(at, checked_name(name), data, tz=tz, now=self.now)
+
+    def cancel(self, name: str, /) -> None:
+        """End a timer of this conversation; harmless where there is none of that name."""
+        self._timers.cancel(checked_name(name))
 
     # For the worker.
 
@@ -130,11 +213,17 @@ class Talk:
         """All that the handler decided."""
         changes: Document = {}
         if self._conversation is not None:
+            self._conversation.states = without_empty(self._conversation.states)
             now = self._conversation.fields()
             # By repr, since True == 1 here and not in MongoDB.
             before = self._before
             changes = {name: now[name] for name in now if repr(now[name]) != repr(before[name])}
-        return Decision(changes, [send.as_document() for send in self._sends])
+        sends = [send.as_document() for send in self._sends]
+        return Decision(changes, [*sends, *self._timers.effects()])
+
+    def leave_state(self) -> None:
+        """The state's time is over: its timer has rung, so there is none to cancel."""
+        self._place.move(None, None)
 
     def know_friend(self, friend: bool) -> None:
         """LINE said whether the user is a friend."""
@@ -157,9 +246,20 @@ class Talk:
             members.pop(next(iter(members)))
 
     @property
+    def _place(self) -> Place:
+        return Place(self._loaded, member=self._member)
+
+    def _move(self, state: str | None, until: datetime | None) -> None:
+        if state is not None and (not isinstance(state, str) or not state):
+            raise BadState(f"a state is a text or None, not {state!r:.50}")
+        if until is None and self._place.until is not None:
+            self._timers.cancel(STATE_TIMER)
+        self._place.move(state, until)
+
+    @property
     def _loaded(self) -> Conversation:
         if self._conversation is None:
-            self._conversation = self._load()
+            self._conversation = self._around.load()
             self._before = self._conversation.fields()
         return self._conversation
 

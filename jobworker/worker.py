@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,15 +20,16 @@ from linebot.v3.messaging import MessagingApi
 from jobworker.bot import Bot, Rule
 from jobworker.conversations import Conversations, Decision, Recorded
 from jobworker.errors import GateClosed
-from jobworker.events import model_of, since_ms, text_of
+from jobworker.events import TimerEvent, model_of, since_ms, text_of
 from jobworker.failures import Failure, did_not_return, given_up, raised
 from jobworker.handling import Abandoned, under
 from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch, is_fresh
 from jobworker.replay import is_sound, replayed
+from jobworker.states import STATE_TIMER
 from jobworker.storable import checked
-from jobworker.talk import Talk
+from jobworker.talk import Around, Talk, no_content
 from jobworker.unsend import Unsends
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable
@@ -67,6 +68,11 @@ class Parts:
     api: Callable[[], MessagingApi]
     later: Callable[[float, Callable[[], None]], None]
     lease_is_fresh: Callable[[], bool]
+    content: Callable[..., Any] = no_content
+    """Fetches what a user sent: `content(message, to)` (see `jobworker.content`)."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The bot's own settings."""
 
 
 class Worker:
@@ -146,14 +152,14 @@ class Worker:
     def _run_handler(self, job: Job, run: Run) -> bool:
         """Let the bot decide; False if the job has to wait before it can."""
         event = model_of(job.document["event"])
-        rule = self._bot.rule_for(event)
         talk = self._talk(job.document)
-        if rule is not None and rule.profile and self._waits_for_profile(job, run, talk):
-            return False
-        if run.profile is not None:
-            talk.know_profile(run.profile)
-        self._note_friendship(talk)
         try:
+            rule = self._rule_of(event, talk)
+            if rule is not None and rule.profile and self._waits_for_profile(job, run, talk):
+                return False
+            if run.profile is not None:
+                talk.know_profile(run.profile)
+            self._note_friendship(talk)
             if rule is not None:
                 self._call_handler(job, run, rule, event, talk)
             run.decision = checked(talk.decision())
@@ -166,11 +172,21 @@ class Worker:
         return True
 
     def _talk(self, document: Document) -> Talk:
-        return Talk(
-            document,
+        around = Around(
             load=lambda: self._parts.conversations.load(document),
             api=self._parts.api,
+            content=self._parts.content,
+            now=self._parts.now,
+            per_member=self._bot.per_member,
+            settings=self._parts.settings,
         )
+        return Talk(document, around)
+
+    def _rule_of(self, event: Any, talk: Talk) -> Rule | None:
+        """The handler to run. A state whose time is over has been left by then."""
+        if isinstance(event, TimerEvent) and event.name == STATE_TIMER:
+            talk.leave_state()
+        return self._bot.rule_for(event, talk.state if self._bot.has_states else None)
 
     def _call_handler(self, job: Job, run: Run, rule: Rule, event: Any, talk: Talk) -> None:
         log.debug(

@@ -17,7 +17,7 @@ from jobworker import (
     TooManyUsers,
 )
 from jobworker.conversations import Conversation, Decision
-from jobworker.talk import MOST_MEMBERS, Talk
+from jobworker.talk import MOST_MEMBERS, Around, Talk
 from recvq.documents import make_document
 
 ACCEPTED = datetime(2026, 11, 21, tzinfo=UTC)
@@ -30,11 +30,8 @@ def talk_on(
 ) -> Talk:
     raw = {"webhookEventId": "E1", "replyToken": "T", "source": USER, **(event or {}), **more}
     document = make_document(raw, channel="main", accept_time=ACCEPTED)
-    return Talk(
-        document,
-        load=lambda: Conversation.from_document("main/U1", stored),
-        api=lambda: None,
-    )
+    around = Around(load=lambda: Conversation.from_document("main/U1", stored), api=lambda: None)
+    return Talk(document, around)
 
 
 def ways(decision: Decision) -> list[tuple[str, int]]:
