@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
+from dispatcher.companion import Companion
+from dispatcher.ending import Ending, Interrupted
 from dispatcher.feed import Feed
 from dispatcher.heartbeat import Heartbeat
 from dispatcher.held import Held, HeldKey
@@ -44,24 +45,6 @@ SUPERVISE_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 
 
-class Ending(Enum):
-    """Why a dispatcher ended; the command line makes an exit code of it."""
-
-    STOPPED = "stopped"
-    STUCK = "stuck"
-    """A thread did not end within the drain, or too many handlers never returned."""
-    REPLACED = "replaced"
-    FAILED = "failed"
-
-
-class Interrupted(Exception):
-    """A signal came, or a thread died, before the dispatcher had begun."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.value)
-        self.ending = ending
-
-
 class MakeWorker(Protocol):
     """Makes the worker of the pieces that it needs from the dispatcher."""
 
@@ -88,7 +71,8 @@ class Limits:
 class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
-    `inbox` takes the numbers of signals: the first one stops it.
+    `inbox` takes the numbers of signals: the first one stops it. `companions` live as long as it
+    holds the lease.
     """
 
     def __init__(
@@ -101,6 +85,7 @@ class Dispatcher:
         limits: Limits,
         lease: Lease,
         inbox: SimpleQueue[int | BaseException],
+        companions: Sequence[Companion] = (),
     ) -> None:
         self._database = database
         self._feed = feed
@@ -108,6 +93,7 @@ class Dispatcher:
         self._limits = limits
         self._lease = lease
         self._inbox = inbox
+        self._companions = companions
         self._clock = Clock()
         self._guard = Guard(database)
         self._worker = make_worker(
@@ -227,6 +213,8 @@ class Dispatcher:
         self._pool.start()
         self._saver.start()
         self._reader.start()
+        for companion in self._companions:
+            companion.start()
         log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)
 
     def _supervise(self) -> Ending:
@@ -256,11 +244,15 @@ class Dispatcher:
     def _end(self, ending: Ending) -> Ending:
         """No more reading, drain against one deadline, save, give back the lease."""
         deadline = time.monotonic() + self._limits.drain_seconds
+        for companion in self._companions:
+            companion.stop()
         self._reader.stop()
         self._worker.stop()
         self._pool.stop()
         stuck = self._pool.join(deadline)
         self._reader.join(CLOSE_SECONDS)
+        for companion in self._companions:
+            companion.join(CLOSE_SECONDS)
         self._saver.stop()
         self._saver.join(CLOSE_SECONDS)
         self._clock.stop()

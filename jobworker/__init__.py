@@ -1,17 +1,32 @@
 """The bot API, conversations, effects, the gate and the LINE client.
 
-A bot is written against what stands here: `Bot`, `Talk` and the errors a handler may meet.
+A bot is written against what stands here: `Bot`, `Talk` and the errors a handler may meet; one
+written with line-bot-sdk takes its `ApiClient` from here.
 """
 
+from jobworker.apiclient import ApiClient
 from jobworker.bot import Bot
+from jobworker.content import Content
 from jobworker.errors import (
     BadMessage,
     BadRecipient,
     BadState,
     BadTimer,
     BotError,
+    ContentError,
+    ContentFailed,
+    ContentGone,
+    ContentNotFound,
+    ContentNotReady,
+    ContentRefused,
+    ContentTooLarge,
+    ExternalContent,
+    GateClosed,
+    LineAway,
     NobodyToAnswer,
+    NoContent,
     NoMessages,
+    NotRunning,
     StateTooLarge,
     TooManyMessages,
     TooManyTimers,
@@ -21,14 +36,28 @@ from jobworker.events import TimerEvent
 from jobworker.talk import Talk
 
 __all__ = [
+    "ApiClient",
     "BadMessage",
     "BadRecipient",
     "BadState",
     "BadTimer",
     "Bot",
     "BotError",
+    "Content",
+    "ContentError",
+    "ContentFailed",
+    "ContentGone",
+    "ContentNotFound",
+    "ContentNotReady",
+    "ContentRefused",
+    "ContentTooLarge",
+    "ExternalContent",
+    "GateClosed",
+    "LineAway",
+    "NoContent",
     "NoMessages",
     "NobodyToAnswer",
+    "NotRunning",
     "StateTooLarge",
     "Talk",
     "TimerEvent",

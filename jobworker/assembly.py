@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from linebot.v3.messaging import MessagingApi
 from pymongo.database import Database
 
+from jobworker.apiclient import bind, release
 from jobworker.bot import Bot
-from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
-from jobworker.client import GatedApiClient, LineClient
+from jobworker.client import LineClient
+from jobworker.content import Contents
 from jobworker.conversations import Conversations
 from jobworker.delivery import ReplyUnknown
-from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
+from jobworker.hosts import Hosts
 from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch
+from jobworker.schedule import Schedule
+from jobworker.sdkclient import SdkClients
 from jobworker.settling import Tools
-from jobworker.timed import sent_at
 from jobworker.unsend import Unsends
 from jobworker.worker import Parts, Worker
 from recvq.documents import CALLS, CONVERSATIONS, Document
@@ -31,13 +35,14 @@ CLOSE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class LineSettings:
-    """How to reach LINE."""
+    """How to reach LINE. Without a `data_base` its data host is the host of the API, too."""
 
     api_base: str
     token: str
     interval_seconds: float
     threads: int
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
+    data_base: str | None = None
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -53,35 +58,44 @@ class Desk:
         line: LineSettings,
         *,
         tries: int,
+        settings: Mapping[str, Any] | None = None,
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._calls = CallLog(database[CALLS])
-        self.breaker = Breaker()
+        self._calls = calls = CallLog(database[CALLS])
+        self._hosts = Hosts.of(
+            line.api_base,
+            line.data_base or line.api_base,
+            interval_seconds=line.interval_seconds,
+            step=step,
+            later=later,
+            lease_is_fresh=lease_is_fresh,
+        )
+        self.gate, self.breaker = self._hosts.api.gate, self._hosts.api.breaker
         self._client = LineClient(
             line.api_base,
             line.token,
             connections=line.threads,
-            calls=self._calls,
+            calls=calls,
             breaker=self.breaker,
         )
-        self._holdback = HoldBack()
-        self.gate = Gate(
-            line.interval_seconds,
-            step=step,
-            later=later,
-            lease_is_fresh=lease_is_fresh,
-            held_seconds=self.breaker.held_seconds,
-            sent_at=sent_at,
+        self._sdk = SdkClients.of(self._hosts, line.token, calls=calls, connections=line.threads)
+        self._stopping = threading.Event()
+        self._contents = Contents(
+            self._hosts.data, line.token, calls=calls, stopping=self._stopping
         )
+        self._holdback = HoldBack()
         self._later = later
         conversations = Conversations(database[CONVERSATIONS])
         unsends = Unsends(database, conversations)
+        schedule = Schedule(database)
         self.outbox = Outbox(
             Tools(
                 conversations=conversations,
                 deadletters=unsends.deadletters,
+                schedule=schedule,
                 gate=self.gate,
                 holdback=self._holdback,
                 call=self._client.post,
@@ -90,19 +104,20 @@ class Desk:
                 reply_unknown=line.reply_unknown,
             )
         )
-        api = GatedApiClient(
-            self._client.configuration, gate=self.gate, calls=self._calls, breaker=self.breaker
-        )
         self._worker = Worker(
             bot,
             Parts(
                 conversations=conversations,
                 outbox=self.outbox,
                 unsends=unsends,
+                schedule=schedule,
                 fetch=self._fetch,
-                api=lambda: MessagingApi(api),
+                api=lambda: MessagingApi(self._sdk.api),
+                content=self._contents.fetch,
                 later=later,
                 lease_is_fresh=lease_is_fresh,
+                now=now,
+                settings=bot.settings if settings is None else settings,
             ),
             tries=tries,
         )
@@ -110,6 +125,7 @@ class Desk:
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document: loads the outboxes."""
         self._calls.start()
+        bind(self._sdk)
         self._worker.take_over(epoch)
 
     def decide(self, job: Job) -> Verdict:
@@ -125,13 +141,17 @@ class Desk:
         return self._worker.has_room()
 
     def stop(self) -> None:
-        """Begin no more calls of LINE."""
-        self.gate.close()
+        """Begin no more calls of LINE, and end a download that is under way."""
+        self._stopping.set()
+        self._hosts.close()
 
     def close(self) -> None:
         """Write the last rows of calls and close the connections, once the threads have ended."""
         self._calls.stop()
         self._calls.join(CLOSE_SECONDS)
+        self._contents.close()
+        release(self._sdk)
+        self._sdk.close()
         self._client.close()
 
     def _fetch(

@@ -38,7 +38,9 @@ class Bot:
     With `profiles=True` every handler gets the sender's profile, as far as LINE tells it in
     time; a single rule may say otherwise. With `per_member=True` state, data and timers in a
     group or room are each member's own. `settings` names the bot's own settings with their
-    defaults; an operator sets them by BOT_SETTINGS, and `talk.settings` tells them.
+    defaults (text, int, float or bool); an operator sets them by BOT_SETTINGS, and
+    `talk.settings` tells them. `check_settings` is called with them at the start and raises
+    ValueError, with the name and what would be right, for what the types cannot tell.
     """
 
     def __init__(
@@ -47,10 +49,12 @@ class Bot:
         profiles: bool = False,
         per_member: bool = False,
         settings: Mapping[str, Any] | None = None,
+        check_settings: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._profiles = profiles
         self.per_member = per_member
         self.settings: Mapping[str, Any] = dict(settings or {})
+        self.check_settings = check_settings
         self._rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
         self._timers: dict[str, Rule] = {}
         self._timeouts: dict[str, Rule] = {}
@@ -94,7 +98,11 @@ class Bot:
         return decorate
 
     def timer(self, name: str, *, profile: bool | None = None) -> Callable[[F], F]:
-        """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BadTimer."""
+        """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BadTimer.
+
+        It is also for names that go on behind a colon, unless they have a handler of their own:
+        that of "ring" is for "ring:1" too. So several can wait at once.
+        """
         checked_name(name)
 
         def decorate(handler: F) -> F:
@@ -114,6 +122,13 @@ class Bot:
             return handler
 
         return decorate
+
+    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+        """The rule of an event in its conversation; a state whose time is over is left by it."""
+        is_time_out = isinstance(event, TimerEvent) and event.name == STATE_TIMER
+        if is_time_out and not talk.leave_state(event.data.get("state")):
+            return None
+        return self.rule_for(event, talk.state if self.has_states else None)
 
     def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
         """The rule of an event model in a state; None where the bot has nothing to do.
@@ -138,9 +153,10 @@ class Bot:
     def _rule_of_timer(self, event: TimerEvent) -> Rule | None:
         if event.name == STATE_TIMER:
             return self._timeouts.get(str(event.data.get("state")))
-        if event.name not in self._timers:
-            raise NoTimerHandler(f"no handler for the timer {event.name!r}")
-        return self._timers[event.name]
+        for name in (event.name, event.name.partition(":")[0]):
+            if name in self._timers:
+                return self._timers[name]
+        raise NoTimerHandler(f"no handler for the timer {event.name!r}")
 
     def _add(
         self,

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import urllib3
-from linebot.v3.messaging import ApiClient, ApiException, Configuration
+from linebot.v3.messaging import ApiClient, Configuration
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -28,7 +28,6 @@ from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
 from jobworker.delivery import Answer, is_no_verdict
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
-from jobworker.gate import Gate
 from jobworker.timed import CONNECT_SECONDS, make_timed, within
 
 # The gate is held for as long as a call takes.
@@ -36,7 +35,18 @@ CALL_SECONDS = 10.0
 MOST_BODY_BYTES = 256 * 1024
 MOST_RETRY_AFTER_SECONDS = 300.0
 
+# What urllib3 raises where the request never left.
+NEVER_LEFT = (NewConnectionError, ConnectTimeoutError, NameResolutionError)
+
 JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8"}
+
+
+def configured(base: str, token: str, *, connections: int) -> Any:
+    """The SDK's configuration of a client that repeats nothing by itself."""
+    configuration = Configuration(host=base.rstrip("/"), access_token=token)
+    configuration.retries = False
+    configuration.connection_pool_maxsize = connections
+    return configuration
 
 
 class LineClient:
@@ -55,19 +65,11 @@ class LineClient:
         calls: CallLog,
         breaker: Breaker | None = None,
     ) -> None:
-        configuration = Configuration(host=base.rstrip("/"), access_token=token)
-        configuration.retries = False
-        configuration.connection_pool_maxsize = connections
         self._base = base.rstrip("/")
-        self._sdk = ApiClient(configuration)
+        self._sdk = ApiClient(configured(base, token, connections=connections))
         make_timed(self._sdk.rest_client.pool_manager)
         self._calls = calls
         self.breaker = breaker or Breaker()
-
-    @property
-    def configuration(self) -> Any:
-        """The SDK's configuration, for a client of the SDK that shares base and token."""
-        return self._sdk.configuration
 
     def close(self) -> None:
         """Close the pooled connections."""
@@ -107,7 +109,7 @@ class LineClient:
                 self.breaker.failed(whose)
                 raise
             row["status"], row["requestId"] = answer.status, answer.request_id
-        _tell(self.breaker, answer.status, whose)
+        tell(self.breaker, answer.status, whose)
         return answer
 
     def _request(
@@ -135,7 +137,7 @@ class LineClient:
             )
 
 
-def _tell(breaker: Breaker, status: int, whose: str) -> None:
+def tell(breaker: Breaker, status: int, whose: str) -> None:
     """Tell the breaker of an answer."""
     if status == 401:
         breaker.unauthorized()
@@ -174,67 +176,10 @@ def _translated() -> Iterator[None]:
     """urllib3's errors by what they say of the request: never sent, or of unknown outcome."""
     try:
         yield
-    except (NewConnectionError, ConnectTimeoutError, NameResolutionError) as error:
+    except NEVER_LEFT as error:
         raise NotSent(type(error).__name__) from error
     except (HTTPError, OSError) as error:
         raise OutcomeUnknown(type(error).__name__) from error
-
-
-class GatedApiClient(ApiClient):  # type: ignore[misc]  # the SDK has no types
-    """The SDK's own client for a handler that reads from LINE: through the gate, in time, logged.
-
-    Its connections are its own; every call waits for its turn on the calling thread.
-    """
-
-    def __init__(
-        self, configuration: Any, *, gate: Gate, calls: CallLog, breaker: Breaker | None = None
-    ) -> None:
-        super().__init__(configuration)
-        make_timed(self.rest_client.pool_manager)
-        self._gate = gate
-        self._calls = calls
-        self._breaker = breaker or Breaker()
-
-    def call_api(self, resource_path: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        """As the SDK's, but gated and bounded as a whole: by the caller's time-out if it is one
-        number, else by CALL_SECONDS. Raises GateClosed as well.
-        """
-        if kwargs.get("_request_timeout") is None:
-            kwargs["_request_timeout"] = CALL_SECONDS
-        seconds = kwargs["_request_timeout"]
-        # The turn ends with this method, so nothing may go on in a thread of the SDK's.
-        kwargs["async_req"] = None
-        with (
-            self._gate.turn(),
-            self._calls.noted(method, resource_path, {}) as row,
-            within(seconds if isinstance(seconds, (int, float)) else CALL_SECONDS),
-        ):
-            self.last_response = None
-            try:
-                return super().call_api(resource_path, method, *args, **kwargs)
-            except ApiException as error:
-                self._note(row, resource_path, error.status, error.headers)
-                raise
-            except UnicodeDecodeError as error:
-                # The body of a refusal, which hides it.
-                if isinstance(error.__context__, ApiException):
-                    self._note(row, resource_path, error.__context__.status, None)
-                raise
-            except (HTTPError, OSError):
-                self._breaker.failed(resource_path)
-                raise
-            finally:
-                # Also where the SDK cannot read what LINE answered.
-                if (told := self.last_response) is not None:
-                    self._note(row, resource_path, told.status, told.getheaders())
-
-    def _note(
-        self, row: dict[str, Any], path: str, status: int | None, headers: Mapping[str, str] | None
-    ) -> None:
-        # The SDK's status 0 stands for no answer.
-        row["status"] = status or None
-        row["requestId"] = (headers or {}).get("x-line-request-id")
-        _tell(self._breaker, status or 0, path)
 
 
 Caller = Callable[[], "Answer"]

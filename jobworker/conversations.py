@@ -9,30 +9,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
+from jobworker.record import n_of, still, update_of
+from jobworker.timers import is_timer, numbered
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import Replaced, StoreUnavailable, translated
 
-APPLIED = 100
 SETTLE_TRIES = 5
 # A document holds 16 MB, however the outbox grows to them: BSONObjectTooLarge, and what an update
 # says that ends just above it (17419; 17420 for an upsert).
 TOO_LARGE = frozenset({10334, 17419, 17420})
-# What a conversation holds of its people before anything was recorded.
-NEW: Mapping[str, Any] = {
-    "profile": None,
-    "friend": None,
-    "state": None,
-    "data": {},
-    "unsent": [],
-}
 
 
 @dataclass
@@ -84,6 +77,15 @@ class Decision:
         return not self.changes and not self.effects
 
     @property
+    def sets_timers(self) -> bool:
+        """Whether timers are set or cancelled, which the number of the record keeps in order."""
+        return any(is_timer(one) for one in self.effects)
+
+    def as_record(self, n: int) -> Decision:
+        """The same as the conversation's record of that number, which its timers tell."""
+        return Decision(self.changes, numbered(self.effects, n))
+
+    @property
     def given_up(self) -> Decision:
         """What is left of it where nothing may be carried out: that it was given up, if it was."""
         return Decision({}, [one for one in self.effects if one["type"] == "deadletter"])
@@ -93,6 +95,8 @@ class Decision:
 class Recorded:
     """How a record ended: by this process's own write, or found done and adopted."""
 
+    effects: Sequence[Document] = ()
+    """What this very call wrote into the outbox."""
     adopted: Document | None = None
     """The conversation as stored, when its outbox holds what this process did not know of."""
     unsent: bool = False
@@ -102,6 +106,11 @@ class Recorded:
     def is_ours(self) -> bool:
         """Whether this very call wrote the record, the names given along with it included."""
         return self.adopted is None and not self.unsent
+
+    @property
+    def outbox(self) -> Sequence[Document]:
+        """What is to be carried out from here on."""
+        return self.effects if self.adopted is None else self.adopted.get("pending", ())
 
 
 class Conversations:
@@ -133,35 +142,50 @@ class Conversations:
         """Decide the event, once and for all.
 
         `unsaved` names the key's events decided without a record since the last saved progress:
-        they are applied along, so that none is decided again under the new state.
+        they are applied along, so that none is decided again under the new state. Timers get
+        the `n` that the conversation has by this record.
         """
         id_, name = conversation_id(document), name_of(document)
         condition: Document = {"_id": id_, "applied": {"$ne": name}, **self._mine}
         if message_id is not None:
             condition["unsent"] = {"$ne": message_id}
-        update = self._update(document, decision, [*unsaved, name])
+        # Only timers need the number beforehand; all else is recorded whatever it is by then.
+        n = n_of(self._read(id_)) if decision.sets_timers else None
         for _ in range(SETTLE_TRIES):
+            wanted = decision if n is None else decision.as_record(n + 1)
             try:
-                with translated():
-                    before = self._collection.find_one_and_update(
-                        condition, update, {"epoch": 1, "pending.id": 1}, upsert=True
-                    )
-                return self._recorded(id_, before)
+                return self._write(document, wanted, {**condition, **still(n)}, [*unsaved, name])
             except DuplicateKeyError:
-                settled = self._settle(id_, name, message_id)
+                found = self._read(id_)
+                settled = self._settled(id_, found, name, message_id)
                 if settled is not None:
                     return settled
+                n = None if n is None else n_of(found)
+        raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
+
+    def _write(
+        self,
+        document: Mapping[str, Any],
+        decision: Decision,
+        condition: Document,
+        applied: Sequence[str],
+    ) -> Recorded:
+        """A record of ours; with what a frozen predecessor left there after we took over."""
+        update = update_of(
+            document, decision.changes, decision.effects, applied=applied, epoch=self.epoch
+        )
+        with translated():
+            try:
+                before = self._collection.find_one_and_update(
+                    condition, update, {"epoch": 1, "pending.id": 1}, upsert=True
+                )
             except OperationFailure as error:
                 if error.code not in TOO_LARGE:
                     raise
                 raise StoreUnavailable("the outbox has to shrink before it holds more") from error
-        raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
-
-    def _recorded(self, id_: str, before: Document | None) -> Recorded:
-        """A record of ours; with what a frozen predecessor left there after we took over."""
         if before and before["epoch"] < self.epoch and before.get("pending"):
-            return Recorded(adopted=self.adopt(id_))
-        return Recorded()
+            return Recorded(adopted=self.adopt(condition["_id"]))
+        return Recorded(decision.effects)
 
     def adopt(self, id_: str) -> Document:
         """Set the epoch and return the conversation, which replaces what memory had."""
@@ -212,12 +236,11 @@ class Conversations:
         if answer.matched_count == 0:
             self._refuse_successor(id_)
 
-    def remove(self, id_: str, effect_id: str) -> None:
-        """Take a carried-out effect from the outbox; harmless if it is gone."""
+    def remove(self, id_: str, *effect_ids: str) -> None:
+        """Take carried-out effects from the outbox; harmless if they are gone."""
+        gone = {"pending": {"id": {"$in": effect_ids}}}
         with translated():
-            answer = self._collection.update_one(
-                {"_id": id_, "epoch": self.epoch}, {"$pull": {"pending": {"id": effect_id}}}
-            )
+            answer = self._collection.update_one({"_id": id_, "epoch": self.epoch}, {"$pull": gone})
         if answer.matched_count == 0:
             self._refuse_successor(id_)
 
@@ -226,26 +249,19 @@ class Conversations:
         """Not held by a successor; a conversation without an epoch is new."""
         return {"epoch": {"$lte": self.epoch}}
 
-    def _update(
-        self, document: Mapping[str, Any], decision: Decision, applied: list[str]
-    ) -> Document:
-        changes = {**named(document), **decision.changes}
-        empty = {**NEW, "kind": None}
-        update: Document = {
-            "$set": {**changes, "epoch": self.epoch, "at": datetime.now(UTC)},
-            "$setOnInsert": {k: v for k, v in empty.items() if k not in changes},
-            "$inc": {"n": 1},
-            "$push": {
-                "applied": {"$each": applied, "$slice": -APPLIED},
-                "pending": {"$each": decision.effects},
-            },
-        }
-        return update
-
-    def _settle(self, id_: str, name: str, message_id: str | None) -> Recorded | None:
-        """What a record that did not match means; None: try it again (two first events met)."""
+    def _read(self, id_: str) -> Document | None:
+        """What a record goes by."""
+        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1}
         with translated():
-            found = self._collection.find_one({"_id": id_}, {"applied": 1, "epoch": 1, "unsent": 1})
+            return self._collection.find_one({"_id": id_}, wanted)
+
+    def _settled(
+        self, id_: str, found: Document | None, name: str, message_id: str | None
+    ) -> Recorded | None:
+        """What a record that did not match means; None: try it again.
+
+        Two first events met, or a record of a predecessor's came between.
+        """
         if found is None:
             return None
         if found["epoch"] > self.epoch:
@@ -262,14 +278,3 @@ class Conversations:
         if found is not None and found["epoch"] > self.epoch:
             raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
         return False
-
-
-def named(document: Mapping[str, Any]) -> Document:
-    """What a document says of its conversation: channel, key and, as far as it tells, kind.
-
-    The kind is user, group or room, as LINE's source says.
-    """
-    names = {"channel": document["channel"], "key": document["key"]}
-    source = document["event"].get("source")
-    kind = source.get("type") if isinstance(source, Mapping) else None
-    return {**names, "kind": kind} if isinstance(kind, str) else names

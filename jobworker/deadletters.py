@@ -34,10 +34,11 @@ def of_event(
     }
 
 
-def of_send(
+def of_effect(
     effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
 ) -> Document:
-    """The effect "dead letter" that a send becomes once it is given up; its `id` stays."""
+    """The effect "dead letter" that a send or timer becomes once given up; its `id` stays."""
+    now = datetime.now(UTC)
     channel, _, key = conversation_id.partition("/")
     return {
         "id": effect["id"],
@@ -48,8 +49,8 @@ def of_send(
         "cause": cause,
         "traceback": None,
         "attempts": attempts,
-        "firstAt": effect["at"],
-        "lastAt": datetime.now(UTC),
+        "firstAt": effect.get("at", now),
+        "lastAt": now,
     }
 
 

@@ -8,9 +8,14 @@
   * GateClosed        the process is stopping or may have been replaced; nothing was called
     * LineAway        LINE is not called for now: it fails, or refuses the access token
   * MayArriveTwice    a replay of a send that LINE may have accepted, too old to be proved
+  * NotRunning        an `ApiClient` was used where no worker runs that it could call through
+  * ContentError      a photo, video, voice message or file cannot be had
+    * ContentNotReady, ContentFailed   transient: the handler is tried later
+    * ContentRefused, with ContentNotFound and ContentGone; ContentTooLarge, ExternalContent
+  * Lasting           each further try of the handler would fail in the same way
   * BotError          the bot asked for something that cannot be carried out
     * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
-      StateTooLarge, BadState, BadTimer, TooManyTimers
+      StateTooLarge, BadState, BadTimer, TooManyTimers, NoContent
     * NoTimerHandler  a timer rang that no handler of the bot is for
 """
 
@@ -45,11 +50,51 @@ class LineAway(GateClosed):
     """The breaker is open, so LINE is not called for now; the same may go later."""
 
 
+class NotRunning(WorkerError):
+    """LINE was to be called while no worker runs: at import, or in a process of its own."""
+
+
+class Lasting(WorkerError):
+    """Each further try of the handler would fail in the same way."""
+
+
+class ContentError(WorkerError):
+    """What a user sent cannot be had from LINE."""
+
+
+class ContentNotReady(ContentError):
+    """LINE is still preparing it: a long video takes a while."""
+
+
+class ContentFailed(ContentError):
+    """LINE failed, or the connection did, a few times in a row; what had come is thrown away."""
+
+
+class ContentRefused(ContentError, Lasting):
+    """LINE refuses it for good."""
+
+
+class ContentNotFound(ContentRefused):
+    """LINE does not have it: it never was there, or its time is over (404)."""
+
+
+class ContentGone(ContentRefused):
+    """The user has taken the message back (410)."""
+
+
+class ContentTooLarge(ContentError, Lasting):
+    """It is larger than the caller allows."""
+
+
+class ExternalContent(ContentError, Lasting):
+    """It lies on somebody else's server, where the bot's own code has to fetch it."""
+
+
 class MayArriveTwice(WorkerError):
     """A try of the send is of unknown outcome, and LINE no longer tells it from a new one."""
 
 
-class BotError(WorkerError, ValueError):
+class BotError(Lasting, ValueError):
     """The bot decided something that cannot be carried out; the handler is to be mended."""
 
 
@@ -95,3 +140,7 @@ class TooManyTimers(BotError):
 
 class NoTimerHandler(BotError):
     """A timer rang, and the bot that runs now has no handler of its name."""
+
+
+class NoContent(BotError, TypeError):
+    """Content was asked for of what has none: a text, a sticker, or no message at all."""

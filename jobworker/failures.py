@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from jobworker.conversations import Decision
 from jobworker.deadletters import of_event
-from jobworker.errors import BotError
+from jobworker.errors import Lasting
 from jobworker.job import Condemned
 from recvq.documents import Document, name_of
 
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 # A handler is not tried beyond this since its first try: nobody waits for the answer any more,
 # and all that the user wrote since then waits behind it.
 MOST_TRYING_SECONDS = 6 * 3600.0
+AFTER_A_SEND = ", after it had called LINE itself: another try would send twice"
 
 
 @dataclass(frozen=True)
@@ -66,19 +67,22 @@ def given_up(document: Document, condemned: Condemned) -> Decision:
     return Decision({}, [letter])
 
 
-def raised(error: BaseException) -> Failure:
-    """The handler raised. What LINE would refuse it decides again, so that is tried once."""
+def raised(error: BaseException, *, has_sent: bool = False) -> Failure:
+    """The handler raised. What LINE would refuse it decides again, so that is tried once; so is
+    one that has sent something by itself, since another try would send it twice.
+    """
     return Failure(
-        what=type(error).__name__,
+        what=type(error).__name__ + has_sent * AFTER_A_SEND,
         place=_place(error),
         traceback="".join(traceback.format_exception(error)),
-        lasting=isinstance(error, BotError),
+        lasting=has_sent or isinstance(error, Lasting),
     )
 
 
-def did_not_return(stack: str) -> Failure:
+def did_not_return(stack: str, *, has_sent: bool = False) -> Failure:
     """The handler was abandoned where `stack` shows."""
-    return Failure(what="did not return", place="-", traceback=stack, lasting=False)
+    what = "did not return" + has_sent * AFTER_A_SEND
+    return Failure(what=what, place="-", traceback=stack, lasting=has_sent)
 
 
 def _place(error: BaseException) -> str:

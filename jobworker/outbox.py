@@ -1,8 +1,8 @@
 """Carrying out what was recorded: each conversation's outbox, in order, one send at a time.
 
 A send that waits, for its turn or for its next try, is an object in the gate or with the clock,
-never a blocked thread. Dead letters do not wait behind sends. What dies here is found by the
-successor in `pending` and carried on by the rules of `jobworker.delivery`.
+never a blocked thread. Dead letters and timers do not wait behind sends. What dies here is found
+by the successor in `pending` and carried on by the rules of `jobworker.delivery`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from jobworker.delivery import Send
+from jobworker.entering import Entering
 from jobworker.sending import Sending
 from jobworker.settling import Tools
+from jobworker.timers import is_timer
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 
@@ -89,6 +91,8 @@ class Outbox:
         # All below under _lock.
         self._boxes: dict[str, Box] = {}
         self._count = 0
+        # Ids of timers that are on their way to `schedule`.
+        self._timers: set[str] = set()
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -117,14 +121,18 @@ class Outbox:
     def add(self, id_: str, effects: Iterable[Mapping[str, Any]]) -> None:
         """Carry out what was recorded; what is known already, or done, is passed over."""
         begin: list[Callable[[], None]] = []
+        timers: list[Mapping[str, Any]] = []
         with self._lock:
             for effect in effects:
-                if effect["type"] == "deadletter":
+                if is_timer(effect):
+                    timers.append(effect)
+                elif effect["type"] == "deadletter":
                     begin.append(self._burial(id_, effect))
                 elif effect["type"] == "send":
                     begin.extend(self._enqueue(id_, Send.from_document(effect)))
                 else:
                     log.error("unknown effect left in the outbox id=%s", effect["id"])
+            begin.extend(self._enter(id_, timers))
         for action in begin:
             action()
 
@@ -151,6 +159,17 @@ class Outbox:
         if head is sending:
             return [sending.begin]
         return [head.hurry] if more_urgent else []
+
+    def _enter(self, id_: str, timers: Iterable[Mapping[str, Any]]) -> Iterable[Callable[[], None]]:
+        """Take timers in hand, all in one step; yields what has to be done without the lock."""
+        fresh = [
+            one for one in timers if one["id"] not in self._timers and one["id"] not in self._gone
+        ]
+        if fresh:
+            ids = [one["id"] for one in fresh]
+            self._timers.update(ids)
+            self._count += len(ids)
+            yield Entering(self.tools, id_, fresh, finished=lambda: self._entered(ids)).begin
 
     def _due(self, send: Send) -> float:
         until = send.token_until
@@ -183,6 +202,14 @@ class Outbox:
             following.begin()
         for resume in waiters:
             resume()
+
+    def _entered(self, ids: Sequence[str]) -> None:
+        """Timers left their outbox."""
+        with self._lock:
+            self._timers.difference_update(ids)
+            self._count -= len(ids)
+            for effect_id in ids:
+                self._remember(effect_id)
 
     def _remember(self, effect_id: str) -> None:
         self._gone[effect_id] = None

@@ -1,4 +1,4 @@
-"""Sending anew what was given up: the send of a dead letter, and the decision it becomes. Pure."""
+"""Carrying out anew what was given up: the effect of a dead letter, and its decision. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from typing import Any
 from jobworker.conversations import Decision
 from jobworker.delivery import RETRY_KEY_LIFE, Send, Way
 from jobworker.errors import MayArriveTwice
+from jobworker.timers import is_timer, is_whole
 from recvq.documents import Document
 
 
 def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = False) -> Document:
-    """The send of a dead letter as the event `name` is to record it; never a reply any more.
+    """The effect of a dead letter as the event `name` is to record it; never a reply any more.
+
+    A timer is set or cancelled over whatever was set meanwhile.
 
     A new retry key only where every try was definitely refused. Where one is of unknown outcome,
     the same key, under which LINE takes it once, for as long as LINE keeps it (design: G5);
     after that raises MayArriveTwice, unless `force` accepts it.
     """
+    if is_timer(effect):
+        return {**effect, "id": f"{name}/timer/{effect['name']}", "eventId": name}
     given_up = Send.from_document(effect)
     send = replace(
         given_up,
@@ -51,6 +56,8 @@ def is_sound(document: Mapping[str, Any]) -> bool:
     if "effect" not in document:
         return True
     try:
+        if is_timer(document["effect"]):
+            return is_whole(document["effect"])
         Send.from_document(document["effect"])
     except (KeyError, TypeError, ValueError):
         return False

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobworker.conversations import Conversations
-from jobworker.deadletters import DeadLetters, of_send
+from jobworker.deadletters import DeadLetters, of_effect
 from jobworker.delivery import MOST_UNANSWERED, Answer, Ending, Outcome, ReplyUnknown, Send
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
+from jobworker.schedule import Schedule
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
@@ -31,6 +32,7 @@ class Tools:
 
     conversations: Conversations
     deadletters: DeadLetters
+    schedule: Schedule
     gate: Gate
     holdback: HoldBack
     call: Callable[..., Any]
@@ -123,7 +125,7 @@ class Settling(ABC):
         log.error(
             "send given up id=%s cause=%s answer=%s", self.send.id, cause, told_of(self._answer)
         )
-        letter = of_send(
+        letter = of_effect(
             self.send.as_document(), self._conversation_id, cause=cause, attempts=self._calls
         )
         self._write_letter(letter)

@@ -119,16 +119,22 @@ class Talk:
 
     @state.setter
     def state(self, state: str | None) -> None:
-        self._move(state, None)
+        if state is not None:
+            _checked_state(state)
+        if self._place.until is not None:
+            self._timers.cancel(STATE_TIMER)
+        self._place.move(state, None)
 
     def expect(self, state: str, *, within: float) -> None:
         """Enter a state that is left by itself after `within` seconds.
 
         Entering any state before then, the same one too, ends that time. When it is over, the
-        state is None, and the handler of `bot.timeout(state)` runs, if there is one.
+        state is None, and the handler of `bot.timeout(state)` runs, if there is one. Raises
+        BadState, BadTimer.
         """
-        self._timers.after(within, STATE_TIMER, {"state": state}, now=self.now)
-        self._move(state, self.now + timedelta(seconds=within))
+        now = self.now
+        self._timers.after(within, STATE_TIMER, {"state": _checked_state(state)}, now=now)
+        self._place.move(state, now + timedelta(seconds=within))
 
     @property
     def data(self) -> Document:
@@ -153,7 +159,10 @@ class Talk:
         return (self.profile or {}).get("displayName")
 
     def forget(self) -> None:
-        """Empty what is kept of the conversation's people: profiles, state and data."""
+        """Empty what is kept of the conversation's people: profiles, states and data.
+
+        Timers go on waiting; who wants none of them to ring cancels them.
+        """
         loaded = self._loaded
         self.state = None
         loaded.profile = None
@@ -221,9 +230,15 @@ class Talk:
         sends = [send.as_document() for send in self._sends]
         return Decision(changes, [*sends, *self._timers.effects()])
 
-    def leave_state(self) -> None:
-        """The state's time is over: its timer has rung, so there is none to cancel."""
+    def leave_state(self, state: object) -> bool:
+        """The time of a state is over; False where the conversation stands there no more.
+
+        Its timer has rung, so there is none to cancel.
+        """
+        if self._place.until is None or self._place.state != state:
+            return False
         self._place.move(None, None)
+        return True
 
     def know_friend(self, friend: bool) -> None:
         """LINE said whether the user is a friend."""
@@ -248,13 +263,6 @@ class Talk:
     @property
     def _place(self) -> Place:
         return Place(self._loaded, member=self._member)
-
-    def _move(self, state: str | None, until: datetime | None) -> None:
-        if state is not None and (not isinstance(state, str) or not state):
-            raise BadState(f"a state is a text or None, not {state!r:.50}")
-        if until is None and self._place.until is not None:
-            self._timers.cancel(STATE_TIMER)
-        self._place.move(state, until)
 
     @property
     def _loaded(self) -> Conversation:
@@ -289,6 +297,12 @@ class Talk:
                 token_from=self.accepted if reply else None,
             )
         )
+
+
+def _checked_state(state: object) -> str:
+    if not isinstance(state, str) or not state:
+        raise BadState(f"a state is a text or None, not {state!r:.50}")
+    return state
 
 
 def _checked_id(to: object) -> str:

@@ -7,6 +7,7 @@ long as they like, and it looks names up without any.
 from __future__ import annotations
 
 import functools
+import math
 import socket
 import ssl
 import threading
@@ -28,12 +29,14 @@ _call = threading.local()
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[float]:
+def within(seconds: float, *, step_seconds: float = math.inf) -> Iterator[float]:
     """Bound all that the thread sends and receives meanwhile; gives the deadline, monotonic.
 
-    What is not through by then ends in a TimeoutError.
+    What is not through by then ends in a TimeoutError; so does a single step that takes longer
+    than `step_seconds`.
     """
     _call.deadline = time.monotonic() + seconds
+    _call.step_seconds = step_seconds
     try:
         yield _call.deadline
     finally:
@@ -53,7 +56,7 @@ def _set_timeout(sock: socket.socket) -> None:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the call's time is over")
-    sock.settimeout(left)
+    sock.settimeout(min(left, _call.step_seconds))
 
 
 class TimedSocket(socket.socket):

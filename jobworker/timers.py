@@ -5,15 +5,16 @@ An effect becomes a row in `schedule` once its record stands; the scheduler lets
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.errors import BadTimer, TooManyTimers
 from recvq.documents import Document
 from recvq.recurrence import Daily
-from recvq.timers import timer_id
+from recvq.timers import TIMER, timer_id
 
 MOST_TIMERS = 100
 MOST_NAME_LETTERS = 100
@@ -21,6 +22,8 @@ MOST_NAME_LETTERS = 100
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
 # What linedesk sets itself begins with it.
 RESERVED = "~"
+# What a row takes over from its effect as it is.
+TAKEN = ("channel", "key", "name", "n", "runAt", "every", "data", "source")
 
 
 def checked_name(name: object) -> str:
@@ -89,7 +92,7 @@ class Timers:
         self._effects.pop(row_id, None)
         self._effects[row_id] = {
             "id": f"{self._event_id}/timer/{name}",
-            "type": "timer",
+            "type": TIMER,
             "eventId": self._event_id,
             "timer": row_id,
             "channel": self._channel,
@@ -98,9 +101,34 @@ class Timers:
             "n": None,
             "runAt": None if moment is None else _rounded_up(moment),
             "every": every,
-            "data": dict(data),
+            # As it is now: the bot may go on with what it holds.
+            "data": copy.deepcopy(dict(data)),
             "source": self._source,
         }
+
+
+def is_timer(effect: Mapping[str, Any]) -> bool:
+    """Whether an effect sets or cancels a timer."""
+    return bool(effect["type"] == TIMER)
+
+
+def is_whole(effect: Mapping[str, Any]) -> bool:
+    """Whether a timer's effect has all that its way to `schedule` needs. Raises KeyError."""
+    names = (effect[name] for name in ("id", "timer", "eventId", "name", "channel", "key"))
+    return bool(row_of(effect)) and all(isinstance(name, str) for name in names)
+
+
+def numbered(effects: Sequence[Document], n: int) -> list[Document]:
+    """The effects, its timers with the number of the record that they become part of."""
+    return [{**one, "n": n} if is_timer(one) else one for one in effects]
+
+
+def row_of(effect: Mapping[str, Any]) -> Document:
+    """The update that makes the row of an effect. Raises KeyError for what is none."""
+    fields = {**{name: effect[name] for name in TAKEN}, "setBy": effect["eventId"]}
+    if effect["runAt"] is None:
+        return {"$set": {**fields, "endedAt": datetime.now(UTC)}}
+    return {"$set": fields, "$unset": {"endedAt": ""}}
 
 
 def _rounded_up(moment: datetime) -> datetime:

@@ -12,8 +12,9 @@ from pymongo import DESCENDING
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from jobworker.conversations import NEW, SETTLE_TRIES, named
+from jobworker.conversations import SETTLE_TRIES
 from jobworker.deadletters import emptied
+from jobworker.record import NEW, named
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, conversation_id
 from recvq.errors import Replaced, StoreUnavailable, translated

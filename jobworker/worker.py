@@ -18,16 +18,16 @@ from bson.dbref import DBRef
 from linebot.v3.messaging import MessagingApi
 
 from jobworker.bot import Bot, Rule
-from jobworker.conversations import Conversations, Decision, Recorded
+from jobworker.conversations import Conversations, Decision
 from jobworker.errors import GateClosed
-from jobworker.events import TimerEvent, model_of, since_ms, text_of
+from jobworker.events import model_of, since_ms, text_of
 from jobworker.failures import Failure, did_not_return, given_up, raised
-from jobworker.handling import Abandoned, under
+from jobworker.handling import Abandoned, Doing
 from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch, is_fresh
 from jobworker.replay import is_sound, replayed
-from jobworker.states import STATE_TIMER
+from jobworker.schedule import Schedule
 from jobworker.storable import checked
 from jobworker.talk import Around, Talk, no_content
 from jobworker.unsend import Unsends
@@ -54,6 +54,13 @@ class Run:
     profile: Document | None = None
     profile_asked: bool = False
     decision: Decision | None = None
+    doing: Doing | None = None
+    """The last call of the handler."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether the handler has sent something by itself, which no record tells of."""
+        return self.doing is not None and self.doing.has_sent
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ class Parts:
     conversations: Conversations
     outbox: Outbox
     unsends: Unsends
+    schedule: Schedule
     fetch: Callable[..., ProfileFetch]
     """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
     api: Callable[[], MessagingApi]
@@ -122,7 +130,7 @@ class Worker:
             if self._was_applied(job.document):
                 return "applied"
             run.checked = True
-        if run.decision is None and self._parts.unsends.ends(job.document):
+        if run.decision is None and self._ends_unheard(job.document):
             return "finished"
         if self._parts.outbox.waits_for_room(conversation_id(job.document), job.resume):
             return "parked"
@@ -132,7 +140,8 @@ class Worker:
         if run.decision is None and not self._run_handler(job, run):
             return "parked"
         assert run.decision is not None
-        if run.decision.is_empty:
+        # What the handler has sent by itself is at least not to be sent again.
+        if run.decision.is_empty and not run.has_sent:
             return "finished"
         return self._record(job, run.decision)
 
@@ -147,6 +156,10 @@ class Worker:
         log.info("decided before the restart event_id=%s", name_of(document))
         return True
 
+    def _ends_unheard(self, document: Document) -> bool:
+        """Whether no handler is to run: what it is about was taken back or overtaken."""
+        return self._parts.unsends.ends(document) or self._parts.schedule.overtook(document)
+
     # The handler.
 
     def _run_handler(self, job: Job, run: Run) -> bool:
@@ -154,7 +167,7 @@ class Worker:
         event = model_of(job.document["event"])
         talk = self._talk(job.document)
         try:
-            rule = self._rule_of(event, talk)
+            rule = self._bot.rule_in(talk, event)
             if rule is not None and rule.profile and self._waits_for_profile(job, run, talk):
                 return False
             if run.profile is not None:
@@ -163,12 +176,14 @@ class Worker:
             if rule is not None:
                 self._call_handler(job, run, rule, event, talk)
             run.decision = checked(talk.decision())
-        except (StoreUnavailable, GateClosed, Abandoned):
+        except Abandoned:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:
+            if isinstance(error, (StoreUnavailable, GateClosed)) and not run.has_sent:
+                raise
             # Around one job: the bot's own errors end here. A thread that took SystemExit for its
             # end would leave the key behind without a word.
-            return self._handler_failed(job, run, raised(error))
+            return self._handler_failed(job, run, raised(error, has_sent=run.has_sent))
         return True
 
     def _talk(self, document: Document) -> Talk:
@@ -182,12 +197,6 @@ class Worker:
         )
         return Talk(document, around)
 
-    def _rule_of(self, event: Any, talk: Talk) -> Rule | None:
-        """The handler to run. A state whose time is over has been left by then."""
-        if isinstance(event, TimerEvent) and event.name == STATE_TIMER:
-            talk.leave_state()
-        return self._bot.rule_for(event, talk.state if self._bot.has_states else None)
-
     def _call_handler(self, job: Job, run: Run, rule: Rule, event: Any, talk: Talk) -> None:
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
@@ -196,7 +205,8 @@ class Worker:
             since_ms(talk.accepted),
         )
         run.first_at = run.first_at or datetime.now(UTC)
-        with under(job.begin_handler()):
+        run.doing = Doing(job.document)
+        with run.doing.under(job.begin_handler()):
             rule.handler(event, talk)
 
     def _note_friendship(self, talk: Talk) -> None:
@@ -223,7 +233,8 @@ class Worker:
 
     def did_not_return(self, job: Job, stack: str) -> None:
         """The job's handler was abandoned: a failed try, and the job runs again some time."""
-        if self._handler_failed(job, job.memo, did_not_return(stack)):
+        failure = did_not_return(stack, has_sent=job.memo.has_sent)
+        if self._handler_failed(job, job.memo, failure):
             job.resume()
 
     def _handler_failed(self, job: Job, run: Run, failure: Failure) -> bool:
@@ -265,18 +276,12 @@ class Worker:
             unsaved=job.unsaved(),
             message_id=text_of(document["event"], "message", "id"),
         )
-        self._follow_up(conversation_id(document), decision, recorded)
+        self._parts.outbox.add(conversation_id(document), recorded.outbox)
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
         if recorded.unsent:
             self._parts.unsends.met(document)
             return "finished"
         return "recorded" if recorded.is_ours else "applied"
-
-    def _follow_up(self, id_: str, decision: Decision, recorded: Recorded) -> None:
-        if recorded.adopted is not None:
-            self._parts.outbox.add(id_, recorded.adopted.get("pending", ()))
-        elif not recorded.unsent:
-            self._parts.outbox.add(id_, decision.effects)
 
 
 def _is_ours(document: Document) -> bool:

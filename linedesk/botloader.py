@@ -1,4 +1,4 @@
-"""Finding the bot that the setting BOT names."""
+"""Finding the bot that the setting BOT names: a Bot, or a WebhookHandler of line-bot-sdk's."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
+
+from linebot.v3 import WebhookHandler
+from linebot.v3.messaging import ApiClient, AsyncApiClient
 
 from jobworker import Bot
+from jobworker.errors import NotRunning
+from jobworker.sdkbots import SdkBot, coroutines_of
 from linedesk.errors import SettingsError
 
 
 def load_bot(spec: str) -> Bot:
     """Import `module:name`, looked for in the working directory first.
 
-    Raises SettingsError where the module or the name is missing, where importing it fails, and
-    where it is no Bot.
+    Raises SettingsError where the module or the name is missing, where importing it fails, where
+    it is neither a Bot nor a WebhookHandler, and where a WebhookHandler's module would call LINE
+    past the gate.
     """
     module_name, _, name = spec.partition(":")
     folder = str(Path.cwd())
@@ -23,22 +30,51 @@ def load_bot(spec: str) -> Bot:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs somebody else's code
+    except (Exception, SystemExit) as error:  # importing runs somebody else's code
         raise SettingsError([f"BOT names the module {module_name!r}: {_told(error)}"]) from error
     bot = getattr(module, name, None)
+    if isinstance(bot, WebhookHandler):
+        return _sdk_bot(bot, module)
     if not isinstance(bot, Bot):
         found = "nothing" if bot is None else f"a {type(bot).__name__}"
-        raise SettingsError([f"BOT must name a jobworker.Bot, and {spec} is {found}"])
+        raise SettingsError(
+            [f"BOT must name a jobworker.Bot or a WebhookHandler, and {spec} is {found}"]
+        )
     return bot
 
 
-def _told(error: Exception) -> str:
+def _sdk_bot(handler: WebhookHandler, module: ModuleType) -> SdkBot:
+    problems = [
+        f"the handler {name!r} is a coroutine, which a WebhookHandler calls and never awaits: "
+        "make it a plain function"
+        for name in coroutines_of(handler)
+    ]
+    problems += [
+        f"{name!r} is line-bot-sdk's own client, which calls LINE past the gate: take ApiClient "
+        "from jobworker"
+        for name, value in vars(module).items()
+        if _is_ungated(value)
+    ]
+    if problems:
+        raise SettingsError([f"BOT names {module.__name__!r}: {problem}" for problem in problems])
+    return SdkBot(handler)
+
+
+def _is_ungated(value: object) -> bool:
+    """Whether it is a client of the SDK's or its class; ours is a subclass of that."""
+    kinds = (ApiClient, AsyncApiClient)
+    return value in kinds if isinstance(value, type) else type(value) in kinds
+
+
+def _told(error: BaseException) -> str:
     """What went wrong and in which line of whose file.
 
-    Python's own words for what it cannot import or parse are told, but not those of any other
-    error: they may hold a secret.
+    Python's own words for what it cannot import or parse are told, and ours, but not those of any
+    other error: they may hold a secret.
     """
     words = f": {error.msg}" if isinstance(error, (ImportError, SyntaxError)) else ""
+    if isinstance(error, NotRunning):
+        words = f": {error}"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}{words} at {error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -69,9 +69,11 @@ def moment_of(text: str, *, now: datetime) -> datetime:
 
 
 @contextmanager
-def open_database(settings: Settings) -> Iterator[Database[Any]]:
+def open_database(
+    settings: Settings, *, app_name: str = "linedesk-dead"
+) -> Iterator[Database[Any]]:
     require_server(settings)
-    with connect(settings.mongodb_uri, app_name="linedesk-dead") as client:
+    with connect(settings.mongodb_uri, app_name=app_name) as client:
         yield client[settings.mongodb_database]
 
 

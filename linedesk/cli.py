@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from linedesk.conversationcommands import conversation
 from linedesk.deadcommands import dead
 from linedesk.failure import Command
 from linedesk.options import config_option, set_up_logging, verbose_option, with_settings
@@ -20,9 +21,11 @@ EXAMPLES = """\b
 Examples:
   linedesk demo                    chat with the parrot bot in the browser
   linedesk demo --once             see one conversation from end to end
+  linedesk demo --bot timer        chat with another bot: timer or reminder
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run everything on a small box
   linedesk dead list --since 2h    what was given up in the last two hours
+  linedesk conversation show U4af  where the conversation with a user stands
 """
 
 
@@ -76,6 +79,15 @@ def dispatcher(settings: Settings) -> int:
 
 
 @linedesk.command(cls=Command)
+@with_settings
+def scheduler(settings: Settings) -> int:
+    """Let timers ring; needed only where SCHEDULER is process."""
+    from linedesk.wiring import scheduler_process
+
+    return scheduler_process(settings)
+
+
+@linedesk.command(cls=Command)
 @click.option("--port", type=click.IntRange(1, 65_535), default=9000, show_default=True)
 @click.option(
     "--webhook", metavar="URL", help="The bot server's callback; the front desk's unless set."
@@ -88,25 +100,36 @@ def dispatcher(settings: Settings) -> int:
 @click.option("--rate-limits/--no-rate-limits", default=True, help="LINE's own, or none.")
 @with_settings
 def sim(settings: Settings, **options: Any) -> int:
-    """Run the LINE simulator, with its chat page, on this machine."""
+    """Run the LINE simulator, with its chat page, on this machine.
+
+    Bots follow its clock where SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
+    """
     from linedesk.wiring import sim_process
 
     return sim_process(settings, **options)
 
 
 @linedesk.command(cls=Command)
+@click.option(
+    "--bot",
+    type=click.Choice(["parrot", "timer", "reminder"]),
+    default="parrot",
+    show_default=True,
+    help="The bot to chat with.",
+)
 @click.option("--once", is_flag=True, help="Play one conversation, print it, and end.")
 @click.option(
     "--port", type=click.IntRange(1, 65_535), help="Port of the chat page; any unless set."
 )
-def demo(once: bool, port: int | None) -> int:
-    """Chat with the parrot bot through every real part, with nothing to set up.
+def demo(bot: str, once: bool, port: int | None) -> int:
+    """Chat with a bot through every real part, with nothing to set up.
 
-    Everything runs on this machine, in a temporary folder, with a private mongod.
+    Everything runs on this machine, in a temporary folder, with a private mongod. For bots that
+    live in time the chat page has a clock that can be moved ahead.
     """
     from linedesk.demo import run_demo
 
-    return run_demo(once=once, port=port)
+    return run_demo(bot, once=once, port=port)
 
 
 @linedesk.command(cls=Command)
@@ -125,6 +148,7 @@ def up(config_path: Path | None, verbose: bool) -> int:
 
 
 linedesk.add_command(dead)
+linedesk.add_command(conversation)
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ class Deed:
     """One thing that a person does; `shown` is how the transcript tells it.
 
     It is done with when the bot has answered, or when its handler has started, or at once.
+    `answer` is the bot's, word by word, where there is only one.
     """
 
     who: Person
@@ -36,6 +37,7 @@ class Deed:
     act: Mapping[str, object]
     where: str = ""
     until: Literal["answered", "started", "stored"] = "answered"
+    answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ class Conversation:
         self.events: list[Event] = []
         self.webhooks = 0
 
-    def meet(self, name: str) -> Person:
-        """Somebody new, who has not yet added the bot."""
-        made = self._stage.post("/sim/users", {"name": name, "friend": False})
+    def meet(self, name: str, *, friend: bool = False) -> Person:
+        """Somebody new, who has not yet added the bot, or did so long ago."""
+        made = self._stage.post("/sim/users", {"name": name, "friend": friend})
         return Person(name, made["userId"])
 
     def gather(self, name: str, people: Sequence[Person]) -> str:
@@ -98,7 +100,10 @@ class Conversation:
         return float(delivery["milliseconds"])
 
     def wait_for(self, events: Sequence[Event]) -> None:
-        """Wait until each was handled, and answered if it is to be; raises DemoFailed if not."""
+        """Wait until each was handled, and answered if it is to be, as it is to be.
+
+        Raises DemoFailed if not.
+        """
         try:
             self._stage.wait_for(
                 lambda: self._all_done(events), "dispatcher", seconds=ANSWER_SECONDS
@@ -108,6 +113,8 @@ class Conversation:
                 f"{e.deed.who.name} {e.deed.shown}" for e in events if not done(e)
             )
             raise DemoFailed(f"not answered: {open_deeds}: {error}") from error
+        for event in events:
+            _require_answer(event)
 
     def refresh(self) -> None:
         """Bring every event's start and answers up to date."""
@@ -128,7 +135,7 @@ class Conversation:
         calls = [call for call in self._stage.get("/sim/calls") if call["accepted"]]
         for event in self.events:
             event.answers = [
-                Answer(_text(call), (call["started"] - event.sent_at) * 1000)
+                Answer(text_of(call), (call["started"] - event.sent_at) * 1000)
                 for call in calls
                 if call["eventId"] == event.event_id
             ]
@@ -150,5 +157,13 @@ def done(event: Event) -> bool:
     }[event.deed.until]
 
 
-def _text(call: Mapping[str, Any]) -> str:
+def _require_answer(event: Event) -> None:
+    wanted = event.deed.answer
+    if wanted is not None and (given := event.answers[0].text) != wanted:
+        who, said = event.deed.who.name, event.deed.shown
+        raise DemoFailed(f"{who} said {said} and was answered {given}, not {wanted}")
+
+
+def text_of(call: Mapping[str, Any]) -> str:
+    """What a call said."""
     return " / ".join(m.get("text") or f"({m['type']})" for m in call["body"]["messages"])

@@ -1,11 +1,12 @@
-"""`linedesk demo`: a person chats with the parrot bot through every real part, on this machine."""
+"""`linedesk demo`: a person chats with a bot through every real part, on this machine."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -14,14 +15,33 @@ from linedesk.conversation import Conversation
 from linedesk.embedded import server_version
 from linedesk.errors import DemoFailed, DemoInterrupted
 from linedesk.exits import Exit
-from linedesk.script import scenes
+from linedesk.rings import Rings
+from linedesk.scenes import parrot, reminder, timer
+from linedesk.scenes.scene import Scene
 from linedesk.stage import Stage
 from linedesk.supervisor import Signals, signals_on
 from linedesk.transcript import doubles, open_console, print_legend, print_scene, print_summary
 
 
-def run_demo(*, once: bool, port: int | None) -> int:
-    """Set the stage and play the conversation (`once`), or leave it to a person until Ctrl-C.
+@dataclass(frozen=True)
+class Show:
+    """A bot's scripted conversation, and what a person may try with it."""
+
+    scenes: Callable[[Conversation, Rings], Iterator[Scene]]
+    hint: str
+
+
+SHOWS: Mapping[str, Show] = {
+    "parrot": Show(parrot.scenes, "Say anything, or send a photo, a sticker or a place."),
+    "timer": Show(timer.scenes, "Write 180, and move the clock ahead on the page: +1分."),
+    "reminder": Show(
+        reminder.scenes, "Write 8時30分, and move the clock ahead on the page: +1時間."
+    ),
+}
+
+
+def run_demo(bot: str, *, once: bool, port: int | None) -> int:
+    """Set the stage and play the bot's conversation (`once`), or leave it to a person until Ctrl-C.
 
     Whatever happens, no process and no file stays behind. Raises DemoFailed.
     """
@@ -31,13 +51,13 @@ def run_demo(*, once: bool, port: int | None) -> int:
         with (
             signals_on(signals),
             tempfile.TemporaryDirectory(prefix="linedesk-demo-") as folder,
-            Stage(Path(folder), signals=signals, chat_port=port) as stage,
+            Stage(Path(folder), bot=f"bots.{bot}:bot", signals=signals, chat_port=port) as stage,
         ):
             _set(stage, console)
             if once:
-                _play(stage, console)
+                _play(bot, stage, console)
             else:
-                _leave_to_a_person(stage, console)
+                _leave_to_a_person(bot, stage, console)
     except DemoInterrupted as interruption:
         return 128 + interruption.number if once else Exit.OK
     return Exit.OK
@@ -55,17 +75,19 @@ def _set(stage: Stage, console: Console) -> None:
     )
 
 
-def _play(stage: Stage, console: Console) -> None:
-    talk = Conversation(stage)
+def _play(bot: str, stage: Stage, console: Console) -> None:
+    talk, rings = Conversation(stage), Rings(stage)
     print_legend(console)
     with console.status("the conversation is going on ..."):
-        for scene in scenes(talk):
-            print_scene(console, scene)
+        for scene in SHOWS[bot].scenes(talk, rings):
+            print_scene(console, scene, bot=bot)
     talk.refresh()
+    rings.require_no_more()
     print_summary(
         console,
         talk.events,
         webhooks=talk.webhooks,
+        rings=rings.all,
         closest_seconds=stage.get("/sim/state")["closestStarts"],
         mongod_version=server_version(stage.mongod.uri),
     )
@@ -73,11 +95,12 @@ def _play(stage: Stage, console: Console) -> None:
         raise DemoFailed(f"{doubles(talk.events)} events were answered more than once")
 
 
-def _leave_to_a_person(stage: Stage, console: Console) -> None:
+def _leave_to_a_person(bot: str, stage: Stage, console: Console) -> None:
     for name in ("佐藤花子", "田中太郎"):
         stage.post("/sim/users", {"name": name, "friend": True})
     console.print()
-    console.print(f"Chat with the bot:  {stage.linesim_url}/")
+    console.print(f"Chat with the {bot} bot:  {stage.linesim_url}/")
+    console.print(SHOWS[bot].hint)
     console.print("Ctrl-C ends everything and leaves nothing behind.", style="dim")
     while True:
         stage.stay()

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
 from dispatcher.changestream import ChangeStreamFeed
+from dispatcher.companion import Companion
+from dispatcher.ending import Ending
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
 from dispatcher.lease import Lease
 from dispatcher.oplog import OplogFeed
-from dispatcher.process import Dispatcher, Ending, Limits
+from dispatcher.process import Dispatcher, Limits
 from jobworker.assembly import Desk, LineSettings
 from jobworker.delivery import ReplyUnknown
 from linedesk.botloader import load_bot
+from linedesk.botsettings import read_bot_settings
 from linedesk.exits import Exit
+from linedesk.scheduling import make_scheduler, simulated_clock
 from linedesk.settings import Settings
+from linedesk.signals import take_signals
 from recvq.connect import Client, connect
 from recvq.documents import RECVQ
+from scheduler.scheduler import system_now
 
 EXITS: Mapping[Ending, Exit] = {
     Ending.STOPPED: Exit.OK,
@@ -33,9 +37,10 @@ EXITS: Mapping[Ending, Exit] = {
 def run_dispatcher(settings: Settings) -> int:
     """Run until a signal; returns the exit code. Raises SettingsError, SetupError."""
     bot = load_bot(settings.bot)
+    bot_settings = read_bot_settings(bot, settings.bot_settings)
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
-    _take_signals(inbox)
-    threads = settings.dispatcher_threads
+    take_signals(inbox)
+    clock = simulated_clock(settings)
     desks: list[Desk] = []
 
     def make_desk(**tools: Callable[..., Any]) -> Desk:
@@ -44,6 +49,8 @@ def run_dispatcher(settings: Settings) -> int:
             database,
             _line_settings(settings),
             tries=settings.handler_tries,
+            settings=bot_settings,
+            now=system_now if clock is None else clock.now,
             **tools,
         )
         desks.append(desk)
@@ -54,18 +61,22 @@ def run_dispatcher(settings: Settings) -> int:
         feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
     ):
         database = client[settings.mongodb_database]
+        companions: list[Companion] = [] if clock is None else [clock]
+        if settings.scheduler == "dispatcher":
+            companions.append(make_scheduler(settings, client, feeds, clock=clock))
         dispatcher = Dispatcher(
             database,
             make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),
             History(database[RECVQ]),
             make_desk,
             limits=Limits(
-                threads=threads,
+                threads=settings.dispatcher_threads,
                 drain_seconds=settings.drain_seconds,
                 handler_seconds=settings.handler_limit_seconds,
             ),
             lease=Lease(database),
             inbox=inbox,
+            companions=companions,
         )
         ending = dispatcher.run()
         for desk in desks:
@@ -83,23 +94,9 @@ def make_feed(name: str, client: Client, database: str) -> Feed:
 def _line_settings(settings: Settings) -> LineSettings:
     return LineSettings(
         api_base=settings.line_api_base,
+        data_base=settings.line_api_data_base,
         token=settings.access_token,
         interval_seconds=settings.line_access_interval_ms / 1000,
         threads=settings.dispatcher_threads,
         reply_unknown=ReplyUnknown(settings.reply_unknown),
     )
-
-
-def _take_signals(inbox: SimpleQueue[int | BaseException]) -> None:
-    """The first SIGTERM or SIGINT asks for an orderly end, the second ends at once."""
-    came: list[int] = []
-
-    def handle(number: int, frame: object) -> None:
-        if came:
-            os._exit(128 + number)
-        came.append(number)
-        # SimpleQueue.put is the one hand-over that is safe inside a signal handler.
-        inbox.put(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)

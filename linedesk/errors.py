@@ -31,6 +31,15 @@ class NoSuchLetter(LinedeskError):
         self.problems = tuple(f"no dead letter {id_!r}" for id_ in ids)
 
 
+class NotOneConversation(LinedeskError):
+    """No conversation was meant, or more than one; `problems` has a line for each of these."""
+
+    def __init__(self, word: str, found: Sequence[str]) -> None:
+        super().__init__(word)
+        several = f"several conversations are meant by {word!r}:"
+        self.problems = (several, *found) if found else (f"no conversation {word!r}",)
+
+
 class NotReplayed(LinedeskError):
     """A dead letter that is not to be replayed, or no more; the text is the reason."""
 

@@ -10,7 +10,14 @@ from pymongo.errors import PyMongoError
 
 from frontdesk.errors import CannotListen
 from linedesk.embedded import MongodFailed, MongodNotFound
-from linedesk.errors import CannotServe, DataInUse, DemoFailed, NoSuchLetter, SettingsError
+from linedesk.errors import (
+    CannotServe,
+    DataInUse,
+    DemoFailed,
+    NoSuchLetter,
+    NotOneConversation,
+    SettingsError,
+)
 from linedesk.exits import Exit
 from recvq.errors import QueueError, RecvqClosed, SetupError
 
@@ -34,6 +41,7 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     (MongodFailed, Exit.UNAVAILABLE, ""),
     (DemoFailed, Exit.FAILED, "demo: "),
     (NoSuchLetter, Exit.FAILED, ""),
+    (NotOneConversation, Exit.FAILED, ""),
 )
 
 

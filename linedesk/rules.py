@@ -27,9 +27,7 @@ _MONGODB_CREDENTIALS = re.compile(r"//.*@")
 
 def comma_separated(value: object) -> object:
     """Split a text at its commas, dropping blanks around and between them."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
+    return _parts(value) if isinstance(value, str) else value
 
 
 def header_safe(secret: SecretStr) -> SecretStr:
@@ -51,6 +49,15 @@ def base_url(url: str) -> str:
     )
     _demand(parts.port is None or parts.port > 0)
     return url.rstrip("/")
+
+
+def loopback_url(url: str) -> str:
+    """Accept the URL of something that this machine serves to itself only."""
+    base_url(url)
+    parts = urlsplit(url)
+    _demand(parts.scheme == "http")
+    _demand(parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback)
+    return url
 
 
 def host(value: str) -> str:
@@ -92,6 +99,20 @@ def module_and_name(value: str) -> str:
     return value
 
 
+def named_values(value: object) -> object:
+    """Split a text such as `a=1, b=x` into names and values; a TOML table's become texts."""
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in _parts(value)]
+        _demand(all(sign for _, sign, _ in pairs))
+        names = [name.strip() for name, _, _ in pairs]
+        _demand(len(set(names)) == len(names))
+        return {name: told.strip() for name, (_, _, told) in zip(names, pairs, strict=True)}
+    if isinstance(value, dict):
+        _demand(all(isinstance(told, (str, int, float)) for told in value.values()))
+        return {name: str(told) for name, told in value.items()}
+    return value
+
+
 def mongodb_uri(uri: str) -> str:
     """Accept what pymongo's own parser accepts, and the word embedded.
 
@@ -119,6 +140,10 @@ def passwords_in(uri: str) -> tuple[str, ...]:
 def without_credentials(uri: str) -> str:
     """A MongoDB URI that may be shown."""
     return _MONGODB_CREDENTIALS.sub("//***@", uri)
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _match(pattern: re.Pattern[str], value: str) -> str:

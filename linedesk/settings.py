@@ -29,6 +29,7 @@ EMBEDDED = "embedded"
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Seconds = Annotated[float, Field(gt=0, le=3_600, allow_inf_nan=False)]
 BaseUrl = Annotated[str, AfterValidator(rules.base_url)]
+LoopbackUrl = Annotated[str, AfterValidator(rules.loopback_url)]
 ReadableFile = Annotated[Path, AfterValidator(rules.readable_file)]
 Secret = Annotated[SecretStr, AfterValidator(rules.header_safe)]
 Secrets = Annotated[tuple[Secret, ...], BeforeValidator(rules.comma_separated)]
@@ -38,6 +39,7 @@ ChannelName = Annotated[str, AfterValidator(rules.channel_name)]
 Host = Annotated[str, AfterValidator(rules.host)]
 UrlPath = Annotated[str, AfterValidator(rules.url_path)]
 ModuleAndName = Annotated[str, AfterValidator(rules.module_and_name)]
+NamedValues = Annotated[dict[str, str], BeforeValidator(rules.named_values)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(str.lower)]
 
 
@@ -98,10 +100,22 @@ class Settings(BaseModel):
     dispatcher_feed: Literal["changestream", "oplog"] = _setting(
         "changestream", "changestream or oplog"
     )
+    scheduler: Literal["dispatcher", "process"] = _setting("dispatcher", "dispatcher or process")
     handler_tries: int = _setting(3, "a whole number, 1 to 100", ge=1, le=100)
     handler_limit_seconds: Seconds = _setting(60.0, "a number above 0, at most 3600")
     drain_seconds: Seconds = _setting(20.0, "a number above 0, at most 3600")
     bot: ModuleAndName = _setting("bots.parrot:bot", "module:name, such as bots.parrot:bot")
+    bot_settings: NamedValues = _setting(
+        {},
+        "names and values such as timezone=Asia/Tokyo, again_seconds=5; in the file a table of "
+        "texts, numbers, true and false",
+        repr=False,
+    )
+    sim_clock: LoopbackUrl | None = _setting(
+        None,
+        "the URL of a simulator's clock on this machine, such as http://127.0.0.1:9000/sim/clock; "
+        "never set in production",
+    )
     log_level: LogLevel = _setting("info", "debug, info, warning or error")
 
     @model_validator(mode="after")
@@ -161,13 +175,13 @@ def require_server(settings: Settings) -> None:
         )
 
 
-def _problems(error: ValidationError, given: Mapping[str, str]) -> list[str]:
+def _problems(error: ValidationError, given: Mapping[str, Any]) -> list[str]:
     return list(
         dict.fromkeys(_problem(details["loc"], details["msg"], given) for details in error.errors())
     )
 
 
-def _problem(location: tuple[int | str, ...], message: str, given: Mapping[str, str]) -> str:
+def _problem(location: tuple[int | str, ...], message: str, given: Mapping[str, Any]) -> str:
     if not location:
         return message.removeprefix("Value error, ")
     name = str(location[0])

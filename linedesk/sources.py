@@ -4,16 +4,19 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from linedesk.errors import SettingsError
 
 CREDENTIALS = ("line_channel_secret", "line_channel_access_token", "mongodb_uri")
 """What is secret, or may hold a password: each may come as a systemd credential of its name."""
+TABLES = ("bot_settings",)
+"""What is a table in the TOML file, and kept as one."""
 
 
 def gather(
     environ: Mapping[str, str], *, config_path: Path | None, known: Sequence[str]
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Merge the three sources into texts by lower-case name; an empty text counts as not set.
 
     Raises SettingsError for a file that cannot be read and for a name in the TOML file that is
@@ -34,7 +37,7 @@ def _from_credentials(directory: str | None) -> dict[str, str]:
     return _set_values({name: _read(path) for name, path in files.items() if path.is_file()})
 
 
-def _from_toml(path: Path, known: Sequence[str]) -> dict[str, str]:
+def _from_toml(path: Path, known: Sequence[str]) -> dict[str, Any]:
     try:
         table = tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
@@ -44,7 +47,9 @@ def _from_toml(path: Path, known: Sequence[str]) -> dict[str, str]:
         raise SettingsError(
             [f"{path} has an unknown setting: {key}{_suggestion(key, known)}" for key in unknown]
         )
-    return _set_values({key.lower(): str(value) for key, value in table.items()})
+    given = {key.lower(): value for key, value in table.items()}
+    tables = {name: given.pop(name) for name in TABLES if isinstance(given.get(name), dict)}
+    return _set_values({name: str(value) for name, value in given.items()}) | tables
 
 
 def _read(path: Path) -> str:

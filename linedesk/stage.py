@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
+from pymongo.errors import PyMongoError
 
 from linedesk import children
 from linedesk.embedded import EmbeddedMongod, free_port
@@ -24,7 +25,8 @@ from linedesk.errors import DemoFailed, DemoInterrupted
 from linedesk.settings import Settings
 from linedesk.supervisor import STOP_SIGNALS, Signals
 from recvq.collections import create_collections
-from recvq.connect import connect
+from recvq.connect import Client, connect
+from recvq.documents import Document
 
 DATABASE = "line_bot"
 START_SECONDS = 30.0
@@ -41,8 +43,11 @@ Found = TypeVar("Found")
 class Stage:
     """A context manager: everything runs inside of it, and nothing of it is left after."""
 
-    def __init__(self, folder: Path, *, signals: Signals, chat_port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, bot: str, signals: Signals, chat_port: int | None = None
+    ) -> None:
         self.folder = folder
+        self._bot = bot
         self.linesim_url = f"http://127.0.0.1:{chat_port or free_port()}"
         self.frontdesk_url = f"http://127.0.0.1:{free_port()}"
         self.mongod = EmbeddedMongod(folder / "mongod")
@@ -51,12 +56,15 @@ class Stage:
         self._http = requests.Session()
         # Nothing here leaves the machine, so no proxy and no .netrc is asked.
         self._http.trust_env = False
+        self._client: Client | None = None
 
     def __enter__(self) -> Stage:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._http.close()
+        if self._client is not None:
+            self._client.close()
         for name, seconds in STOP_SECONDS.items():
             if name in self._processes:
                 children.stop(self._processes.pop(name), timeout_seconds=seconds)
@@ -65,8 +73,8 @@ class Stage:
     def start_mongod(self) -> None:
         """A private MongoDB with the collections of `linedesk init`."""
         self.mongod.start()
-        with connect(self.mongod.uri, app_name="linedesk-demo") as client:
-            create_collections(client[DATABASE])
+        self._client = connect(self.mongod.uri, app_name="linedesk-demo")
+        create_collections(self._client[DATABASE])
 
     def start_rooms(self) -> None:
         """Simulator, front desk and dispatcher, all at once; returns when each is ready."""
@@ -88,12 +96,20 @@ class Stage:
         """What the simulator answers."""
         return self._asked("POST", path, json=body or {})
 
+    def documents(self, collection: str, query: Document) -> list[Document]:
+        """What MongoDB holds, in its natural order; raises DemoFailed where it does not say."""
+        assert self._client is not None
+        try:
+            return list(self._client[DATABASE][collection].find(query))
+        except PyMongoError as error:
+            raise DemoFailed(f"reading {collection}: {error}") from error
+
     def log_of(self, name: str) -> str:
         """All that this process has logged."""
         return self._log_path(name).read_text("utf-8", "replace")
 
     def wait_for(
-        self, look: Callable[[], Found], concerned: str, *, seconds: float = START_SECONDS
+        self, look: Callable[[], Found | None], concerned: str, *, seconds: float = START_SECONDS
     ) -> Found:
         """The first true value that `look` returns.
 
@@ -132,6 +148,8 @@ class Stage:
             "LINE_API_DATA_BASE": self.linesim_url,
             "MONGODB_URI": self.mongod.uri,
             "MONGODB_DATABASE": DATABASE,
+            "BOT": self._bot,
+            "SIM_CLOCK": f"{self.linesim_url}/sim/clock",
             "FRONTDESK_PORT": self.frontdesk_url.rpartition(":")[2],
             "SPOOL_PATH": str(self.folder / "spool.db"),
         }

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from statistics import median
+from zoneinfo import ZoneInfo
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from linedesk.conversation import Answer, Event
-from linedesk.script import Scene
+from linedesk.rings import Ring
+from linedesk.scenes.scene import Scene
 
-BOT = "parrot"
+TOKYO = ZoneInfo("Asia/Tokyo")
 # A file or a pipe has no width of its own.
 WIDTH_WITHOUT_TERMINAL = 120
 
@@ -34,16 +37,11 @@ def print_legend(console: Console) -> None:
         console.print(line, style="dim")
 
 
-def print_scene(console: Console, scene: Scene) -> None:
-    """One scene as a table, each event with its answers below it."""
+def print_scene(console: Console, scene: Scene, *, bot: str) -> None:
+    """One scene as a table, each event with its answers below it, or what came by the clock."""
     console.print()
     console.print(Text(scene.title, style="bold"))
-    table = _table()
-    for event in scene.events:
-        table.add_row(_who(event), *_cells(event))
-        for answer in event.answers:
-            table.add_row(Text(f"  {BOT}", style="green"), Text(answer.text, style="green"))
-    console.print(table)
+    console.print(_by_the_clock(scene, bot) if scene.rings else _conversation(scene, bot))
     if scene.remark:
         console.print(scene.remark, style="dim")
 
@@ -53,6 +51,7 @@ def print_summary(
     events: Sequence[Event],
     *,
     webhooks: int,
+    rings: Sequence[Ring],
     closest_seconds: float | None,
     mongod_version: str,
 ) -> None:
@@ -64,6 +63,8 @@ def print_summary(
     table.add_row("double answers", str(doubles(events)))
     table.add_row("stored", _spread([event.stored_ms for event in events]))
     table.add_row("answered", _spread([answer.milliseconds for answer in answers]))
+    if rings:
+        table.add_row("by the clock", _punctuality([ring.late_ms for ring in rings]))
     table.add_row("closest two calls", _closest(closest_seconds))
     table.add_row("MongoDB", mongod_version)
     console.print()
@@ -76,13 +77,36 @@ def doubles(events: Sequence[Event]) -> int:
     return sum(len(event.answers) > 1 for event in events)
 
 
-def _table() -> Table:
+def _conversation(scene: Scene, bot: str) -> Table:
+    table = _table({"stored": 8, "started": 8, "answered": 8})
+    for event in scene.events:
+        table.add_row(_who(event), *_cells(event))
+        for answer in event.answers:
+            table.add_row(*_said(bot, answer.text))
+    return table
+
+
+def _by_the_clock(scene: Scene, bot: str) -> Table:
+    table = _table({"due in Tokyo": 17, "ms late": 8})
+    table.add_row(Text(f"⏰ +{timedelta(seconds=round(scene.advanced))}"))
+    for ring in scene.rings:
+        due = f"{ring.due.astimezone(TOKYO):%d %b %H:%M:%S}"
+        table.add_row(*_said(f"{bot} to {ring.who.name}", ring.text), due, f"{ring.late_ms:.0f}")
+    return table
+
+
+def _table(figures: Mapping[str, int]) -> Table:
+    """Two columns of words, and these of figures with their widths."""
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     table.add_column("who", width=24, overflow="fold")
     table.add_column("message", ratio=1, overflow="fold")
-    for name in ("stored", "started", "answered"):
-        table.add_column(name, width=8, justify="right", no_wrap=True)
+    for name, width in figures.items():
+        table.add_column(name, width=width, justify="right", no_wrap=True)
     return table
+
+
+def _said(bot: str, text: str) -> tuple[Text, Text]:
+    return Text(f"  {bot}", style="green"), Text(text, style="green")
 
 
 def _who(event: Event) -> Text:
@@ -101,6 +125,10 @@ def _first(answers: Sequence[Answer]) -> str:
 
 def _spread(milliseconds: Sequence[float]) -> str:
     return f"after {median(milliseconds):.1f} ms in the middle, {max(milliseconds):.1f} ms at most"
+
+
+def _punctuality(late_ms: Sequence[float]) -> str:
+    return f"{len(late_ms)}, none early, {max(late_ms):.0f} ms late at most"
 
 
 def _closest(seconds: float | None) -> str:

@@ -16,6 +16,7 @@ from recvq.collections import create_collections
 from recvq.connect import connect
 
 FRONTDESK_STOP_SECONDS = 10.0
+SCHEDULER_STOP_SECONDS = 25.0
 # Beyond its drain the dispatcher joins threads, saves its progress and gives back the lease.
 DISPATCHER_MARGIN_SECONDS = 15.0
 
@@ -23,7 +24,7 @@ DISPATCHER_MARGIN_SECONDS = 15.0
 def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
     """Run all processes until SIGTERM or SIGINT; returns the exit code.
 
-    The front desk stops first, so that nothing new comes in while the dispatcher drains.
+    The dispatcher stops last, so that nothing new comes in while it drains.
     """
     require(settings, "line_channel_secret", "line_channel_access_token")
     signals = Signals()
@@ -49,10 +50,13 @@ def _rooms(settings: Settings, *, config_path: Path | None, verbose: bool) -> li
     def program(room: str, stop_seconds: float) -> Program:
         return Program(room, [sys.executable, "-m", room, *options], stop_seconds)
 
-    return [
+    programs = [
         program("frontdesk", FRONTDESK_STOP_SECONDS),
         program("dispatcher", settings.drain_seconds + DISPATCHER_MARGIN_SECONDS),
     ]
+    if settings.scheduler == "process":
+        programs.insert(1, program("scheduler", SCHEDULER_STOP_SECONDS))
+    return programs
 
 
 class KeptMongod(EmbeddedMongod):

@@ -58,6 +58,14 @@ def dispatcher_process(settings: Settings) -> int:
     return run_dispatcher(settings)
 
 
+def scheduler_process(settings: Settings) -> int:
+    """Let timers ring until a signal; returns the exit code. Raises SettingsError, SetupError."""
+    from linedesk.scheduling import run_scheduler
+
+    require_server(settings)
+    return run_scheduler(settings)
+
+
 def sim_process(settings: Settings, *, port: int, webhook: str | None, **options: Any) -> int:
     """Serve the simulator until a signal; returns the exit code. Raises CannotServe."""
     import linesim

@@ -3,7 +3,7 @@ faults, and a checker that judges a run.
 """
 
 from linesim.checker import check
-from linesim.clock import HandClock, SystemClock
+from linesim.clock import HandClock, ShiftedClock
 from linesim.endpoints import Rate
 from linesim.faults import Close, Late, Status
 from linesim.history import text_of
@@ -25,9 +25,9 @@ __all__ = [
     "Rate",
     "Report",
     "Rule",
+    "ShiftedClock",
     "Sim",
     "Status",
-    "SystemClock",
     "Timer",
     "check",
     "running",

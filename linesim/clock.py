@@ -1,41 +1,69 @@
-"""The times that LINE's rules are measured by: a system clock, and one that tests move by hand."""
+"""The times that LINE's rules are measured by: the system's, which can be moved ahead, and one that
+stands still until tests move it.
+"""
 
 import time
 from threading import Lock
 from typing import Protocol
 
+MOST_SECONDS = 366 * 24 * 60 * 60.0
+
 
 class Clock(Protocol):
-    """Seconds of a monotonic clock, for spans, and Unix seconds, for the times that people read."""
+    """Seconds of a monotonic clock, for spans, and Unix seconds, for the times that people read.
+
+    `advance` moves both alike, `ahead` is by how many seconds it has moved them in all. It raises
+    ValueError for what would be no move, backward, or more than a year at once.
+    """
 
     def monotonic(self) -> float: ...
 
     def time(self) -> float: ...
 
+    def advance(self, seconds: float) -> None: ...
 
-class SystemClock:
+    @property
+    def ahead(self) -> float: ...
+
+
+class _Advanced:
+    """How far a clock was moved; safe to use from any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._ahead = 0.0  # under _lock
+
+    @property
+    def ahead(self) -> float:
+        with self._lock:
+            return self._ahead
+
+    def advance(self, seconds: float) -> None:
+        if not 0 < seconds <= MOST_SECONDS:  # which NaN is not either
+            raise ValueError(f"a clock moves ahead, by a year at most, not by {seconds} s")
+        with self._lock:
+            self._ahead += seconds
+
+
+class ShiftedClock(_Advanced):
+    """The system's clock, and ahead of it once it was moved."""
+
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.monotonic() + self.ahead
 
     def time(self) -> float:
-        return time.time()
+        return time.time() + self.ahead
 
 
-class HandClock:
+class HandClock(_Advanced):
     """Stands still until `advance` moves it; both of its times move together."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
-        self._lock = Lock()
+        super().__init__()
         self._start = start
-        self._passed = 0.0  # under _lock
-
-    def advance(self, seconds: float) -> None:
-        with self._lock:
-            self._passed += seconds
 
     def monotonic(self) -> float:
-        with self._lock:
-            return self._passed
+        return self.ahead
 
     def time(self) -> float:
-        return self._start + self.monotonic()
+        return self._start + self.ahead

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from linesim import ids, views
 from linesim.acts import Act, draft
+from linesim.body import Body
 from linesim.deliveries import Delivery, Event
 from linesim.errors import LineError, NotPossible, UnknownChat
 from linesim.media import Medium, medium
@@ -86,6 +87,7 @@ class Control:
                 "users": [views.user_view(user) for user in platform.world.users.values()],
                 "groups": [views.group_view(group) for group in platform.world.groups.values()],
                 "last": [views.bubble_view(bubble) for bubble in platform.chats.last()],
+                "clock": views.clock_view(platform.clock),
                 "quota": {"limit": platform.quota.limit, "used": platform.quota.used},
                 "calls": platform.calls.count,
                 "closestStarts": platform.calls.closest_starts(),
@@ -167,7 +169,9 @@ class Control:
         headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
         shown = found.kind != "file" and found.medium.media_type.startswith(f"{found.kind}/")
         media_type = found.medium.media_type if shown else "application/octet-stream"
-        return Response(found.medium.data, headers=headers, media_type=media_type)
+        return Body(
+            found.medium.pieces(), found.medium.size, headers=headers, media_type=media_type
+        )
 
     async def stream(self) -> AsyncIterator[ServerSentEvent]:
         platform = self._sim.platform

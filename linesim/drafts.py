@@ -87,7 +87,7 @@ class Drafts:
         with self._platform.watch.changing():
             message_id = self._platform.message_ids.take()
             if kind == "file":
-                content = events.file_content(message_id, name=kept.name, size=len(kept.data))
+                content = events.file_content(message_id, name=kept.name, size=kept.size)
             elif kind == "image":
                 content = events.medium_content(kind, message_id)
             else:

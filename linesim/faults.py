@@ -34,7 +34,22 @@ class Late:
     seconds: float
 
 
-Outcome = Status | Close | Late
+@dataclass(frozen=True)
+class Cut:
+    """Answer as usual, but close the connection after so many bytes of the body."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True)
+class Drip:
+    """Answer as usual, but the body in pieces of so many bytes, with a pause after each."""
+
+    piece_bytes: int
+    seconds: float
+
+
+Outcome = Status | Close | Late | Cut | Drip
 
 
 @dataclass

@@ -7,23 +7,23 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
 from linesim import errors, ids, reading, sending
 from linesim.answers import Answer, planned, refusal
+from linesim.body import Body, NoAnswer, Pause
 from linesim.calls import Call
 from linesim.endpoints import ENDPOINTS, Endpoint
 from linesim.errors import LineError
-from linesim.faults import Fault, Late, Status
+from linesim.faults import Cut, Drip, Fault, Late, Status
 from linesim.platform import Platform
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
-Pause = Callable[[float], Awaitable[None]]
 Act = Callable[..., Answer]
 
 ACTS: dict[str, Act] = {
@@ -57,17 +57,6 @@ def line_routes(platform: Platform, pause: Pause) -> APIRouter:
         router.add_api_route(endpoint.path, api.handler(endpoint), methods=[endpoint.method])
     router.add_api_route(UNKNOWN.path, api.handler(UNKNOWN), methods=METHODS)
     return router
-
-
-class NoAnswer(Response):
-    """Closes the connection without a byte of answer, by the hook that the server puts into the
-    request's state.
-    """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["close_connection"]()
-        while (await receive())["type"] != "http.disconnect":
-            pass
 
 
 class LineApi:
@@ -149,6 +138,8 @@ class LineApi:
         call.fault = type(fault.outcome).__name__.lower()
         if isinstance(fault.outcome, Late):
             return await self._late(fault.outcome.seconds, act, first=fault.accept)
+        if isinstance(fault.outcome, Cut | Drip):
+            return replace(act(), spoilt=fault.outcome)
         if fault.accept:
             act()
         return planned(fault.outcome) if isinstance(fault.outcome, Status) else None
@@ -181,7 +172,17 @@ class LineApi:
                 return NoAnswer()
             call.status, call.message = answer.status, answer.message
         headers = {"x-line-request-id": call.request_id, **answer.headers}
-        return Response(answer.content, answer.status, headers, answer.media_type)
+        if answer.is_plain:
+            return Response(answer.content, answer.status, headers, answer.media_type)
+        return Body(
+            answer.pieces(),
+            answer.size,
+            answer.status,
+            headers,
+            answer.media_type,
+            spoilt=answer.spoilt,
+            pause=self._pause,
+        )
 
 
 def _answered(act: Callable[[], Answer]) -> Answer:

@@ -4,7 +4,9 @@ The newest 2,000 are kept, and of their bytes at most 256 MB; the built-in sampl
 nothing.
 """
 
+import itertools
 import mimetypes
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -28,9 +30,19 @@ SAMPLES: dict[Kind, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Medium:
+    """`repeats` is how often `data` is sent on end: a long video without its bytes in memory."""
+
     data: bytes
     media_type: str
     name: str
+    repeats: int = 1
+
+    @property
+    def size(self) -> int:
+        return len(self.data) * self.repeats
+
+    def pieces(self) -> Iterator[bytes]:
+        return itertools.repeat(self.data, self.repeats)
 
 
 @cache

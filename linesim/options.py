@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from linesim.clock import Clock, SystemClock
+from linesim.clock import Clock, ShiftedClock
 from linesim.endpoints import Rate
 
 
@@ -29,4 +29,4 @@ class Options:
     latency_ms: float = 0.0
     webhook_timeout_seconds: float = 2.0
     bot_name: str = "linedesk"
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=ShiftedClock)

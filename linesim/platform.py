@@ -19,7 +19,7 @@ from linesim.retrykeys import RetryKeys
 from linesim.rules import Rules
 from linesim.stream import Change, Stream
 from linesim.tokens import ReplyTokens
-from linesim.views import bubble_view
+from linesim.views import bubble_view, clock_view
 from linesim.watch import Watch
 from linesim.world import World
 
@@ -62,3 +62,7 @@ class Platform:
 
     def show_people(self) -> None:
         self.stream.publish(Change("people", {}))
+
+    def show_clock(self) -> None:
+        """Tells the open pages, and whoever else follows the clock, that it was moved."""
+        self.stream.publish(Change("clock", clock_view(self.clock)))

@@ -111,7 +111,7 @@ def transcoding(platform: Platform, call: Call, message_id: str) -> Answer:
 
 
 def _medium(found: Content) -> Answer:
-    return Answer(200, found.medium.data, found.medium.media_type)
+    return Answer(200, b"", found.medium.media_type, medium=found.medium)
 
 
 def loading(platform: Platform, call: Call) -> Answer:

@@ -23,6 +23,7 @@ from linesim.options import Options
 from linesim.page import page_routes
 from linesim.sim import Sim
 from linesim.stopping import Stopping
+from linesim.timekeeping import clock_routes
 from linesim.trouble import trouble_routes
 
 START_SECONDS = 10.0
@@ -44,6 +45,7 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
     app.include_router(line_routes(sim.platform, stopping.pause))
     app.include_router(control_routes(sim, stopping))
     app.include_router(trouble_routes(sim, stopping))
+    app.include_router(clock_routes(sim))
     app.include_router(page_routes())
     for kind in REFUSALS:
         app.add_exception_handler(kind, refused)

@@ -1,37 +1,34 @@
-"""One simulator as its users see it: acting as people, planning faults, and reading what was
-recorded.
+"""One simulator as its users see it: acting as people, planning faults, moving its clock, and, by
+linesim.records, reading what was recorded.
 
 What users do is sent to the bot server at once and from the calling thread; each such method
 returns the Delivery.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from linesim import events
-from linesim.calls import Call
-from linesim.chats import Bubble
 from linesim.deliveries import Delivery, Event
 from linesim.drafts import Drafts, Where, Who
 from linesim.endpoints import BY_NAME
-from linesim.faults import ANY, Close, Late, Outcome, Status
+from linesim.faults import ANY, Close, Cut, Drip, Late, Outcome, Status
 from linesim.media import Medium, medium
 from linesim.options import Options
 from linesim.platform import Platform
+from linesim.records import Records
 from linesim.rules import Rule
 from linesim.webhooks import Unruly, Webhooks
 from linesim.world import Group, GroupKind, User
 
-T = TypeVar("T")
 
-
-class Sim:
+class Sim(Records):
     """Safe to use from any number of threads. `drafts` makes events without sending them, for
     `deliver`.
     """
 
     def __init__(self, options: Options) -> None:
-        self.platform = Platform(options)
+        super().__init__(Platform(options))
         self.drafts = Drafts(self.platform)
         self.url = ""
         self._webhooks = Webhooks(self.platform)
@@ -214,6 +211,16 @@ class Sim:
         """
         self._plan(endpoint, Late(seconds), times=times, accept=accept)
 
+    def cut_next(self, endpoint: str, after_bytes: int, *, times: int = 1) -> None:
+        """The next calls are answered, but their connection breaks after so many bytes of body."""
+        self._plan(endpoint, Cut(after_bytes), times=times, accept=True)
+
+    def drip_next(
+        self, endpoint: str, seconds: float, *, piece_bytes: int = 1, times: int = 1
+    ) -> None:
+        """The next calls get the body in such pieces, with so many seconds after each."""
+        self._plan(endpoint, Drip(piece_bytes, seconds), times=times, accept=True)
+
     def clear_faults(self) -> None:
         """Forgets the faults planned for the next calls; rules stay."""
         with self.platform.watch.changing():
@@ -240,47 +247,15 @@ class Sim:
         with self.platform.watch.changing():
             self.platform.faults.plan(endpoint, outcome, accept=accept, times=times)
 
-    # Records.
+    # Time.
 
-    @property
-    def calls(self) -> list[Call]:
-        """Every call of the API so far, in order of arrival."""
-        return self.platform.read(lambda platform: platform.calls.since())
-
-    @property
-    def deliveries(self) -> list[Delivery]:
-        return self.platform.read(lambda platform: list(platform.deliveries))
-
-    def calls_to(self, endpoint: str) -> list[Call]:
-        return [call for call in self.calls if call.endpoint == endpoint]
-
-    def replies_to(self, event_id: str) -> list[Call]:
-        """The accepted replies that used this event's token."""
-        return [
-            call for call in self.calls_to("reply") if call.accepted and call.event_id == event_id
-        ]
-
-    def closest_starts(self, after: int = 0) -> float | None:
-        """Seconds between the two calls to one host of LINE's that arrived closest together.
-
-        Counted are the calls after the one of that number; None with fewer than two.
+    def advance(self, seconds: float) -> None:
+        """Moves the simulator's clock ahead, with all that goes by it; raises ValueError as
+        linesim.clock's do.
         """
-        return self.platform.read(lambda platform: platform.calls.closest_starts(after))
-
-    def chat(self, chat: User | Group | str) -> list[Bubble]:
-        """The transcript of a 1:1 chat (by its user), group or room, in order."""
-        chat_id = chat if isinstance(chat, str) else _chat_id(chat)
-        return self.platform.read(lambda platform: platform.chats.of(chat_id))
-
-    def answers(self, chat: User | Group | str) -> list[Bubble]:
-        """What the bot said in this chat, in order."""
-        return [bubble for bubble in self.chat(chat) if bubble.speaker == "bot"]
-
-    def wait_for(self, predicate: Callable[[], T], timeout: float = 10.0) -> T:
-        """The predicate's first true value, asked again after every change; TimeoutError after
-        `timeout` seconds.
-        """
-        return self.platform.watch.wait_for(predicate, timeout)
+        with self.platform.watch.changing():
+            self.platform.clock.advance(seconds)
+            self.platform.show_clock()
 
     def stop(self) -> None:
         """Ends what `unruly` still waits for or would send."""
@@ -288,10 +263,6 @@ class Sim:
 
     def close(self) -> None:
         self._webhooks.close()
-
-
-def _chat_id(chat: User | Group) -> str:
-    return chat.user_id if isinstance(chat, User) else chat.chat_id
 
 
 def _medium(data: bytes | None, name: str) -> Medium | None:

@@ -4,10 +4,16 @@ from typing import Any
 
 from linesim.calls import Call
 from linesim.chats import Bubble
+from linesim.clock import Clock
 from linesim.deliveries import Delivery
 from linesim.world import Group, User
 
 View = dict[str, Any]
+
+
+def clock_view(clock: Clock) -> View:
+    """Unix seconds, and by how many of them the clock was moved ahead."""
+    return {"now": clock.time(), "ahead": clock.ahead}
 
 
 def user_view(user: User) -> View:

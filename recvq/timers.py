@@ -6,13 +6,14 @@ Who sets and cancels is the jobworker, who lets them ring the scheduler. Nothing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
 
 from recvq.documents import Document
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMER = "timer"
 """The `type` of a timer's event, which no event of LINE's has."""
 
@@ -36,7 +37,7 @@ def make_timer_document(row: Mapping[str, Any], *, accept_time: datetime) -> Doc
     event: Document = {
         "type": TIMER,
         "mode": "active",
-        "timestamp": int(row["runAt"].timestamp() * 1000),
+        "timestamp": (row["runAt"] - EPOCH) // timedelta(milliseconds=1),
         TIMER: {name: row[name] for name in ("name", "n", "runAt", "data")} | {"id": row["_id"]},
     }
     if row.get("source") is not None:

@@ -12,11 +12,12 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "recvq": set(),
     "frontdesk": {"recvq"},
+    "scheduler": {"recvq"},
     "dispatcher": {"recvq"},
     "jobworker": {"recvq"},
     "bots": {"jobworker"},
     "linesim": set(),
-    "linedesk": {"recvq", "frontdesk", "dispatcher", "jobworker", "bots", "linesim"},
+    "linedesk": {"recvq", "frontdesk", "scheduler", "dispatcher", "jobworker", "bots", "linesim"},
 }
 
 

@@ -2,6 +2,7 @@
 
 import { act, get, listen } from "./api.js";
 import { render } from "./bubbles.js";
+import { setClock, setUpClock } from "./clock.js";
 import { closeTrays, setUpComposer } from "./composer.js";
 import { botAvatar, byId, day, make } from "./dom.js";
 import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
@@ -22,6 +23,7 @@ const nameById = (id) => state.users.find((user) => user.userId === id)?.name ||
 
 async function refresh() {
   state = await get("/sim/state");
+  setClock(state.clock);
   draw();
 }
 
@@ -219,6 +221,7 @@ listen({
   },
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
   people: refreshSoon,
+  clock: setClock,
   loading: ({ chatId, seconds }) => chatId === chosen && typing(seconds),
   bubble: (bubble) => {
     const others = state.last.filter((each) => each.chatId !== bubble.chatId);
@@ -250,6 +253,7 @@ for (const kind of ["load", "loadedmetadata"]) list.addEventListener(kind, stayP
 new ResizeObserver(stayPinned).observe(list);
 
 setUpComposer(perform);
+setUpClock(tell);
 byId("speaker").addEventListener("change", (event) => {
   speaker = event.target.value;
   redraw();

@@ -63,6 +63,11 @@ class House:
             self.wait_for(lambda: "dispatcher.process ready " in self.log_of(process), process)
         return process
 
+    def start_scheduler(self, **settings: str) -> subprocess.Popen[bytes]:
+        process = self._start("scheduler", settings)
+        self.wait_for(lambda: "scheduler.process ready" in self.log_of(process), process)
+        return process
+
     def stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
         """Send the signal and wait for the end; returns the exit status."""
         process.send_signal(number)

@@ -13,8 +13,10 @@ from typing import Any
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker import Bot, Talk
+from tests.chaos.chaos_timers import add_timers, set_timers
 
 bot = Bot()
+add_timers(bot)
 _failed: set[str] = set()
 
 
@@ -47,3 +49,4 @@ def answer(event: MessageEvent, talk: Talk) -> None:
         talk.reply(text)
     if number % 7 == 3:
         talk.push(f"{text}+")
+    set_timers(text, number, talk)

@@ -14,10 +14,12 @@ from random import Random
 from typing import Any
 
 from linesim.checker import check
+from linesim.history import said_in
 from linesim.load import Load
 from linesim.report import Report
-from recvq.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ
+from recvq.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE
 from tests.chaos.chaos_bots import expected
+from tests.chaos.chaos_timers import CANCELLED, timers_of, wrong_rows
 from tests.chaos.city import INTERVAL_MS, City, running
 from tests.chaos.damages import Undo
 from tests.chaos.plan import Blow, plan
@@ -129,9 +131,19 @@ def _settle(city: City, load: Load) -> None:
         before, calls = calls, city.sim.platform.calls.count
         if calls != before:
             moved = time.monotonic()
-        elif load.ended and not _left(city) and not check(city.sim, expect=expected).unanswered:
+        elif load.ended and not _left(city) and not _is_owed(city):
             return
         pause.wait(1.0)
+
+
+def _judged(city: City) -> Report:
+    timers = timers_of(city.sim.deliveries, city.rows(SCHEDULE))
+    return check(city.sim, expect=expected, expect_timers=timers)
+
+
+def _is_owed(city: City) -> bool:
+    report = _judged(city)
+    return bool(report.unanswered or report.timers_missing)
 
 
 def _left(city: City) -> list[str]:
@@ -139,6 +151,7 @@ def _left(city: City) -> list[str]:
     pending = city.rows(CONVERSATIONS, {"pending.0": {"$exists": True}})
     left = [f"{row['_id']} has {len(row['pending'])} effects in its outbox" for row in pending]
     left += [f"{row['_id']} is still held" for row in city.rows(HELD)]
+    left += wrong_rows(city.rows(SCHEDULE))
     spool = city.readiness().get("spool")
     return left + ([f"the spool holds {spool}"] if spool and spool.get("documents") else [])
 
@@ -153,8 +166,13 @@ def _decided_twice(city: City) -> list[str]:
     ]
 
 
+def _rang_though_cancelled(city: City) -> list[str]:
+    said = said_in(city.sim.platform.calls.since())
+    return [f"a cancelled timer rang: {text}" for _, text in said if text.endswith(CANCELLED)]
+
+
 def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float) -> Verdict:
-    report = check(city.sim, expect=expected)
+    report = _judged(city)
     stored = {row.get("eventId") for row in city.rows(RECVQ)}
     lost = [
         id_
@@ -168,6 +186,7 @@ def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float
     problems = [*report.problems(), *_left(city)]
     problems += [f"accepted and not in recvq: {id_}" for id_ in dict.fromkeys(lost)]
     problems += _decided_twice(city)
+    problems += _rang_though_cancelled(city)
     problems += [f"dead letter {row['_id']}: {row['cause']}" for row in letters]
     if turns is not None and turns < INTERVAL_MS:
         problems.append(f"two calls started {turns} ms apart")

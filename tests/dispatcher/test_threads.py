@@ -20,6 +20,7 @@ from dispatcher.pool import Pool
 from dispatcher.progress import Progress
 from dispatcher.reader import Reader
 from dispatcher.saver import Saver
+from linedesk.simclock import SimClock
 from recvq.documents import Document
 from recvq.restore import Keeper
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog
@@ -90,9 +91,14 @@ def of_lease(database: Database[Document]) -> Life:
     return Life(lease.keep, lease.release, lambda: True)
 
 
+def of_simclock(database: Database[Document]) -> Life:
+    clock = SimClock("http://127.0.0.1:1/sim/clock")
+    return Life(clock.start, clock.stop, lambda: clock.join(5))
+
+
 MAKERS: pytest.MarkDecorator = pytest.mark.parametrize(
     "make",
-    [of_clock, of_pool, of_saver, of_reader, of_lease],
+    [of_clock, of_pool, of_saver, of_reader, of_lease, of_simclock],
     ids=lambda make: make.__name__[3:],
 )
 Make = Callable[[Database[Document]], Life]

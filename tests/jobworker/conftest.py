@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from jobworker import Bot, settling, worker
 from linesim import Sim
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client
+from tests.conftest import missing
 from tests.jobworker.room import Room
 
 
@@ -43,7 +46,7 @@ def shared_database(client: Client) -> Iterator[Database[Any]]:
 @pytest.fixture
 def database(shared_database: Database[Any]) -> Database[Any]:
     """As good as a fresh one to the jobworker, and made in a hundredth of the time."""
-    for name in ("conversations", "deadletters", "calls"):
+    for name in ("conversations", "deadletters", "calls", "schedule"):
         shared_database[name].delete_many({})
     return shared_database
 
@@ -71,3 +74,21 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
     died: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
     return died
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    files = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    options = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    try:
+        subprocess.run(
+            [*command, *options, "-out", files[0], "-keyout", files[1]],
+            check=True,
+            capture_output=True,
+            timeout=30,
+        )
+    except FileNotFoundError:
+        missing("openssl, which makes the certificate for this test, is not installed")
+    return files

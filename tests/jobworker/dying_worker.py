@@ -11,6 +11,7 @@ from typing import Any
 from jobworker import Bot
 from jobworker.conversations import Conversations
 from jobworker.delivery import Way
+from jobworker.schedule import Schedule
 from jobworker.sending import Sending
 from jobworker.talk import Talk
 from recvq.connect import connect
@@ -46,6 +47,7 @@ def tried_as_push(effect: Mapping[str, Any]) -> bool:
 
 POINTS = {
     "recorded": lambda: after(Conversations, "record"),
+    "entered": lambda: after(Schedule, "enter"),
     "noted": lambda: after(Conversations, "note_try"),
     "called": lambda: after(Sending, "_post"),
     "answered": lambda: before(Conversations, "remove"),
@@ -72,7 +74,10 @@ def main() -> None:
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, told["way"])("はい")
+        if told["way"] == "timer":
+            talk.after(0, "egg")
+        else:
+            getattr(talk, told["way"])("はい")
 
     POINTS[told["point"]]()
     with connect(told["uri"], app_name="dying") as client:

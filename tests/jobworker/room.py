@@ -37,6 +37,7 @@ class Room:
     interval_seconds: float = 0.0
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     lease_is_fresh: Callable[[], bool] = lambda: True
+    data_base: str | None = None
     desk: Desk = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +62,7 @@ class Room:
                 interval_seconds=self.interval_seconds,
                 threads=self.threads,
                 reply_unknown=self.reply_unknown,
+                data_base=self.data_base,
             ),
             tries=self.tries,
             step=lambda step: self.pool.step(step),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from linebot.v3.webhooks import (
     FollowEvent,
     ImageMessageContent,
@@ -12,7 +14,8 @@ from linebot.v3.webhooks import (
     TextMessageContent,
 )
 
-from jobworker import Bot
+from jobworker import Bot, TimerEvent
+from jobworker.errors import NoTimerHandler
 from jobworker.events import model_of
 
 COMMON = {
@@ -103,6 +106,25 @@ def test_a_later_handler_of_the_same_classes_replaces_an_earlier_one() -> None:
     def second(event: Any, talk: Any) -> None: ...
 
     assert chosen(bot, FOLLOW) is second
+
+
+def test_a_timer_goes_to_the_handler_of_its_name_or_of_what_stands_before_the_colon() -> None:
+    bot = Bot()
+
+    @bot.timer("ring")
+    def ring(event: Any, talk: Any) -> None: ...
+
+    @bot.timer("ring:last")
+    def last(event: Any, talk: Any) -> None: ...
+
+    def rung(name: str) -> Any:
+        return chosen(bot, TimerEvent(name, {}, datetime.now(UTC), f"main/U1/{name}", 1))
+
+    assert [rung(name) for name in ("ring", "ring:1", "ring:1:2")] == [ring] * 3
+    assert rung("ring:last") is last
+    for unknown in ("rings", "r", ":ring", "wake:ring"):
+        with pytest.raises(NoTimerHandler):
+            rung(unknown)
 
 
 def test_the_decorator_returns_the_handler_itself() -> None:

@@ -20,9 +20,11 @@ from jobworker import client as client_module
 from jobworker.assembly import LineSettings
 from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
-from jobworker.client import GatedApiClient, LineClient, answer_or_error
+from jobworker.client import LineClient, answer_or_error
 from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.gate import Gate
+from jobworker.hosts import Host
+from jobworker.sdkclient import GatedApiClient
 from linedesk.embedded import free_port
 from linesim import Sim
 from recvq.connect import Client
@@ -402,16 +404,19 @@ def test_the_token_is_in_no_log_and_no_repr(
 
 
 @pytest.fixture
-def api(sim: Sim, line: Any, calls: CallLog) -> MessagingApi:
-    return MessagingApi(_gated(line(sim.url, sim.token), calls))
+def api(sim: Sim, calls: CallLog) -> MessagingApi:
+    return MessagingApi(_gated(sim.url, calls, token=sim.token))
 
 
-def _gated(client: LineClient, calls: CallLog, breaker: Breaker | None = None) -> GatedApiClient:
+def _gated(
+    url: str, calls: CallLog, *, token: str = TOKEN, breaker: Breaker | None = None, **more: Any
+) -> GatedApiClient:
     def step(action: Callable[[], None]) -> None:
         threading.Thread(target=action).start()
 
     gate = Gate(0.0, step=step, later=lambda seconds, f: f(), lease_is_fresh=lambda: True)
-    return GatedApiClient(client.configuration, gate=gate, calls=calls, breaker=breaker)
+    host = Host(url, gate, breaker or Breaker())
+    return GatedApiClient(host, token, calls=calls, connections=4, **more)
 
 
 def test_a_handler_reads_through_the_sdk(sim: Sim, api: MessagingApi, calls: CallLog) -> None:
@@ -435,19 +440,16 @@ def test_a_refused_read_is_noted_with_its_status(
     assert (row["status"], row["requestId"]) == (404, sim.calls_to("profile")[-1].request_id)
 
 
-def test_the_sdk_repeats_nothing_either(wire: Any, line: Any, calls: CallLog) -> None:
+def test_the_sdk_repeats_nothing_either(wire: Any, calls: CallLog) -> None:
     server = wire(says(answer(b"{}", "Retry-After: 0", status="503 Busy")))
-    api = MessagingApi(_gated(line(server.url), calls))
+    api = MessagingApi(_gated(server.url, calls))
     with pytest.raises(ApiException):
         api.get_profile("U1")
     assert len(server.requests) == 1
 
 
-def test_the_sdk_waits_no_longer_than_a_call_may_take(
-    wire: Any, line: Any, calls: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.2)
-    api = MessagingApi(_gated(line(wire(lambda connection: None).url), calls))
+def test_the_sdk_waits_no_longer_than_a_call_may_take(wire: Any, calls: CallLog) -> None:
+    api = MessagingApi(_gated(wire(lambda connection: None).url, calls, limit_seconds=0.2))
     started = time.monotonic()
     with pytest.raises(Exception, match=r"[Tt]imed out|time-out"):
         api.get_profile("U1")
@@ -455,9 +457,7 @@ def test_the_sdk_waits_no_longer_than_a_call_may_take(
     assert next(iter(calls._rows))["status"] is None
 
 
-def test_the_sdk_s_call_is_bounded_as_a_whole(
-    wire: Any, line: Any, calls: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sdk_s_call_is_bounded_as_a_whole(wire: Any, calls: CallLog) -> None:
     stop = threading.Event()
 
     def drip(connection: socket.socket) -> None:
@@ -465,7 +465,7 @@ def test_the_sdk_s_call_is_bounded_as_a_whole(
         while not stop.wait(0.02):
             connection.sendall(b".")
 
-    api = MessagingApi(_gated(line(wire(drip).url), calls))
+    api = MessagingApi(_gated(wire(drip).url, calls))
     started = time.monotonic()
     with pytest.raises(HTTPError):
         api.get_profile("U1", _request_timeout=0.3)
@@ -510,7 +510,7 @@ def test_each_call_s_end_is_told_to_the_breaker(
     client.breaker = Told()
     answer_or_error(lambda: client.post(PUSH, {}))
     assert told == [state]
-    api = MessagingApi(_gated(client, calls, client.breaker))
+    api = MessagingApi(_gated(server.url, calls, breaker=client.breaker))
     with suppress(ApiException, HTTPError, ValueError):
         api.get_profile("U1")
     assert told == [state] * 2

@@ -12,8 +12,9 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from jobworker import Bot
-from jobworker.conversations import APPLIED, Conversations, Decision
+from jobworker import Bot, entering
+from jobworker.conversations import Conversations, Decision
+from jobworker.record import APPLIED
 from linedesk.embedded import EmbeddedMongod
 from linesim import Sim
 from recvq.collections import MEGABYTE, create_collections
@@ -318,7 +319,7 @@ def broken_database(breakable: Client) -> Iterator[Db]:
     database = breakable["line_bot"]
     yield database
     fail(breakable, "off")
-    for name in ("conversations", "deadletters"):
+    for name in ("conversations", "deadletters", "schedule"):
         database[name].delete_many({})
 
 
@@ -352,6 +353,7 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
     def handler(event: Any, talk: Any) -> None:
         runs.append(talk.event_id)
         talk.reply("はい")
+        talk.after(60, talk.state or "egg")
         talk.state = f"{talk.state or ''}x"
 
     user = sim.add_user("花子")
@@ -363,9 +365,40 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
         room.says(user, "二")
         room.until_quiet()
         found = room.conversation(user.user_id)
+        rows = {row["name"]: (row["n"], row["setBy"]) for row in broken_database.schedule.find()}
     assert len(runs) == 2
     assert [bubble.text for bubble in sim.answers(user)] == ["はい", "はい"]
     assert (found["n"], found["state"], len(found["applied"])) == (2, "xx", 2)
+    assert rows == {"egg": (1, runs[0]), "x": (2, runs[1])}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
+    breakable: Client,
+    broken_database: Db,
+    sim: Sim,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(entering, "STORE_AGAIN_SECONDS", 0.05)
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        talk.after(60, "egg")
+        talk.cancel("rice")
+        # Of the rows and of their leaving the outbox; the driver repeats each once by itself.
+        fail(breakable, {"times": 5}, "update", **fault)
+
+    user = sim.add_user("花子")
+    with Room(broken_database, sim, bot) as room:
+        room.says(user, "一")
+        room.until_quiet()
+    rows = broken_database.schedule.find().sort("name", 1)
+    assert [(row["name"], row["n"], row["runAt"] is None) for row in rows] == [
+        ("egg", 1, False),
+        ("rice", 1, True),
+    ]
 
 
 def test_a_try_not_known_to_be_written_down_calls_nothing(

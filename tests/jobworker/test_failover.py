@@ -37,6 +37,7 @@ def test_a_record_that_is_lost_with_its_primary_is_decided_once(
     def answer(event: Any, talk: Talk) -> None:
         runs.append(talk.event_id)
         talk.push("一度だけ")
+        talk.after(3600, "timer", by=talk.event_id)
 
     with lagging.electing(), Room(database, sim, bot) as room:
         room.says(user, "前")
@@ -53,6 +54,9 @@ def test_a_record_that_is_lost_with_its_primary_is_decided_once(
     found = eventually(lambda: database.conversations.find_one())
     assert found["applied"].count(document["eventId"]) == 1
     assert (found["n"], found["pending"]) == (2, [])
+    row = database.schedule.find_one()
+    assert row is not None
+    assert (row["n"], row["data"]) == (2, {"by": document["eventId"]})
     assert database.deadletters.count_documents({}) == 0
     lagging.client.drop_database(database.name)
 

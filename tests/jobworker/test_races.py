@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ from jobworker import Bot
 from jobworker.client import LineClient
 from jobworker.conversations import Conversations, Decision, Recorded
 from jobworker.delivery import Answer, ReplyUnknown
+from jobworker.schedule import Schedule
 from jobworker.talk import Talk
+from jobworker.timers import Timers
 from jobworker.unsend import Unsends
 from linedesk.embedded import EmbeddedMongod
 from linesim import Sim
 from recvq.connect import Client, connect
-from recvq.documents import CONVERSATIONS, Document, make_document
+from recvq.documents import CONVERSATIONS, SCHEDULE, Document, make_document
 from recvq.errors import Replaced
+from recvq.timers import make_timer_document
 from tests.jobworker.room import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
@@ -140,7 +144,8 @@ def a_record(database: Database[Any], document: Document, *, epoch: int = 5) -> 
 
 @pytest.fixture
 def empty(halting: Client) -> Database[Any]:
-    halting["races"][CONVERSATIONS].delete_many({})
+    for name in (CONVERSATIONS, SCHEDULE):
+        halting["races"][name].delete_many({})
     return halting["races"]
 
 
@@ -165,17 +170,19 @@ def test_of_sixteen_first_records_of_one_event_one_stands_and_all_know_it(
     assert all(end.adopted["pending"] == found["pending"] for end in ends if not end.is_ours)
 
 
-def overtaken(client: Client, act: Callable[[], Any], rival: Callable[[], Any]) -> Any:
+def overtaken(
+    client: Client, act: Callable[[], Any], rival: Callable[[], Any], *, name: str = CONVERSATIONS
+) -> Any:
     """What the act returns or raises if the rival inserts between its look and its insert."""
-    conversations = client["races"][CONVERSATIONS]
+    rows = client["races"][name]
     rival()
-    made = conversations.find_one_and_delete({})
+    made = rows.find_one_and_delete({})
     with ThreadPoolExecutor(1) as thread:
         with upserts_halting(client, 1) as wait_for_it:
             begun = thread.submit(act)
             wait_for_it()
             # By an insert, since an upsert would stand still there, too.
-            conversations.insert_one(made)
+            rows.insert_one(made)
         return begun.exception(WAIT_SECONDS) or begun.result()
 
 
@@ -419,7 +426,9 @@ CHILD = Path(__file__).with_name("dying_worker.py")
 INVALID = {"message": "Invalid reply token"}
 
 
-def die(point: str, user: Any, database: Database[Any], sim: Sim, uri: str) -> Document:
+def die(
+    point: str, user: Any, database: Database[Any], sim: Sim, uri: str, *, way: str = "reply"
+) -> Document:
     """A process replies to the user and is killed at the point; what it leaves in the outbox."""
     event = sim.drafts.text(user, "?")
     sim.deliver(event)
@@ -430,7 +439,7 @@ def die(point: str, user: Any, database: Database[Any], sim: Sim, uri: str) -> D
         "token": sim.token,
         "event": event,
         "point": point,
-        "way": "reply",
+        "way": way,
     }
     child = subprocess.Popen(
         [sys.executable, str(CHILD)],
@@ -510,3 +519,252 @@ def test_a_refusal_that_was_not_written_down_is_of_unknown_outcome(
 def let_the_minute_pass(database: Database[Any]) -> None:
     past = datetime.now(UTC) - timedelta(seconds=90)
     database[CONVERSATIONS].update_many({}, {"$set": {"pending.0.tokenFrom": past}})
+
+
+# Timers: each is recorded with a number, and in its row the highest stands.
+
+
+def a_timer(document: Document, seconds: float | None, *, n: int | None = None) -> Document:
+    """The effect that sets the timer "egg", or cancels it."""
+    name, key = document["eventId"], document["key"]
+    timers = Timers(event_id=name, channel=CHANNEL, key=key, member=None, source=None)
+    if seconds is None:
+        timers.cancel("egg")
+    else:
+        timers.after(seconds, "egg", {}, now=datetime.now(UTC))
+    (effect,) = timers.effects()
+    return {**effect, "n": n}
+
+
+def the_timer(database: Database[Any]) -> Document:
+    (row,) = database[SCHEDULE].find()
+    return dict(row)
+
+
+def cook() -> Bot:
+    """It sets the timer to the seconds that it is told, and cancels it at "no"."""
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        text = talk.raw["message"]["text"]
+        if text == "no":
+            talk.cancel("egg")
+        else:
+            talk.after(float(text), "egg", told=text)
+
+    return bot
+
+
+@pytest.mark.parametrize("late", ["a set", "a cancel"])
+@pytest.mark.parametrize("first", ["the lower number", "the higher number"])
+def test_of_two_first_rows_of_a_timer_the_later_stands(
+    halting: Client, empty: Database[Any], late: str, first: str
+) -> None:
+    document = of_one_key("E1")
+    lower = a_timer(document, 60 if late == "a set" else None, n=1)
+    higher = a_timer(document, None if late == "a set" else 60, n=2)
+    one, other = (partial(Schedule(empty).enter, effect) for effect in (lower, higher))
+    rivals = (other, one) if first == "the lower number" else (one, other)
+    assert overtaken(halting, *rivals, name=SCHEDULE) is None
+    row = the_timer(empty)
+    assert (row["n"], row["runAt"] is None) == (2, late == "a set")
+
+
+def test_in_whatever_order_and_however_often_timers_come_the_last_record_stands(
+    database: Database[Any],
+) -> None:
+    document, schedule = of_one_key("E1"), Schedule(database)
+    effects = [a_timer(document, seconds, n=n) for n, seconds in enumerate((60, None, 90), 1)]
+    for order in permutations([*effects, effects[1]]):
+        database[SCHEDULE].delete_many({})
+        for effect in order:
+            assert schedule.enter(effect) is None
+        row = the_timer(database)
+        assert (row["n"], row["runAt"]) == (3, effects[2]["runAt"])
+        assert "endedAt" not in row
+
+
+def test_a_row_without_a_number_is_nobodys_and_gives_way(database: Database[Any]) -> None:
+    effect = a_timer(of_one_key("E1"), 60, n=1)
+    for n in ({}, {"n": None}, {"n": "9"}):
+        database[SCHEDULE].replace_one({"_id": effect["timer"]}, n, upsert=True)
+        assert Schedule(database).enter(effect) is None
+        assert the_timer(database)["n"] == 1
+
+
+@pytest.mark.parametrize("rival_epoch", [1, 2], ids=["a predecessor's", "one of its own epoch"])
+def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_counted(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch, rival_epoch: int
+) -> None:
+    documents = [of_one_key(name) for name in ("E1", "E2", "E3")]
+    mine, rival = of_epoch(database, 2), of_epoch(database, rival_epoch)
+    record(rival, documents[0], a_timer(documents[0], 10))
+    write = Conversations._write
+
+    def overtaken(conversations: Conversations, *args: Any) -> Any:
+        monkeypatch.setattr(Conversations, "_write", write)
+        record(rival, documents[1], a_timer(documents[1], 20))
+        return write(conversations, *args)
+
+    monkeypatch.setattr(Conversations, "_write", overtaken)
+    recorded = record(mine, documents[2], a_timer(documents[2], 30))
+    found = the_one(database)
+    assert (found["n"], found["epoch"], found["applied"]) == (3, 2, ["E1", "E2", "E3"])
+    assert [(one["eventId"], one["n"]) for one in found["pending"]] == [
+        ("E1", 1),
+        ("E2", 2),
+        ("E3", 3),
+    ]
+    # What memory gets is what stands in the outbox.
+    assert [one["n"] for one in recorded.outbox] == ([1, 2, 3] if rival_epoch == 1 else [3])
+
+
+def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
+    database: Database[Any],
+) -> None:
+    """Only an unsend was noted there, or somebody took its number away."""
+    document = of_one_key("E1")
+    Unsends(database, of_epoch(database, 2)).ends(
+        of_one_key("E0", type="unsend", unsend={"messageId": "M0"})
+    )
+    assert the_one(database)["n"] == 0
+    record(of_epoch(database, 2), document, a_timer(document, 10))
+    assert [one["n"] for one in the_one(database)["pending"]] == [1]
+    database[CONVERSATIONS].update_one({}, {"$unset": {"n": ""}, "$set": {"applied": []}})
+    record(of_epoch(database, 2), document, a_timer(document, 10))
+    assert [one["n"] for one in the_one(database)["pending"]] == [1, 1]
+
+
+def test_a_conversation_that_goes_between_look_and_write_goes_on_counting(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its timers would be taken for older than their rows."""
+    first, second = of_one_key("E1"), of_one_key("E2")
+    mine, write = of_epoch(database, 2), Conversations._write
+    record(mine, first, a_timer(first, 10))
+
+    def emptied(conversations: Conversations, *args: Any) -> Any:
+        database[CONVERSATIONS].delete_many({})
+        return write(conversations, *args)
+
+    monkeypatch.setattr(Conversations, "_write", emptied)
+    (effect,) = record(mine, second, a_timer(second, 10)).outbox
+    assert (effect["n"], the_one(database)["n"]) == (2, 2)
+
+
+@pytest.mark.parametrize("point", ["recorded", "entered"])
+def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
+    database: Database[Any], mongo_uri: str, room: Rooms, sim: Sim, point: str
+) -> None:
+    left = die(point, sim.add_user("花子"), database, sim, mongo_uri, way="timer")
+    assert (left["type"], left["n"]) == ("timer", 1)
+    assert database[SCHEDULE].count_documents({}) == (point == "entered")
+    if point == "entered":
+        # It rang meanwhile; entered once more by the successor it must not ring again.
+        spent = {"runAt": None, "endedAt": datetime.now(UTC)}
+        database[SCHEDULE].update_one({"runAt": left["runAt"]}, {"$set": spent})
+    room(Bot(), epoch=2).until_quiet()
+    row = the_timer(database)
+    assert (row["n"], row["setBy"]) == (1, left["eventId"])
+    assert row["runAt"] == (None if point == "entered" else left["runAt"])
+
+
+def held_up_entering(monkeypatch: pytest.MonkeyPatch, point: Point, name: str) -> None:
+    """The timer of one event stands still before it is entered."""
+    enter = Schedule.enter
+
+    def held_up(schedule: Schedule, effect: Any) -> Any:
+        if effect["data"].get("told") == name or (name == "no" and effect["runAt"] is None):
+            point.pass_by()
+        return enter(schedule, effect)
+
+    monkeypatch.setattr(Schedule, "enter", held_up)
+
+
+@pytest.mark.parametrize(("late", "newer"), [("60", "no"), ("no", "90"), ("60", "90")])
+def test_timers_of_one_conversation_on_two_threads_come_to_the_last_record(
+    database: Database[Any],
+    room: Rooms,
+    sim: Sim,
+    monkeypatch: pytest.MonkeyPatch,
+    late: str,
+    newer: str,
+) -> None:
+    user, point = sim.add_user("花子"), Point()
+    held_up_entering(monkeypatch, point, late)
+    desk = room(cook())
+    desk.says(user, late)
+    assert point.reached.wait(WAIT_SECONDS)
+    document = desk.says(user, newer)
+    eventually(lambda: database[SCHEDULE].find_one({"n": 2}))
+    point.go_on.set()
+    desk.until_quiet()
+    row = the_timer(database)
+    assert (row["n"], row["setBy"]) == (2, document["eventId"])
+
+
+@pytest.mark.parametrize(("late", "newer"), [("60", "no"), ("no", "90")])
+def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
+    database: Database[Any],
+    room: Rooms,
+    sim: Sim,
+    deaths: list[BaseException | None],
+    monkeypatch: pytest.MonkeyPatch,
+    late: str,
+    newer: str,
+) -> None:
+    user, point = sim.add_user("花子"), Point()
+    frozen_enter, enter = room(cook()), Schedule.enter
+    frozen_schedule = frozen_enter.desk.outbox.tools.schedule
+
+    def held_up(schedule: Schedule, effect: Any) -> Any:
+        if schedule is frozen_schedule:
+            point.pass_by()
+        return enter(schedule, effect)
+
+    monkeypatch.setattr(Schedule, "enter", held_up)
+    frozen_enter.says(user, late)
+    assert point.reached.wait(WAIT_SECONDS)
+    successor = room(cook(), epoch=2)
+    successor.until_quiet()
+    assert the_timer(database)["n"] == 1
+    successor.says(user, newer)
+    successor.until_quiet()
+    before = the_timer(database)
+    assert (before["n"], before["runAt"] is None) == (2, newer == "no")
+
+    point.go_on.set()
+    eventually(lambda: deaths)
+    assert [type(one) for one in deaths] == [Replaced]
+    assert the_timer(database) == before
+
+
+def test_a_cancel_that_moves_to_its_row_while_a_ring_asks_for_it_is_seen(
+    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Had the ring asked in the other order, it would have met it in neither place."""
+    user, point, bot, heard = sim.add_user("花子"), Point(), cook(), []
+    bot.timer("egg")(lambda event, talk: heard.append(event))
+    desk = room(bot)
+    desk.says(user, "60")
+    desk.until_quiet()
+    ring = make_timer_document(the_timer(database), accept_time=datetime.now(UTC))
+    held_up_entering(monkeypatch, point, "no")
+    desk.says(user, "no")
+    assert point.reached.wait(WAIT_SECONDS)
+
+    def then_moved(method: Callable[..., bool]) -> Callable[..., bool]:
+        def ask(*args: Any) -> bool:
+            answer = method(*args)
+            point.go_on.set()
+            eventually(lambda: not desk.pending())
+            return answer
+
+        return ask
+
+    for name in ("_waits", "_stands"):
+        monkeypatch.setattr(Schedule, name, then_moved(getattr(Schedule, name)))
+    desk.put_document(ring)
+    desk.until_quiet()
+    assert heard == []

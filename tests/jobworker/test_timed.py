@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,29 +17,10 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError
 
 from jobworker import timed
 from jobworker.timed import make_timed, sent_at, within
-from tests.conftest import missing
 from tests.waiting import eventually
 
 Act = Callable[[socket.socket, threading.Event], None]
 SECONDS = 0.4
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    files = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    options = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    try:
-        subprocess.run(
-            [*command, *options, "-out", files[0], "-keyout", files[1]],
-            check=True,
-            capture_output=True,
-            timeout=30,
-        )
-    except FileNotFoundError:
-        missing("openssl, which makes the certificate for this test, is not installed")
-    return files
 
 
 @pytest.fixture(params=["http", "https"])

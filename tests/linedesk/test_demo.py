@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -86,8 +86,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def running(folder: Path) -> Iterator[Demo]:
-    """A demo that waits for a person."""
-    demo = Demo(folder)
+    """A demo that waits for a person, with a bot of the person's choice."""
+    demo = Demo(folder, "--bot", "timer")
     yield demo
     demo.process.kill()
     demo.process.wait()
@@ -131,9 +131,52 @@ def test_once_leaves_nothing_behind(played: Demo) -> None:
     assert played.nothing_is_left(played.all_parts)
 
 
+@pytest.fixture(scope="module")
+def by_the_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Demo]]:
+    """The conversations of the bots that live in time, played side by side."""
+    need_mongod()
+    folder = tmp_path_factory.mktemp("clock")
+    demos = {bot: Demo(folder / bot, "--once", "--bot", bot) for bot in ("timer", "reminder")}
+    try:
+        for demo in demos.values():
+            assert demo.ended() == 0, demo.output()
+        yield demos
+    finally:
+        for demo in demos.values():
+            demo.process.kill()
+            demo.process.wait()
+
+
+def rings(demo: Demo, who: str) -> list[tuple[str, str]]:
+    """What the bot said to somebody by the clock, and when it was due in Tokyo."""
+    row = rf"to {who} +(\S+) +\d\d \w+ (\d\d:\d\d:\d\d) +\d+ *$"
+    return re.findall(row, demo.output(), re.MULTILINE)
+
+
+def test_the_timers_demo_rings_when_the_clock_is_moved(by_the_clock: Mapping[str, Demo]) -> None:
+    text = by_the_clock["timer"].output()
+    assert text.count("180秒後にお知らせします") == 2
+    assert [said for said, _ in rings(by_the_clock["timer"], "佐藤花子")] == ["180秒経ちました"] * 2
+    assert [said for said, _ in rings(by_the_clock["timer"], "田中太郎")] == ["120秒経ちました"]
+    assert text.count("⏰ +0:0") == 2
+    assert "by the clock       3, none early" in text
+
+
+def test_the_reminders_demo_asks_at_half_past_eight_and_again(
+    by_the_clock: Mapping[str, Demo],
+) -> None:
+    first, second = rings(by_the_clock["reminder"], "佐藤花子")
+    assert first == ("飲んだ？", "08:30:00")
+    assert second[0] == "飲んだ？？"
+    assert second[1].startswith("08:40:")
+    for answer in ("何時ですか？", "8時30分に設定されています", "よくできました"):
+        assert answer in by_the_clock["reminder"].output()
+
+
 def test_it_waits_for_a_person_until_ctrl_c(running: Demo) -> None:
     parts = running.parts()
     page = running.page()
+    eventually(lambda: "+1分" in running.output())
     assert requests.get(page, timeout=10).headers["content-type"].startswith("text/html")
     assert requests.get(f"{page}sim/state", timeout=10).json()["users"]
     assert_secrets_are_kept(parts[1:])

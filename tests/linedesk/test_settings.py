@@ -62,6 +62,17 @@ BAD = [
     ("HANDLER_LIMIT_SECONDS", ["0", "-1", "3601", "nan", "inf", "60s"]),
     ("DRAIN_SECONDS", ["0", "-1", "3601", "nan", "inf", "soon"]),
     ("LOG_LEVEL", ["loud", "critical", "10"]),
+    ("BOT_SETTINGS", ["timezone", "again_seconds=5, loud", "a=1, a=2"]),
+    (
+        "SIM_CLOCK",
+        [
+            "https://127.0.0.1:9000/sim/clock",
+            "http://192.0.2.1:9000/sim/clock",
+            "http://line.example/sim/clock",
+            "http://127.0.0.1:9000/sim/clock?after=0",
+            "/sim/clock",
+        ],
+    ),
     (
         "BOT",
         ["bots.parrot", ":bot", "bots.parrot:", "bots/parrot.py:bot", "a:b:c", "a..b:c", "1a:b"],
@@ -102,6 +113,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "handler_limit_seconds": 60.0,
         "drain_seconds": 20.0,
         "bot": "bots.parrot:bot",
+        "bot_settings": {},
+        "sim_clock": None,
         "log_level": "info",
     }
 

@@ -413,7 +413,7 @@ def test_a_repeated_push_under_its_key_is_none(sim, line, taro):
         (10.0, 1, {}),
         (12.0, 1, {}),
         (12.5, 1, {"timers_late": 1}),
-        (0.0, 0, {"timers_missing": 1}),
+        (1.0, 0, {"timers_missing": 1}),
         (11.0, 2, {"timers_double": 1}),
     ],
 )

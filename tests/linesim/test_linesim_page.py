@@ -298,3 +298,21 @@ def test_it_fits_a_narrow_phone(open_page, sim, tmp_path, scheme):
     assert page.screenshot(path=tmp_path / f"phone-{scheme}.png")
     page.locator("#back").click()
     assert page.locator("#chats").is_visible()
+
+
+def test_the_clock_can_be_moved_ahead(page, sim, line):
+    ahead = page.locator("#clock-ahead")
+    today = page.locator("#clock-now").inner_text()
+    assert ahead.inner_text() == ""
+    page.get_by_role("button", name="+1日").click()
+    ahead.get_by_text("1日進めました").wait_for()
+    assert page.locator("#clock-now").inner_text().partition(" ")[0] != today.partition(" ")[0]
+    write(page, "翌日です")
+    answered(page, "翌日です")
+    assert page.locator("li.day").count() == 2
+    page.get_by_label("進める秒数").fill("90")
+    page.get_by_label("進める秒数").press("Enter")
+    ahead.get_by_text("1日1分30秒進めました").wait_for()
+    assert sim.platform.clock.ahead == 86_490
+    sim.advance(7 * 3600)  # by another process: the page hears of it
+    ahead.get_by_text("1日7時間1分30秒進めました").wait_for()

@@ -1,39 +1,31 @@
-"""What happens in the demo's conversation, scene by scene."""
+"""The parrot: people of all kinds, a group, a burst, a redelivery."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from linedesk.conversation import Conversation, Deed, Event, Person
+from linedesk.conversation import Conversation, Deed, Person
 from linedesk.errors import DemoFailed
+from linedesk.rings import Rings
+from linedesk.scenes.scene import Scene, act_out, says, wait
 
 BURST = 5
 
 
-@dataclass
-class Scene:
-    """A piece of the conversation with its events handled; `remark` closes it."""
-
-    title: str
-    events: list[Event] = field(default_factory=list)
-    remark: str = ""
-
-
-def scenes(talk: Conversation) -> Iterator[Scene]:
+def scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
     """Play the conversation; each scene is given out when all that it asked for was answered.
 
     Raises DemoFailed, naming the scene, when something does not happen or happens twice.
     """
     hanako, taro, emily = (talk.meet(name) for name in ("佐藤花子", "田中太郎", "Émile 🦜"))
     people = [hanako, taro, emily]
-    yield _scene(talk, "three people add the bot as a friend", [[_follows(who)] for who in people])
-    yield _scene(
+    yield act_out(talk, "three people add the bot as a friend", [[_follows(who)] for who in people])
+    yield act_out(
         talk,
         "they say hello, each in their own way",
         [
-            [_says(hanako, "こんにちは！今日もいい天気ですね ☀️")],
-            [_says(taro, "改行も\n大丈夫？👨‍👩‍👧‍👦")],
+            [says(hanako, "こんにちは！今日もいい天気ですね ☀️")],
+            [says(taro, "改行も\n大丈夫？👨‍👩‍👧‍👦")],
             [_sticks(emily)],
             [_shows_photo(hanako)],
             [_is_at(taro)],
@@ -42,13 +34,7 @@ def scenes(talk: Conversation) -> Iterator[Scene]:
     yield _in_a_group(talk, hanako, taro)
     yield _burst(talk, people)
     yield _redelivery(talk, hanako)
-    yield _scene(talk, "one of them blocks the bot", [[_blocks(emily)]])
-
-
-def _scene(talk: Conversation, title: str, webhooks: list[list[Deed]]) -> Scene:
-    events = [event for deeds in webhooks for event in talk.send(*deeds)[1]]
-    _wait(talk, title, events)
-    return Scene(title, events)
+    yield act_out(talk, "one of them blocks the bot", [[_blocks(emily)]])
 
 
 def _in_a_group(talk: Conversation, hanako: Person, taro: Person) -> Scene:
@@ -57,16 +43,16 @@ def _in_a_group(talk: Conversation, hanako: Person, taro: Person) -> Scene:
     nobody = Person(name, "")
     # The parrot has no handler for it, so nothing starts.
     joins = Deed(nobody, "(invites the bot)", {"act": "join", "chat": chat}, until="stored")
-    webhooks = [[joins], [_says(taro, "テントは誰が持ってくる？", chat=chat, where=name)]]
-    return _scene(talk, "a group invites the bot", webhooks)
+    webhooks = [[joins], [says(taro, "テントは誰が持ってくる？", chat=chat, where=name)]]
+    return act_out(talk, "a group invites the bot", webhooks)
 
 
 def _burst(talk: Conversation, people: list[Person]) -> Scene:
     title = f"all write at once, {BURST} messages each; everyone is answered in order"
     webhooks = [
-        [_says(who, f"{number}つ目です") for who in people] for number in range(1, BURST + 1)
+        [says(who, f"{number}つ目です") for who in people] for number in range(1, BURST + 1)
     ]
-    scene = _scene(talk, title, webhooks)
+    scene = act_out(talk, title, webhooks)
     for who in people:
         answered = [
             e.answers[0].milliseconds + e.sent_at * 1000 for e in scene.events if e.deed.who == who
@@ -79,22 +65,15 @@ def _burst(talk: Conversation, people: list[Person]) -> Scene:
 def _redelivery(talk: Conversation, who: Person) -> Scene:
     """A later message of the same conversation proves that nothing more comes of an earlier one."""
     title = "LINE delivers one webhook twice; it is answered once"
-    number, first = talk.send(_says(who, "これは二度届きます"))
-    _wait(talk, title, first)
+    number, first = talk.send(says(who, "これは二度届きます"))
+    wait(talk, title, first)
     milliseconds = talk.send_again(number)
-    _, last = talk.send(_says(who, "これは一度だけ"))
-    _wait(talk, title, last)
+    _, last = talk.send(says(who, "これは一度だけ"))
+    wait(talk, title, last)
     if len(first[0].answers) != 1:
         raise DemoFailed(f"{title}: {len(first[0].answers)} answers")
     remark = f"the redelivery was taken with 200 after {milliseconds:.1f} ms and not handled again"
     return Scene(title, [*first, *last], remark)
-
-
-def _wait(talk: Conversation, title: str, events: list[Event]) -> None:
-    try:
-        talk.wait_for(events)
-    except DemoFailed as error:
-        raise DemoFailed(f"{title}: {error}") from error
 
 
 def _follows(who: Person) -> Deed:
@@ -103,10 +82,6 @@ def _follows(who: Person) -> Deed:
 
 def _blocks(who: Person) -> Deed:
     return Deed(who, "(blocks the bot)", {"act": "unfollow"}, until="started")
-
-
-def _says(who: Person, text: str, *, chat: str | None = None, where: str = "") -> Deed:
-    return Deed(who, text, {"act": "text", "text": text, "chat": chat}, where=where)
 
 
 def _sticks(who: Person) -> Deed:

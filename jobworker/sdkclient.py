@@ -1,0 +1,181 @@
+"""line-bot-sdk's ApiClient through the gate, for whoever calls LINE in a handler.
+
+What the SDK (3.27) does by itself and this does not: wait for ever, repeat GETs, keep the last
+answer's body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from linebot.v3.messaging import ApiClient as SdkApiClient
+from linebot.v3.messaging import ApiException
+from urllib3.exceptions import HTTPError
+
+from jobworker.calls import CallLog
+from jobworker.client import CALL_SECONDS, NEVER_LEFT, configured, tell
+from jobworker.delivery import is_no_verdict
+from jobworker.errors import GateClosed
+from jobworker.handling import Doing, doing
+from jobworker.hosts import Host, Hosts
+from jobworker.timed import make_timed, within
+
+# The SDK reads a whole photo or video before it returns.
+DATA_CALL_SECONDS = 30.0
+TURN_SECONDS = 60.0
+# POSTs that ask or show something, so they may be made again.
+HARMLESS = (
+    "/v2/bot/message/validate/",
+    "/v2/bot/chat/loading/start",
+    "/v2/bot/chat/markAsRead",
+    "/v2/bot/message/markAsRead",
+)
+
+
+class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
+    """The SDK's client of one host: through its gate, in time, logged, nothing repeated.
+
+    A handler waits for its turn on its own thread. Its connections are shared by all threads.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        token: str,
+        *,
+        calls: CallLog,
+        connections: int,
+        limit_seconds: float = CALL_SECONDS,
+    ) -> None:
+        super().__init__(configured(host.base, token, connections=connections))
+        make_timed(self.rest_client.pool_manager)
+        self._host = host
+        self._calls = calls
+        self._limit_seconds = limit_seconds
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self.rest_client.pool_manager.clear()
+        super().close()
+
+    def call_api(self, resource_path: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """As the SDK's, but gated and bounded as a whole: by the caller's time-out if it is one
+        number, else by the client's own. Raises GateClosed as well.
+        """
+        limit = kwargs.get("_request_timeout") or self._limit_seconds
+        # The turn ends with this method, so nothing may go on in a thread of the SDK's.
+        kwargs |= {"_request_timeout": limit, "async_req": None}
+        current = doing()
+        sending = _Sending(current if is_send(method, resource_path) else None)
+        with (
+            sending.withheld_is_noted(),
+            self._host.gate.turn(within_seconds=current.seconds_left if current else TURN_SECONDS),
+            sending,
+            self._calls.noted(method, resource_path, current.context if current else {}) as row,
+            within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
+        ):
+            whose = current.context["key"] if current else resource_path
+            try:
+                with self._told(row, whose):
+                    return super().call_api(resource_path, method, *args, **kwargs)
+            finally:
+                sending.status = row["status"]
+
+    @contextmanager
+    def _told(self, row: dict[str, Any], whose: str) -> Iterator[None]:
+        """Note in the row, and tell the breaker, how the call inside ends."""
+        self.last_response = None
+        try:
+            yield
+        except ApiException as error:
+            self._note(row, whose, error.status, error.headers)
+            raise
+        except UnicodeDecodeError as error:
+            # The body of a refusal, which hides it.
+            if isinstance(error.__context__, ApiException):
+                self._note(row, whose, error.__context__.status, None)
+            raise
+        except (HTTPError, OSError):
+            self._host.breaker.failed(whose)
+            raise
+        finally:
+            # Also where the SDK cannot read what LINE answered.
+            if (told := self.last_response) is not None:
+                self._note(row, whose, told.status, told.getheaders())
+            # It would keep a whole video in memory until the next call.
+            self.last_response = None
+
+    def _note(
+        self, row: dict[str, Any], whose: str, status: int | None, headers: Mapping[str, str] | None
+    ) -> None:
+        # The SDK's status 0 stands for no answer.
+        row["status"] = status or None
+        row["requestId"] = (headers or {}).get("x-line-request-id")
+        tell(self._host.breaker, status or 0, whose)
+
+
+def is_send(method: str, path: str) -> bool:
+    """Whether a call made twice would do twice what it does."""
+    return method == "POST" and not path.startswith(HARMLESS)
+
+
+class _Sending:
+    """A send of the handler `current`, noted for as long as it is not definitely refused."""
+
+    def __init__(self, current: Doing | None) -> None:
+        self.status: int | None = None
+        self._current = current
+        self._mark: object = None
+
+    @contextmanager
+    def withheld_is_noted(self) -> Iterator[None]:
+        try:
+            yield
+        except GateClosed:
+            if self._current is not None:
+                self._current.withheld = True
+            raise
+
+    def __enter__(self) -> None:
+        if self._current is not None:
+            self._mark = self._current.begin_send()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        never_left = kind is not None and issubclass(kind, NEVER_LEFT)
+        if self._current is not None and (never_left or _is_refusal(self.status)):
+            self._current.refused(self._mark)
+
+
+def _is_refusal(status: int | None) -> bool:
+    """Whether LINE has surely done nothing; a 409 says that it did so before."""
+    return status is not None and status >= 400 and status != 409 and not is_no_verdict(status)
+
+
+@dataclass(frozen=True)
+class SdkClients:
+    """A worker's clients of LINE's hosts."""
+
+    api: GatedApiClient
+    data: GatedApiClient
+
+    @classmethod
+    def of(cls, hosts: Hosts, token: str, *, calls: CallLog, connections: int) -> SdkClients:
+        """A client for each host, with the same token."""
+        return cls(
+            GatedApiClient(hosts.api, token, calls=calls, connections=connections),
+            GatedApiClient(
+                hosts.data,
+                token,
+                calls=calls,
+                connections=connections,
+                limit_seconds=DATA_CALL_SECONDS,
+            ),
+        )
+
+    def close(self) -> None:
+        """Close their connections."""
+        self.api.close()
+        self.data.close()

@@ -1,0 +1,146 @@
+"""The real processes for tests of bots: mongod, front desk and dispatcher in a folder of their own,
+and linesim in the process of the tests.
+
+Started once for any number of tests; the dispatcher is started anew for another bot.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from os import pathsep
+from pathlib import Path
+from typing import Any
+
+import linesim
+from linedesk import children
+from linedesk.stage import DATABASE, DISPATCHER_READY, STOP_SECONDS, Stage
+from linedesk.supervisor import Signals
+from linesim import Sim
+from recvq.collections import DISPATCHER
+from recvq.documents import Document
+
+# Newer documents of recvq than these are looked at for being finished; one test makes a few.
+NEWEST = 100
+# A dispatcher that is replaced has nothing in hand.
+DRAIN_SECONDS = 2
+
+
+class RealStack(Stage):
+    """Runs between `start` and its end as a context manager; one test at a time."""
+
+    def __init__(self, folder: Path, sim: Sim) -> None:
+        super().__init__(folder, bot="", signals=Signals())
+        self.sim = sim
+        self.linesim_url = sim.url
+        sim.webhook_url = f"{self.frontdesk_url}/callback"
+        self._playing: tuple[str, str] | None = None
+        self._tests = 0
+
+    def start(self) -> None:
+        """Everything but the dispatcher, which `play` starts; raises DemoFailed."""
+        self.start_mongod()
+        self._start("frontdesk", ["--verbose"], self._environ())
+
+    def play(self, bot: str, settings: Mapping[str, Any]) -> int:
+        """Have the dispatcher run this bot (`module:name`); returns the number of the test."""
+        told = ", ".join(f"{name}={_told(value)}" for name, value in settings.items())
+        if self._playing != (bot, told):
+            self._playing = None
+            if "dispatcher" in self._processes:
+                process = self._processes.pop("dispatcher")
+                children.stop(process, timeout_seconds=STOP_SECONDS["dispatcher"])
+            environ = {**self._environ(), "BOT": bot, "BOT_SETTINGS": told}
+            self._start("dispatcher", ["--verbose"], environ)
+            self.wait_for(lambda: self._answers(f"{self.frontdesk_url}/readyz"), "frontdesk")
+            self.wait_for(lambda: DISPATCHER_READY in self.log_of("dispatcher"), "dispatcher")
+            self._playing = bot, told
+        self._tests += 1
+        return self._tests
+
+    def deliver(self, event: Document) -> None:
+        """LINE sends an event; returns when it and all that follows at once from it is done."""
+        delivery = self.sim.deliver(event)
+        self.wait_for(lambda: delivery.status == 200, "frontdesk", seconds=1.0)
+        self.wait_until_quiet()
+
+    def wait_until_quiet(self) -> None:
+        """All that was stored is finished, every outbox is empty, and no timer is due."""
+        self.wait_for(self._is_quiet, "dispatcher")
+
+    def now(self) -> datetime:
+        """Bot time."""
+        return datetime.fromtimestamp(self.sim.platform.read(lambda p: p.clock.time()), UTC)
+
+    def move_to(self, moment: datetime) -> None:
+        """Move the clock ahead to a moment; where that is past, it stays."""
+        seconds = (moment - self.now()) / timedelta(seconds=1)
+        if seconds > 0:
+            self.sim.advance(seconds)
+        self.wait_until_quiet()
+
+    def next_due(self) -> datetime | None:
+        """When a timer rings next; None where none waits."""
+        rows = self.collection("schedule").find(WAITING).sort("runAt", 1).limit(1)
+        return next((row["runAt"] for row in rows), None)
+
+    def forget_timers(self) -> None:
+        """No timer of a test that is over rings in the next one."""
+        self.collection("schedule").delete_many({})
+
+    def collection(self, name: str) -> Any:
+        """One of the database."""
+        assert self._client is not None
+        return self._client[DATABASE][name]
+
+    def _is_quiet(self) -> bool:
+        # In the order in which things go from one to the other, so that nothing is missed.
+        due = {"runAt": {"$lte": self.now()}}
+        return (
+            self.collection("schedule").find_one(due) is None
+            and self._all_finished()
+            and self.collection("conversations").find_one({"pending.0": {"$exists": True}}) is None
+            and self.collection("schedule").find_one(due) is None
+        )
+
+    def _all_finished(self) -> bool:
+        recvq = self.collection("recvq")
+        newest = recvq.find({"heartbeat": None}, {"_id": 1}).sort("$natural", -1).limit(NEWEST)
+        stored = {document["_id"] for document in newest}
+        progress = self.collection("progress").find_one({"_id": DISPATCHER}) or {}
+        return stored <= {*progress.get("ring", ()), *progress.get("finished", ())}
+
+    def _environ(self) -> dict[str, str]:
+        return super()._environ() | {
+            "LINE_CHANNEL_SECRET": self.sim.secret,
+            "LINE_CHANNEL_ACCESS_TOKEN": self.sim.token,
+            "LINE_ACCESS_INTERVAL_MS": "0",
+            "HANDLER_TRIES": "1",
+            "DRAIN_SECONDS": str(DRAIN_SECONDS),
+            # Bots are found as pytest finds them.
+            "PYTHONPATH": pathsep.join(sys.path),
+        }
+
+
+WAITING: Mapping[str, Any] = {"runAt": {"$ne": None}}
+
+
+@contextmanager
+def real_stack() -> Iterator[RealStack]:
+    """Start it, and leave nothing behind."""
+    with (
+        tempfile.TemporaryDirectory(prefix="linedesk-tests-") as folder,
+        linesim.running(rate_limits=False) as sim,
+    ):
+        stack = RealStack(Path(folder), sim)
+        with stack:
+            stack.start()
+            yield stack
+
+
+def _told(value: Any) -> str:
+    """A bot's setting as an operator writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""What happens in the demo's conversations, bot by bot and scene by scene."""

@@ -1,0 +1,45 @@
+"""The scheduler, put together from settings: within the dispatcher, or as a process of its own."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+
+from dispatcher.feed import feed_client
+from linedesk.exits import Exit
+from linedesk.settings import Settings
+from linedesk.signals import take_signals
+from linedesk.simclock import SimClock
+from recvq.connect import Client, connect
+from scheduler.process import Part, run
+from scheduler.scheduler import Scheduler
+
+
+def run_scheduler(settings: Settings) -> int:
+    """Run until a signal; returns the exit code. Raises SetupError."""
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    take_signals(inbox)
+    clock = simulated_clock(settings)
+    with (
+        connect(settings.mongodb_uri, app_name="linedesk-scheduler") as client,
+        feed_client(settings.mongodb_uri, app_name="linedesk-doorbell") as listening,
+    ):
+        scheduler = make_scheduler(settings, client, listening, clock=clock)
+        parts: list[Part] = [scheduler] if clock is None else [clock, scheduler]
+        return Exit.OK if run(parts, client, inbox) else Exit.SOFTWARE
+
+
+def simulated_clock(settings: Settings) -> SimClock | None:
+    """A simulator's clock, where SIM_CLOCK names one."""
+    return None if settings.sim_clock is None else SimClock(settings.sim_clock)
+
+
+def make_scheduler(
+    settings: Settings, client: Client, listening: Client, *, clock: SimClock | None
+) -> Scheduler:
+    """A scheduler on the settings' database; `listening` is a feed's client."""
+    databases = (one[settings.mongodb_database] for one in (client, listening))
+    if clock is None:
+        return Scheduler(*databases)
+    scheduler = Scheduler(*databases, now=clock.now)
+    clock.when_moved(scheduler.wake)
+    return scheduler

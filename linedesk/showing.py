@@ -1,0 +1,147 @@
+"""`linedesk conversation show`: one conversation as a page for people, or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from linedesk.choice import open_database
+from linedesk.letters import echo_json, local, visible
+from linedesk.settings import Settings
+from linedesk.standing import find, read, summary
+
+LABEL_WIDTH = 13
+UNITS = ((24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def show_conversation(settings: Settings, word: str, *, text: bool, as_json: bool) -> None:
+    """Print the conversation that a word means (see `standing.find`).
+
+    Raises NotOneConversation.
+    """
+    with open_database(settings, app_name="linedesk-conversation") as database:
+        told = summary(read(database, find(database, word, channel=settings.line_channel)))
+    if not text:
+        told["outbox"].pop("effects")
+    if as_json:
+        echo_json(told)
+        return
+    show_page({label: list(lines) for label, lines in page(told, now=datetime.now(UTC))})
+
+
+def show_page(lines_of: Mapping[str, Sequence[str]]) -> None:
+    """A label and its lines, folded to the width of a terminal, and not at all in a pipe."""
+    if not sys.stdout.isatty():
+        for label, lines in lines_of.items():
+            for n, line in enumerate(lines):
+                click.echo(f"{'' if n else label:<{LABEL_WIDTH}} {visible(line)}".rstrip())
+        return
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=LABEL_WIDTH)
+    table.add_column(overflow="fold")
+    for label, lines in lines_of.items():
+        table.add_row(Text(label, style="bold"), Text(visible("\n".join(lines))))
+    Console().print(table)
+
+
+def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Iterator[str]]]:
+    """What stands there, with times as a person reads them."""
+    yield "conversation", iter([told["id"]])
+    yield "who", _who(told)
+    yield "state", iter([_state(told, now)])
+    yield "data", iter([_json(told["data"])])
+    yield "members", _members(told["members"], now)
+    yield "timers", _timers(told["timers"], now)
+    yield "outbox", _outbox(told["outbox"], now)
+    yield "held", _held(told["held"], now)
+    yield "dead letters", iter([str(told["deadLetters"] or "none")])
+    yield "last record", iter([f"{_ago(told['at'], now)}, {told['records']} in all"])
+
+
+def for_long(seconds: float) -> str:
+    """A duration in its two largest units, such as `2 h 5 min`."""
+    left, parts = int(seconds), []
+    for size, unit in UNITS:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+        elif parts:
+            break
+        left %= size
+        if len(parts) == 2:
+            break
+    return " ".join(parts) or "0 s"
+
+
+def _who(told: Mapping[str, Any]) -> Iterator[str]:
+    friend = {True: "friend", False: "no friend", None: ""}[told["friend"]]
+    kind = ", ".join(part for part in (told["kind"], friend) if part)
+    yield f"{told['name'] or 'name not known'}{f' ({kind})' if kind else ''}"
+
+
+def _state(place: Mapping[str, Any], now: datetime) -> str:
+    state, until = place["state"] or "none", place["until"]
+    return state if until is None else f"{state}, until {local(until)} ({_when(until, now)})"
+
+
+def _members(members: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+    if not members:
+        yield "none with a state of their own"
+    for one in members:
+        who = f"{one['name']} {one['user']}" if one["name"] else one["user"]
+        yield f"{who}: {_state(one, now)} {_json(one['data'])}"
+
+
+def _timers(timers: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+    if not timers:
+        yield "none"
+    width = max((cell_len(_named(one)) for one in timers), default=0)
+    for one in timers:
+        name = _named(one) + " " * (width - cell_len(_named(one)))
+        every = f"  every day at {one['every']}" if one["every"] else ""
+        data = f"  {_json(one['data'])}" if one["data"] else ""
+        yield f"{name}  {local(one['at'])}  {_when(one['at'], now)}{every}{data}"
+
+
+def _named(timer: Mapping[str, Any]) -> str:
+    return f"{timer['name']} of {timer['member']}" if timer["member"] else str(timer["name"])
+
+
+def _outbox(outbox: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    if not outbox["count"]:
+        yield "empty"
+        return
+    oldest = f", the oldest since {_ago(outbox['oldest'], now)}" if outbox["oldest"] else ""
+    yield f"{outbox['count']} waiting{oldest}, {outbox['tried'] or 'none'} tried"
+    for effect in outbox.get("effects", ()):
+        yield _json(effect)
+
+
+def _held(held: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    if not held["count"]:
+        yield "none"
+        return
+    yield f"{held['count']} documents, the first since {_ago(held['since'], now)} ({held['why']})"
+
+
+def _when(moment: datetime, now: datetime) -> str:
+    seconds = (moment - now).total_seconds()
+    return f"in {for_long(seconds)}" if seconds > 0 else f"due {for_long(-seconds)} ago"
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    if moment is None:
+        return "-"
+    return f"{local(moment)} ({for_long(max(0.0, (now - moment).total_seconds()))} ago)"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,61 @@
+// The simulator's clock, which can be moved ahead for bots that live in time.
+
+import { post } from "./api.js";
+import { byId } from "./dom.js";
+
+const FORM = new Intl.DateTimeFormat("ja-JP", {
+  year: "numeric", month: "numeric", day: "numeric", weekday: "short",
+  hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+});
+
+let offset = null; // milliseconds from the browser's clock to the simulator's
+
+// `tell(text)` shows what went wrong, and nothing once it went well.
+export function setUpClock(tell) {
+  const advance = async (seconds) => {
+    try {
+      setClock(await post("/sim/clock", { advance: seconds }));
+      tell("");
+    } catch (error) {
+      tell(`時計を進められませんでした: ${error.message}`);
+    }
+  };
+  byId("clock-steps").addEventListener("click", ({ target }) => {
+    if (target.dataset.seconds) advance(+target.dataset.seconds);
+  });
+  byId("clock-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    advance(byId("clock-seconds").valueAsNumber);
+    byId("clock-seconds").value = "";
+  });
+  tick();
+}
+
+// `now` and `ahead` in seconds, as the simulator tells them.
+export function setClock({ now, ahead }) {
+  offset = now * 1000 - Date.now();
+  byId("clock-ahead").textContent = ahead ? `${span(ahead)}進めました` : "";
+  draw();
+}
+
+function tick() {
+  draw();
+  setTimeout(tick, 1000 - (time() % 1000));
+}
+
+const time = () => Date.now() + (offset ?? 0);
+
+function draw() {
+  if (offset !== null) byId("clock-now").textContent = FORM.format(time());
+}
+
+function span(seconds) {
+  const whole = Math.round(seconds);
+  const parts = [
+    [Math.floor(whole / 86400), "日"],
+    [Math.floor(whole / 3600) % 24, "時間"],
+    [Math.floor(whole / 60) % 60, "分"],
+    [whole % 60, "秒"],
+  ];
+  return parts.filter(([count]) => count).map(([count, unit]) => count + unit).join("");
+}

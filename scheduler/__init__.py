@@ -1,0 +1,1 @@
+"""The clock: timers that are due become documents in recvq, each ring once."""

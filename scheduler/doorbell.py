@@ -1,0 +1,124 @@
+"""Hears which rows of `schedule` were set, by a change stream: nothing polls for them.
+
+It keeps no position: whoever listens looks at all rows after each opening, and at the time of
+each change that the doorbell tells of.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from bson.codec_options import DatetimeConversion
+from bson.timestamp import Timestamp
+from pymongo.collection import Collection
+
+from recvq.documents import Document
+from recvq.errors import translated
+from scheduler.trouble import TROUBLE, Trouble
+
+# How long one read may wait, so that a stop is seen within a second.
+STEP_SECONDS = 0.5
+# Only one that was open for so long without an error begins to fail anew: pauses grow also where
+# each opening succeeds and the next read fails.
+HEALTHY_SECONDS = 5.0
+JOIN_SECONDS = 10.0
+
+SET, MOVED = "fullDocument.runAt", "updateDescription.updatedFields.runAt"
+GONE = ["drop", "rename", "dropDatabase", "invalidate"]
+PIPELINE: list[Document] = [
+    {
+        "$match": {
+            "$or": [
+                {SET: {"$type": "date"}},
+                {MOVED: {"$type": "date"}},
+                {"operationType": {"$in": GONE}},
+            ]
+        }
+    },
+    {"$project": {"operationType": 1, "clusterTime": 1, SET: 1, MOVED: 1}},
+]
+
+
+class Heard(Protocol):
+    """Told of a row that is due at `run_at`, or with None that any row may have changed.
+
+    Who then reads at `time` of the server, or later, sees it.
+    """
+
+    def __call__(self, run_at: datetime | None, time: Timestamp | None) -> None: ...
+
+
+class Doorbell:
+    """A thread that listens to `schedule`, a collection on an impatient client (see `start`)."""
+
+    def __init__(self, schedule: Collection[Any], heard: Heard) -> None:
+        # A date beyond what Python knows, in a row made by hand, must not end the stream.
+        options = schedule.codec_options.with_options(
+            datetime_conversion=DatetimeConversion.DATETIME_AUTO
+        )
+        self._schedule = schedule.with_options(codec_options=options)
+        self._heard = heard
+        self._trouble = Trouble("new timers are not heard of")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
+
+    def start(self) -> None:
+        """Listen from now on; one that was stopped before ends at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listen no more; may be called twice, and before `start`."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
+        """Wait for the thread to end; returns whether it did."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with translated():
+                    self._listen()
+            except TROUBLE as error:
+                pause = self._trouble.met(error)
+                # While nothing is heard, each failure is an occasion to look.
+                self._heard(None, None)
+                self._stop.wait(pause)
+
+    def _listen(self) -> None:
+        """From opening until a stop, an error, or the end of the collection."""
+        opened, healthy_at = self._server_time(), time.monotonic() + HEALTHY_SECONDS
+        with self._schedule.watch(
+            PIPELINE,
+            start_at_operation_time=opened,
+            max_await_time_ms=int(STEP_SECONDS * 1000),
+        ) as stream:
+            self._heard(None, opened)
+            while stream.alive and not self._stop.is_set():
+                change = stream.try_next()
+                if time.monotonic() > healthy_at:
+                    self._trouble.over()
+                if change is None:
+                    continue
+                if change["operationType"] in GONE:
+                    return
+                self._heard(_run_at(change), change["clusterTime"])
+
+    def _server_time(self) -> Timestamp:
+        client = self._schedule.database.client
+        with client.start_session() as session:
+            client.admin.command("ping", session=session)
+            assert session.operation_time is not None, "a replica set always tells its time"
+            return session.operation_time
+
+
+def _run_at(change: Mapping[str, Any]) -> datetime | None:
+    update = change.get("updateDescription", {}).get("updatedFields", {})
+    run_at = change.get("fullDocument", update).get("runAt")
+    return run_at if isinstance(run_at, datetime) else None

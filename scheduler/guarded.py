@@ -1,0 +1,29 @@
+"""Inserting under a guard that looks only when something is inserted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pymongo.database import Database
+
+from recvq.guard import EVERY_SECONDS, Guard
+
+
+class Guarded:
+    """Of one thread. A scheduler may be quiet for days, and then has nothing to look for."""
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._guard = Guard(database)
+        self._look_at = 0.0
+
+    @contextmanager
+    def inserting(self, size_bytes: int) -> Iterator[None]:
+        """As the guard's own; raises RecvqClosed, and StoreUnavailable if it cannot look."""
+        if time.monotonic() >= self._look_at:
+            self._guard.look()
+            self._look_at = time.monotonic() + EVERY_SECONDS
+        with self._guard.inserting(size_bytes):
+            yield

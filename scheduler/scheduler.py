@@ -1,0 +1,164 @@
+"""Lets timers ring: sleeps until the next one is due, or the doorbell tells of an earlier one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo.database import Database
+
+from recvq.documents import SCHEDULE
+from scheduler.doorbell import Doorbell
+from scheduler.guarded import Guarded
+from scheduler.ringing import BATCH_ROWS, Inserting, Ringer
+from scheduler.trouble import TROUBLE, Trouble
+
+log = logging.getLogger(__name__)
+
+# How often the clock is read while nothing else happens: it may have been set.
+CLOCK_SECONDS = 1.0
+# A clock that falls behind by more was set back; what is less is a busy machine.
+STEP_BACK_SECONDS = 1.0
+# The rest for one of two schedulers that ring the same rows.
+CROWDED_SECONDS = 0.05
+JOIN_SECONDS = 10.0
+
+
+def system_now() -> datetime:
+    """This machine's clock."""
+    return datetime.now(UTC)
+
+
+class Scheduler:
+    """Rings on a thread of its own until it is stopped; another one listens for new timers.
+
+    `listening` is the same database on a client that is quick to notice a lost server. `now`
+    tells the time by which timers are due: who moves that clock by more than it runs calls `wake`.
+    Any number of schedulers may run on one database, and each ring is there once. Inserts go
+    through `inserting(bytes)`, by default that of a guard of its own.
+    """
+
+    def __init__(
+        self,
+        database: Database[Any],
+        listening: Database[Any],
+        *,
+        now: Callable[[], datetime] = system_now,
+        inserting: Inserting | None = None,
+    ) -> None:
+        self._now = now
+        self._ringer = Ringer(database, inserting=inserting or Guarded(database).inserting, now=now)
+        self._doorbell = Doorbell(listening[SCHEDULE], self._heard)
+        self._trouble = Trouble("timers wait")
+        self._most = BATCH_ROWS
+        self._steps = Steps()
+        # At the start, too: the clock may have been ahead when its predecessor rang.
+        self._must_bring_back = True
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        # Under _lock: when the thread will look by itself; None while it looks or nothing waits.
+        self._due_at: datetime | None = None
+        # Under _lock: the server's time of the newest change that was heard of.
+        self._seen: Timestamp | None = None
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Ring from now on; one that was stopped before ends at once."""
+        self._doorbell.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin no further batch; may be called at any time, and again."""
+        self._stop.set()
+        self._wake.set()
+        self._doorbell.stop()
+
+    def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
+        """Wait for the end of both threads; returns whether they have ended."""
+        deadline = time.monotonic() + timeout_seconds
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        left = max(0.0, deadline - time.monotonic())
+        return self._doorbell.join(left) and not self._thread.is_alive()
+
+    def wake(self) -> None:
+        """Look at once: the clock was moved."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                due_at = self._look()
+            except TROUBLE as error:
+                # Less with each failure: a whole batch may need more room, or time, than there is.
+                self._most = max(1, self._most // 2)
+                self._stop.wait(self._trouble.met(error))
+            else:
+                self._trouble.over()
+                self._most = BATCH_ROWS
+                self._sleep_until(due_at)
+
+    def _look(self) -> datetime | None:
+        """Ring all that is due; returns when the next is."""
+        seen = self._begin_look()
+        while not self._stop.is_set():
+            settled = self._ringer.ring(seen=seen, most=self._most)
+            if settled is None:
+                break
+            if settled == 0:
+                self._stop.wait(CROWDED_SECONDS)
+        if self._must_bring_back:
+            self._ringer.bring_back(seen=seen, stop=self._stop)
+            self._must_bring_back = False
+        return self._ringer.next_at(seen=seen)
+
+    def _begin_look(self) -> Timestamp | None:
+        """From here on whatever is heard of ends the sleep that follows the look."""
+        with self._lock:
+            self._due_at = None
+            self._wake.clear()
+            return self._seen
+
+    def _heard(self, run_at: datetime | None, time: Timestamp | None) -> None:
+        with self._lock:
+            if time is not None:
+                self._seen = time if self._seen is None else max(self._seen, time)
+            if run_at is None or self._due_at is None or run_at < self._due_at:
+                self._wake.set()
+
+    def _sleep_until(self, due_at: datetime | None) -> None:
+        with self._lock:
+            self._due_at = due_at
+        while not (self._stop.is_set() or self._wake.is_set()):
+            now = self._now()
+            if self._steps.back(now):
+                self._must_bring_back = True
+                return
+            left = CLOCK_SECONDS if due_at is None else (due_at - now).total_seconds()
+            if left <= 0:
+                return
+            self._wake.wait(min(left, CLOCK_SECONDS))
+
+
+class Steps:
+    """Notices a clock that was set back, by one that never is."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+
+    def back(self, now: datetime) -> bool:
+        """Whether the clock has fallen behind since it was asked last."""
+        ahead = now.timestamp() - time.monotonic()
+        before = ahead if self._ahead is None else self._ahead
+        if ahead < before - STEP_BACK_SECONDS:
+            log.info("clock was set back seconds=%.1f", before - ahead)
+            self._ahead = ahead
+            return True
+        self._ahead = max(ahead, before)
+        return False

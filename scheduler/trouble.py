@@ -1,0 +1,53 @@
+"""What keeps a thread from going on: said once, and how long to wait before the next try."""
+
+from __future__ import annotations
+
+import logging
+
+from bson.errors import BSONError
+from pymongo.errors import OperationFailure, PyMongoError
+
+from recvq.errors import QueueError, StoreUnavailable
+from recvq.pause import growing_seconds
+
+log = logging.getLogger(__name__)
+
+# All that MongoDB and recvq may say: whatever it is, no timer is given up for it.
+TROUBLE = (QueueError, PyMongoError, BSONError)
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 3.0
+
+
+class Trouble:
+    """One thread's: `words` begin the line that says so. Not for several threads."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+        self._failures = 0
+        self._reason: str | None = None
+
+    def met(self, error: Exception) -> float:
+        """Say why, if that is news; returns how many seconds to pause."""
+        self._failures += 1
+        reason = _reason(error)
+        if reason != self._reason:
+            self._reason = reason
+            # What no repetition mends, such as a missing right, waits for a person.
+            say = log.warning if isinstance(error, StoreUnavailable) else log.error
+            say('%s, trying again reason="%s"', self._words, reason)
+        return growing_seconds(
+            self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+        )
+
+    def over(self) -> None:
+        """All is well again."""
+        if self._reason is not None:
+            log.info("%s no more tries=%d", self._words, self._failures)
+        self._failures, self._reason = 0, None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OperationFailure):
+        return f"MongoDB error {error.code}"
+    return str(error) if isinstance(error, QueueError) else type(error).__name__

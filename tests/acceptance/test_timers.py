@@ -1,0 +1,61 @@
+"""Timers through the real processes, which are all killed while some wait."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from linesim.checker import Timer, check
+
+BOT = {"BOT": "bots.timer:bot"}
+
+
+def asked(event: Mapping[str, Any]) -> list[str]:
+    """What the timer bot says at once."""
+    return [f"{event['message']['text']}秒後にお知らせします"]
+
+
+def waiting(house: Any) -> list[dict[str, Any]]:
+    return list(house.database.schedule.find({"runAt": {"$ne": None}}))
+
+
+def due_of(house: Any, user: Any) -> float:
+    """When the timer that the user has just set is due, in Unix seconds."""
+    rows = house.wait_for(lambda: [row for row in waiting(house) if row["key"] == user.user_id])
+    return float(rows[0]["runAt"].timestamp())
+
+
+def test_timers_ring_once_though_every_process_is_killed_while_they_wait(
+    house: Any, sim: Any
+) -> None:
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+    frontdesk = house.start_frontdesk()
+    dispatcher = house.start_dispatcher(SCHEDULER="process", **BOT)
+    scheduler = house.start_scheduler()
+    dues = []
+    for user, seconds in zip(users, ("1", "2", "6"), strict=True):
+        sim.say(user, seconds)
+        dues.append(due_of(house, user))
+        if seconds == "1":
+            sim.wait_for(lambda: len(sim.answers(users[0])) == 2)
+
+    for process in (dispatcher, scheduler, frontdesk):
+        house.stop(process, signal.SIGKILL)
+    house.wait_for(lambda: datetime.now(UTC).timestamp() > dues[1])
+    assert len(waiting(house)) == 2
+    # Two of them now: one within the dispatcher, as it is by default, and one by itself.
+    house.start_dispatcher(ready=False, **BOT)
+    second = house.start_scheduler()
+
+    sim.wait_for(lambda: all(len(sim.answers(user)) == 2 for user in users), timeout=30)
+    assert house.stop(second) == 0
+    house.wait_for(lambda: not waiting(house))
+    timers = [
+        Timer(user.user_id, f"{seconds}秒経ちました", due, within_seconds=20.0)
+        for user, seconds, due in zip(users, (1, 2, 6), dues, strict=True)
+    ]
+    assert not check(sim, expect=asked, expect_timers=timers).problems()
+    rings = house.database.recvq.count_documents({"event.type": "timer"})
+    assert rings == 3

@@ -1,0 +1,533 @@
+"""Bots written with line-bot-sdk's WebhookHandler: as they are, through the gate, nothing twice."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from linebot.v3 import WebhookHandler
+from linebot.v3.messaging import (
+    ApiClient as SdkApiClient,
+)
+from linebot.v3.messaging import (
+    ApiException,
+    Configuration,
+    MessagingApi,
+    MessagingApiBlob,
+    PushMessageRequest,
+    ReplyMessageRequest,
+    ShowLoadingAnimationRequest,
+    TextMessage,
+)
+from linebot.v3.webhooks import MessageEvent
+from urllib3.exceptions import HTTPError
+
+from jobworker import ApiClient, Bot, GateClosed, NotRunning
+from jobworker.errors import BotError, Lasting, NoTimerHandler
+from jobworker.events import TimerEvent
+from jobworker.handling import Doing
+from jobworker.hosts import Hosts
+from jobworker.sdkbots import SdkBot
+from jobworker.sdkclient import is_send
+from jobworker.talk import Talk
+from linesim import Sim
+from linesim.chats import Bubble
+from tests.jobworker.room import Room
+from tests.jobworker.test_handling import abandon
+from tests.sdk_bots import echo, kitchensink, multievent
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def answer_to(desk: Room, sim: Sim, user: Any, text: str, **more: Any) -> Bubble:
+    """What the bot says last once it is through with the text."""
+    desk.says(user, text, **more)
+    desk.until_decided()
+    return sim.answers(more.get("chat") or user)[-1]
+
+
+# The SDK's own machinery.
+
+
+def test_an_echo_bot_answers_as_it_is(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(SdkBot(echo.handler))
+    documents = [desk.says(user, text) for text in ("一", "二", "三")]
+    desk.until_decided()
+    assert texts(sim, user) == ["一", "二", "三"]
+    eventually(lambda: desk.database.calls.count_documents({"key": user.user_id}) == 3, seconds=3)
+    rows = list(desk.database.calls.find({"key": user.user_id}))
+    assert [row["eventId"] for row in rows] == [document["eventId"] for document in documents]
+    assert {row["endpoint"] for row in rows} == {"/v2/bot/message/reply"}
+    assert {row["status"] for row in rows} == {200}
+    assert len({call.connection for call in sim.calls_to("reply")[-3:]}) == 1, "one pool for all"
+
+
+def test_each_event_finds_its_handler_by_the_sdk_s_rules(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    group = sim.add_group("旅行", [user])
+    multievent.noted.clear()
+    desk = room(SdkBot(multievent.handler))
+    asked = len(sim.calls_to("info"))
+    for event in (
+        sim.drafts.follow(user),
+        sim.drafts.sticker(user),
+        sim.drafts.location(user),
+        sim.drafts.medium("image", user),
+        sim.drafts.medium("audio", user),
+        sim.drafts.postback(user, "?"),
+        {**sim.drafts.text(user, "?"), "type": "gift"},
+        sim.drafts.join(group),
+    ):
+        desk.send(event)
+    desk.until_decided()
+    desk.send(sim.drafts.unfollow(user))
+    desk.send(sim.drafts.leave(group))
+    desk.until_decided()
+    assert texts(sim, user) == [
+        "はじめまして",
+        "stickerですね",
+        "locationですね",
+        "any other message: photo",
+        "any other message: audio",
+    ]
+    assert texts(sim, group) == ["こんにちは、みなさん"]
+    assert [one for one in multievent.noted if one[0] != "leave"] == [
+        ("postback", "PostbackEvent"),
+        ("gift", "UnknownEvent"),
+        ("unfollow", user.user_id),
+    ]
+    assert ("leave", None) in multievent.noted
+    assert len(sim.calls_to("info")) == asked, "nobody wanted the destination"
+
+
+def test_the_destination_is_asked_once_and_only_when_a_handler_takes_it(
+    room: Rooms, sim: Sim
+) -> None:
+    users = [sim.add_user(name) for name in ("花子", "太郎")]
+    asked = len(sim.calls_to("info"))
+    desk = room(SdkBot(multievent.handler))
+    for text in ("a", "b"):
+        for user in users:
+            desk.says(user, text)
+    desk.until_decided()
+    for user in users:
+        assert texts(sim, user) == [f"{sim.bot_user_id}: {text}" for text in ("a", "b")]
+    assert len(sim.calls_to("info")) == asked + 1
+
+
+def test_a_destination_that_cannot_be_asked_for_is_asked_for_later(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("info", 500)
+    desk = room(SdkBot(multievent.handler))
+    assert answer_to(desk, sim, user, "a").text == f"{sim.bot_user_id}: a"
+
+
+def test_a_timer_that_another_bot_has_left_behind_is_not_swallowed() -> None:
+    event = TimerEvent(name="ring", data={}, due=datetime.now(UTC), id="main/U1/ring", n=1)
+    with pytest.raises(NoTimerHandler):
+        SdkBot(echo.handler).rule_for(event)
+
+
+def test_the_kitchen_sink_runs_as_it_is(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    group = sim.add_group("旅行", [user])
+    kitchensink.saved.clear()
+    desk = room(SdkBot(kitchensink.handler))
+    desk.says(user, "profile")
+    desk.until_decided()
+    assert texts(sim, user) == ["Display name: 花子", "Status message: None"]
+    assert answer_to(desk, sim, user, "group", chat=group).text == "旅行の花子さん"
+    assert answer_to(desk, sim, user, "profile", chat=group).text == "1対1でどうぞ"
+    assert answer_to(desk, sim, user, "quota").text == f"none {sim.platform.quota.used}"
+    assert answer_to(desk, sim, user, "push").text == "push です"
+    assert answer_to(desk, sim, user, "multicast").text == "multicast です"
+    assert answer_to(desk, sim, user, "loading").text == "お待たせしました"
+    assert answer_to(desk, sim, user, "confirm").message["template"]["type"] == "confirm"
+    assert answer_to(desk, sim, user, "buttons").message["template"]["type"] == "buttons"
+    quick = answer_to(desk, sim, user, "quick_reply").message["quickReply"]
+    assert quick["items"][0]["action"]["data"] == "ping"
+    assert answer_to(desk, sim, user, "async").text == "花子"
+    for event in (
+        sim.drafts.postback(user, "ping"),
+        sim.drafts.sticker(user),
+        sim.drafts.medium("file", user),
+        sim.drafts.join(group),
+        sim.drafts.member_joined(group, sim.add_user("次郎")),
+    ):
+        desk.send(event)
+        desk.until_decided()
+    desk.send(sim.drafts.leave(group))
+    desk.until_decided()
+    assert texts(sim, user)[-3:] == ["pong: ping", None, f"{len(kitchensink.saved[0])} bytes"]
+    assert texts(sim, group)[-2:] == ["groupに参加", "ようこそ 1人"]
+    assert kitchensink.left == ["leave"]
+    sim.answer_next("profile", 404)
+    assert answer_to(desk, sim, user, "profile").text == "profile: 404"
+    assert desk.letters() == []
+
+
+# What another try would send twice.
+
+
+def handler_of(function: Callable[[Any], None]) -> SdkBot:
+    made = WebhookHandler("?")
+    made.add(MessageEvent)(function)
+    return SdkBot(made)
+
+
+def reply(event: Any, text: str) -> None:
+    MessagingApi(ApiClient(Configuration())).reply_message(
+        ReplyMessageRequest(reply_token=event.reply_token, messages=[TextMessage(text=text)])
+    )
+
+
+def push(user_id: str, text: str, **more: Any) -> None:
+    MessagingApi(ApiClient()).push_message(
+        PushMessageRequest(to=user_id, messages=[TextMessage(text=text)]), **more
+    )
+
+
+class Failing:
+    """An SDK bot's handler that does something, and then raises for so many runs."""
+
+    def __init__(self, first: Callable[[Any], None], times: int = 1) -> None:
+        self.runs = 0
+        self._first = first
+        self._times = times
+
+    def __call__(self, event: Any) -> None:
+        self.runs += 1
+        self._first(event)
+        if self.runs <= self._times:
+            raise RuntimeError("planted")
+        reply(event, "はい")
+
+    @property
+    def bot(self) -> SdkBot:
+        return handler_of(lambda event: self(event))
+
+
+def test_a_handler_that_fails_before_any_call_is_tried_again(room: Rooms, sim: Sim) -> None:
+    user, failing = sim.add_user("花子"), Failing(lambda event: None)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert (failing.runs, texts(sim, user), desk.letters()) == (2, ["はい"], [])
+
+
+def ask(event: Any) -> None:
+    api = MessagingApi(ApiClient())
+    api.get_profile(event.source.user_id)
+    api.show_loading_animation(
+        ShowLoadingAnimationRequest(chat_id=event.source.user_id, loading_seconds=5)
+    )
+
+
+def test_a_handler_that_only_asked_line_is_tried_again(room: Rooms, sim: Sim) -> None:
+    user, failing = sim.add_user("花子"), Failing(ask)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert (failing.runs, texts(sim, user), desk.letters()) == (2, ["はい"], [])
+
+
+def accepted(sim: Sim) -> None:
+    """The push arrives, and is answered."""
+
+
+def unheard(sim: Sim) -> None:
+    sim.close_next("push", accept=True)
+
+
+def failing_after_all(sim: Sim) -> None:
+    sim.answer_next("push", 500, accept=True)
+
+
+@pytest.mark.parametrize("what", [accepted, unheard, failing_after_all])
+@pytest.mark.parametrize("kind", ["sdk", "bot"])
+def test_a_handler_that_failed_after_a_send_becomes_a_dead_letter_at_once(
+    room: Rooms, sim: Sim, what: Callable[[Sim], None], kind: str
+) -> None:
+    user, failing = (
+        sim.add_user("花子"),
+        Failing(lambda event: push(event.source.user_id, "送信"), 9),
+    )
+    if kind == "bot":
+        bot = Bot()
+
+        @bot.default()
+        def handler(event: Any, talk: Talk) -> None:
+            failing(event)
+
+    what(sim)
+    desk = room(failing.bot if kind == "sdk" else bot)
+    document = desk.says(user, "?")
+    desk.until_quiet()
+    assert (failing.runs, texts(sim, user)) == (1, ["送信"])
+    (letter,) = eventually(desk.letters)
+    assert letter["_id"] == document["eventId"]
+    assert letter["cause"].endswith(
+        ", after it had called LINE itself: another try would send twice"
+    )
+    assert letter["attempts"] == 1
+
+
+def refused(sim: Sim) -> None:
+    sim.answer_next("push", 400, {"message": "no"})
+
+
+@pytest.mark.parametrize("what", [refused, None], ids=["refused", "never left"])
+def test_a_send_that_line_definitely_did_not_have_does_not_count(
+    room: Rooms, sim: Sim, what: Callable[[Sim], None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(event: Any) -> None:
+        if failing.runs == 1 and what is None:
+            client = desk.desk._sdk.api
+            monkeypatch.setattr(client.configuration, "_base_path", "http://127.0.0.1:9")
+        try:
+            push(event.source.user_id, "送信")
+        except (ApiException, HTTPError):
+            monkeypatch.undo()
+            raise
+
+    user, failing = sim.add_user("花子"), Failing(send, 0)
+    if what is not None:
+        what(sim)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert (failing.runs, texts(sim, user), desk.letters()) == (2, ["送信", "はい"], [])
+
+
+def test_an_accepted_send_counts_although_a_later_one_is_refused(room: Rooms, sim: Sim) -> None:
+    def send(event: Any) -> None:
+        push(event.source.user_id, "送信")
+        sim.answer_next("push", 400, {"message": "no"})
+        push(event.source.user_id, "送信")
+
+    user, failing = sim.add_user("花子"), Failing(send)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (failing.runs, texts(sim, user), len(desk.letters())) == (1, ["送信"], 1)
+
+
+def test_a_handler_that_hangs_after_a_send_is_not_run_again(room: Rooms, sim: Sim) -> None:
+    user, go_on, sent = sim.add_user("花子"), threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    def handler(event: Any) -> None:
+        push(event.source.user_id, "送信")
+        sent.set()
+        assert go_on.wait(30)
+        try:
+            push(event.source.user_id, "遅い")
+        except GateClosed as error:
+            raised.append(error)
+            raise
+
+    desk = room(handler_of(handler))
+    desk.says(user, "?")
+    assert sent.wait(10)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    (letter,) = eventually(desk.letters)
+    assert letter["cause"].startswith("handler: did not return, after it had called LINE itself")
+    go_on.set()
+    eventually(lambda: raised)
+    eventually(lambda: not desk.pool.abandoned())
+    assert texts(sim, user) == ["送信"]
+
+
+def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> None:
+    """Whoever abandons says so first and then looks for the send; the send looks after it."""
+
+    class Handling:
+        is_abandoned = False
+
+        def end(self) -> bool:
+            return not self.is_abandoned
+
+    handling, doing = Handling(), Doing({"_id": 1, "key": "U1", "acceptTime": None})
+
+    def run() -> Iterator[bool]:
+        with doing.under(handling):
+            handling.is_abandoned = True
+            yield doing.has_sent
+            with pytest.raises(GateClosed):
+                doing.begin_send()
+            yield doing.has_sent
+
+    running = run()
+    assert [next(running), next(running)] == [False, False]
+    with pytest.raises(Exception, match="did not return in time"):
+        next(running)
+
+
+def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
+    room: Rooms, sim: Sim
+) -> None:
+    """While LINE is away the bot hides it, as one does around calls; its reply comes later."""
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any) -> None:
+        runs.append(1)
+        try:
+            reply(event, "はい")
+        except GateClosed:
+            desk.desk.breaker.answered()
+
+    desk = room(handler_of(handler))
+    desk.desk.breaker.unauthorized()
+    desk.says(user, "?")
+    eventually(lambda: texts(sim, user) == ["はい"])
+    desk.until_decided()
+    assert len(runs) == 2
+    assert desk.letters() == []
+
+
+def test_what_was_sent_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(SdkBot(echo.handler))
+    document = desk.says(user, "一")
+    desk.until_decided()
+    assert desk.conversation(user.user_id)["applied"] == [document["eventId"]]
+    desk.put_document(document, again=True)
+    desk.until_decided()
+    assert texts(sim, user) == ["一"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("POST", "/v2/bot/message/push", True),
+        ("POST", "/v2/bot/message/broadcast", True),
+        ("POST", "/v2/bot/richmenu", True),
+        ("POST", "/v2/bot/message/validate/push", False),
+        ("POST", "/v2/bot/chat/loading/start", False),
+        ("POST", "/v2/bot/message/markAsRead", False),
+        ("GET", "/v2/bot/profile/{userId}", False),
+        ("PUT", "/v2/bot/channel/webhook/endpoint", False),
+        ("DELETE", "/v2/bot/user/all/richmenu", False),
+    ],
+)
+def test_a_post_is_a_send_unless_it_only_asks_or_shows(
+    method: str, path: str, expected: bool
+) -> None:
+    assert is_send(method, path) is expected
+
+
+def test_lasting_errors_are_those_that_no_further_try_mends() -> None:
+    assert issubclass(BotError, Lasting)
+    assert not issubclass(GateClosed, Lasting)
+
+
+# The drop-in itself.
+
+
+def test_before_the_worker_begins_a_call_says_what_is_wrong() -> None:
+    api = MessagingApi(ApiClient())
+    with pytest.raises(NotRunning, match="not while the module is imported"):
+        api.get_bot_info()
+
+
+def test_it_takes_host_and_token_from_the_settings(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    room(SdkBot(echo.handler))
+    configuration = Configuration(host="http://127.0.0.1:9", access_token="another")
+    for client in (ApiClient(configuration), ApiClient(header_name="Authorization")):
+        with client as api_client:
+            api = MessagingApi(api_client)
+            assert api.get_profile(user.user_id).display_name == "花子"
+            info = api.get_bot_info_with_http_info(_request_auth={"type": "bearer"})
+            assert info.status_code == 200
+            assert info.headers["x-line-request-id"]
+
+
+def test_a_client_without_arguments_is_the_default_one(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    room(SdkBot(echo.handler))
+    try:
+        ApiClient.set_default(ApiClient())
+        assert MessagingApi().get_profile(user.user_id).display_name == "花子"
+    finally:
+        SdkApiClient.set_default(None)
+        assert isinstance(ApiClient.get_default(), ApiClient)
+        SdkApiClient.set_default(None)
+
+
+def test_blobs_go_to_the_data_host(room: Rooms, sim: Sim) -> None:
+    """With the data base on a host of its own, only they do."""
+    user = sim.add_user("花子")
+    event = sim.drafts.medium("image", user)
+    desk = room(SdkBot(echo.handler), data_base=sim.url.replace("127.0.0.1", "localhost"))
+    came = MessagingApiBlob(ApiClient()).get_message_content(event["message"]["id"])
+    assert len(came) > 1000
+    assert desk.desk._sdk.data.last_response is None, "nothing of it stays in memory"
+    assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
+    with desk.desk._hosts.data.gate.turn():
+        assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
+
+
+@pytest.mark.parametrize(
+    ("api", "data", "shared"),
+    [
+        ("https://api.line.me", "https://api-data.line.me", False),
+        ("http://127.0.0.1:9000", "http://127.0.0.1:9000/", True),
+        ("https://sim", "https://sim:443/data", True),
+        ("http://sim:1", "http://sim:2", False),
+    ],
+)
+def test_bases_of_one_host_share_its_gate(api: str, data: str, shared: bool) -> None:
+    hosts = Hosts.of(
+        api,
+        data,
+        interval_seconds=0.1,
+        step=lambda step: None,
+        later=lambda seconds, step: None,
+        lease_is_fresh=lambda: True,
+    )
+    assert (hosts.api.gate is hosts.data.gate) is shared
+    assert (hosts.api.breaker is hosts.data.breaker) is shared
+    assert hosts.data.base == data.rstrip("/")
+    hosts.close()
+    for host in (hosts.api, hosts.data):
+        with pytest.raises(GateClosed), host.gate.turn():
+            pass
+
+
+def test_calls_of_several_bots_threads_keep_the_interval(room: Rooms, sim: Sim) -> None:
+    users = [sim.add_user(f"{number}") for number in range(6)]
+    desk = room(SdkBot(echo.handler), interval_seconds=0.03, threads=6)
+    before = sim.calls[-1].number if sim.calls else 0
+    for user in users:
+        desk.says(user, "?")
+    desk.until_decided()
+    closest = sim.closest_starts(before)
+    assert closest is not None
+    assert closest >= 0.025
+
+
+def test_failures_of_two_conversations_open_the_breaker(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All go to one path: they are told apart by conversation."""
+    caplog.set_level(logging.WARNING)
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎", "三郎", "四郎")]
+    desk = room(SdkBot(echo.handler), tries=1)
+    sim.answer_next("reply", 500, times=5)
+    for user in users:
+        desk.says(user, "?")
+    eventually(lambda: "LINE fails, no calls but probes" in caplog.text)
+    desk.until_decided()
+    assert len(eventually(lambda: len(desk.letters()) == 5 and desk.letters())) == 5

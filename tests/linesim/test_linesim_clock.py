@@ -1,0 +1,144 @@
+"""The simulator's clock: moved ahead by a test, the page or another process, and never back."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+
+import linesim
+from tests.linesim.conftest import BotServer, Line
+from tests.waiting import eventually
+
+YEAR = 366 * 24 * 3600
+
+
+@pytest.fixture
+def sim(bot: BotServer) -> Iterator[linesim.Sim]:
+    """On the clock that a served simulator has unless it is told otherwise."""
+    with linesim.running(webhook_url=bot.url) as sim:
+        yield sim
+
+
+def told(sim: linesim.Sim, **query: Any) -> dict[str, float]:
+    answer = requests.get(f"{sim.url}/sim/clock", params=query, timeout=10)
+    answer.raise_for_status()
+    times: dict[str, float] = answer.json()
+    return times
+
+
+def advance(sim: linesim.Sim, body: Any) -> requests.Response:
+    return requests.post(
+        f"{sim.url}/sim/clock",
+        data=json.dumps(body),
+        headers={"content-type": "application/json"},
+        timeout=10,
+    )
+
+
+def started(job: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=job)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("make", [linesim.ShiftedClock, linesim.HandClock])
+def test_both_times_of_a_clock_go_ahead_together(make: Callable[[], Any]) -> None:
+    clock = make()
+    wall, span = clock.time(), clock.monotonic()
+    clock.advance(90)
+    clock.advance(0.5)
+    assert clock.ahead == 90.5
+    assert clock.time() - wall == pytest.approx(90.5, abs=5)
+    assert clock.monotonic() - span == pytest.approx(90.5, abs=5)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, YEAR + 1, float("nan"), float("inf")])
+def test_no_clock_goes_back_or_over_a_year_ahead_at_once(seconds: float) -> None:
+    for clock in (linesim.ShiftedClock(), linesim.HandClock()):
+        with pytest.raises(ValueError, match="ahead"):
+            clock.advance(seconds)
+        assert clock.ahead == 0
+
+
+def test_another_process_reads_and_moves_the_clock(sim: linesim.Sim) -> None:
+    before = told(sim)
+    assert before["ahead"] == 0
+    assert before["now"] == pytest.approx(time.time(), abs=5)
+    assert advance(sim, {"advance": 86_400}).json()["ahead"] == 86_400
+    assert told(sim)["now"] == pytest.approx(time.time() + 86_400, abs=5)
+    assert requests.get(f"{sim.url}/sim/state", timeout=10).json()["clock"]["ahead"] == 86_400
+
+
+def test_the_clock_is_moved_by_nothing_else(sim: linesim.Sim) -> None:
+    wrong = (0, -1, YEAR + 1, float("nan"), float("inf"), "soon", None)
+    bodies = [*({"advance": each} for each in wrong), {}, {"advance": 1, "to": 2}, 60]
+    assert {advance(sim, body).status_code for body in bodies} == {422}
+    assert told(sim)["ahead"] == 0
+
+
+def test_another_sites_form_cannot_move_the_clock(sim: linesim.Sim) -> None:
+    for content_type in ("text/plain", "application/x-www-form-urlencoded"):
+        answer = requests.post(
+            f"{sim.url}/sim/clock",
+            data=b'{"advance": 60}',
+            headers={"content-type": content_type},
+            timeout=10,
+        )
+        assert answer.status_code == 422
+    assert told(sim)["ahead"] == 0
+
+
+def test_who_knows_the_clock_is_told_of_its_next_move_at_once(sim: linesim.Sim) -> None:
+    heard: list[float] = []
+    waiting = started(lambda: heard.append(told(sim, after=0)["ahead"]))
+    eventually(lambda: sim.platform.read(lambda platform: platform.stream.watched))
+    sim.say(sim.add_user("太郎"), "やあ")  # which the stream tells of, and is no move
+    assert not heard
+    sim.advance(180)
+    waiting.join(5)
+    assert heard == [180]
+    assert told(sim, after=0)["ahead"] == 180  # a move in between is not missed
+
+
+def test_who_waits_for_a_move_in_vain_is_answered(sim: linesim.Sim) -> None:
+    assert told(sim, after=0, wait=0.05)["ahead"] == 0
+    assert not sim.platform.read(lambda platform: platform.stream.watched)
+    answer = requests.get(f"{sim.url}/sim/clock?after=0&wait=26", timeout=10)
+    assert answer.status_code == 422
+
+
+def test_waiting_for_a_move_does_not_hold_up_the_stop(bot: BotServer) -> None:
+    heard: list[float] = []
+    with linesim.running(webhook_url=bot.url) as sim:
+        waiting = started(lambda: heard.append(told(sim, after=0)["ahead"]))
+        eventually(lambda: sim.platform.read(lambda platform: platform.stream.watched))
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    waiting.join(5)
+    assert heard == [0]
+
+
+def test_messages_webhooks_tokens_and_keys_go_by_the_moved_clock(
+    sim: linesim.Sim, bot: BotServer
+) -> None:
+    line, taro = Line(sim), sim.add_user("太郎")
+    sim.say(taro, "やあ")
+    token = bot.last.events[0]["replyToken"]
+    key = "00000000-0000-4000-8000-000000000000"
+    assert line.push(taro.user_id, retry_key=key).status_code == 200
+    sim.advance(24 * 3600)
+    assert line.reply(token).status_code == 400
+    assert line.push(taro.user_id, retry_key=key).status_code == 200
+    sim.say(taro, "翌日です")
+    line.session.close()
+    told_later = bot.last.events[0]["timestamp"] / 1000
+    assert told_later == pytest.approx(time.time() + 24 * 3600, abs=5)
+    said = [bubble.at for bubble in sim.chat(taro)]
+    assert said[-1] - said[0] == pytest.approx(24 * 3600, abs=5)
+    assert sim.calls[-1].at - sim.calls[0].at == pytest.approx(24 * 3600, abs=5)

@@ -1,0 +1,76 @@
+"""A process of its own: it waits for its server, and ends by a signal or by a thread that died."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from recvq.connect import Client, connect
+from scheduler import process
+from scheduler.process import run
+
+
+@pytest.fixture(autouse=True)
+def _own_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sets threading.excepthook for its process; here it is given back."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+
+
+class Part:
+    """Does what it is told when it is started."""
+
+    def __init__(self, begin: Any) -> None:
+        self.done: list[str] = []
+        self._begin = begin
+
+    def start(self) -> None:
+        self.done.append("started")
+        self._begin()
+
+    def stop(self) -> None:
+        self.done.append("stopped")
+
+    def join(self, timeout_seconds: float) -> bool:
+        self.done.append("joined")
+        return True
+
+
+def test_a_signal_ends_its_parts(client: Client) -> None:
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    part = Part(lambda: inbox.put(signal.SIGTERM))
+    assert run([part], client, inbox)
+    assert part.done == ["started", "stopped", "joined"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_takes_the_process_along(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def die() -> None:
+        raise RuntimeError("planted")
+
+    part = Part(lambda: threading.Thread(target=die, name="doomed").start())
+    assert not run([part], client, SimpleQueue())
+    assert part.done == ["started", "stopped", "joined"]
+    assert "thread died thread=doomed" in caplog.text
+
+
+def test_a_server_that_is_away_is_waited_for_until_a_signal_comes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "pause_seconds", lambda failures: 0.0 if failures < 3 else 20.0)
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    part = Part(lambda: None)
+    with connect(
+        "mongodb://127.0.0.1:1/?replicaSet=rs0", app_name="tests", server_selection_seconds=0.05
+    ) as nowhere:
+        timer = threading.Timer(0.4, inbox.put, [signal.SIGTERM])
+        timer.start()
+        assert run([part], nowhere, inbox)
+        timer.join(5)
+    assert "started" not in part.done
+    assert "MongoDB cannot be reached, trying again" in caplog.text

@@ -1,0 +1,180 @@
+"""A bot that uses a bit of everything, in the manner of the SDK's kitchen sink."""
+
+import tempfile
+
+from linebot.v3 import WebhookHandler
+from linebot.v3.messaging import (
+    ApiException,
+    ButtonsTemplate,
+    Configuration,
+    ConfirmTemplate,
+    MessageAction,
+    MessagingApi,
+    MessagingApiBlob,
+    MulticastRequest,
+    PostbackAction,
+    PushMessageRequest,
+    QuickReply,
+    QuickReplyItem,
+    ReplyMessageRequest,
+    ShowLoadingAnimationRequest,
+    StickerMessage,
+    TemplateMessage,
+    TextMessage,
+)
+from linebot.v3.webhooks import (
+    FileMessageContent,
+    ImageMessageContent,
+    JoinEvent,
+    LeaveEvent,
+    MemberJoinedEvent,
+    MessageEvent,
+    PostbackEvent,
+    StickerMessageContent,
+    TextMessageContent,
+    UserSource,
+)
+
+from jobworker import ApiClient
+
+configuration = Configuration(access_token="taken from the settings")
+handler = WebhookHandler("the front desk checks signatures")
+left = []
+saved = []
+
+
+def answer(line_bot_api, event, *messages):
+    line_bot_api.reply_message(
+        ReplyMessageRequest(reply_token=event.reply_token, messages=list(messages))
+    )
+
+
+@handler.add(MessageEvent, message=TextMessageContent)
+def handle_text_message(event):
+    text = event.message.text
+    with ApiClient(configuration) as api_client:
+        line_bot_api = MessagingApi(api_client)
+        if text == "profile":
+            show_profile(line_bot_api, event)
+        elif text == "group":
+            summary = line_bot_api.get_group_summary(event.source.group_id)
+            member = line_bot_api.get_group_member_profile(
+                event.source.group_id, event.source.user_id
+            )
+            answer(
+                line_bot_api,
+                event,
+                TextMessage(text=f"{summary.group_name}の{member.display_name}さん"),
+            )
+        elif text == "quota":
+            quota = line_bot_api.get_message_quota()
+            used = line_bot_api.get_message_quota_consumption()
+            answer(line_bot_api, event, TextMessage(text=f"{quota.type.value} {used.total_usage}"))
+        elif text == "push":
+            line_bot_api.push_message(
+                PushMessageRequest(
+                    to=event.source.user_id, messages=[TextMessage(text="push です")]
+                )
+            )
+        elif text == "multicast":
+            line_bot_api.multicast(
+                MulticastRequest(
+                    to=[event.source.user_id], messages=[TextMessage(text="multicast です")]
+                )
+            )
+        elif text == "loading":
+            line_bot_api.show_loading_animation(
+                ShowLoadingAnimationRequest(chat_id=event.source.user_id, loading_seconds=5)
+            )
+            answer(line_bot_api, event, TextMessage(text="お待たせしました"))
+        elif text == "confirm":
+            template = ConfirmTemplate(
+                text="よろしいですか",
+                actions=[
+                    MessageAction(label="はい", text="はい"),
+                    MessageAction(label="いいえ", text="いいえ"),
+                ],
+            )
+            answer(line_bot_api, event, TemplateMessage(alt_text="確認", template=template))
+        elif text == "buttons":
+            template = ButtonsTemplate(
+                title="ボタン",
+                text="どれですか",
+                actions=[PostbackAction(label="ping", data="ping", display_text="ping")],
+            )
+            answer(line_bot_api, event, TemplateMessage(alt_text="ボタン", template=template))
+        elif text == "quick_reply":
+            item = QuickReplyItem(action=PostbackAction(label="ping", data="ping"))
+            answer(
+                line_bot_api,
+                event,
+                TextMessage(text="選んでください", quick_reply=QuickReply(items=[item])),
+            )
+        elif text == "async":
+            thread = line_bot_api.get_profile(event.source.user_id, async_req=True)
+            answer(line_bot_api, event, TextMessage(text=thread.get().display_name))
+        else:
+            answer(line_bot_api, event, TextMessage(text=text))
+
+
+def show_profile(line_bot_api, event):
+    if not isinstance(event.source, UserSource):
+        answer(line_bot_api, event, TextMessage(text="1対1でどうぞ"))
+        return
+    try:
+        profile = line_bot_api.get_profile(user_id=event.source.user_id)
+    except ApiException as error:
+        answer(line_bot_api, event, TextMessage(text=f"profile: {error.status}"))
+        return
+    answer(
+        line_bot_api,
+        event,
+        TextMessage(text=f"Display name: {profile.display_name}"),
+        TextMessage(text=f"Status message: {profile.status_message}"),
+    )
+
+
+@handler.add(MessageEvent, message=StickerMessageContent)
+def handle_sticker_message(event):
+    with ApiClient(configuration) as api_client:
+        answer(
+            MessagingApi(api_client),
+            event,
+            StickerMessage(
+                package_id=event.message.package_id, sticker_id=event.message.sticker_id
+            ),
+        )
+
+
+@handler.add(MessageEvent, message=(ImageMessageContent, FileMessageContent))
+def handle_content_message(event):
+    with ApiClient(configuration) as api_client:
+        content = MessagingApiBlob(api_client).get_message_content(message_id=event.message.id)
+        with tempfile.NamedTemporaryFile(prefix="content-") as file:
+            file.write(content)
+            saved.append(bytes(content))
+        answer(MessagingApi(api_client), event, TextMessage(text=f"{len(content)} bytes"))
+
+
+@handler.add(PostbackEvent)
+def handle_postback(event):
+    with ApiClient(configuration) as api_client:
+        answer(MessagingApi(api_client), event, TextMessage(text=f"pong: {event.postback.data}"))
+
+
+@handler.add(JoinEvent)
+def handle_join(event):
+    with ApiClient(configuration) as api_client:
+        answer(MessagingApi(api_client), event, TextMessage(text=f"{event.source.type}に参加"))
+
+
+@handler.add(MemberJoinedEvent)
+def handle_member_joined(event):
+    with ApiClient(configuration) as api_client:
+        names = [member.user_id for member in event.joined.members]
+        answer(MessagingApi(api_client), event, TextMessage(text=f"ようこそ {len(names)}人"))
+
+
+@handler.add(LeaveEvent)
+def handle_leave():
+    left.append("leave")
