@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from linebot.v3.webhooks import MessageEvent, PostbackEvent
@@ -53,7 +54,7 @@ class Bot:
     ) -> None:
         self._profiles = profiles
         self.per_member = per_member
-        self.settings: Mapping[str, Any] = dict(settings or {})
+        self.settings: Mapping[str, Any] = MappingProxyType(dict(settings or {}))
         self.check_settings = check_settings
         self._rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
         self._timers: dict[str, Rule] = {}

@@ -169,8 +169,8 @@ class Contents:
         self, response: requests.Response, part: IO[bytes], most_bytes: int
     ) -> tuple[str, int]:
         """Write the body in pieces. Raises Broken where its end is not proved."""
-        announced = _announced(response)
-        _require_small(announced or 0, most_bytes)
+        # urllib3 raises where less comes than was announced.
+        _require_small(_announced(response), most_bytes)
         size = 0
         # As they come: a full piece of a slow answer may take long.
         while piece := response.raw.read1(PIECE_BYTES):
@@ -179,8 +179,6 @@ class Contents:
             size += len(piece)
             _require_small(size, most_bytes)
             part.write(piece)
-        if announced is not None and size != announced:
-            raise Broken(f"{size} bytes came of {announced}")
         return response.headers.get("content-type", "application/octet-stream"), size
 
     def _pause(self, count: int, *, most: float = LONGEST_PAUSE_SECONDS) -> None:
@@ -225,8 +223,8 @@ def _require_coming(status: int) -> None:
     raise refusal(f"LINE answered {status}")
 
 
-def _announced(response: requests.Response) -> int | None:
-    """The length that the answer announces; None where its body says itself where it ends.
+def _announced(response: requests.Response) -> int:
+    """The length that the answer announces; 0 where its body says itself where it ends.
 
     Raises Broken where neither does: what is cut off would look whole.
     """
@@ -236,7 +234,7 @@ def _announced(response: requests.Response) -> int | None:
     if length.isdecimal():
         return int(length)
     if response.headers.get("transfer-encoding", "").lower() == "chunked":
-        return None
+        return 0
     raise Broken("the answer does not say how long it is")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobworker.deadletters import of_effect
 from jobworker.settling import Tools
+from recvq.documents import Document
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 
@@ -32,7 +34,10 @@ class Entering:
     ) -> None:
         self._tools = tools
         self._conversation = conversation
-        self._effects = effects
+        self._ids = [effect["id"] for effect in effects]
+        self._left = deque(effects)
+        # Of one that MongoDB refused; from then on nothing else becomes of it.
+        self._letter: Document | None = None
         self._finished = finished
         self._failures = 0
 
@@ -42,24 +47,27 @@ class Entering:
 
     def _enter(self) -> None:
         try:
-            for effect in self._effects:
-                refused = self._tools.schedule.enter(effect)
-                if refused is not None:
-                    self._bury(effect, refused)
-            ids = [effect["id"] for effect in self._effects]
-            self._tools.conversations.remove(self._conversation, *ids)
+            while self._left:
+                self._enter_one(self._left[0])
+                self._left.popleft()
+            self._tools.conversations.remove(self._conversation, *self._ids)
         except StoreUnavailable as error:
             self._failures += 1
             seconds = pause_seconds(self._failures, most=STORE_AGAIN_SECONDS)
             log.warning("timers not entered, trying again error=%s seconds=%.1f", error, seconds)
             self._tools.later(seconds, self.begin)
             return
-        log.debug("timers entered conversation=%s count=%d", self._conversation, len(ids))
+        log.debug("timers entered conversation=%s count=%d", self._conversation, len(self._ids))
         self._finished()
 
-    def _bury(self, effect: Mapping[str, Any], cause: str) -> None:
-        """In the outbox first, so that no successor tries it again beside its letter."""
-        log.error("timer given up id=%s cause=%s", effect["id"], cause)
-        letter = of_effect(effect, self._conversation, cause=cause, attempts=1)
-        self._tools.conversations.give_up(self._conversation, letter)
-        self._tools.deadletters.write(letter)
+    def _enter_one(self, effect: Mapping[str, Any]) -> None:
+        if self._letter is None:
+            refused = self._tools.schedule.enter(effect)
+            if refused is None:
+                return
+            log.error("timer given up id=%s cause=%s", effect["id"], refused)
+            self._letter = of_effect(effect, self._conversation, cause=refused, attempts=1)
+        # In the outbox first, so that no successor tries it again beside its letter.
+        self._tools.conversations.give_up(self._conversation, self._letter)
+        self._tools.deadletters.write(self._letter)
+        self._letter = None

@@ -35,8 +35,8 @@ class Doing:
         self.withheld = False
         self._accepted: datetime = document["acceptTime"]
         self._handling: Handling | None = None
-        # Sends that LINE has not definitely refused; each mark by itself, since a handler may
-        # call from several threads at a time.
+        # Sends not to be made again; each mark by itself, since a handler may call from several
+        # threads at a time.
         self._sends: set[object] = set()
         self._at_end = ExitStack()
 
@@ -69,8 +69,8 @@ class Doing:
             raise GateClosed("the handler was abandoned: its event is decided by another run")
         return mark
 
-    def refused(self, mark: object) -> None:
-        """LINE definitely did nothing of the send that got this mark."""
+    def forget_send(self, mark: object) -> None:
+        """The send that got this mark may be made again: LINE did nothing, or will not twice."""
         self._sends.discard(mark)
 
     def at_end(self, action: Callable[[], object]) -> None:

@@ -162,9 +162,7 @@ class Outbox:
 
     def _enter(self, id_: str, timers: Iterable[Mapping[str, Any]]) -> Iterable[Callable[[], None]]:
         """Take timers in hand, all in one step; yields what has to be done without the lock."""
-        fresh = [
-            one for one in timers if one["id"] not in self._timers and one["id"] not in self._gone
-        ]
+        fresh = [one for one in timers if one["id"] not in self._timers]
         if fresh:
             ids = [one["id"] for one in fresh]
             self._timers.update(ids)
@@ -208,8 +206,6 @@ class Outbox:
         with self._lock:
             self._timers.difference_update(ids)
             self._count -= len(ids)
-            for effect_id in ids:
-                self._remember(effect_id)
 
     def _remember(self, effect_id: str) -> None:
         self._gone[effect_id] = None

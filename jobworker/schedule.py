@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bson.errors import BSONError
+from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError, WriteError
+from pymongo.read_concern import ReadConcern
 
 from jobworker.conversations import SETTLE_TRIES
 from jobworker.timers import row_of
@@ -23,14 +25,15 @@ from recvq.timers import TIMER
 
 log = logging.getLogger(__name__)
 
+LOCAL = ReadConcern("local")
+
 
 class Schedule:
     """The rows of bots' timers. Every method raises StoreUnavailable when MongoDB is away."""
 
     def __init__(self, database: Database[Any]) -> None:
-        options: Document = {"write_concern": DURABLE, "read_concern": MAJORITY}
-        self._rows = database[SCHEDULE].with_options(**options)
-        self._conversations = database[CONVERSATIONS].with_options(**options)
+        self._rows = database[SCHEDULE].with_options(write_concern=DURABLE)
+        self._conversations = database[CONVERSATIONS]
 
     def enter(self, effect: Mapping[str, Any]) -> str | None:
         """Have the row be as a recorded set or cancel says, unless a later record's is there.
@@ -46,7 +49,8 @@ class Schedule:
                 return None
             except DuplicateKeyError:
                 # Or another one inserted the row between this one's look and its insert.
-                if self._stands(effect["timer"], {"$gte": effect["n"]}):
+                if self._stands(effect["timer"], {"$gte": effect["n"]}, MAJORITY):
+                    log.debug("timer was entered before, or a later one id=%s", effect["id"])
                     return None
             except (WriteError, BSONError) as error:
                 return f"MongoDB refuses the row: {getattr(error, 'code', type(error).__name__)}"
@@ -57,23 +61,33 @@ class Schedule:
         ring = _ring(document["event"])
         if ring is None:
             return False
-        row, later = ring
-        # First where they come from, then where they go: so none is missed on its way.
-        if not self._waits(conversation_id(document), row, later) and not self._stands(row, later):
+        where = conversation_id(document), *ring
+        # A new primary has all that a majority confirmed, but may read on a majority what was
+        # before; what it has beyond that may vanish with it.
+        if not self._is_later(*where, LOCAL):
             return False
+        if not self._is_later(*where, MAJORITY):
+            raise StoreUnavailable("what overtook a timer may be waiting for a majority")
         log.info("timer was overtaken, no handler runs event_id=%s", name_of(document))
         return True
 
-    def _waits(self, id_: str, row: str, n: Document) -> bool:
-        """Whether a set or cancel with such a number is in the conversation's outbox."""
-        condition = {"_id": id_, "pending": {"$elemMatch": {"type": TIMER, "timer": row, "n": n}}}
-        with translated():
-            return self._conversations.find_one(condition, {"_id": 1}) is not None
+    def _is_later(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
+        """Whether a set or cancel with such a number is in the outbox or in its row."""
+        # First where they come from, then where they go: so none is missed on its way.
+        return self._waits(id_, row, n, concern) or self._stands(row, n, concern)
 
-    def _stands(self, row: str, n: Document) -> bool:
-        """Whether the row has such a number."""
-        with translated():
-            return self._rows.find_one({"_id": row, "n": n}, {"_id": 1}) is not None
+    def _waits(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
+        condition = {"_id": id_, "pending": {"$elemMatch": {"type": TIMER, "timer": row, "n": n}}}
+        return _finds(self._conversations, condition, concern)
+
+    def _stands(self, row: str, n: Document, concern: ReadConcern) -> bool:
+        return _finds(self._rows, {"_id": row, "n": n}, concern)
+
+
+def _finds(collection: Collection[Any], condition: Document, concern: ReadConcern) -> bool:
+    with translated():
+        found = collection.with_options(read_concern=concern).find_one(condition, {"_id": 1})
+    return found is not None
 
 
 def _ring(event: Mapping[str, Any]) -> tuple[str, Document] | None:

@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from jobworker.calls import CallLog
 from jobworker.client import CALL_SECONDS, NEVER_LEFT, configured, tell
-from jobworker.delivery import is_no_verdict
+from jobworker.delivery import Way, is_no_verdict
 from jobworker.errors import GateClosed
 from jobworker.handling import Doing, doing
 from jobworker.hosts import Host, Hosts
@@ -69,7 +69,10 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         # The turn ends with this method, so nothing may go on in a thread of the SDK's.
         kwargs |= {"_request_timeout": limit, "async_req": None}
         current = doing()
-        sending = _Sending(current if is_send(method, resource_path) else None)
+        sending = _Sending(
+            current if is_send(method, resource_path) else None,
+            works_once=resource_path == Way.REPLY.path,
+        )
         with (
             sending.withheld_is_noted(),
             self._host.gate.turn(within_seconds=current.seconds_left if current else TURN_SECONDS),
@@ -123,11 +126,16 @@ def is_send(method: str, path: str) -> bool:
 
 
 class _Sending:
-    """A send of the handler `current`, noted for as long as it is not definitely refused."""
+    """A send of the handler `current`, noted unless LINE surely did nothing.
 
-    def __init__(self, current: Doing | None) -> None:
+    What `works_once` is noted only if LINE took it: made again after an unknown outcome it is
+    either taken or refused, as the reply token has it.
+    """
+
+    def __init__(self, current: Doing | None, *, works_once: bool) -> None:
         self.status: int | None = None
         self._current = current
+        self._works_once = works_once
         self._mark: object = None
 
     @contextmanager
@@ -145,8 +153,9 @@ class _Sending:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         never_left = kind is not None and issubclass(kind, NEVER_LEFT)
-        if self._current is not None and (never_left or _is_refusal(self.status)):
-            self._current.refused(self._mark)
+        may_go_again = self._works_once and (self.status is None or self.status >= 300)
+        if self._current is not None and (never_left or may_go_again or _is_refusal(self.status)):
+            self._current.forget_send(self._mark)
 
 
 def _is_refusal(status: int | None) -> bool:

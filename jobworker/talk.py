@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobworker.around import Around
 from jobworker.conversations import Conversation, Decision
 from jobworker.delivery import Send, Way
 from jobworker.errors import BadRecipient, BadState, NobodyToAnswer, TooManyUsers
@@ -26,27 +26,6 @@ from recvq.documents import Document, key_of, name_of
 MOST_USERS = 500
 # Profiles of group members kept in one conversation's document; the longest known go first.
 MOST_MEMBERS = 200
-
-
-def no_content(*_: Any, **__: Any) -> Any:
-    """Stands for LINE's data host where there is none."""
-    raise NobodyToAnswer("there is no data host to fetch content from")
-
-
-@dataclass(frozen=True)
-class Around:
-    """What a talk reaches beyond its event.
-
-    `load` reads the conversation, `api` gives the SDK's client, `content` fetches what a user
-    sent, `now` tells the time that timers are set by.
-    """
-
-    load: Callable[[], Conversation]
-    api: Callable[[], Any]
-    content: Callable[..., Any] = no_content
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    per_member: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Talk:
@@ -173,16 +152,20 @@ class Talk:
         """The SDK's MessagingApi, for reading from LINE: gated, in time, logged.
 
         It waits on this handler's thread. What is sent through it is neither recorded nor
-        repeated after a crash; use `reply` and `push` for that.
+        repeated after a crash, and a handler that fails after it is not tried again; use `reply`
+        and `push` for that.
         """
         return self._around.api()
 
-    def content(self, message: Any, to: str | os.PathLike[str] | None = None) -> Any:
-        """What a user sent (image, video, audio, file), streamed from LINE to a file.
+    def content(
+        self, message: Any, to: str | os.PathLike[str] | None = None, **bounds: float
+    ) -> Any:
+        """What a user sent (image, video, audio, file), streamed from LINE to a file: a Content.
 
-        See `jobworker.content`. It waits on this handler's thread.
+        `bounds` are `ready_seconds` and `most_bytes` of `jobworker.content.Contents.fetch`, which
+        says what it raises. It waits on this handler's thread.
         """
-        return self._around.content(message, to)
+        return self._around.content(message, to, **bounds)
 
     @property
     def settings(self) -> Mapping[str, Any]:

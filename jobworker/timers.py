@@ -6,7 +6,6 @@ An effect becomes a row in `schedule` once its record stands; the scheduler lets
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -52,7 +51,7 @@ class Timers:
         """Ring in so many seconds. Raises BadTimer, TooManyTimers."""
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise BadTimer(f"not a number of seconds: {type(seconds).__name__}")
-        if not math.isfinite(seconds) or not 0 <= seconds <= MOST_SECONDS:
+        if not 0 <= seconds <= MOST_SECONDS:
             raise BadTimer("a timer rings in 0 seconds to 100 years")
         self._set(name, now + timedelta(seconds=seconds), None, data)
 
@@ -60,7 +59,10 @@ class Timers:
         """Ring at the moment, at once if it is past. Raises BadTimer, TooManyTimers."""
         if not isinstance(moment, datetime) or moment.tzinfo is None:
             raise BadTimer("a timer's moment is a datetime with a time zone")
-        self._set(name, moment, None, data)
+        try:
+            self._set(name, moment, None, data)
+        except OverflowError as error:
+            raise BadTimer("a timer's moment is at the end of the calendar") from error
 
     def every(self, at: str, name: str, data: Mapping[str, Any], *, tz: str, now: datetime) -> None:
         """Ring each day at that time in that zone. Raises BadTimer, TooManyTimers."""

@@ -17,6 +17,7 @@ from typing import Any
 from bson.dbref import DBRef
 from linebot.v3.messaging import MessagingApi
 
+from jobworker.around import Around, no_content
 from jobworker.bot import Bot, Rule
 from jobworker.conversations import Conversations, Decision
 from jobworker.errors import GateClosed
@@ -29,7 +30,7 @@ from jobworker.profiles import ProfileFetch, is_fresh
 from jobworker.replay import is_sound, replayed
 from jobworker.schedule import Schedule
 from jobworker.storable import checked
-from jobworker.talk import Around, Talk, no_content
+from jobworker.talk import Talk
 from jobworker.unsend import Unsends
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable

@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from jobworker import Bot
 from linedesk.errors import SettingsError
 
 
-def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> dict[str, Any]:
-    """The bot's defaults with what the operator gave; raises SettingsError, which names all that
-    is wrong.
+def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> Mapping[str, Any]:
+    """The bot's defaults with what the operator gave, for reading only.
+
+    Raises SettingsError, which names all that is wrong.
     """
     problems = [_unknown(name, bot.settings) for name in given if name not in bot.settings]
     read = dict(bot.settings)
@@ -30,7 +32,7 @@ def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> dict[str, Any]:
             bot.check_settings(read)
         except ValueError as error:
             raise SettingsError([f"BOT_SETTINGS: {error}"]) from error
-    return read
+    return MappingProxyType(read)
 
 
 def _value(text: str, default: Any) -> Any:

@@ -30,10 +30,12 @@ class RealBotTest(People):
 
     def __init__(self, bot: object, *, settings: Mapping[str, Any], stack: RealStack) -> None:
         named = bot if isinstance(bot, str) else name_of_bot(bot)
-        super().__init__(load_bot(named), Webhooks(f"{stack.play(named, settings):06d}"))
+        number = stack.play(named, settings)
+        super().__init__(load_bot(named), Webhooks(f"{number:06d}"))
         self._stack = stack
         self._ids: dict[str, str] = {}
         stack.forget_timers()
+        stack.take_letters()
         stack.move_to(START.after(stack.now()))
 
     def close(self) -> None:
@@ -102,9 +104,10 @@ class RealBotTest(People):
         return self._stack.sim.platform.read(lambda platform: platform.calls.count)
 
     def _sent_after(self, number: int) -> tuple[Sent, ...]:
-        letter = self._stack.collection("deadletters").find_one_and_delete({})
-        if letter is not None:
-            raise HandlerFailed(f"{letter['cause']}\n{letter.get('traceback', '')}")
+        letters = self._stack.take_letters()
+        if letters:
+            told = [f"{letter['cause']}\n{letter.get('traceback', '')}" for letter in letters]
+            raise HandlerFailed("\n".join(told))
         calls = self._stack.sim.platform.read(lambda platform: platform.calls.since(number))
         return tuple(
             self._sent_by(call) for call in calls if call.accepted and call.endpoint in WAYS

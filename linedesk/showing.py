@@ -59,7 +59,8 @@ def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Itera
     yield "who", _who(told)
     yield "state", iter([_state(told, now)])
     yield "data", iter([_json(told["data"])])
-    yield "members", _members(told["members"], now)
+    if told["members"]:
+        yield "members", _members(told["members"], now)
     yield "timers", _timers(told["timers"], now)
     yield "outbox", _outbox(told["outbox"], now)
     yield "held", _held(told["held"], now)
@@ -93,8 +94,6 @@ def _state(place: Mapping[str, Any], now: datetime) -> str:
 
 
 def _members(members: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
-    if not members:
-        yield "none with a state of their own"
     for one in members:
         who = f"{one['name']} {one['user']}" if one["name"] else one["user"]
         yield f"{who}: {_state(one, now)} {_json(one['data'])}"

@@ -29,7 +29,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     require(settings, "line_channel_secret", "line_channel_access_token")
     signals = Signals()
     with signals_on(signals):
-        programs = _rooms(settings, config_path=config_path, verbose=verbose)
+        programs = room_programs(settings, config_path=config_path, verbose=verbose)
         # So that what a bot prints is seen at once.
         environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if settings.mongodb_uri == EMBEDDED:
@@ -43,7 +43,8 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
         return Supervisor(programs, environ, signals).run()
 
 
-def _rooms(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
+def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
+    """The rooms that run, in the order in which they stop."""
     options = ["--config", str(config_path)] if config_path else []
     options += ["--verbose"] if verbose else []
 

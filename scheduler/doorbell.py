@@ -28,18 +28,9 @@ HEALTHY_SECONDS = 5.0
 JOIN_SECONDS = 10.0
 
 SET, MOVED = "fullDocument.runAt", "updateDescription.updatedFields.runAt"
-GONE = ["drop", "rename", "dropDatabase", "invalidate"]
 PIPELINE: list[Document] = [
-    {
-        "$match": {
-            "$or": [
-                {SET: {"$type": "date"}},
-                {MOVED: {"$type": "date"}},
-                {"operationType": {"$in": GONE}},
-            ]
-        }
-    },
-    {"$project": {"operationType": 1, "clusterTime": 1, SET: 1, MOVED: 1}},
+    {"$match": {"$or": [{SET: {"$type": "date"}}, {MOVED: {"$type": "date"}}]}},
+    {"$project": {"clusterTime": 1, SET: 1, MOVED: 1}},
 ]
 
 
@@ -53,7 +44,7 @@ class Heard(Protocol):
 
 
 class Doorbell:
-    """A thread that listens to `schedule`, a collection on an impatient client (see `start`)."""
+    """A thread that listens to `schedule`, a collection on a client that soon notices a lost server."""
 
     def __init__(self, schedule: Collection[Any], heard: Heard) -> None:
         # A date beyond what Python knows, in a row made by hand, must not end the stream.
@@ -100,15 +91,13 @@ class Doorbell:
             max_await_time_ms=int(STEP_SECONDS * 1000),
         ) as stream:
             self._heard(None, opened)
+            # Dead once the collection was dropped or renamed.
             while stream.alive and not self._stop.is_set():
                 change = stream.try_next()
                 if time.monotonic() > healthy_at:
                     self._trouble.over()
-                if change is None:
-                    continue
-                if change["operationType"] in GONE:
-                    return
-                self._heard(_run_at(change), change["clusterTime"])
+                if change is not None:
+                    self._heard(_run_at(change), change["clusterTime"])
 
     def _server_time(self) -> Timestamp:
         client = self._schedule.database.client

@@ -6,7 +6,6 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from pymongo.database import Database
 from linedesk.embedded import EmbeddedMongod, MongodNotFound, find_mongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
+from tests.servers import throwaway_mongod
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -27,13 +27,14 @@ def missing(reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
+def mongod() -> Iterator[EmbeddedMongod]:
+    """One server; its answers can be made to fail by failpoints."""
     try:
         find_mongod()
     except MongodNotFound as error:
         missing(str(error))
-    folder: Path = tmp_path_factory.mktemp("mongod")
-    with EmbeddedMongod(folder, extra=["--oplogSize", "200"]) as server:
+    options = ("--oplogSize", "200", "--setParameter", "enableTestCommands=1")
+    with throwaway_mongod(*options) as server:
         yield server
 
 

@@ -9,12 +9,15 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
+LONGEST_PAUSE_SECONDS = 0.01
+
 
 def eventually(look: Callable[[], Found], *, seconds: float = 15.0) -> Found:
     """The first true value that `look` returns."""
     deadline = time.monotonic() + seconds
-    pause = threading.Event()
+    pause, pause_seconds = threading.Event(), 0.001
     while not (found := look()):
         assert time.monotonic() < deadline, "it did not happen in time"
-        pause.wait(0.01)
+        pause.wait(pause_seconds)
+        pause_seconds = min(pause_seconds * 2, LONGEST_PAUSE_SECONDS)
     return found

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from jobworker.around import Around
 from jobworker.bot import Bot
 from jobworker.errors import Lasting
 from jobworker.events import model_of
 from jobworker.profiles import is_fresh
-from jobworker.talk import Around, Talk
+from jobworker.talk import Talk
 from jobworker.testing.answers import Sent
 from jobworker.testing.errors import EndlessTimers, NotHere
 from jobworker.testing.files import Contents

@@ -79,14 +79,12 @@ def snapshot(handler: Handler, modules: Sequence[ModuleType]) -> dict[Place, Any
 
 
 def changed(before: Mapping[Place, Any], after: Mapping[Place, Any]) -> list[Place]:
-    """Where something is not as it was; a module that was loaded meanwhile is nothing kept."""
-    known = {where for where, _ in before}
-    found = []
-    for place, value in after.items():
-        new = place not in before and place[0] in known and value is not UNSEEN
-        if new or (place in before and before[place] != value):
-            found.append(place)
-    return found
+    """Where something is not as it was, or is new."""
+    return [
+        place
+        for place, value in after.items()
+        if (before[place] != value if place in before else value is not UNSEEN)
+    ]
 
 
 class Look:

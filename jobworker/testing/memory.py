@@ -22,7 +22,11 @@ from recvq.recurrence import Daily
 
 def as_stored(document: Mapping[str, Any]) -> Document:
     """What comes back from MongoDB for what is stored there."""
-    found: Document = bson.decode(bson.encode(document), aware_options())
+    return _decoded(bson.encode(document))
+
+
+def _decoded(stored: bytes) -> Document:
+    found: Document = bson.decode(stored, aware_options())
     return found
 
 
@@ -30,7 +34,7 @@ class Memory:
     """The collections `conversations` and `schedule` of one test."""
 
     def __init__(self) -> None:
-        self._conversations: dict[str, Document] = {}
+        self._conversations: dict[str, bytes] = {}
         self._schedule: dict[str, Document] = {}
 
     def load(self, document: Mapping[str, Any]) -> Conversation:
@@ -40,7 +44,7 @@ class Memory:
 
     def stored(self, id_: str) -> Document:
         """A copy of a conversation's document; an empty one where there is none."""
-        return as_stored(self._conversations.get(id_, {}))
+        return _decoded(self._conversations[id_]) if id_ in self._conversations else {}
 
     def record(self, document: Mapping[str, Any], decision: Decision) -> list[Document]:
         """Write what a handler decided, all or nothing; returns the sends, in their order.
@@ -50,10 +54,10 @@ class Memory:
         if checked(decision).is_empty:
             return []
         id_ = conversation_id(document)
-        before = self._conversations.get(id_, {"n": 0})
-        changed = {**before, **named(document), **decision.changes, "n": before["n"] + 1}
+        before = self.stored(id_)
+        changed = {**before, **named(document), **decision.changes, "n": before.get("n", 0) + 1}
         effects = as_stored({"effects": decision.effects})["effects"]
-        self._conversations[id_] = as_stored(changed)
+        self._conversations[id_] = bson.encode(changed)
         for effect in effects:
             if effect["type"] == "timer":
                 self._set(effect, name_of(document), changed["n"])

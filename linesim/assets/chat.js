@@ -2,7 +2,7 @@
 
 import { act, get, listen } from "./api.js";
 import { render } from "./bubbles.js";
-import { setClock, setUpClock } from "./clock.js";
+import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { closeTrays, setUpComposer } from "./composer.js";
 import { botAvatar, byId, day, make } from "./dom.js";
 import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
@@ -213,6 +213,7 @@ function refreshSoon() {
 listen({
   open: async () => {
     tell("");
+    forgetClock();
     await refresh();
     if (!chat()) chosen = null;
     const wanted = chosen || location.hash.slice(1);

@@ -9,6 +9,7 @@ const FORM = new Intl.DateTimeFormat("ja-JP", {
 });
 
 let offset = null; // milliseconds from the browser's clock to the simulator's
+let known = 0; // by how many seconds the simulator's was moved ahead
 
 // `tell(text)` shows what went wrong, and nothing once it went well.
 export function setUpClock(tell) {
@@ -31,11 +32,19 @@ export function setUpClock(tell) {
   tick();
 }
 
-// `now` and `ahead` in seconds, as the simulator tells them.
+// `now` and `ahead` in seconds, as the simulator tells them. What is told late is passed over: no
+// simulator's clock goes back.
 export function setClock({ now, ahead }) {
+  if (ahead < known) return;
+  known = ahead;
   offset = now * 1000 - Date.now();
   byId("clock-ahead").textContent = ahead ? `${span(ahead)}進めました` : "";
   draw();
+}
+
+// Another simulator may answer from here on.
+export function forgetClock() {
+  known = 0;
 }
 
 function tick() {

@@ -160,6 +160,7 @@ def test_the_day_s_question_takes_the_place_of_what_was_being_asked() -> None:
     assert bot_test.advance(60).pushes == ["飲んだ？"]
     assert bot_test.says("U1", "飲んだよ").replies == ["よくできました"]
     assert bot_test.says("U1", "設定教えて").replies == ["8時30分に設定されています"]
+    assert bot_test.says("U1", "20分").replies == ["何時ですか？"]
 
 
 def test_the_next_day_s_question_begins_anew_while_the_last_one_still_runs() -> None:

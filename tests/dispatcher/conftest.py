@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import changestream, oplog
+from dispatcher.companion import Companion
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
 from dispatcher.job import Worker
@@ -31,6 +31,7 @@ from recvq.documents import LEASES, PROGRESS, RECVQ, Document
 from recvq.insert import insert_documents
 from tests.dispatcher.fakes import Decide
 from tests.recvq.lagging import LaggingSet, lagging_set
+from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
 
@@ -117,6 +118,7 @@ class Running:
         feed: str,
         limits: Limits,
         server_selection_seconds: float,
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.inbox: SimpleQueue[int | BaseException] = SimpleQueue()
         self._client = connect(
@@ -136,6 +138,7 @@ class Running:
             limits=limits,
             lease=lease,
             inbox=self.inbox,
+            companions=companions,
         )
         self._thread = threading.Thread(target=self._run, name="dispatcher")
         self._thread.start()
@@ -178,6 +181,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
         uri: str = mongo_uri,
         feed: str = "changestream",
         server_selection_seconds: float = 5.0,
+        companions: Sequence[Companion] = (),
         **limits: Any,
     ) -> Running:
         one = Running(
@@ -187,6 +191,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
             feed=feed,
             limits=Limits(**{"threads": 4, "drain_seconds": 10.0, **limits}),
             server_selection_seconds=server_selection_seconds,
+            companions=companions,
         )
         running.append(one)
         return one
@@ -237,28 +242,24 @@ def lagging(mongod: EmbeddedMongod, request: pytest.FixtureRequest) -> LaggingSe
 
 
 @pytest.fixture(scope="session")
-def faulty(
-    mongod: EmbeddedMongod, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EmbeddedMongod]:
+def faulty(mongod: EmbeddedMongod) -> EmbeddedMongod:
     """A server whose answers can be made to fail by failpoints."""
-    folder = tmp_path_factory.mktemp("faulty")
-    with EmbeddedMongod(folder, extra=["--setParameter", "enableTestCommands=1"]) as server:
-        yield server
+    return mongod
 
 
 @pytest.fixture
-def own_mongod(mongod: EmbeddedMongod, tmp_path: Path) -> Iterator[EmbeddedMongod]:
+def own_mongod(mongod: EmbeddedMongod) -> Iterator[EmbeddedMongod]:
     """A server of the test's own, to be stopped under it."""
-    with EmbeddedMongod(tmp_path / "own") as server:
+    with throwaway_mongod() as server:
         yield server
 
 
 @pytest.fixture
-def tiny(mongod: EmbeddedMongod, tmp_path: Path) -> Iterator[EmbeddedMongod]:
+def tiny(mongod: EmbeddedMongod) -> Iterator[EmbeddedMongod]:
     """A server whose oplog holds one megabyte and is truncated within seconds."""
     options = ["--oplogSize", "1", "--syncdelay", "1"]
     options += ["--setParameter", "minSnapshotHistoryWindowInSeconds=0"]
-    with EmbeddedMongod(tmp_path / "tiny", extra=options) as server:
+    with throwaway_mongod(*options) as server:
         yield server
 
 

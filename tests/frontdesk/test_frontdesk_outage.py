@@ -20,6 +20,7 @@ from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
 from tests.conftest import missing
 from tests.frontdesk.desk import BROKEN_OFF, DeskProcess, in_threads, text_event
+from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
 # LINE counts a webhook as failed when its answer takes longer.
@@ -27,13 +28,13 @@ LINES_PATIENCE_SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
-def own_mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
+def own_mongod() -> Iterator[EmbeddedMongod]:
     """A mongod that a test may stop; it is started again for the next one."""
     try:
         find_mongod()
     except MongodNotFound as error:
         missing(str(error))
-    with EmbeddedMongod(tmp_path_factory.mktemp("own-mongod")) as server:
+    with throwaway_mongod() as server:
         yield server
 
 

@@ -29,6 +29,7 @@ from tests.conftest import missing
 from tests.frontdesk.desk import BROKEN_OFF, Answer, DeskProcess, text_event
 from tests.frontdesk.gate import Gate
 from tests.recvq.test_spool import raw, small_disk
+from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
 # What the front desk promises; LINE itself waits 2 s.
@@ -37,12 +38,12 @@ REFUSED_SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
-def own_mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
+def own_mongod() -> Iterator[EmbeddedMongod]:
     try:
         find_mongod()
     except MongodNotFound as error:
         missing(str(error))
-    with EmbeddedMongod(tmp_path_factory.mktemp("own-mongod")) as server:
+    with throwaway_mongod() as server:
         yield server
 
 

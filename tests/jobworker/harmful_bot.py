@@ -58,6 +58,7 @@ def in_a_count(talk: Talk) -> None:
 
 
 def in_a_class(talk: Talk) -> None:
+    talk.data["shared"] = True
     Memory.shared[talk.event_id] = "x"  # class
 
 

@@ -278,6 +278,15 @@ def test_what_breaks_off_each_time_leaves_nothing_behind(
     assert not issubclass(ContentFailed, Lasting)
 
 
+def test_nothing_is_left_of_what_broke_off_in_what_came_then(
+    lone: Lone, sim: Sim, tmp_path: Path
+) -> None:
+    sim.cut_next("content", 5_000)
+    sim.answer_next("content", 200, b"short")
+    assert lone.contents.fetch(sent(sim), tmp_path / "a").size == 5
+    assert (tmp_path / "a").read_bytes() == b"short"
+
+
 @contextmanager
 def wire(raw: bytes, tls: Callable[[socket.socket], socket.socket] | None = None) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -313,11 +322,10 @@ OK = b"HTTP/1.1 200 OK\r\n"
         OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n012",
         OK + b"\r\n01234",
         OK + b"Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n01234",
-        b"HTTP/1.1 302 There\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n",
         b"no http",
         b"",
     ],
-    ids=["short", "no last chunk", "half a chunk", "no end", "gzip", "redirect", "garbage", "none"],
+    ids=["short", "no last chunk", "half a chunk", "no end", "gzip", "garbage", "none"],
 )
 def test_what_is_not_proved_whole_is_not_taken(
     lone_at: Callable[[bytes], Lone], raw: bytes, tmp_path: Path
@@ -327,6 +335,15 @@ def test_what_is_not_proved_whole_is_not_taken(
         lone.contents.fetch("1", tmp_path / "photo.jpg")
     assert list(tmp_path.iterdir()) == []
     assert len(lone.rows) == 3
+
+
+def test_a_redirect_is_not_followed(
+    lone_at: Callable[[bytes], Lone], sim: Sim, tmp_path: Path
+) -> None:
+    head = f"HTTP/1.1 302 There\r\nLocation: {sim.url}/sim/state\r\nContent-Length: 0\r\n\r\n"
+    lone = lone_at(head.encode())
+    with pytest.raises(ContentFailed):
+        lone.contents.fetch("1", tmp_path / "a")
 
 
 def test_a_chunked_body_with_its_end_is_whole(
@@ -441,12 +458,14 @@ def test_what_has_no_content_is_a_mistake_and_what_is_not_line_s_is_said_so() ->
 # In a handler.
 
 
-def saving_bot(to: Path | None, after: Callable[[Content], None] = lambda got: None) -> Bot:
+def saving_bot(
+    to: Path | None, after: Callable[[Content], None] = lambda got: None, **bounds: float
+) -> Bot:
     bot = Bot()
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:
-        got = talk.content(event.message, to)
+        got = talk.content(event.message, to, **bounds)
         after(got)
         talk.reply(f"{got.type} {got.size}")
 
@@ -482,13 +501,11 @@ def test_outside_of_a_handler_it_needs_a_path(lone: Lone, sim: Sim) -> None:
 
 
 def test_what_is_not_ready_is_asked_for_again_by_another_try(
-    room: Rooms, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     user = sim.add_user("花子")
-    defaults = {"ready_seconds": 0.0, "most_bytes": content.MOST_BYTES}
-    monkeypatch.setattr(Contents.fetch, "__kwdefaults__", defaults)
     sim.answer_next("content", 202, b"")
-    desk = room(saving_bot(tmp_path / "v"))
+    desk = room(saving_bot(tmp_path / "v", ready_seconds=0.0))
     desk.send(sim.drafts.medium("video", user))
     desk.until_quiet()
     assert len(texts(sim, user)) == 1

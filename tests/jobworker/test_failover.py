@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from jobworker import Bot
 from jobworker.conversations import Conversations, Decision
+from jobworker.schedule import Schedule
 from jobworker.talk import Talk
 from linesim import Sim
 from recvq.collections import MEGABYTE, create_collections
-from recvq.errors import Replaced
+from recvq.errors import Replaced, StoreUnavailable
+from recvq.timers import make_timer_document
 from tests.jobworker.room import Room, a_send
 from tests.recvq.lagging import lagging_set
 from tests.waiting import eventually
@@ -58,6 +62,37 @@ def test_a_record_that_is_lost_with_its_primary_is_decided_once(
     assert row is not None
     assert (row["n"], row["data"]) == (2, {"by": document["eventId"]})
     assert database.deadletters.count_documents({}) == 0
+    lagging.client.drop_database(database.name)
+
+
+@pytest.mark.timeout(240)
+def test_a_timer_that_only_the_primary_knows_to_be_cancelled_is_not_heard_and_not_ended(
+    mongod: object, request: pytest.FixtureRequest
+) -> None:
+    """A new primary shows so what a majority has confirmed, and what will vanish with it, too."""
+    lagging = lagging_set(request.config)
+    database = lagging.client[f"test_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    row = {"_id": "main/U1/egg", "channel": "main", "key": "U1", "name": "egg", "data": {}, "n": 1}
+    ring = make_timer_document({**row, "runAt": datetime.now(UTC)}, accept_time=datetime.now(UTC))
+    schedule, confirmed = Schedule(database), threading.Event()
+    assert not schedule.overtook(ring)
+
+    def overtook() -> bool:
+        try:
+            return schedule.overtook(ring)
+        except StoreUnavailable:
+            assert not confirmed.is_set()
+            return False
+
+    with lagging.held_back():
+        on_primary = WriteConcern(w=1)
+        database.get_collection("schedule", write_concern=on_primary).insert_one({**row, "n": 2})
+        with pytest.raises(StoreUnavailable):
+            schedule.overtook(ring)
+    eventually(overtook)
+    confirmed.set()
+    assert overtook()
     lagging.client.drop_database(database.name)
 
 

@@ -754,8 +754,8 @@ def test_a_cancel_that_moves_to_its_row_while_a_ring_asks_for_it_is_seen(
     desk.says(user, "no")
     assert point.reached.wait(WAIT_SECONDS)
 
-    def then_moved(method: Callable[..., bool]) -> Callable[..., bool]:
-        def ask(*args: Any) -> bool:
+    def then_moved(method: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*args: Any) -> Any:
             answer = method(*args)
             point.go_on.set()
             eventually(lambda: not desk.pending())

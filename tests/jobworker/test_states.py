@@ -17,8 +17,8 @@ from linebot.v3.webhooks import (
 )
 
 from jobworker import BadState, BadTimer, Bot, Talk
+from jobworker.around import Around
 from jobworker.conversations import Conversation
-from jobworker.talk import Around
 from linesim import Sim
 from recvq.documents import Document, make_document
 from recvq.timers import make_timer_document

@@ -16,8 +16,9 @@ from jobworker import (
     TooManyMessages,
     TooManyUsers,
 )
+from jobworker.around import Around
 from jobworker.conversations import Conversation, Decision
-from jobworker.talk import MOST_MEMBERS, Around, Talk
+from jobworker.talk import MOST_MEMBERS, Talk
 from recvq.documents import make_document
 
 ACCEPTED = datetime(2026, 11, 21, tzinfo=UTC)

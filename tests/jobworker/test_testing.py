@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import time
 import warnings
@@ -131,6 +132,7 @@ def test_users_have_the_names_that_the_test_gives_them() -> None:
     test.names("U2", "花子")
     assert test.says("U1", "やあ").replies == ["U1"]
     assert test.says("U2", "やあ", group="C1").replies == ["花子"]
+    assert test.unfollows("U3").pushes == ["None"]
 
 
 def test_content_is_what_the_user_sent_and_goes_with_the_handler(tmp_path: Any) -> None:
@@ -187,9 +189,11 @@ def test_data_comes_back_as_mongodb_gives_it() -> None:
     def handle(event: Any, talk: Talk) -> None:
         talk.reply(repr(talk.data.get("kept")))
         talk.data["kept"] = [(1, 2), moment]
+        talk.after(60, "later", pair=(1, 2))
 
     test = bot_that(handle)
     test.says("U1", "一")
+    assert test.timers("U1")[0].data == {"pair": [1, 2]}
     assert test.data("U1") == {"kept": [[1, 2], moment.replace(microsecond=123_000)]}
     assert test.says("U1", "二").replies[0] != repr([(1, 2), moment])
 
@@ -363,6 +367,8 @@ def test_a_bot_that_blocks_or_keeps_things_is_warned_of(harm: str, words: str) -
     assert warning.filename == harmful_bot.__file__
     line = Path(warning.filename).read_text("utf-8").splitlines()[warning.lineno - 1]
     assert harm in line.rpartition("#")[2]
+    assert inspect.isbuiltin(time.sleep)
+    assert inspect.isbuiltin(harmful_bot.nap)
 
 
 def test_each_thing_is_warned_of_once_a_test() -> None:
@@ -398,6 +404,17 @@ def test_closures_and_attributes_of_handlers_are_seen() -> None:
     assert "handle.heard, " in told
 
 
+class Table:
+    """Reckons once."""
+
+    @functools.cached_property
+    def sums(self) -> list[int]:
+        return [1, 2, 3]
+
+
+table = Table()
+
+
 @functools.lru_cache
 def cached(text: str) -> str:
     return text
@@ -409,9 +426,10 @@ def test_logging_caches_and_conversations_are_nothing_to_warn_of() -> None:
     @bot.default()
     def handle(event: Any, talk: Talk) -> None:
         log.info("an event")
-        local = [cached(event.message.text)]
-        local.append(talk.event_id)
-        talk.data["heard"] = local
+        local: list[Any] = [cached(event.message.text), *table.sums]
+        talk.data["heard"] = [*local]
+        # A cycle, which only the collector ends.
+        local += [talk, local]
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -18,7 +18,7 @@ from linedesk.settings import load_settings
 DEFAULTS = {"greeting": "こんにちは", "times": 10, "again_seconds": 600.0, "loud": False}
 
 
-def read(text: str, bot: Bot | None = None) -> dict[str, Any]:
+def read(text: str, bot: Bot | None = None) -> Mapping[str, Any]:
     given = load_settings({"BOT_SETTINGS": text}).bot_settings
     return read_bot_settings(bot or Bot(settings=DEFAULTS), given)
 
@@ -87,6 +87,13 @@ def test_a_table_holds_no_lists_tables_or_dates(value: str, tmp_path: Path) -> N
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(text: str, words: str) -> None:
     assert refusal(text) == [words]
+
+
+def test_a_handler_cannot_change_what_all_of_them_read() -> None:
+    bot = Bot(settings=DEFAULTS)
+    for settings in (read("times=3", bot), bot.settings):
+        with pytest.raises(TypeError):
+            settings["times"] = 4  # type: ignore[index]
 
 
 def test_all_that_is_wrong_is_named_at_once() -> None:

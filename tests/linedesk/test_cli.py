@@ -21,7 +21,7 @@ from recvq.connect import Client
 from recvq.documents import make_document
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("init", "frontdesk", "dispatcher", "sim", "demo", "up")
+COMMANDS = ("init", "frontdesk", "dispatcher", "scheduler", "sim", "demo", "up")
 SECRETS = {
     "LINE_CHANNEL_SECRET": "8c570fa6dd201bb328f1c1eac23a96d8",
     "LINE_CHANNEL_ACCESS_TOKEN": "token-of-the-channel",
@@ -67,7 +67,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert version("linedesk") in CliRunner().invoke(cli.linedesk, ["--version"]).output
 
 
-@pytest.mark.parametrize("module", ["frontdesk", "dispatcher"])
+@pytest.mark.parametrize("module", ["frontdesk", "dispatcher", "scheduler"])
 def test_each_process_also_runs_as_a_module(module: str) -> None:
     answer = linedesk("--help", module=module)
     assert answer.stdout.startswith(f"Usage: python -m {module} ")
@@ -97,7 +97,7 @@ def test_a_process_without_a_value_it_needs_is_refused_by_name(
     assert [line.split()[1] for line in text.splitlines()] == missing
 
 
-@pytest.mark.parametrize("command", ["init", "frontdesk", "dispatcher"])
+@pytest.mark.parametrize("command", ["init", "frontdesk", "dispatcher", "scheduler"])
 def test_a_process_alone_refuses_the_embedded_mongod(command: str) -> None:
     text = refusal(command, code=78, MONGODB_URI="embedded", **SECRETS)
     assert text.startswith("linedesk: MONGODB_URI is embedded, which only `linedesk up`")

@@ -15,6 +15,8 @@ import requests
 from pymongo.database import Database
 
 from linedesk.embedded import MongodNotFound, find_mongod, free_port
+from linedesk.settings import load_settings
+from linedesk.up import room_programs
 from recvq.connect import connect
 from tests.conftest import missing
 from tests.linedesk.processes import child_of, children_of, is_alive
@@ -108,6 +110,21 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     assert not any(is_alive(pid) for pid in pids)
     last = up.log()
     assert last.rindex("frontdesk") < last.rindex("INFO dispatcher.process stopping")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "rooms"),
+    [
+        ("dispatcher", ["frontdesk", "dispatcher"]),
+        ("process", ["frontdesk", "scheduler", "dispatcher"]),
+    ],
+)
+def test_a_scheduler_runs_by_itself_only_where_it_is_asked_for(
+    scheduler: str, rooms: list[str]
+) -> None:
+    settings = load_settings({"SCHEDULER": scheduler})
+    programs = room_programs(settings, config_path=None, verbose=False)
+    assert [program.name for program in programs] == rooms
 
 
 def test_a_setting_that_only_a_child_can_refuse_ends_everything_with_config(

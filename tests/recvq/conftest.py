@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from linedesk.embedded import EmbeddedMongod, find_mongod, free_port
 from recvq.connect import connect
 from recvq.documents import Document, make_document
 from tests.recvq.lagging import LaggingSet, lagging_set
+from tests.servers import data_folder, throwaway_mongod
 from tests.waiting import eventually
 
 MakeDocument = Callable[..., Document]
@@ -39,31 +40,32 @@ def lagging(mongod: EmbeddedMongod, request: pytest.FixtureRequest) -> LaggingSe
 
 
 @pytest.fixture
-def raw_mongod(mongod: EmbeddedMongod, tmp_path: Path) -> Iterator[Callable[..., str]]:
+def raw_mongod(mongod: EmbeddedMongod) -> Iterator[Callable[..., str]]:
     """Starts a mongod with the options given and nothing done to it; returns host:port."""
-    started = []
+    started: list[Popen[bytes]] = []
+    with data_folder("raw") as folder:
 
-    def start(*options: str) -> str:
-        port = free_port()
-        command = [
-            *(str(find_mongod()), "--dbpath", str(tmp_path), "--port", str(port)),
-            *("--bind_ip", "127.0.0.1", "--nounixsocket", "--logpath", str(tmp_path / "log")),
-            *("--setParameter", "diagnosticDataCollectionEnabled=false", *options),
-        ]
-        started.append(children.start(command))
-        where = f"127.0.0.1:{port}"
-        with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
-            eventually(lambda: client.admin.command("ping"))
-        return where
+        def start(*options: str) -> str:
+            port = free_port()
+            command = [
+                *(str(find_mongod()), "--dbpath", str(folder), "--port", str(port)),
+                *("--bind_ip", "127.0.0.1", "--nounixsocket", "--logpath", str(folder / "log")),
+                *("--setParameter", "diagnosticDataCollectionEnabled=false", *options),
+            ]
+            started.append(children.start(command))
+            where = f"127.0.0.1:{port}"
+            with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
+                eventually(lambda: client.admin.command("ping"))
+            return where
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait(10)
+        yield start
+        for process in started:
+            process.kill()
+            process.wait(10)
 
 
 @pytest.fixture
-def own_mongod(mongod: EmbeddedMongod, tmp_path: Path) -> Iterator[EmbeddedMongod]:
+def own_mongod(mongod: EmbeddedMongod) -> Iterator[EmbeddedMongod]:
     """A server of the test's own, to be stopped under it."""
-    with EmbeddedMongod(tmp_path / "own") as server:
+    with throwaway_mongod() as server:
         yield server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from pymongo.errors import PyMongoError
 from linedesk import children
 from linedesk.embedded import find_mongod, free_port
 from recvq.connect import Client, connect
+from tests.servers import make_data_folder
 from tests.waiting import eventually
 
 
@@ -158,7 +158,7 @@ _KEY = pytest.StashKey[LaggingSet]()
 def lagging_set(config: pytest.Config) -> LaggingSet:
     """The set of this run; started when it is first asked for, stopped when pytest ends."""
     if _KEY not in config.stash:
-        folder = Path(tempfile.mkdtemp(prefix="lagging-"))
+        folder = make_data_folder("lagging")
         made = config.stash[_KEY] = LaggingSet(folder)
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         config.add_cleanup(made.stop)

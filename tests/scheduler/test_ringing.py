@@ -102,8 +102,13 @@ def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
 
 @pytest.mark.parametrize(
     "meanwhile",
-    [{"n": 2, "runAt": NOON + DAY}, {"n": 2, "runAt": None}, {"n": 1, "runAt": NOON + DAY}],
-    ids=["moved", "cancelled", "rung elsewhere"],
+    [
+        {"n": 2, "runAt": NOON + DAY},
+        {"n": 2, "runAt": NOON},
+        {"n": 2, "runAt": None},
+        {"n": 1, "runAt": NOON + DAY},
+    ],
+    ids=["moved", "set anew for the same time", "cancelled", "rung elsewhere"],
 )
 @pytest.mark.parametrize("after", [False, True], ids=["before the insert", "after it"])
 def test_a_row_that_was_changed_meanwhile_stays_as_it_is(

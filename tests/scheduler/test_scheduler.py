@@ -133,22 +133,33 @@ def test_only_an_earlier_timer_wakes_it(
 
 @pytest.mark.usefixtures("quiet")
 def test_a_timer_that_is_set_while_it_looks_is_not_missed(
-    schedule: Start, database: Found, monkeypatch: pytest.MonkeyPatch, heard: list[Any]
+    schedule: Start,
+    database: Found,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    heard: list[Any],
 ) -> None:
-    """Set after what is due was read, heard of before the sleep begins."""
+    """Set after what waits was read, and heard of before the sleep begins."""
     next_at = Ringer.next_at
     sets = iter([True])
 
     def late(ringer: Ringer, **options: Any) -> Any:
         found = next_at(ringer, **options)
-        if heard and next(sets, False):
-            database.schedule.insert_one(a_row())
-            eventually(lambda: NOON in heard)
+        if rung(database) and next(sets, False):
+            # Later than what the sleep before the look was for.
+            database.schedule.insert_one(a_row("set", NOON + DAY))
+            eventually(lambda: NOON + DAY in heard)
         return found
 
     monkeypatch.setattr(Ringer, "next_at", late)
-    schedule()
+    database.schedule.insert_one(a_row(run_at=NOON))
+    clock.move(days=-1)
+    one = schedule()
+    eventually(lambda: asleep(one))
+    clock.move(days=1)
+    one.wake()
     eventually(lambda: rung(database) == [RANG])
+    eventually(lambda: asleep(one) and one._due_at == NOON + DAY)
 
 
 def test_daily_rings_go_on_after_what_was_missed(
@@ -213,6 +224,15 @@ def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_bac
     assert len(set(rung(database))) == 4
 
 
+def test_daily_timers_come_back_also_where_the_clock_was_set_right_while_nothing_ran(
+    schedule: Start, database: Found
+) -> None:
+    row = a_row(every=DAILY, run_at=NOON + 9 * DAY, rang=NOON + DAY)
+    database.schedule.insert_one(row)
+    schedule()
+    eventually(lambda: database.schedule.find_one()["runAt"] == NOON + 2 * DAY)
+
+
 # What it waits for.
 
 
@@ -258,11 +278,13 @@ def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
     eventually(lambda: rung(database) == [RANG])
 
 
+@pytest.mark.usefixtures("quiet")
 def test_a_schedule_that_was_dropped_is_listened_to_again(
     schedule: Start, database: Found, heard: list[Any]
 ) -> None:
-    schedule()
-    eventually(lambda: heard)
+    database.schedule.insert_one(a_row("later", NOON + DAY))
+    one = schedule()
+    eventually(lambda: heard and asleep(one))
     database.schedule.drop()
     database.schedule.insert_one(a_row())
     eventually(lambda: rung(database) == [RANG])
@@ -278,7 +300,9 @@ def test_while_nothing_can_be_heard_each_failure_is_an_occasion_to_look(
         raise StoreUnavailable("no server for it")
 
     monkeypatch.setattr(Doorbell, "_server_time", deaf)
-    schedule()
+    database.schedule.insert_one(a_row("later", NOON + DAY))
+    one = schedule()
+    eventually(lambda: asleep(one))
     eventually(lambda: told("new timers are not heard of"))
     database.schedule.insert_one(a_row())
     eventually(lambda: rung(database) == [RANG])

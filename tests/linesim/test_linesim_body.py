@@ -1,0 +1,54 @@
+"""Bodies that are made on the way out, break off or drip."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+import linesim
+from linesim import Sim
+from linesim.media import Medium
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[Sim]:
+    with linesim.running() as sim:
+        yield sim
+
+
+def content(sim: Sim, medium: Medium) -> tuple[str, dict[str, str]]:
+    event = sim.drafts.medium("file", sim.add_user("花子"), medium)
+    assert event["message"]["fileSize"] == medium.size
+    url = f"{sim.url}/v2/bot/message/{event['message']['id']}/content"
+    return url, {"Authorization": f"Bearer {sim.token}"}
+
+
+def test_a_medium_is_sent_as_often_as_it_says(sim: Sim) -> None:
+    url, headers = content(sim, Medium(b"abc" * 1000, "text/plain", "a.txt", repeats=3))
+    got = requests.get(url, headers=headers, timeout=5)
+    assert (got.content, got.headers["content-length"]) == (b"abc" * 3000, "9000")
+    page = url.replace("/v2/bot/message/", "/sim/contents/").removesuffix("/content")
+    assert requests.get(page, timeout=5).content == got.content
+
+
+@pytest.mark.parametrize("after", [0, 1, 3000, 5000])
+def test_a_body_breaks_off_where_it_is_told_to(sim: Sim, after: int) -> None:
+    url, headers = content(sim, Medium(b"abc" * 1000, "text/plain", "a.txt", repeats=3))
+    sim.cut_next("content", after)
+    with pytest.raises(requests.RequestException):
+        requests.get(url, headers=headers, timeout=5)
+    assert len(requests.get(url, headers=headers, timeout=5).content) == 9000
+
+
+def test_a_body_drips_until_its_end_or_until_nobody_reads_it(sim: Sim) -> None:
+    url, headers = content(sim, Medium(b"abcdef", "text/plain", "a.txt"))
+    sim.drip_next("content", 0.02, piece_bytes=2)
+    began = time.monotonic()
+    assert requests.get(url, headers=headers, timeout=5).content == b"abcdef"
+    assert time.monotonic() - began >= 0.035, "a pause after each piece but the last"
+    sim.drip_next("content", 60.0, piece_bytes=1)
+    with pytest.raises(requests.RequestException):
+        requests.get(url, headers=headers, timeout=0.1)

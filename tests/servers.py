@@ -1,0 +1,56 @@
+"""Servers that a test may do anything to: their data lie in memory where there is room for them.
+
+No test takes the machine's power away, so none needs a disk under its MongoDB; what they wait for
+most is a disk's syncs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from linedesk.embedded import EmbeddedMongod
+
+IN_MEMORY = Path("/dev/shm")
+# Several servers run at a time, two runs side by side, and a container often has 64 MB here.
+ROOM_BYTES = 6 * 1024**3
+
+
+@contextmanager
+def data_folder(name: str) -> Iterator[Path]:
+    """A folder for a server's data, removed at the end."""
+    folder = make_data_folder(name)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_data_folder(name: str) -> Path:
+    """The same for whoever removes it himself."""
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=IN_MEMORY if _has_room() else None))
+
+
+@contextmanager
+def throwaway_mongod(*extra: str) -> Iterator[EmbeddedMongod]:
+    """A mongod whose data nobody wants afterwards; `extra` goes to its command line."""
+    with data_folder("mongod") as folder, EmbeddedMongod(folder, extra=extra) as server:
+        yield server
+        # An orderly end would only write down what is removed.
+        server.kill()
+
+
+def _has_room() -> bool:
+    """Whether there is a folder in memory, and memory for it: its size alone promises none."""
+    try:
+        folder = os.statvfs(IN_MEMORY)
+        meminfo = Path("/proc/meminfo").read_text().split()
+        available = int(meminfo[meminfo.index("MemAvailable:") + 1]) * 1024
+    except (OSError, ValueError):
+        return False
+    free = folder.f_bavail * folder.f_frsize
+    return os.access(IN_MEMORY, os.W_OK) and min(free, available) > ROOM_BYTES
