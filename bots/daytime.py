@@ -8,21 +8,34 @@ import unicodedata
 HOUR, MINUTE = "hour", "minute"
 RANGES = {HOUR: range(24), MINUTE: range(60)}
 
-_HALF = re.compile(r"(?P<half>午前|午後)?\s*")
+# The hours that are after noon behind such a word; one o'clock at night is after midnight.
+LATER = {
+    "午後": range(12),
+    "昼": range(1, 6),
+    "夕方": range(1, 12),
+    "夜": range(5, 12),
+    "晩": range(5, 12),
+}
+# Those whose twelve o'clock is midnight.
+MIDNIGHT = ("午前", "夜", "晩")
+
+# Nothing optional before an optional space: a search would try each of thousands of spaces anew.
+_HALF = r"(?:(?P<half>午前|午後|朝|昼|夕方|夜|晩)の?\s*)?"
 _WHOLE = re.compile(
-    _HALF.pattern + r"(?<![\d.])(?P<hour>\d+)\s*時\s*(?:(?P<minute>\d+)\s*分|(?P<thirty>半))",
+    _HALF + r"(?<![\d.])(?P<hour>\d+)\s*時\s*"
+    r"(?:(?P<minute>\d+)\s*分(?!前)|(?P<thirty>半)|(?P<sharp>ちょうど|丁度))",
     re.ASCII,
 )
-_CLOCK = re.compile(_HALF.pattern + r"(?P<hour>\d+):(?P<minute>\d+)", re.ASCII)
-_HOUR = re.compile(_HALF.pattern + r"(?P<hour>\d+)\s*時", re.ASCII)
+_CLOCK = re.compile(_HALF + r"(?P<hour>\d+)\s*[:時]\s*(?P<minute>\d+)", re.ASCII)
+_HOUR = re.compile(_HALF + r"(?P<hour>\d+)\s*時", re.ASCII)
 _BARE_HOUR = re.compile(_HOUR.pattern + "?", re.ASCII)
 _MINUTE = re.compile(r"(?P<minute>\d+)\s*分", re.ASCII)
 _BARE_MINUTE = re.compile(_MINUTE.pattern + "?|(?P<thirty>半)", re.ASCII)
 
 
 def plain(text: str) -> str:
-    """Full-width digits and signs as ASCII, and nothing around the words."""
-    return unicodedata.normalize("NFKC", text).strip()
+    """Full-width digits and signs as ASCII, and nothing around the words: no full stop either."""
+    return unicodedata.normalize("NFKC", text).strip().rstrip("。!?〜~ ")
 
 
 def whole_time(text: str) -> dict[str, int]:
@@ -32,6 +45,12 @@ def whole_time(text: str) -> dict[str, int]:
     """
     words = plain(text)
     return _parts(_WHOLE.search(words) or _CLOCK.fullmatch(words))
+
+
+def only_a_time(text: str) -> dict[str, int]:
+    """As `whole_time`, of a text that says nothing else."""
+    words = plain(text)
+    return _parts(_WHOLE.fullmatch(words) or _CLOCK.fullmatch(words))
 
 
 def part_of_time(text: str) -> dict[str, int]:
@@ -53,15 +72,17 @@ def _parts(match: re.Match[str] | None) -> dict[str, int]:
     parts = {}
     if said.get("hour"):
         parts[HOUR] = _on_24_hours(_number(said["hour"]), said["half"])
-    if said.get("minute") or said.get("thirty"):
-        parts[MINUTE] = _number(said.get("minute") or "30")
+    if said.get("minute"):
+        parts[MINUTE] = _number(said["minute"])
+    elif said.get("thirty") or said.get("sharp"):
+        parts[MINUTE] = 30 if said.get("thirty") else 0
     return parts
 
 
 def _on_24_hours(hour: int, half: str | None) -> int:
-    if half is None or hour > 12:
-        return hour
-    return hour % 12 + (12 if half == "午後" else 0)
+    if hour in LATER.get(half or "", ()):
+        return hour + 12
+    return 0 if hour == 12 and half in MIDNIGHT else hour
 
 
 def _number(digits: str) -> int:

@@ -7,7 +7,8 @@ time while the rest is being asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -20,7 +21,16 @@ from linebot.v3.webhooks import (
     UnfollowEvent,
 )
 
-from bots.daytime import HOUR, MINUTE, RANGES, answer_to, part_of_time, plain, whole_time
+from bots.daytime import (
+    HOUR,
+    MINUTE,
+    RANGES,
+    answer_to,
+    only_a_time,
+    part_of_time,
+    plain,
+    whole_time,
+)
 from jobworker import Bot, Talk, TimerEvent
 
 ASKED = "asked"
@@ -36,6 +46,11 @@ WELCOME = (
 NO_TIME = "時間を設定してください"
 NOTHING_SET = "設定されてないですよ"
 WORDS_ONLY = "すみません、言葉しかわかりません。"
+AS_IT_WAS = "わかりました。設定はそのままです。"
+
+TELL = re.compile("設定を?教えて(ください|下さい)?")
+BYE = ("ばいばい", "バイバイ")
+NEVER_MIND = ("キャンセル", "やめる", "やめて", "中止")
 
 
 def check(settings: Mapping[str, Any]) -> None:
@@ -91,13 +106,18 @@ def rest_of_time(event: MessageEvent, talk: Talk) -> None:
     asked = asked_part(talk)
     if said := whole_time(event.message.text) or answer_to(asked, event.message.text):
         take(said, talk)
+    elif plain(event.message.text) in NEVER_MIND:
+        talk.state = None
+        talk.data.pop("draft", None)
+        talk.reply(AS_IT_WAS)
     elif not carry_out(event.message.text, talk):
-        ask_for(asked, talk)
+        no_time(event, talk)
 
 
 @bot.default(state=list(ASKING.values()))
 def no_time(event: Any, talk: Talk) -> None:
-    ask_for(asked_part(talk), talk)
+    """Asked again, and the patience goes on: a group that talks of other things gets its rest."""
+    talk.reply(QUESTIONS[asked_part(talk)])
 
 
 @bot.timeout(ASKING[HOUR])
@@ -123,7 +143,8 @@ def again(event: TimerEvent, talk: Talk) -> None:
 
 @bot.add(MessageEvent, message=TextMessageContent, state=ASKED)
 def answered_in_words(event: MessageEvent, talk: Talk) -> None:
-    if not carry_out(event.message.text, talk):
+    """A time among other words is an answer (8時35分に飲んだ), a time alone is a new setting."""
+    if not carry_out(event.message.text, talk, read=only_a_time):
         answered(event, talk)
 
 
@@ -150,14 +171,16 @@ def stop_asking(talk: Talk) -> None:
 # What the user wants.
 
 
-def carry_out(text: str, talk: Talk) -> bool:
-    """Do what a text tells the bot to do; False if it tells nothing."""
-    words = plain(text).rstrip("。!")
-    if words in ("設定教えて", "設定を教えて"):
+def carry_out(
+    text: str, talk: Talk, *, read: Callable[[str], Mapping[str, int]] = whole_time
+) -> bool:
+    """Do what a text tells the bot to do; False if it tells nothing. `read` finds a whole time."""
+    words = plain(text)
+    if TELL.fullmatch(words):
         talk.reply(f"{in_words(talk)}に設定されています" if "at" in talk.data else NOTHING_SET)
-    elif words == "ばいばい":
+    elif words in BYE:
         talk.reply("設定を削除しました。 ばいばい" if delete(talk) else NOTHING_SET)
-    elif said := whole_time(text) or part_of_time(text):
+    elif said := read(text) or part_of_time(text):
         take(said, talk)
     else:
         return False

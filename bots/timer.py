@@ -43,7 +43,7 @@ _NUMBER = re.compile(
 
 @bot.add(MessageEvent, message=TextMessageContent)
 def text(event: MessageEvent, talk: Talk) -> None:
-    words = unicodedata.normalize("NFKC", event.message.text).strip()
+    words = unicodedata.normalize("NFKC", event.message.text).strip().rstrip("。!")
     if words == "キャンセル":
         cancel(talk)
     elif number := _NUMBER.fullmatch(words):

@@ -8,6 +8,7 @@ from jobworker.apiclient import ApiClient
 from jobworker.bot import Bot
 from jobworker.content import Content
 from jobworker.errors import (
+    BadHandler,
     BadMessage,
     BadRecipient,
     BadState,
@@ -37,6 +38,7 @@ from jobworker.talk import Talk
 
 __all__ = [
     "ApiClient",
+    "BadHandler",
     "BadMessage",
     "BadRecipient",
     "BadState",

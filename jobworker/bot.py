@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from linebot.v3.webhooks import MessageEvent, PostbackEvent
+from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEvent
 
-from jobworker.errors import NoTimerHandler
+from jobworker.errors import BadHandler, NoTimerHandler
 from jobworker.events import TimerEvent
-from jobworker.states import STATE_TIMER
+from jobworker.states import STATE_TIMER, checked_state
 from jobworker.timers import checked_name
 
 if TYPE_CHECKING:
@@ -74,7 +75,12 @@ class Bot:
 
         The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
         one of those, only. A later handler of the same classes and state replaces an earlier one.
+        Raises BadHandler, BadState.
         """
+        _check_class(event, Event, "bot.add", "MessageEvent")
+        for one in _each(message):
+            if one is not None:
+                _check_class(one, MessageContent, "message=", "TextMessageContent")
 
         def decorate(handler: F) -> F:
             for one in _each(message):
@@ -115,8 +121,9 @@ class Bot:
     def timeout(self, state: str, *, profile: bool | None = None) -> Callable[[F], F]:
         """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
 
-        The state has been left by then.
+        The state has been left by then. Raises BadHandler, BadState.
         """
+        checked_state(state)
 
         def decorate(handler: F) -> F:
             self._timeouts[state] = self._rule(handler, profile)
@@ -167,11 +174,36 @@ class Bot:
         rule: Rule,
     ) -> None:
         for where in _each(state):
+            if where is not None:
+                checked_state(where)
             self._rules[event, message, where] = rule
             self.has_states = self.has_states or where is not None
 
     def _rule(self, handler: Handler, profile: bool | None) -> Rule:
+        _check_handler(handler)
         return Rule(handler, self._profiles if profile is None else profile)
+
+
+def _check_class(one: object, kind: type, where: str, example: str) -> None:
+    """A class that could be met; else its handler would never run, and nobody would see why."""
+    if not (isinstance(one, type) and issubclass(one, kind)):
+        raise BadHandler(
+            f"{where} takes a class of linebot.v3.webhooks such as {example}, not {one!r:.80}"
+        )
+
+
+def _check_handler(handler: object) -> None:
+    """What runs to its end when it is called, which a coroutine and a generator do not."""
+    if not callable(handler):
+        raise BadHandler(f"a handler is a function, not {handler!r:.80}")
+    for is_other in (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    ):
+        if is_other(handler):
+            name = getattr(handler, "__qualname__", handler)
+            raise BadHandler(f"{name} is a coroutine or generator: make it a plain function")
 
 
 def _each(one_or_more: Any) -> Sequence[Any]:

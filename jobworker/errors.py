@@ -15,7 +15,7 @@
   * Lasting           each further try of the handler would fail in the same way
   * BotError          the bot asked for something that cannot be carried out
     * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
-      StateTooLarge, BadState, BadTimer, TooManyTimers, NoContent
+      StateTooLarge, BadState, BadTimer, TooManyTimers, NoContent, BadHandler
     * NoTimerHandler  a timer rang that no handler of the bot is for
 """
 
@@ -124,6 +124,10 @@ class NobodyToAnswer(BotError):
 
 class StateTooLarge(BotError):
     """The state and data of a conversation, or one event's effects, do not fit its document."""
+
+
+class BadHandler(BotError, TypeError):
+    """What cannot be a bot's handler, or what no handler can be for."""
 
 
 class BadState(BotError, TypeError):

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -160,14 +161,18 @@ class Outbox:
             return [sending.begin]
         return [head.hurry] if more_urgent else []
 
-    def _enter(self, id_: str, timers: Iterable[Mapping[str, Any]]) -> Iterable[Callable[[], None]]:
-        """Take timers in hand, all in one step; yields what has to be done without the lock."""
-        fresh = [one for one in timers if one["id"] not in self._timers]
-        if fresh:
-            ids = [one["id"] for one in fresh]
-            self._timers.update(ids)
-            self._count += len(ids)
-            yield Entering(self.tools, id_, fresh, finished=lambda: self._entered(ids)).begin
+    def _enter(self, id_: str, timers: Iterable[Mapping[str, Any]]) -> list[Callable[[], None]]:
+        """Take timers in hand, all in one step; returns what has to be done without the lock.
+
+        Those that have left their outbox may come once more: their numbers make it harmless.
+        """
+        fresh = {one["id"]: one for one in timers if one["id"] not in self._timers}
+        if not fresh:
+            return []
+        self._timers.update(fresh)
+        self._count += len(fresh)
+        finished = partial(self._entered, list(fresh))
+        return [Entering(self.tools, id_, list(fresh.values()), finished=finished).begin]
 
     def _due(self, send: Send) -> float:
         until = send.token_until

@@ -17,6 +17,7 @@ from pymongo.errors import DuplicateKeyError, WriteError
 from pymongo.read_concern import ReadConcern
 
 from jobworker.conversations import SETTLE_TRIES
+from jobworker.record import n_of
 from jobworker.timers import row_of
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
@@ -51,10 +52,25 @@ class Schedule:
                 # Or another one inserted the row between this one's look and its insert.
                 if self._stands(effect["timer"], {"$gte": effect["n"]}, MAJORITY):
                     log.debug("timer was entered before, or a later one id=%s", effect["id"])
-                    return None
+                    return self._not_counted(effect)
             except (WriteError, BSONError) as error:
                 return f"MongoDB refuses the row: {getattr(error, 'code', type(error).__name__)}"
         raise StoreUnavailable("the timer is not settled: it may be waiting for a majority")
+
+    def _not_counted(self, effect: Mapping[str, Any]) -> str | None:
+        """Why its row cannot be from a later record; None if it can, as it should.
+
+        A conversation that was deleted by hand counts anew, and then all its timers came late.
+        """
+        with translated():
+            # The row first, since a later record goes to its conversation first.
+            rows = self._rows.with_options(read_concern=MAJORITY)
+            row = rows.find_one({"_id": effect["timer"]}, {"n": 1})
+            conversations = self._conversations.with_options(read_concern=LOCAL)
+            found = conversations.find_one({"_id": conversation_id(effect)}, {"n": 1})
+        if row is None or row["n"] <= n_of(found):
+            return None
+        return "its row in schedule has a number above its conversation's"
 
     def overtook(self, document: Mapping[str, Any]) -> bool:
         """Whether a timer that rang was set anew or cancelled by a record since it was set."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from linebot.v3 import WebhookHandler
@@ -44,11 +43,10 @@ class SdkBot(Bot):
         self._handler.handle(_Payload(event, self._destination), "")
 
 
-def coroutines_of(handler: WebhookHandler) -> Iterator[str]:
+def coroutines_of(handler: WebhookHandler) -> list[str]:
     """The names of handlers that are coroutines, which the SDK calls and never awaits."""
-    for function in {*handler._handlers.values(), handler._default}:
-        if inspect.iscoroutinefunction(function):
-            yield function.__name__
+    functions = [*handler._handlers.values(), handler._default]
+    return sorted({each.__name__ for each in functions if inspect.iscoroutinefunction(each)})
 
 
 class _Destination:

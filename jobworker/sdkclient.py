@@ -26,12 +26,17 @@ from jobworker.timed import make_timed, within
 # The SDK reads a whole photo or video before it returns.
 DATA_CALL_SECONDS = 30.0
 TURN_SECONDS = 60.0
-# POSTs that ask or show something, so they may be made again.
+# POSTs that ask, show or set something, by the templates of their paths: made twice they do no
+# more than once. Others send a message or make something new.
 HARMLESS = (
     "/v2/bot/message/validate/",
-    "/v2/bot/chat/loading/start",
-    "/v2/bot/chat/markAsRead",
     "/v2/bot/message/markAsRead",
+    "/v2/bot/chat/",
+    "/v2/bot/user/",
+    "/v2/bot/group/",
+    "/v2/bot/room/",
+    "/v2/bot/richmenu/",
+    "/v2/bot/channel/",
 )
 
 

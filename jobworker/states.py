@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from jobworker.conversations import Conversation
+from jobworker.errors import BadState
 from recvq.documents import Document
 
 STATE_TIMER = "~state"
@@ -61,6 +62,13 @@ class Place:
     @property
     def _own(self) -> MutableMapping[str, Any]:
         return self._whole.states.setdefault(self._member or "", {})
+
+
+def checked_state(state: object) -> str:
+    """A state that a conversation may stand in. Raises BadState."""
+    if not isinstance(state, str) or not state:
+        raise BadState(f"a state is a text or None, not {state!r:.50}")
+    return state
 
 
 def without_empty(states: dict[str, Document]) -> dict[str, Document]:

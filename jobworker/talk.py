@@ -15,10 +15,10 @@ from typing import Any
 from jobworker.around import Around
 from jobworker.conversations import Conversation, Decision
 from jobworker.delivery import Send, Way
-from jobworker.errors import BadRecipient, BadState, NobodyToAnswer, TooManyUsers
+from jobworker.errors import BadRecipient, NobodyToAnswer, TooManyUsers
 from jobworker.events import text_of
 from jobworker.messages import MOST_MESSAGES, to_messages
-from jobworker.states import STATE_TIMER, Place, without_empty
+from jobworker.states import STATE_TIMER, Place, checked_state, without_empty
 from jobworker.timers import Timers, checked_name
 from recvq.documents import Document, key_of, name_of
 
@@ -99,7 +99,7 @@ class Talk:
     @state.setter
     def state(self, state: str | None) -> None:
         if state is not None:
-            _checked_state(state)
+            checked_state(state)
         if self._place.until is not None:
             self._timers.cancel(STATE_TIMER)
         self._place.move(state, None)
@@ -112,7 +112,7 @@ class Talk:
         BadState, BadTimer.
         """
         now = self.now
-        self._timers.after(within, STATE_TIMER, {"state": _checked_state(state)}, now=now)
+        self._timers.after(within, STATE_TIMER, {"state": checked_state(state)}, now=now)
         self._place.move(state, now + timedelta(seconds=within))
 
     @property
@@ -280,12 +280,6 @@ class Talk:
                 token_from=self.accepted if reply else None,
             )
         )
-
-
-def _checked_state(state: object) -> str:
-    if not isinstance(state, str) or not state:
-        raise BadState(f"a state is a text or None, not {state!r:.50}")
-    return state
 
 
 def _checked_id(to: object) -> str:

@@ -28,7 +28,8 @@ TAKEN = ("channel", "key", "name", "n", "runAt", "every", "data", "source")
 def checked_name(name: object) -> str:
     """A name that a bot may give a timer. Raises BadTimer."""
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME_LETTERS:
-        raise BadTimer(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters")
+        told = "" if isinstance(name, str) else f", and is no {type(name).__name__}"
+        raise BadTimer(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters{told}")
     if "/" in name or name.startswith(RESERVED):
         raise BadTimer(f"a timer's name has no '/' and does not begin with '{RESERVED}'")
     return name
@@ -90,9 +91,7 @@ class Timers:
         row_id = timer_id(self._channel, self._key, name, member=self._member)
         if len(self._effects) >= MOST_TIMERS and row_id not in self._effects:
             raise TooManyTimers(f"one event sets and cancels at most {MOST_TIMERS} timers")
-        # Anew at the end, so that the effects stand in the order in which they were decided.
-        self._effects.pop(row_id, None)
-        self._effects[row_id] = {
+        effect = {
             "id": f"{self._event_id}/timer/{name}",
             "type": TIMER,
             "eventId": self._event_id,
@@ -107,6 +106,9 @@ class Timers:
             "data": copy.deepcopy(dict(data)),
             "source": self._source,
         }
+        # Anew at the end, so that the effects stand in the order in which they were decided.
+        self._effects.pop(row_id, None)
+        self._effects[row_id] = effect
 
 
 def is_timer(effect: Mapping[str, Any]) -> bool:

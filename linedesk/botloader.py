@@ -12,7 +12,7 @@ from linebot.v3 import WebhookHandler
 from linebot.v3.messaging import ApiClient, AsyncApiClient
 
 from jobworker import Bot
-from jobworker.errors import NotRunning
+from jobworker.errors import BotError, NotRunning
 from jobworker.sdkbots import SdkBot, coroutines_of
 from linedesk.errors import SettingsError
 
@@ -73,7 +73,7 @@ def _told(error: BaseException) -> str:
     other error: they may hold a secret.
     """
     words = f": {error.msg}" if isinstance(error, (ImportError, SyntaxError)) else ""
-    if isinstance(error, NotRunning):
+    if isinstance(error, (NotRunning, BotError)):
         words = f": {error}"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}{words} at {error.filename}:{error.lineno}"

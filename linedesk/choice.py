@@ -84,7 +84,7 @@ def found(
     named = ("_id", "channel", "key", "cause", "attempts", "firstAt", "lastAt")
     of_contents = ("document.event.type", "document.event.message.type", "document.unsent")
     of_replay = ("replays", "replaying", "replayedAt")
-    shown = [*named, *of_contents, "effect.way", *of_replay]
+    shown = [*named, *of_contents, "effect.way", "effect.type", *of_replay]
     order = DESCENDING if newest_first else ASCENDING
     with translated():
         return list(letters.find(choice.query(), shown).sort("lastAt", order).limit(choice.limit))

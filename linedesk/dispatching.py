@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
@@ -25,6 +26,8 @@ from linedesk.signals import take_signals
 from recvq.connect import Client, connect
 from recvq.documents import RECVQ
 from scheduler.scheduler import system_now
+
+log = logging.getLogger(__name__)
 
 EXITS: Mapping[Ending, Exit] = {
     Ending.STOPPED: Exit.OK,
@@ -64,6 +67,8 @@ def run_dispatcher(settings: Settings) -> int:
         companions: list[Companion] = [] if clock is None else [clock]
         if settings.scheduler == "dispatcher":
             companions.append(make_scheduler(settings, client, feeds, clock=clock))
+        else:
+            log.info("timers wait for a scheduler of its own setting=SCHEDULER")
         dispatcher = Dispatcher(
             database,
             make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),

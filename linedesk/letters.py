@@ -34,10 +34,10 @@ def local(moment: datetime | None) -> str:
 
 
 def what(letter: Letter) -> str:
-    """What was given up: an event by its type, or a send by its way."""
+    """What was given up: an event by its type, a send by its way, or the setting of a timer."""
     effect = letter.get("effect")
     if effect is not None:
-        return f"send {effect.get('way', '-')}"
+        return "timer" if effect.get("type") == "timer" else f"send {effect.get('way', '-')}"
     document = letter.get("document") or {}
     event = document.get("event")
     if not isinstance(event, Mapping):

@@ -71,8 +71,8 @@ class RealStack(Stage):
         self.wait_until_quiet()
 
     def wait_until_quiet(self) -> None:
-        """All that was stored is finished, every outbox is empty, and no timer is due."""
-        self.wait_for(self._is_quiet, "dispatcher")
+        """Wait until nothing is on its way; raises DemoFailed where that does not end."""
+        self.wait_for(self.is_quiet, "dispatcher")
 
     def now(self) -> datetime:
         """Bot time."""
@@ -107,7 +107,8 @@ class RealStack(Stage):
         assert self._client is not None
         return self._client[DATABASE][name]
 
-    def _is_quiet(self) -> bool:
+    def is_quiet(self) -> bool:
+        """Whether all that was stored is finished, every outbox is empty, and no timer is due."""
         # What is in recvq goes to the outboxes, from there to `schedule`, and back to recvq: so it
         # is looked at last once more.
         stored = self._stored()

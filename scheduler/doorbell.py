@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 from pymongo.collection import Collection
 
 from recvq.documents import Document
-from recvq.errors import translated
+from recvq.errors import StoreUnavailable, translated
 from scheduler.trouble import TROUBLE, Trouble
 
 # How long one read may wait, so that a stop is seen within a second.
@@ -44,7 +44,7 @@ class Heard(Protocol):
 
 
 class Doorbell:
-    """A thread that listens to `schedule`, a collection on a client that soon notices a lost server."""
+    """A thread that listens to `schedule`, on a client that is quick to notice a lost server."""
 
     def __init__(self, schedule: Collection[Any], heard: Heard) -> None:
         # A date beyond what Python knows, in a row made by hand, must not end the stream.
@@ -53,7 +53,7 @@ class Doorbell:
         )
         self._schedule = schedule.with_options(codec_options=options)
         self._heard = heard
-        self._trouble = Trouble("new timers are not heard of")
+        self._trouble = Trouble("new timers are not heard of", over="new timers are heard of again")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
 
@@ -83,7 +83,7 @@ class Doorbell:
                 self._stop.wait(pause)
 
     def _listen(self) -> None:
-        """From opening until a stop, an error, or the end of the collection."""
+        """From opening until a stop, or an error: the collection may come to its end, too."""
         opened, healthy_at = self._server_time(), time.monotonic() + HEALTHY_SECONDS
         with self._schedule.watch(
             PIPELINE,
@@ -91,13 +91,14 @@ class Doorbell:
             max_await_time_ms=int(STEP_SECONDS * 1000),
         ) as stream:
             self._heard(None, opened)
-            # Dead once the collection was dropped or renamed.
             while stream.alive and not self._stop.is_set():
                 change = stream.try_next()
                 if time.monotonic() > healthy_at:
                     self._trouble.over()
                 if change is not None:
                     self._heard(_run_at(change), change["clusterTime"])
+        if not self._stop.is_set():
+            raise StoreUnavailable("schedule was dropped or renamed")
 
     def _server_time(self) -> Timestamp:
         client = self._schedule.database.client

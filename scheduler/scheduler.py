@@ -13,6 +13,7 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from recvq.documents import SCHEDULE
+from recvq.pause import growing_seconds
 from scheduler.doorbell import Doorbell
 from scheduler.guarded import Guarded
 from scheduler.ringing import BATCH_ROWS, Inserting, Ringer
@@ -24,8 +25,9 @@ log = logging.getLogger(__name__)
 CLOCK_SECONDS = 1.0
 # A clock that falls behind by more was set back; what is less is a busy machine.
 STEP_BACK_SECONDS = 1.0
-# The rest for one of two schedulers that ring the same rows.
-CROWDED_SECONDS = 0.05
+# The pauses of one that brought no row on: others were quicker, or nobody ever can.
+BEATEN_SECONDS = 0.05
+MOST_BEATEN_SECONDS = 3.0
 JOIN_SECONDS = 10.0
 
 
@@ -54,7 +56,7 @@ class Scheduler:
         self._now = now
         self._ringer = Ringer(database, inserting=inserting or Guarded(database).inserting, now=now)
         self._doorbell = Doorbell(listening[SCHEDULE], self._heard)
-        self._trouble = Trouble("timers wait")
+        self._trouble = Trouble("timers wait", over="timers ring again")
         self._most = BATCH_ROWS
         self._steps = Steps()
         # At the start, too: the clock may have been ahead when its predecessor rang.
@@ -106,13 +108,16 @@ class Scheduler:
 
     def _look(self) -> datetime | None:
         """Ring all that is due; returns when the next is."""
-        seen = self._begin_look()
+        seen, beaten = self._begin_look(), 0
         while not self._stop.is_set():
             settled = self._ringer.ring(seen=seen, most=self._most)
             if settled is None:
                 break
-            if settled == 0:
-                self._stop.wait(CROWDED_SECONDS)
+            beaten = 0 if settled else beaten + 1
+            if beaten:
+                self._stop.wait(
+                    growing_seconds(beaten, first=BEATEN_SECONDS, most=MOST_BEATEN_SECONDS)
+                )
         if self._must_bring_back:
             self._ringer.bring_back(seen=seen, stop=self._stop)
             self._must_bring_back = False
@@ -127,8 +132,8 @@ class Scheduler:
 
     def _heard(self, run_at: datetime | None, time: Timestamp | None) -> None:
         with self._lock:
-            if time is not None:
-                self._seen = time if self._seen is None else max(self._seen, time)
+            # Also an earlier one, as of a server that was restored: all is looked at again then.
+            self._seen = time or self._seen
             if run_at is None or self._due_at is None or run_at < self._due_at:
                 self._wake.set()
 

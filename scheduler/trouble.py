@@ -20,10 +20,11 @@ LONGEST_PAUSE_SECONDS = 3.0
 
 
 class Trouble:
-    """One thread's: `words` begin the line that says so. Not for several threads."""
+    """One thread's: `words` begin the line that says so, `over` the one that takes it back."""
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, words: str, *, over: str) -> None:
         self._words = words
+        self._over = over
         self._failures = 0
         self._reason: str | None = None
 
@@ -43,7 +44,7 @@ class Trouble:
     def over(self) -> None:
         """All is well again."""
         if self._reason is not None:
-            log.info("%s no more tries=%d", self._words, self._failures)
+            log.info("%s tries=%d", self._over, self._failures)
         self._failures, self._reason = 0, None
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobworker.around import Around
-from jobworker.bot import Bot
+from jobworker.bot import Bot, Rule
 from jobworker.errors import Lasting
 from jobworker.events import model_of
 from jobworker.profiles import is_fresh
@@ -128,16 +128,17 @@ class BotTest(People):
                 self._tell_profile(talk)
             if document["event"].get("type") in ("follow", "unfollow"):
                 talk.know_friend(document["event"]["type"] == "follow")
-            found: list[Finding] = []
-            if rule is not None:
-                with self._contents.while_handling():
-                    found = self._watch.call(rule.handler, event, talk)
+            found = [] if rule is None else self._call(rule, event, talk)
             decision = talk.decision()
             if document["event"].get("mode") == "standby":
                 decision = decision.given_up
             sent = tuple(_sent(one) for one in self._memory.record(document, decision))
         self._watch.tell(found)
         return sent
+
+    def _call(self, rule: Rule, event: Any, talk: Talk) -> list[Finding]:
+        with self._contents.while_handling():
+            return self._watch.call(rule.handler, event, talk)
 
     def _tell_profile(self, talk: Talk) -> None:
         """LINE tells the name of whoever may be answered, once a day."""

@@ -22,10 +22,28 @@ import requests
 import linesim
 from linedesk import children
 from linedesk.embedded import free_port
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import Client
 from tests.acceptance.conftest import House
 from tests.waiting import eventually
 
 PARROT_HEARD = "はい、{}、ですね。"
+
+
+@pytest.fixture(scope="module")
+def parrots(
+    tmp_path_factory: pytest.TempPathFactory, mongo_uri: str, client: Client
+) -> Iterator[House]:
+    """An open house with the parrot for all tests that bring their own users and end no process."""
+    database = client["acceptance_parrots"]
+    create_collections(database, capped_bytes=16 * MEGABYTE)
+    with linesim.running(rate_limits=False) as sim:
+        house = House(tmp_path_factory.mktemp("parrots"), mongo_uri, database, sim)
+        with closing(house):
+            house.start_frontdesk()
+            house.start_dispatcher()
+            yield house
+    client.drop_database(database)
 
 
 def all_have(sim: linesim.Sim, users: list[Any], count: int) -> bool:
@@ -36,7 +54,8 @@ def texts_of(sim: linesim.Sim, user: Any) -> list[str]:
     return [bubble.text for bubble in sim.answers(user)]
 
 
-def test_two_hundred_users_each_get_their_answers_in_order(open_house: Any, sim: Any) -> None:
+def test_two_hundred_users_each_get_their_answers_in_order(parrots: House) -> None:
+    sim = parrots.sim
     users = [sim.add_user(f"利用者{n}") for n in range(200)]
     said = [(user, f"メッセージ{n}") for n in range(3) for user in users]
     posts = [said[first : first + 10] for first in range(0, len(said), 10)]
@@ -73,7 +92,8 @@ def test_a_doubled_and_redelivered_post_is_answered_once(house: Any, sim: Any, f
     assert house.database.recvq.count_documents({"key": user.user_id}) == 2
 
 
-def test_twenty_events_in_one_post_are_all_answered(open_house: Any, sim: Any) -> None:
+def test_twenty_events_in_one_post_are_all_answered(parrots: House) -> None:
+    sim = parrots.sim
     users = [sim.add_user(f"客{n}") for n in range(4)]
     events = [sim.drafts.text(users[n % 4], f"{n}") for n in range(20)]
 
@@ -96,7 +116,8 @@ def test_twenty_events_in_one_post_are_all_answered(open_house: Any, sim: Any) -
     ],
     ids=["japanese", "emoji", "signs", "5000-kana", "5000-units-of-emoji"],
 )
-def test_texts_come_back_unharmed(open_house: Any, sim: Any, text: str) -> None:
+def test_texts_come_back_unharmed(parrots: House, text: str) -> None:
+    sim = parrots.sim
     user = sim.add_user("😀名前")
     sim.say(user, text)
 
@@ -104,7 +125,7 @@ def test_texts_come_back_unharmed(open_house: Any, sim: Any, text: str) -> None:
 
     heard = "".join(texts_of(sim, user))
     assert heard == f"😀名前さん、はい、{text}、ですね。"
-    document = open_house.database.recvq.find_one({"key": user.user_id})
+    document = parrots.database.recvq.find_one({"key": user.user_id})
     assert document["event"]["message"]["text"] == text
 
 
@@ -288,7 +309,8 @@ def test_calls_keep_the_interval_with_twenty_threads_pushing(
         assert said == ["0", "1", "2", "3"]
 
 
-def test_a_thousand_new_users_at_once_are_answered_free(open_house: Any, sim: Any) -> None:
+def test_a_thousand_new_users_at_once_are_answered_free(parrots: House) -> None:
+    sim = parrots.sim
     users = [sim.add_user(f"新{n}", friend=False) for n in range(1_000)]
     order = users[:]
     random.Random(1).shuffle(order)

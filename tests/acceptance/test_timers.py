@@ -35,15 +35,15 @@ def test_timers_ring_once_though_every_process_is_killed_while_they_wait(
     dispatcher = house.start_dispatcher(SCHEDULER="process", **BOT)
     scheduler = house.start_scheduler()
     dues = []
-    for user, seconds in zip(users, ("1", "2", "6"), strict=True):
+    for user, seconds in zip(users, ("1", "6", "2"), strict=True):
         sim.say(user, seconds)
         dues.append(due_of(house, user))
         if seconds == "1":
             sim.wait_for(lambda: len(sim.answers(users[0])) == 2)
 
-    for process in (dispatcher, scheduler, frontdesk):
+    for process in (scheduler, dispatcher, frontdesk):
         house.stop(process, signal.SIGKILL)
-    house.wait_for(lambda: datetime.now(UTC).timestamp() > dues[1])
+    house.wait_for(lambda: datetime.now(UTC).timestamp() > dues[2])
     assert len(waiting(house)) == 2
     # Two of them now: one within the dispatcher, as it is by default, and one by itself.
     house.start_dispatcher(ready=False, **BOT)
@@ -54,7 +54,7 @@ def test_timers_ring_once_though_every_process_is_killed_while_they_wait(
     house.wait_for(lambda: not waiting(house))
     timers = [
         Timer(user.user_id, f"{seconds}秒経ちました", due, within_seconds=20.0)
-        for user, seconds, due in zip(users, (1, 2, 6), dues, strict=True)
+        for user, seconds, due in zip(users, (1, 6, 2), dues, strict=True)
     ]
     assert not check(sim, expect=asked, expect_timers=timers).problems()
     rings = house.database.recvq.count_documents({"event.type": "timer"})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from bots.daytime import HOUR, MINUTE, answer_to, part_of_time, whole_time
+from bots.daytime import HOUR, MINUTE, answer_to, only_a_time, part_of_time, whole_time
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,19 @@ from bots.daytime import HOUR, MINUTE, answer_to, part_of_time, whole_time
         ("午後8時30分", 20, 30),
         ("午後 ８時半", 20, 30),
         ("午後8:30", 20, 30),
+        ("夜8時30分", 20, 30),
+        ("毎晩、夜の8時半に", 20, 30),
+        ("夜12時0分", 0, 0),
+        ("夜1時30分", 1, 30),
+        ("夕方6時5分", 18, 5),
+        ("お昼の12時0分", 12, 0),
+        ("昼の1時半", 13, 30),
+        ("朝8時30分", 8, 30),
+        ("8時ちょうど", 8, 0),
+        ("夜8時丁度", 20, 0),
+        ("8時30", 8, 30),
+        ("8 : 30", 8, 30),
+        ("8時30分。", 8, 30),
         ("午前12時0分", 0, 0),
         ("午後12時0分", 12, 0),
         ("午後20時0分", 20, 0),
@@ -39,7 +54,7 @@ def test_a_whole_time_is_found_as_it_was_said(text: str, hour: int, minute: int)
     "text",
     [
         *("", "8", "8時", "30分", "八時三十分", "8時間30分", "1.5時30分", "時分", "8時と30分"),
-        *("会うのは8:30です", "https://example.com:8080", "8時-1分"),
+        *("会うのは8:30です", "https://example.com:8080", "8時-1分", "8時10分前"),
     ],
 )
 def test_what_is_no_whole_time(text: str) -> None:
@@ -57,6 +72,7 @@ def test_thousands_of_digits_are_a_number_out_of_range() -> None:
         ("午後３時", {"hour": 15}),
         ("61分", {"minute": 61}),
         ("8", {}),
+        ("夜8時", {"hour": 20}),
         ("8時に会おう", {}),
         ("あと3分", {}),
         ("3時間", {}),
@@ -86,3 +102,15 @@ def test_a_question_is_answered_by_a_number_or_by_the_other_part(
     asked: str, text: str, parts: dict[str, int]
 ) -> None:
     assert answer_to(asked, text) == parts
+
+
+@pytest.mark.parametrize("text", ["a" + " " * 10_000 + "b", "午後" + "\n" * 10_000 + "x"])
+def test_a_long_text_is_read_in_no_time(text: str) -> None:
+    begun = time.thread_time()
+    assert whole_time(text) == part_of_time(text) == answer_to(HOUR, text) == {}
+    assert time.thread_time() - begun < 0.5
+
+
+def test_a_time_among_other_words_is_not_only_a_time() -> None:
+    assert only_a_time("夜8時半") == only_a_time("20:30") == {"hour": 20, "minute": 30}
+    assert only_a_time("8時35分に飲んだ") == {}

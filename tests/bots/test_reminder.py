@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from bots import reminder
-from bots.reminder import NO_TIME, NOTHING_SET, PATIENCE_SECONDS, WELCOME, WORDS_ONLY
+from bots.reminder import AS_IT_WAS, NO_TIME, NOTHING_SET, PATIENCE_SECONDS, WELCOME, WORDS_ONLY
 from jobworker import Bot
 from jobworker.testing import BotTest, People
 
@@ -216,3 +216,41 @@ def test_who_left_is_asked_nothing_more() -> None:
     bot_test.leaves("C1")
     assert (bot_test.timers("U1"), bot_test.data("U1"), bot_test.state("U1")) == ([], {}, None)
     assert bot_test.advance(2 * DAY).texts == []
+
+
+@pytest.mark.parametrize("bye", ["バイバイ", "ﾊﾞｲﾊﾞｲ！", "ばいばい〜", "ばいばい。"])
+def test_a_bye_is_understood_as_people_write_it(bye: str) -> None:
+    bot_test = BotTest(reminder.bot)
+    bot_test.says("U1", "8時30分")
+    for tell in ("設定教えて？", "設定を教えてください。"):
+        assert bot_test.says("U1", tell).replies == ["8時30分に設定されています"]
+    assert bot_test.says("U1", bye).replies == ["設定を削除しました。 ばいばい"]
+    assert bot_test.timers("U1") == []
+
+
+def test_a_time_among_other_words_is_an_answer_while_it_asks() -> None:
+    bot_test = BotTest(reminder.bot)
+    bot_test.says("U1", "8時30分")
+    bot_test.advance(to="08:40")
+    assert bot_test.says("U1", "8時35分に飲んだ").replies == ["よくできました"]
+    assert bot_test.says("U1", "設定教えて").replies == ["8時30分に設定されています"]
+
+
+@pytest.mark.parametrize("words", ["キャンセル", "やめる。"])
+def test_who_begins_a_time_can_leave_it_and_keep_the_setting(words: str) -> None:
+    bot_test = BotTest(reminder.bot)
+    bot_test.says("U1", "8時30分")
+    bot_test.says("U1", "9時")
+    assert bot_test.says("U1", words).replies == [AS_IT_WAS]
+    assert (bot_test.state("U1"), bot_test.data("U1")) == (None, {"at": {"hour": 8, "minute": 30}})
+    assert len(bot_test.timers("U1")) == 1
+
+
+def test_a_group_that_talks_of_other_things_is_not_asked_for_ever() -> None:
+    bot_test = BotTest(reminder.bot)
+    bot_test.says("U1", "8時30分", group="C1")
+    bot_test.says("U1", "8時", group="C1")
+    bot_test.advance(PATIENCE_SECONDS - 1)
+    assert bot_test.says("U2", "ねえ", group="C1").replies == ["何分ですか？"]
+    bot_test.advance(1)
+    assert bot_test.says("U2", "ねえ", group="C1").replies == ["ねえ"]

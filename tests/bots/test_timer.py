@@ -42,7 +42,7 @@ def test_a_cancel_stops_all_of_this_user_s_and_says_how_many(bot_test: People) -
         bot_test.says("U1", number)
     bot_test.says("U2", "60")
     bot_test.advance(45)
-    assert bot_test.says("U1", " ｷｬﾝｾﾙ　").replies == ["2個のタイマーを止めました。"]
+    assert bot_test.says("U1", " ｷｬﾝｾﾙ！　").replies == ["2個のタイマーを止めました。"]
     assert bot_test.timers("U1") == []
     assert bot_test.advance(100).sent[0].to == "U2"
     assert bot_test.pushes == ["60秒経ちました"]
@@ -89,6 +89,8 @@ def test_a_user_who_left_is_told_nothing_more(bot_test: People) -> None:
         ("0180", 180),
         ("1", 1),
         ("180秒", 180),
+        ("１８０秒。", 180),
+        ("180！", 180),
         ("１８０ 秒", 180),
         ("+180", 180),
         ("180.0", 180),

@@ -14,7 +14,7 @@ from linebot.v3.webhooks import (
     TextMessageContent,
 )
 
-from jobworker import Bot, TimerEvent
+from jobworker import BadHandler, BadState, BadTimer, Bot, TimerEvent
 from jobworker.errors import NoTimerHandler
 from jobworker.events import model_of
 
@@ -149,3 +149,54 @@ def test_profiles_are_the_bot_s_wish_unless_a_rule_says_otherwise() -> None:
     assert follow is not None
     assert rest is not None
     assert (follow.profile, rest.profile) == (False, True)
+
+
+# What would never run is refused when the bot's module is imported, not passed over in silence.
+
+
+async def coroutine(event: Any, talk: Any) -> None: ...
+
+
+def generator(event: Any, talk: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("handler", [coroutine, generator, None, "handler"])
+def test_what_does_not_run_when_it_is_called_is_no_handler(handler: Any) -> None:
+    for decorate in (
+        Bot().add(MessageEvent),
+        Bot().default(),
+        Bot().timer("a"),
+        Bot().timeout("a"),
+    ):
+        with pytest.raises(BadHandler):
+            decorate(handler)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ("message", None),
+        (generator, None),
+        (TextMessageContent, None),
+        (TimerEvent, None),
+        (MessageEvent, "text"),
+        (MessageEvent, [TextMessageContent, MessageEvent]),
+    ],
+)
+def test_a_handler_is_for_classes_that_can_be_met(event: Any, message: Any) -> None:
+    with pytest.raises(BadHandler):
+        Bot().add(event, message)
+
+
+def test_a_handler_is_for_states_that_a_conversation_can_stand_in() -> None:
+    handler = chosen
+    for state in (5, "", ["asked", 5]):
+        with pytest.raises(BadState):
+            Bot().add(MessageEvent, state=state)(handler)  # type: ignore[arg-type]
+        with pytest.raises(BadState):
+            Bot().default(state=state)(handler)  # type: ignore[arg-type]
+    with pytest.raises(BadState):
+        Bot().timeout(chosen)  # type: ignore[arg-type]
+    with pytest.raises(BadTimer, match="is no function"):
+        Bot().timer(chosen)  # type: ignore[arg-type]

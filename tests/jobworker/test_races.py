@@ -536,6 +536,11 @@ def a_timer(document: Document, seconds: float | None, *, n: int | None = None) 
     return {**effect, "n": n}
 
 
+def counted_to(database: Database[Any], n: int) -> None:
+    """As many records the conversation has."""
+    database[CONVERSATIONS].insert_one({"_id": f"{CHANNEL}/U1", "n": n})
+
+
 def the_timer(database: Database[Any]) -> Document:
     (row,) = database[SCHEDULE].find()
     return dict(row)
@@ -562,6 +567,7 @@ def test_of_two_first_rows_of_a_timer_the_later_stands(
     halting: Client, empty: Database[Any], late: str, first: str
 ) -> None:
     document = of_one_key("E1")
+    counted_to(empty, 2)
     lower = a_timer(document, 60 if late == "a set" else None, n=1)
     higher = a_timer(document, None if late == "a set" else 60, n=2)
     one, other = (partial(Schedule(empty).enter, effect) for effect in (lower, higher))
@@ -575,6 +581,7 @@ def test_in_whatever_order_and_however_often_timers_come_the_last_record_stands(
     database: Database[Any],
 ) -> None:
     document, schedule = of_one_key("E1"), Schedule(database)
+    counted_to(database, 3)
     effects = [a_timer(document, seconds, n=n) for n, seconds in enumerate((60, None, 90), 1)]
     for order in permutations([*effects, effects[1]]):
         database[SCHEDULE].delete_many({})
@@ -583,6 +590,32 @@ def test_in_whatever_order_and_however_often_timers_come_the_last_record_stands(
         row = the_timer(database)
         assert (row["n"], row["runAt"]) == (3, effects[2]["runAt"])
         assert "endedAt" not in row
+
+
+def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason_to_give_it_up(
+    database: Database[Any],
+) -> None:
+    """Its row is looked at before its conversation, where a later record goes first."""
+    mine, schedule, timely = of_epoch(database, 1), Schedule(database), Schedule(database)
+    documents = [of_one_key(name) for name in ("E1", "E2")]
+    (effect,) = record(mine, documents[0], a_timer(documents[0], 60)).outbox
+    assert schedule.enter(effect) is None
+
+    class Overtaken:
+        """The conversations, in one of which a record comes right after a look at it."""
+
+        def with_options(self, **_: Any) -> Overtaken:
+            return self
+
+        def find_one(self, *args: Any) -> Any:
+            found = database[CONVERSATIONS].find_one(*args)
+            (later,) = record(mine, documents[1], a_timer(documents[1], 90)).outbox
+            timely.enter(later)
+            return found
+
+    schedule._conversations = Overtaken()  # type: ignore[assignment]
+    assert schedule.enter(effect) is None
+    assert the_timer(database)["n"] == 2
 
 
 def test_a_row_without_a_number_is_nobodys_and_gives_way(database: Database[Any]) -> None:

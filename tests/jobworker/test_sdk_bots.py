@@ -460,6 +460,9 @@ def test_an_older_event_goes_first_while_its_token_is_good() -> None:
         ("POST", "/v2/bot/message/push", True),
         ("POST", "/v2/bot/message/broadcast", True),
         ("POST", "/v2/bot/richmenu", True),
+        ("POST", "/v2/bot/whatever/comes", True),
+        ("POST", "/v2/bot/user/{userId}/richmenu/{richMenuId}", False),
+        ("POST", "/v2/bot/group/{groupId}/leave", False),
         ("POST", "/v2/bot/message/validate/push", False),
         ("POST", "/v2/bot/chat/loading/start", False),
         ("POST", "/v2/bot/message/markAsRead", False),
@@ -468,7 +471,7 @@ def test_an_older_event_goes_first_while_its_token_is_good() -> None:
         ("DELETE", "/v2/bot/user/all/richmenu", False),
     ],
 )
-def test_a_post_is_a_send_unless_it_only_asks_or_shows(
+def test_a_post_is_a_send_unless_it_does_no_more_when_made_twice(
     method: str, path: str, expected: bool
 ) -> None:
     assert is_send(method, path) is expected

@@ -74,6 +74,13 @@ def test_a_cancel_is_a_timer_without_a_time(timers: Timers) -> None:
     assert (effect["timer"], effect["runAt"], effect["every"]) == ("main/U1/egg", None, None)
 
 
+def test_members_of_a_group_have_timers_of_one_name_side_by_side() -> None:
+    for member, row in ((None, "main/C1/egg"), ("U1", "main/C1/U1/egg"), ("U2", "main/C1/U2/egg")):
+        timers = Timers(event_id="E1", channel="main", key="C1", member=member, source=None)
+        timers.cancel("egg")
+        assert [one["timer"] for one in timers.effects()] == [row]
+
+
 def test_of_one_name_the_last_counts_and_all_stand_in_the_order_of_deciding(
     timers: Timers,
 ) -> None:
@@ -455,6 +462,19 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
     ring(desk, effect_again(letter, effect, name=name, now=now))
     row = the_row(database, "egg")
     assert (row["n"], row["runAt"], row["setBy"]) == (2, letter["effect"]["runAt"], name)
+
+
+def test_a_timer_of_a_conversation_that_lost_its_number_is_not_lost_without_a_word(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180")
+    say(desk, user, "egg 240")
+    database.conversations.delete_many({})
+    say(desk, user, "egg 300")
+    (letter,) = desk.letters()
+    assert letter["cause"] == "its row in schedule has a number above its conversation's"
+    assert (letter["effect"]["data"], the_row(database, "egg")["n"]) == ({"told": "egg 300"}, 2)
 
 
 @pytest.mark.parametrize("broken", ["timer", "name", "n", "runAt", "source", "eventId"])

@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 
+from jobworker.deadletters import DeadLetters, of_effect
+from jobworker.timers import Timers
 from linedesk import cli
 from linedesk.choice import Choice, moment_of
 from linedesk.letters import frames, visible
@@ -66,6 +68,13 @@ def a_send_letter(name: str, *, hours: float = 1.0, cause: str = "quota", **send
     effect = a_send(id=name, messages=messages, to="U太郎", **send).as_document()
     letter = {"channel": "main", "key": "U太郎", "effect": effect, "traceback": None}
     return _letter(name, hours, **letter, cause=cause)
+
+
+def a_timer(at: datetime) -> dict[str, Any]:
+    timers = Timers(event_id="E1", channel="main", key="U花子", member=None, source=None)
+    timers.at(at, "egg", {"words": SECRET})
+    (effect,) = timers.effects()
+    return effect
 
 
 def _letter(name: str, hours: float, **more: Any) -> dict[str, Any]:
@@ -246,6 +255,23 @@ def test_what_may_arrive_twice_needs_force(run: Run, database: Database[Any]) ->
     assert queue(database) == []
     run("replay", "01U/0", "--force")
     assert queue(database) == ["replay:01U/0:1"]
+
+
+def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
+    run: Run, database: Database[Any]
+) -> None:
+    effect = a_timer(NOW)
+    letter = of_effect(effect, "main/U花子", cause="MongoDB refuses the row: 121", attempts=1)
+    DeadLetters(database.deadletters, is_unsent=lambda document: False).write(letter)
+    row = run("list").stdout.splitlines()[1].split("\t")
+    assert row[2:5] == ["timer", "U花子", "MongoDB refuses the row: 121"]
+    assert SECRET not in run("show", "E1/timer/egg").stdout
+    run("replay", "E1/timer/egg")
+    (document,) = database.recvq.find()
+    name = "replay:E1/timer/egg:1"
+    assert (document["eventId"], document["key"]) == (name, "U花子")
+    again = {"id": f"{name}/timer/egg", "eventId": name, "runAt": effect["runAt"]}
+    assert document["effect"] == {**effect, **again}
 
 
 def test_a_replayed_letter_is_replayed_again_only_if_told(run: Run, letters: Any) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from jobworker import Bot
 from jobworker.testing import HandlerFailed, KitError, People
 from linedesk.realbottest import name_of_bot
+from linedesk.realstack import RealStack
 from tests.jobworker.kit_bot import bot as kit_bot
 
 
@@ -40,7 +42,7 @@ def test_a_conversation_goes_the_same_way_in_memory_and_with_every_real_part(
     assert (waiting.name, waiting.data) == ("step", {"of": 3})
     assert abs(waiting.at - talk.now - timedelta(seconds=60)) < timedelta(seconds=1)
     assert talk.advance(58).pushes == []
-    assert talk.advance(122).pushes == ["1", "2", "3"]
+    assert talk.advance(to=waiting.at + timedelta(seconds=120)).pushes == ["1", "2", "3"]
     assert talk.data("U1") == {"count": 3}
     assert talk.timers("U1") == []
 
@@ -71,12 +73,34 @@ def test_a_conversation_goes_the_same_way_in_memory_and_with_every_real_part(
     assert "lost" not in talk.data("U1")
     assert talk.timers("U1") == []
     assert talk.says("U1", "まだ？").replies == ["聞こえました：まだ？"]
+    talk.says("U1", "daily")
 
 
 def test_a_test_begins_at_nine_in_tokyo_with_nothing_left_of_the_one_before(talk: People) -> None:
     assert f"{talk.now:%H:%M}" == "00:00"
     assert talk.sent == []
     assert talk.advance(48 * 3600).sent == ()
+
+
+@pytest.mark.usefixtures("real_bot_test")
+@pytest.mark.parametrize(
+    ("collection", "on_its_way"),
+    [
+        ("conversations", {"pending": [{"id": "E1/0"}]}),
+        # Broken, so that the scheduler leaves it where it is.
+        ("schedule", {"runAt": datetime(2026, 1, 1, tzinfo=UTC)}),
+        ("recvq", {"key": "U1"}),
+    ],
+)
+def test_what_is_on_its_way_is_waited_for(
+    linedesk_stack: RealStack, collection: str, on_its_way: dict[str, Any]
+) -> None:
+    assert linedesk_stack.is_quiet()
+    linedesk_stack.collection(collection).insert_one({"_id": "test", **on_its_way})
+    assert not linedesk_stack.is_quiet()
+    if collection != "recvq":
+        linedesk_stack.collection(collection).delete_one({"_id": "test"})
+    linedesk_stack.wait_until_quiet()
 
 
 def test_a_bot_for_the_real_stack_has_to_be_found_by_a_name() -> None:

@@ -91,7 +91,7 @@ def test_timers_outlast_a_mongodb_that_fails(
         eventually(lambda: told("new timers are not heard of"))
         assert rung(outages) == []
     eventually(lambda: rung(outages) == [RANG])
-    eventually(lambda: told("timers wait no more"))
+    eventually(lambda: told("timers ring again"))
     clock.move(days=1)
     eventually(lambda: rung(outages) == [RANG, NEXT])
 
@@ -104,7 +104,7 @@ def test_a_write_of_unknown_outcome_is_done_again(
     unsure = {"code": 64, "errmsg": "waiting for replication timed out"}
     with failing(admin, [command], times=1, appName="scheduler", writeConcernError=unsure):
         clock.move(days=1)
-        eventually(lambda: told("timers wait no more"))
+        eventually(lambda: told("timers ring again"))
     assert rung(outages) == [RANG]
     assert outages.schedule.find_one()["runAt"] == NOON + timedelta(days=1)
 
