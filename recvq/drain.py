@@ -38,10 +38,10 @@ LONGEST_PAUSE_SECONDS = 3.0
 BATCH_DOCUMENTS = 500
 BATCH_BYTES = 4 * 1024 * 1024
 
-# What MongoDB 6.0 says of a document that it will never take: too large (2 and 10334), and bytes
-# that are no BSON. All else may end, and the document waits for that.
-BAD_VALUE, INVALID_BSON, OBJECT_TOO_LARGE = 2, 22, 10334
-NEVER_TAKEN = frozenset({BAD_VALUE, INVALID_BSON, OBJECT_TOO_LARGE})
+# What MongoDB 6.0 says of a document that it will never take: too large (2 and 10334), nested too
+# deep (15), and bytes that are no BSON. All else may end, and the document waits for that.
+BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE = 2, 15, 22, 10334
+NEVER_TAKEN = frozenset({BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE})
 
 AWAY = (QueueError, PyMongoError, BSONError)
 REFUSED = (BSONError, OperationFailure, StoreUnavailable)

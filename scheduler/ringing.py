@@ -39,9 +39,6 @@ BATCH_BYTES = 4 * 1024 * 1024
 COMMAND_SECONDS = 5.0
 # Rows that were read longer ago, by a process that has been frozen since, are read again.
 FRESH_SECONDS = 10.0
-# What MongoDB 6.0 says of a document that it will never take; 15: objects within objects are too
-# deep, by two levels more than in the row.
-REFUSED = NEVER_TAKEN | {15}
 # No day on any zone's clocks is shorter.
 SHORTEST_DAY = timedelta(hours=22)
 
@@ -223,4 +220,4 @@ def _refused(error: StoreUnavailable) -> list[int]:
     if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
         return []
     errors = cause.details["writeErrors"]
-    return [failure["index"] for failure in errors if failure["code"] in REFUSED]
+    return [failure["index"] for failure in errors if failure["code"] in NEVER_TAKEN]
