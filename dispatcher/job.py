@@ -15,7 +15,7 @@ Verdict = Literal["finished", "recorded", "applied", "parked"]
 """How one run of a job ended.
 
 * finished: decided without a write of this run's, so only progress will remember it
-* recorded: this run's record has put the event and all of `Job.unsaved` into `applied`
+* recorded: this job's record has put the event and all of `Job.unsaved` into `applied`
 * applied: somebody else's record was found, with the event in `applied`
 * parked: not decided; `Job.resume` will be called, and until then the key holds no thread
 """

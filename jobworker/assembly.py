@@ -43,6 +43,8 @@ class LineSettings:
     threads: int
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     data_base: str | None = None
+    handler_seconds: float = 60.0
+    """How long a handler may run."""
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -69,6 +71,8 @@ class Desk:
             line.api_base,
             line.data_base or line.api_base,
             interval_seconds=line.interval_seconds,
+            # It still has most of its time when the turn comes.
+            handler_turn_seconds=line.handler_seconds / 3,
             step=step,
             later=later,
             lease_is_fresh=lease_is_fresh,

@@ -158,13 +158,20 @@ class Bot:
                 return self._rules[(*classes, None)]
         return None
 
+    def has_timer(self, name: str) -> bool:
+        """Whether a timer of that name has a handler."""
+        return self._named(name) is not None
+
     def _rule_of_timer(self, event: TimerEvent) -> Rule | None:
         if event.name == STATE_TIMER:
             return self._timeouts.get(str(event.data.get("state")))
-        for name in (event.name, event.name.partition(":")[0]):
-            if name in self._timers:
-                return self._timers[name]
-        raise NoTimerHandler(f"no handler for the timer {event.name!r}")
+        rule = self._named(event.name)
+        if rule is None:
+            raise NoTimerHandler(f"no handler for the timer {event.name!r}")
+        return rule
+
+    def _named(self, timer: str) -> Rule | None:
+        return self._timers.get(timer) or self._timers.get(timer.partition(":")[0])
 
     def _add(
         self,

@@ -37,7 +37,7 @@ from jobworker.errors import (
     LineAway,
     NoContent,
 )
-from jobworker.handling import doing, require_wanted
+from jobworker.handling import REPLY_SECONDS, doing, require_wanted
 from jobworker.hosts import Host
 from jobworker.timed import CONNECT_SECONDS, make_timed, within
 from recvq.pause import growing_seconds
@@ -142,7 +142,7 @@ class Contents:
         context = current.context if current else {}
         whose = context.get("key", ENDPOINT)
         with (
-            self._host.gate.turn(),
+            self._host.gate.turn(within_seconds=current.seconds_left if current else REPLY_SECONDS),
             self._calls.noted("GET", ENDPOINT, context) as row,
             within(DOWNLOAD_SECONDS, step_seconds=READ_SECONDS),
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import tempfile
@@ -25,6 +26,9 @@ def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Pat
             yield part, path
         return
     path = Path(to)
+    if path.is_dir():
+        # Else this would come out after the download.
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     # Its own name: a run that was abandoned may still be writing.
     part_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:

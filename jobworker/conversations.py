@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -70,6 +70,8 @@ class Decision:
 
     changes: Document
     effects: list[Document]
+    read_n: int | None = None
+    """The `n` of the conversation that it was decided by; None where that was not asked for."""
 
     @property
     def is_empty(self) -> bool:
@@ -101,6 +103,10 @@ class Recorded:
     """The conversation as stored, when its outbox holds what this process did not know of."""
     unsent: bool = False
     """The event's message was taken back by its sender: it is finished without effects."""
+    outdated: bool = False
+    """Nothing is recorded: the conversation had been read before its last record."""
+    along: bool = False
+    """Found done, and so were the names given along with it."""
 
     @property
     def is_ours(self) -> bool:
@@ -143,14 +149,16 @@ class Conversations:
 
         `unsaved` names the key's events decided without a record since the last saved progress:
         they are applied along, so that none is decided again under the new state. Timers get
-        the `n` that the conversation has by this record.
+        the `n` that the conversation has by this record. What was decided by a state that is not
+        the last one is not recorded: right after an election reads may lag behind.
         """
         id_, name = conversation_id(document), name_of(document)
         condition: Document = {"_id": id_, "applied": {"$ne": name}, **self._mine}
         if message_id is not None:
             condition["unsent"] = {"$ne": message_id}
-        # Only timers need the number beforehand; all else is recorded whatever it is by then.
-        n = n_of(self._read(id_)) if decision.sets_timers else None
+        n = decision.read_n
+        if n is None and decision.sets_timers:
+            n = n_of(self._read(id_))
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
             try:
@@ -159,8 +167,12 @@ class Conversations:
                 found = self._read(id_)
                 settled = self._settled(id_, found, name, message_id)
                 if settled is not None:
-                    return settled
-                n = None if n is None else n_of(found)
+                    along = found is not None and set(unsaved) <= set(found["applied"])
+                    return replace(settled, along=along)
+                if decision.read_n is None:
+                    n = None if n is None else n_of(found)
+                elif n_of(found) > decision.read_n:
+                    return Recorded(outdated=True)
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
 
     def _write(

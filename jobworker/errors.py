@@ -15,7 +15,8 @@
   * Lasting           each further try of the handler would fail in the same way
   * BotError          the bot asked for something that cannot be carried out
     * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
-      StateTooLarge, BadState, BadTimer, TooManyTimers, NoContent, BadHandler
+      StateTooLarge, BadState, BadTimer, TooManyTimers, NoContent, BadHandler,
+      TalkEnded
     * NoTimerHandler  a timer rang that no handler of the bot is for
 """
 
@@ -128,6 +129,10 @@ class StateTooLarge(BotError):
 
 class BadHandler(BotError, TypeError):
     """What cannot be a bot's handler, or what no handler can be for."""
+
+
+class TalkEnded(BotError):
+    """A talk was to send or to set a timer when its handler had ended."""
 
 
 class BadState(BotError, TypeError):

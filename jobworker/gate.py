@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from jobworker.errors import GateClosed, LineAway
-from jobworker.handling import require_wanted
+from jobworker.handling import can_run_again, require_wanted
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ LEAD_SECONDS = 0.005
 LEASE_AGAIN_SECONDS = 0.1
 # Nobody waits longer than this for a turn on a thread: by then something is wrong.
 TURN_SECONDS = 120.0
+HANDLER_TURN_SECONDS = 20.0
 
 
 class Entry(Protocol):
@@ -65,6 +66,10 @@ class Gate:
     change only by a call (see `jobworker.breaker`). `sent_at` says when the thread last sent
     something: on a busy machine, or while it connects, a call leaves well after its turn began,
     and LINE would see the next one too close.
+
+    A handler that can run again waits `handler_turn_seconds` at most, and comes back later: a queue
+    behind slow downloads would else use up its time, be taken for a failure of its own, and keep
+    the threads from everybody else.
     """
 
     def __init__(
@@ -76,9 +81,11 @@ class Gate:
         lease_is_fresh: Callable[[], bool],
         held_seconds: Callable[[], float] = lambda: 0.0,
         sent_at: Callable[[], float] = lambda: 0.0,
+        handler_turn_seconds: float = HANDLER_TURN_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
+        self.handler_turn_seconds = handler_turn_seconds
         self._step = step
         self._later = later
         self._lease_is_fresh = lease_is_fresh
@@ -131,17 +138,20 @@ class Gate:
     def turn(self, *, within_seconds: float = 60.0) -> Iterator[None]:
         """Hold the gate for one call made on this thread.
 
-        Raises GateClosed at a stop, where the lease is no longer fresh and for a handler that
-        was abandoned, LineAway while LINE must not be called.
+        Raises GateClosed at a stop, where the lease is no longer fresh, for a handler that was
+        abandoned and where others call for too long, LineAway while LINE must not be called.
         """
         require_wanted()
         turn = _Turn(self._monotonic() + within_seconds)
+        seconds = self.handler_turn_seconds if can_run_again() else TURN_SECONDS
         self.enter(turn)
-        turn.granted.wait(TURN_SECONDS)
+        turn.granted.wait(seconds)
         gives_up = self._gives_up(turn)
         # Only now: it may be sent away between the end of its wait and its giving up.
         if turn.away:
             raise LineAway("LINE is not called for now")
+        if turn.given_up:
+            raise GateClosed(f"no turn at the gate within {seconds:g} s")
         called = False
         try:
             if gives_up or not self._may_call():

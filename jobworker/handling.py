@@ -106,6 +106,12 @@ def doing() -> Doing | None:
     return _current.get()
 
 
+def can_run_again() -> bool:
+    """Whether a handler makes the call that can be run again, since it has sent nothing yet."""
+    current = _current.get()
+    return current is not None and not current.has_sent
+
+
 def require_wanted() -> None:
     """Raise GateClosed where the handler that wants to call LINE was abandoned."""
     current = _current.get()

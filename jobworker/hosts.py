@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from jobworker.breaker import Breaker
-from jobworker.gate import Gate
+from jobworker.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.timed import sent_at
 
 
@@ -38,6 +38,7 @@ class Hosts:
         data_base: str,
         *,
         interval_seconds: float,
+        handler_turn_seconds: float = HANDLER_TURN_SECONDS,
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
@@ -53,6 +54,7 @@ class Hosts:
                 lease_is_fresh=lease_is_fresh,
                 held_seconds=breaker.held_seconds,
                 sent_at=sent_at,
+                handler_turn_seconds=handler_turn_seconds,
             )
             return Host(base.rstrip("/"), gate, breaker)
 

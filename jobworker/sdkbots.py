@@ -46,7 +46,19 @@ class SdkBot(Bot):
 def coroutines_of(handler: WebhookHandler) -> list[str]:
     """The names of handlers that are coroutines, which the SDK calls and never awaits."""
     functions = [*handler._handlers.values(), handler._default]
-    return sorted({each.__name__ for each in functions if inspect.iscoroutinefunction(each)})
+    return sorted({_name_of(each) for each in functions if _is_coroutine(each)})
+
+
+def _is_coroutine(function: Any) -> bool:
+    # Also an object that is called.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+
+
+def _name_of(function: Any) -> str:
+    function = getattr(function, "func", function)  # of a functools.partial
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 class _Destination:

@@ -15,7 +15,7 @@ from typing import Any
 from jobworker.around import Around
 from jobworker.conversations import Conversation, Decision
 from jobworker.delivery import Send, Way
-from jobworker.errors import BadRecipient, NobodyToAnswer, TooManyUsers
+from jobworker.errors import BadRecipient, NobodyToAnswer, TalkEnded, TooManyUsers
 from jobworker.events import text_of
 from jobworker.messages import MOST_MESSAGES, to_messages
 from jobworker.states import STATE_TIMER, Place, checked_state, without_empty
@@ -46,6 +46,7 @@ class Talk:
         self._around = around
         apart = around.per_member and self.user_id is not None and self.user_id != self.key
         self._member = self.user_id if apart else None
+        self._ended = False
         self._conversation: Conversation | None = None
         self._before: Document = {}
         self._sends: list[Send] = []
@@ -202,16 +203,19 @@ class Talk:
     # For the worker.
 
     def decision(self) -> Decision:
-        """All that the handler decided."""
+        """All that the handler decided; who goes on sending by the talk meets TalkEnded."""
+        self._ended = True
         changes: Document = {}
+        read_n = None
         if self._conversation is not None:
+            read_n = self._conversation.n
             self._conversation.states = without_empty(self._conversation.states)
             now = self._conversation.fields()
             # By repr, since True == 1 here and not in MongoDB.
             before = self._before
             changes = {name: now[name] for name in now if repr(now[name]) != repr(before[name])}
         sends = [send.as_document() for send in self._sends]
-        return Decision(changes, [*sends, *self._timers.effects()])
+        return Decision(changes, [*sends, *self._timers.effects()], read_n)
 
     def leave_state(self, state: object) -> bool:
         """The time of a state is over; False where the conversation stands there no more.
@@ -255,7 +259,7 @@ class Talk:
         return self._conversation
 
     def _joins_last_reply(self, content: list[dict[str, Any]]) -> bool:
-        if not self._sends or self._sends[-1].way is not Way.REPLY:
+        if self._ended or not self._sends or self._sends[-1].way is not Way.REPLY:
             return False
         return len(self._sends[-1].messages) + len(content) <= MOST_MESSAGES
 
@@ -266,6 +270,8 @@ class Talk:
         return self.key
 
     def _add(self, way: Way, to: str | list[str], messages: list[dict[str, Any]]) -> None:
+        if self._ended:
+            raise TalkEnded("the handler has ended: nothing is sent by its talk any more")
         reply = way is Way.REPLY
         self._sends.append(
             Send(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobworker.errors import BadTimer, TooManyTimers
+from jobworker.errors import BadTimer, TalkEnded, TooManyTimers
 from recvq.documents import Document
 from recvq.recurrence import Daily
 from recvq.timers import TIMER, timer_id
@@ -47,6 +47,7 @@ class Timers:
         self._member = member
         self._source = source
         self._effects: dict[str, Document] = {}
+        self._ended = False
 
     def after(self, seconds: float, name: str, data: Mapping[str, Any], *, now: datetime) -> None:
         """Ring in so many seconds. Raises BadTimer, TooManyTimers."""
@@ -78,7 +79,8 @@ class Timers:
         self._set(name, None, None, {})
 
     def effects(self) -> Iterator[Document]:
-        """What is to be recorded; `n` is filled in by the record itself."""
+        """What is to be recorded; `n` is filled in by the record itself. Nothing is set after."""
+        self._ended = True
         yield from self._effects.values()
 
     def _set(
@@ -88,8 +90,12 @@ class Timers:
         every: Mapping[str, str] | None,
         data: Mapping[str, Any],
     ) -> None:
+        if self._ended:
+            raise TalkEnded("the handler has ended: no timer is set by its talk any more")
         row_id = timer_id(self._channel, self._key, name, member=self._member)
-        if len(self._effects) >= MOST_TIMERS and row_id not in self._effects:
+        # A state's is never one too many: who has set all his timers may still leave a state.
+        is_one_more = row_id not in self._effects and not name.startswith(RESERVED)
+        if is_one_more and len(self._effects) >= MOST_TIMERS:
             raise TooManyTimers(f"one event sets and cancels at most {MOST_TIMERS} timers")
         effect = {
             "id": f"{self._event_id}/timer/{name}",
@@ -131,8 +137,9 @@ def row_of(effect: Mapping[str, Any]) -> Document:
     """The update that makes the row of an effect. Raises KeyError for what is none."""
     fields = {**{name: effect[name] for name in TAKEN}, "setBy": effect["eventId"]}
     if effect["runAt"] is None:
-        return {"$set": {**fields, "endedAt": datetime.now(UTC)}}
-    return {"$set": fields, "$unset": {"endedAt": ""}}
+        ended = {"endedAt": datetime.now(UTC)}
+        return {"$set": {**fields, **ended}, "$unset": {"setAside": ""}}
+    return {"$set": fields, "$unset": {"endedAt": "", "setAside": ""}}
 
 
 def _rounded_up(moment: datetime) -> datetime:

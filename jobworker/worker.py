@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -176,7 +176,9 @@ class Worker:
             self._note_friendship(talk)
             if rule is not None:
                 self._call_handler(job, run, rule, event, talk)
-            run.decision = checked(talk.decision())
+            decision = checked(talk.decision())
+            # What has been sent is not decided anew, whatever state it was decided by.
+            run.decision = replace(decision, read_n=None) if run.has_sent else decision
         except Abandoned:
             raise
         except (Exception, SystemExit) as error:
@@ -277,12 +279,15 @@ class Worker:
             unsaved=job.unsaved(),
             message_id=text_of(document["event"], "message", "id"),
         )
+        if recorded.outdated:
+            job.memo.decision = None
+            raise StoreUnavailable("the conversation was read before its last record")
         self._parts.outbox.add(conversation_id(document), recorded.outbox)
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
         if recorded.unsent:
             self._parts.unsends.met(document)
             return "finished"
-        return "recorded" if recorded.is_ours else "applied"
+        return "recorded" if recorded.is_ours or recorded.along else "applied"
 
 
 def _is_ours(document: Document) -> bool:

@@ -9,61 +9,57 @@ from pathlib import Path
 from types import ModuleType
 
 from linebot.v3 import WebhookHandler
-from linebot.v3.messaging import ApiClient, AsyncApiClient
 
 from jobworker import Bot
 from jobworker.errors import BotError, NotRunning
 from jobworker.sdkbots import SdkBot, coroutines_of
 from linedesk.errors import SettingsError
+from linedesk.pastgate import modules_of, ungated_names
 
 
 def load_bot(spec: str) -> Bot:
     """Import `module:name`, looked for in the working directory first.
 
     Raises SettingsError where the module or the name is missing, where importing it fails, where
-    it is neither a Bot nor a WebhookHandler, and where a WebhookHandler's module would call LINE
+    it is neither a Bot nor a WebhookHandler, and where a WebhookHandler's modules would call LINE
     past the gate.
     """
     module_name, _, name = spec.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    before = set(sys.modules)
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # importing runs somebody else's code
         raise SettingsError([f"BOT names the module {module_name!r}: {_told(error)}"]) from error
     bot = getattr(module, name, None)
     if isinstance(bot, WebhookHandler):
-        return _sdk_bot(bot, module)
+        return _sdk_bot(bot, modules_of(module, before=before))
     if not isinstance(bot, Bot):
-        found = "nothing" if bot is None else f"a {type(bot).__name__}"
+        # With its module: line-bot-sdk 2 has a WebhookHandler, too.
+        found = "nothing" if bot is None else f"a {type(bot).__module__}.{type(bot).__name__}"
         raise SettingsError(
-            [f"BOT must name a jobworker.Bot or a WebhookHandler, and {spec} is {found}"]
+            [f"BOT must name a jobworker.Bot or a linebot.v3.WebhookHandler, and {spec} is {found}"]
         )
     return bot
 
 
-def _sdk_bot(handler: WebhookHandler, module: ModuleType) -> SdkBot:
+def _sdk_bot(handler: WebhookHandler, modules: list[ModuleType]) -> SdkBot:
     problems = [
-        f"the handler {name!r} is a coroutine, which a WebhookHandler calls and never awaits: "
-        "make it a plain function"
+        f"BOT names {modules[0].__name__!r}: the handler {name!r} is a coroutine, which a "
+        "WebhookHandler calls and never awaits: make it a plain function"
         for name in coroutines_of(handler)
     ]
     problems += [
-        f"{name!r} is line-bot-sdk's own client, which calls LINE past the gate: take ApiClient "
-        "from jobworker"
-        for name, value in vars(module).items()
-        if _is_ungated(value)
+        f"BOT needs {module.__name__!r}: {name!r} is line-bot-sdk's own client, which calls LINE "
+        "past the gate: take ApiClient from jobworker"
+        for module in modules
+        for name in ungated_names(module)
     ]
     if problems:
-        raise SettingsError([f"BOT names {module.__name__!r}: {problem}" for problem in problems])
+        raise SettingsError(problems)
     return SdkBot(handler)
-
-
-def _is_ungated(value: object) -> bool:
-    """Whether it is a client of the SDK's or its class; ours is a subclass of that."""
-    kinds = (ApiClient, AsyncApiClient)
-    return value in kinds if isinstance(value, type) else type(value) in kinds
 
 
 def _told(error: BaseException) -> str:

@@ -104,4 +104,5 @@ def _line_settings(settings: Settings) -> LineSettings:
         interval_seconds=settings.line_access_interval_ms / 1000,
         threads=settings.dispatcher_threads,
         reply_unknown=ReplyUnknown(settings.reply_unknown),
+        handler_seconds=settings.handler_limit_seconds,
     )

@@ -5,6 +5,7 @@ Pure. Zones are those of the IANA database, as `zoneinfo` reads it.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+# A folder of the database, such as "Asia", and a name that no file can have.
+_NO_ZONES = frozenset({errno.EISDIR, errno.ENAMETOOLONG})
 _TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
 
 
@@ -24,20 +27,24 @@ class Daily:
 
     @classmethod
     def parse(cls, at: str, tz: str) -> Daily:
-        """Of a text such as "07:30" and a zone such as "Asia/Tokyo"; raises ValueError."""
+        """Of a text such as "07:30" and a zone such as "Asia/Tokyo"; raises ValueError.
+
+        Raises OSError where a zone cannot be read at the moment, such as with too many open files.
+        """
         match = _TIME_OF_DAY.fullmatch(at)
         if match is None:
             raise ValueError(f"not a time of day such as 07:30: {at!r}")
         try:
             zone = ZoneInfo(tz)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            # OSError: a folder of the database, such as "Asia".
+            if isinstance(error, OSError) and error.errno not in _NO_ZONES:
+                raise
             raise ValueError(f"not a time zone such as Asia/Tokyo: {tz!r}") from error
         return cls(time(int(match[1]), int(match[2])), zone)
 
     @classmethod
     def from_document(cls, every: Mapping[str, Any]) -> Daily:
-        """As `as_document` made it; raises ValueError for anything else."""
+        """As `as_document` made it; raises ValueError for anything else, and OSError as `parse`."""
         return cls.parse(str(every.get("at")), str(every.get("tz")))
 
     def as_document(self) -> dict[str, str]:

@@ -11,6 +11,9 @@ from pymongo.database import Database
 
 from recvq.guard import EVERY_SECONDS, Guard
 
+# An insert within this time goes by a look that was taken for it.
+SOON_SECONDS = 0.5
+
 
 class Guarded:
     """Of one thread. A scheduler may be quiet for days, and then has nothing to look for."""
@@ -19,11 +22,19 @@ class Guarded:
         self._guard = Guard(database)
         self._look_at = 0.0
 
+    def look_ahead(self) -> None:
+        """Look now rather than at the next insert, if that comes soon; raises as the guard does."""
+        if time.monotonic() + SOON_SECONDS >= self._look_at:
+            self._look()
+
     @contextmanager
     def inserting(self, size_bytes: int) -> Iterator[None]:
         """As the guard's own; raises RecvqClosed, and StoreUnavailable if it cannot look."""
         if time.monotonic() >= self._look_at:
-            self._guard.look()
-            self._look_at = time.monotonic() + EVERY_SECONDS
+            self._look()
         with self._guard.inserting(size_bytes):
             yield
+
+    def _look(self) -> None:
+        self._guard.look()
+        self._look_at = time.monotonic() + EVERY_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import bson
@@ -18,6 +18,9 @@ from recvq.timers import due_event_id, make_timer_document
 
 # What the server takes in one document.
 MOST_BYTES = 16 * 1024 * 1024
+
+# A clock that was ahead by less may have let rows ring that are not to ring again.
+FAR_AHEAD = timedelta(days=7)
 
 TEXTS = ("_id", "channel", "key", "name")
 
@@ -60,7 +63,8 @@ def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) ->
 def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
     """When a daily row should ring next; None for any other row, and for a broken one.
 
-    Always after the time that it rang for last, although the clock may have been ahead then.
+    After the time that it rang for last, although the clock may have been ahead then; unless it was
+    ahead by weeks: nobody is to miss all the days until then.
     """
     try:
         row = bson.decode(stored.raw, aware_options())
@@ -68,7 +72,9 @@ def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
     except (BSONError, BrokenRow):
         return None
     rang = row.get("rang")
-    return daily.after(max(now, rang) if isinstance(rang, datetime) else now)
+    if isinstance(rang, datetime) and rang < now + FAR_AHEAD:
+        return daily.after(max(now, rang))
+    return daily.after(now)
 
 
 def _sound(stored: RawBSONDocument) -> Document:

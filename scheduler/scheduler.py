@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # How often the clock is read while nothing else happens: it may have been set.
 CLOCK_SECONDS = 1.0
+# So long before a timer is due the guard looks, which the ring would wait for otherwise.
+AHEAD_SECONDS = 0.1
 # A clock that falls behind by more was set back; what is less is a busy machine.
 STEP_BACK_SECONDS = 1.0
 # The pauses of one that brought no row on: others were quicker, or nobody ever can.
@@ -54,7 +58,8 @@ class Scheduler:
         inserting: Inserting | None = None,
     ) -> None:
         self._now = now
-        self._ringer = Ringer(database, inserting=inserting or Guarded(database).inserting, now=now)
+        self._guarded = Guarded(database)
+        self._ringer = Ringer(database, inserting=inserting or self._guarded.inserting, now=now)
         self._doorbell = Doorbell(listening[SCHEDULE], self._heard)
         self._trouble = Trouble("timers wait", over="timers ring again")
         self._most = BATCH_ROWS
@@ -140,15 +145,25 @@ class Scheduler:
     def _sleep_until(self, due_at: datetime | None) -> None:
         with self._lock:
             self._due_at = due_at
+        ahead = AHEAD_SECONDS
         while not (self._stop.is_set() or self._wake.is_set()):
             now = self._now()
             if self._steps.back(now):
                 self._must_bring_back = True
                 return
-            left = CLOCK_SECONDS if due_at is None else (due_at - now).total_seconds()
+            left = math.inf if due_at is None else (due_at - now).total_seconds()
             if left <= 0:
                 return
-            self._wake.wait(min(left, CLOCK_SECONDS))
+            if left <= ahead:
+                ahead = 0.0
+                self._look_ahead()
+            else:
+                self._wake.wait(min(left - ahead, CLOCK_SECONDS))
+
+    def _look_ahead(self) -> None:
+        # Who fails here looks again when it inserts, and that is what is told.
+        with suppress(*TROUBLE):
+            self._guarded.look_ahead()
 
 
 class Steps:

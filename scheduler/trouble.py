@@ -12,8 +12,8 @@ from recvq.pause import growing_seconds
 
 log = logging.getLogger(__name__)
 
-# All that MongoDB and recvq may say: whatever it is, no timer is given up for it.
-TROUBLE = (QueueError, PyMongoError, BSONError)
+# All that MongoDB, recvq and the files of time zones may say: no timer is given up for it.
+TROUBLE = (QueueError, PyMongoError, BSONError, OSError)
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from jobworker.around import Around
 from jobworker.bot import Bot, Rule
-from jobworker.errors import Lasting
+from jobworker.conversations import Decision
+from jobworker.errors import Lasting, NoTimerHandler
 from jobworker.events import model_of
 from jobworker.profiles import is_fresh
+from jobworker.states import STATE_TIMER
 from jobworker.talk import Talk
 from jobworker.testing.answers import Sent
 from jobworker.testing.errors import EndlessTimers, NotHere
@@ -24,6 +27,7 @@ from jobworker.testing.memory import Memory, as_stored
 from jobworker.testing.people import CHANNEL, People
 from jobworker.testing.watch import Finding, Watch
 from jobworker.testing.webhooks import Webhooks
+from jobworker.timers import is_timer
 from recvq.documents import Document, make_document, name_of
 from recvq.timers import make_timer_document
 
@@ -130,8 +134,10 @@ class BotTest(People):
                 talk.know_friend(document["event"]["type"] == "follow")
             found = [] if rule is None else self._call(rule, event, talk)
             decision = talk.decision()
-            if document["event"].get("mode") == "standby":
-                decision = decision.given_up
+        self._check_timers(decision)
+        if document["event"].get("mode") == "standby":
+            decision = decision.given_up
+        with _explained():
             sent = tuple(_sent(one) for one in self._memory.record(document, decision))
         self._watch.tell(found)
         return sent
@@ -139,6 +145,15 @@ class BotTest(People):
     def _call(self, rule: Rule, event: Any, talk: Talk) -> list[Finding]:
         with self._contents.while_handling():
             return self._watch.call(rule.handler, event, talk)
+
+    def _check_timers(self, decision: Decision) -> None:
+        """What will find no handler when it rings, told now."""
+        for one in filter(is_timer, decision.effects):
+            waits = one["runAt"] is not None and one["name"] != STATE_TIMER
+            if waits and not self.bot.has_timer(one["name"]):
+                raise NoTimerHandler(
+                    f"no handler for the timer {one['name']!r}: its ring is a dead letter"
+                )
 
     def _tell_profile(self, talk: Talk) -> None:
         """LINE tells the name of whoever may be answered, once a day."""
@@ -172,7 +187,7 @@ def _settings_of(bot: Bot, given: Mapping[str, Any]) -> Mapping[str, Any]:
     settings = {**bot.settings, **given}
     if bot.check_settings is not None:
         bot.check_settings(settings)
-    return settings
+    return MappingProxyType(settings)
 
 
 def _sent(effect: Document) -> Sent:

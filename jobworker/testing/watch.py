@@ -31,6 +31,7 @@ WAITS = {
 }
 INSTEAD = "which blocks a worker thread: keep it short, or set a timer (talk.after) and go on there"
 FORGETS = "which ends with the process, and which all users share: use talk.data or talk.state"
+UNSENT = "returns a message, which nobody is sent: use talk.reply"
 ENDED = "when nothing that is sent by it is carried out any more: use talk.data and a timer"
 
 
@@ -65,7 +66,9 @@ class Watch:
         before, holders = snapshot(handler, modules), _holders(event, talk)
         began = time.perf_counter()
         with _waits_noted(handler, modules) as found:
-            handler(event, talk)
+            answer: object = handler(event, talk)
+        if isinstance(answer, str) or hasattr(answer, "to_dict"):
+            found.append(_at(handler, UNSENT))
         if time.perf_counter() - began > BLOCKING_SECONDS and not found:
             found.append(_at(handler, f"takes more than {BLOCKING_SECONDS:.0f} s, {INSTEAD}"))
         for where, name in changed(before, snapshot(handler, modules)):

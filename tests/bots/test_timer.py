@@ -27,11 +27,11 @@ def test_a_number_is_acknowledged_and_answered_when_its_seconds_are_over(bot_tes
 
 
 def test_each_timer_of_a_user_rings_for_itself(bot_test: People) -> None:
-    for number in ("60", "１８０", "60", "1"):
+    for number in ("60", "１８０", "60", "30"):
         bot_test.says("U1", number)
     bot_test.says("U2", "180")
     assert bot_test.replies == ["180秒後にお知らせします"]
-    assert bot_test.advance(100).pushes == ["1秒経ちました", "60秒経ちました", "60秒経ちました"]
+    assert bot_test.advance(100).pushes == ["30秒経ちました", "60秒経ちました", "60秒経ちました"]
     assert [one.to for one in bot_test.last.sent] == ["U1"] * 3
     assert bot_test.advance(100).pushes == ["180秒経ちました"] * 2
 

@@ -23,6 +23,7 @@ from linedesk import children
 from linedesk.embedded import free_port
 from recvq.documents import LEASES
 from tests.chaos.servers import Servers
+from tests.chaos.slipped import Freeze
 from tests.waiting import eventually
 
 DATABASE = "chaos"
@@ -99,6 +100,8 @@ class City:
             Kept(f"dispatcher-{letter}", "dispatcher", folder, environ) for letter in "ab"
         ]
         self.kept = [self.frontdesk, *self.dispatchers]
+        # Of dispatchers; one of them may have been killed meanwhile.
+        self.freezes: list[Freeze] = []
 
     def start(self) -> None:
         """Start everything, and wait until a message would be answered."""

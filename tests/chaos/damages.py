@@ -6,6 +6,7 @@ Of two that make LINE misbehave at once, the first to end ends both.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -13,6 +14,7 @@ from random import Random
 from linesim.faults import Close, Late
 from linesim.rules import Rule, html_error, server_error, too_many, unauthorized
 from tests.chaos.city import City, Kept
+from tests.chaos.slipped import Freeze
 
 Undo = Callable[[], None]
 
@@ -64,7 +66,15 @@ def _freeze(kept: Kept) -> Undo:
 
 
 def _freeze_active(city: City, chance: Random) -> Undo:
-    return _freeze(city.active())
+    began = time.monotonic()
+    go_on = _freeze(city.active())
+
+    def thaw() -> None:
+        # Noted before, since what slips out does so at once.
+        city.freezes.append(Freeze(began, time.monotonic()))
+        go_on()
+
+    return thaw
 
 
 def _freeze_frontdesk(city: City, chance: Random) -> Undo:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -66,6 +70,48 @@ def room(database: Database[Any], sim: Sim) -> Iterator[Callable[..., Room]]:
             return stack.enter_context(Room(database, options.pop("sim", sim), bot, **options))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    """The parent of those that are killed (see `tests.jobworker.dying_worker`)."""
+    script = Path(__file__).with_name("dying_worker.py")
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(script.parents[2])},
+        text=True,
+    ) as parent:
+        yield parent
+        assert parent.stdin is not None
+        parent.stdin.close()
+
+
+@pytest.fixture
+def dies(
+    nursery: subprocess.Popen[str], database: Database[Any], mongo_uri: str, sim: Sim
+) -> Callable[..., None]:
+    """A process answers a user's message in some way and is killed at a point of it."""
+
+    def die(point: str, user: Any, *, way: str = "reply") -> None:
+        event = sim.drafts.text(user, "?")
+        sim.deliver(event)
+        told = {
+            "uri": mongo_uri,
+            "database": database.name,
+            "url": sim.url,
+            "token": sim.token,
+            "event": event,
+            "point": point,
+            "way": way,
+        }
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        print(json.dumps(told), file=nursery.stdin, flush=True)
+        os.kill(int(nursery.stdout.readline()), signal.SIGKILL)
+
+    return die
 
 
 @pytest.fixture

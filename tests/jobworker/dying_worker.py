@@ -1,8 +1,12 @@
-"""A process that decides one event and stands still at a named point, to be killed there."""
+"""Processes that decide one event each and stand still at a named point, to be killed there.
+
+They are forked from one process that has done its imports, and nothing else, once for all of them.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -19,7 +23,7 @@ from tests.jobworker.room import Room
 
 
 def stand_still() -> None:
-    print("there", flush=True)
+    print(os.getpid(), flush=True)
     threading.Event().wait(60)
 
 
@@ -69,8 +73,17 @@ class Elsewhere:
 
 
 def main() -> None:
-    told = json.loads(sys.stdin.readline())
+    """One child a line, told what to do; the next line counts once it has been killed."""
+    for line in iter(sys.stdin.readline, ""):
+        child = os.fork()
+        if child == 0:
+            decide(json.loads(line))
+        os.waitpid(child, 0)
+
+
+def decide(told: Mapping[str, Any]) -> None:
     bot = Bot()
+    bot.timer("egg")(lambda event, talk: None)
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:

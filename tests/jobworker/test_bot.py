@@ -161,7 +161,11 @@ def generator(event: Any, talk: Any) -> Any:
     yield
 
 
-@pytest.mark.parametrize("handler", [coroutine, generator, None, "handler"])
+async def both(event: Any, talk: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("handler", [coroutine, generator, both, None, "handler"])
 def test_what_does_not_run_when_it_is_called_is_no_handler(handler: Any) -> None:
     for decorate in (
         Bot().add(MessageEvent),

@@ -430,6 +430,8 @@ def test_a_file_that_cannot_be_written_is_no_fault_of_line_s(
 ) -> None:
     with pytest.raises(FileNotFoundError):
         lone.contents.fetch(sent(sim), tmp_path / "missing" / "a")
+    with pytest.raises(IsADirectoryError):
+        lone.contents.fetch(sent(sim), tmp_path)
     assert lone.rows == []
 
 
@@ -522,6 +524,29 @@ def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path)
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
     assert (letter["cause"], letter["attempts"]) == ("handler: ContentGone", 1)
+
+
+def test_a_queue_behind_a_slow_download_is_no_failure_of_those_who_wait(
+    room: Rooms, sim: Sim, tmp_path: Path
+) -> None:
+    """They leave their threads in between, and none is taken for a handler that hangs."""
+    user, runs = sim.add_user("花子"), []
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        talk.reply(str(talk.content(event.message, tmp_path / "photo").size))
+
+    desk = room(bot, tries=1, data_base=sim.url.replace("127.0.0.1", "localhost"))
+    gate = desk.desk._hosts.data.gate
+    assert gate.handler_turn_seconds == 20.0, "a third of what a handler has"
+    gate.handler_turn_seconds = 0.02
+    with gate.turn():
+        desk.send(sim.drafts.medium("image", user))
+        eventually(lambda: len(runs) > 1)
+    desk.until_quiet()
+    assert (len(texts(sim, user)), desk.letters()) == (1, [])
 
 
 def test_a_stop_ends_a_download_and_loses_nothing(room: Rooms, sim: Sim, tmp_path: Path) -> None:

@@ -5,19 +5,13 @@ In each case the user sees the message exactly once, or the dead letter is there
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +32,7 @@ from tests.jobworker.room import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
+Dies = Callable[..., None]
 Plan = Callable[[Sim], None]
 WAYS = ("reply", "push", "multicast")
 
@@ -644,41 +639,16 @@ def test_an_urgent_reply_hurries_what_stands_before_it(
 
 # Real processes, killed for real.
 
-CHILD = Path(__file__).with_name("dying_worker.py")
-
 
 @pytest.mark.parametrize("point", ["recorded", "noted", "called", "answered", "refused"])
 @pytest.mark.parametrize("way", ["reply", "push"])
 def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
-    database: Any, mongo_uri: str, room: Rooms, sim: Sim, point: str, way: str
+    database: Any, dies: Dies, room: Rooms, sim: Sim, point: str, way: str
 ) -> None:
     user = sim.add_user("花子")
-    event = sim.drafts.text(user, "?")
-    sim.deliver(event)
     if point == "refused":
         sim.answer_next(way, 429)
-    told = {
-        "uri": mongo_uri,
-        "database": database.name,
-        "url": sim.url,
-        "token": sim.token,
-        "event": event,
-        "point": point,
-        "way": way,
-    }
-    child = subprocess.Popen(
-        [sys.executable, str(CHILD)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(CHILD.parents[2])},
-        text=True,
-    )
-    with child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        print(json.dumps(told), file=child.stdin, flush=True)
-        assert child.stdout.readline() == "there\n"
-        child.send_signal(signal.SIGKILL)
+    dies(point, user, way=way)
     assert len(list(database.conversations.find({"pending.0": {"$exists": True}}))) == 1
     desk = room(Bot(), epoch=2)
     desk.until_quiet()

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +9,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +32,7 @@ from tests.jobworker.room import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
+Dies = Callable[..., None]
 WAIT_SECONDS = 15.0
 
 
@@ -422,38 +417,11 @@ def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(
 
 # Processes that were killed between two tries of one send.
 
-CHILD = Path(__file__).with_name("dying_worker.py")
 INVALID = {"message": "Invalid reply token"}
 
 
-def die(
-    point: str, user: Any, database: Database[Any], sim: Sim, uri: str, *, way: str = "reply"
-) -> Document:
-    """A process replies to the user and is killed at the point; what it leaves in the outbox."""
-    event = sim.drafts.text(user, "?")
-    sim.deliver(event)
-    told = {
-        "uri": uri,
-        "database": database.name,
-        "url": sim.url,
-        "token": sim.token,
-        "event": event,
-        "point": point,
-        "way": way,
-    }
-    child = subprocess.Popen(
-        [sys.executable, str(CHILD)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(CHILD.parents[2])},
-        text=True,
-    )
-    with child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        print(json.dumps(told), file=child.stdin, flush=True)
-        assert child.stdout.readline() == "there\n"
-        child.send_signal(signal.SIGKILL)
+def left_by(database: Database[Any]) -> Document:
+    """What the process that died has left in the outbox."""
     found = database[CONVERSATIONS].find_one()
     assert found is not None
     (effect,) = found["pending"]
@@ -466,12 +434,13 @@ def die(
     ids=["before LINE had it", "after LINE had it"],
 )
 def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
-    database: Database[Any], mongo_uri: str, room: Rooms, sim: Sim, point: str, accepted: bool
+    database: Database[Any], dies: Dies, room: Rooms, sim: Sim, point: str, accepted: bool
 ) -> None:
     user = sim.add_user("花子")
     # LINE did not take the token, and would take it now.
     sim.answer_next("reply", 400, INVALID)
-    left = die(point, user, database, sim, mongo_uri)
+    dies(point, user)
+    left = left_by(database)
     assert (left["as"], left["triedAt"] is None) == ("push", False)
     assert texts(sim, user) == (["はい"] if accepted else [])
     before = len(sim.calls)
@@ -481,12 +450,13 @@ def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
 
 
 def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
-    database: Database[Any], mongo_uri: str, sim: Sim
+    database: Database[Any], dies: Dies, sim: Sim
 ) -> None:
     """Else the successor, past the token's minute, would take it for one of unknown outcome."""
     user = sim.add_user("花子")
     sim.answer_next("reply", 429)
-    left = die("cleared", user, database, sim, mongo_uri)
+    dies("cleared", user)
+    left = left_by(database)
     assert left["triedAt"] is None
     let_the_minute_pass(database)
     with Room(database, sim, Bot(), epoch=2, reply_unknown=ReplyUnknown.DROP) as desk:
@@ -495,12 +465,13 @@ def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
 
 
 def test_a_refusal_that_was_not_written_down_is_of_unknown_outcome(
-    database: Database[Any], mongo_uri: str, sim: Sim, caplog: pytest.LogCaptureFixture
+    database: Database[Any], dies: Dies, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Killed between the refusal and its clearing: past its minute nothing can be proved."""
     user = sim.add_user("花子")
     sim.answer_next("reply", 429)
-    left = die("refused", user, database, sim, mongo_uri)
+    dies("refused", user)
+    left = left_by(database)
     assert left["triedAt"] is not None
     let_the_minute_pass(database)
     conversation = database[CONVERSATIONS].find_one()
@@ -688,9 +659,10 @@ def test_a_conversation_that_goes_between_look_and_write_goes_on_counting(
 
 @pytest.mark.parametrize("point", ["recorded", "entered"])
 def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
-    database: Database[Any], mongo_uri: str, room: Rooms, sim: Sim, point: str
+    database: Database[Any], dies: Dies, room: Rooms, sim: Sim, point: str
 ) -> None:
-    left = die(point, sim.add_user("花子"), database, sim, mongo_uri, way="timer")
+    dies(point, sim.add_user("花子"), way="timer")
+    left = left_by(database)
     assert (left["type"], left["n"]) == ("timer", 1)
     assert database[SCHEDULE].count_documents({}) == (point == "entered")
     if point == "entered":

@@ -34,7 +34,7 @@ from urllib3.exceptions import HTTPError
 from jobworker import ApiClient, Bot, GateClosed, NotRunning
 from jobworker.errors import BotError, Lasting, NoTimerHandler
 from jobworker.events import TimerEvent
-from jobworker.handling import Doing
+from jobworker.handling import Doing, can_run_again
 from jobworker.hosts import Hosts
 from jobworker.sdkbots import SdkBot
 from jobworker.sdkclient import is_send
@@ -432,6 +432,25 @@ def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
     assert desk.letters() == []
 
 
+def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
+    """So long it is sent back where turns take long; then it waits, since it cannot."""
+
+    class Handling:
+        is_abandoned = False
+
+        def end(self) -> bool:
+            return True
+
+    assert not can_run_again(), "no handler"
+    doing = Doing({"_id": 1, "key": "U1", "acceptTime": None})
+    with doing.under(Handling()):
+        assert can_run_again()
+        mark = doing.begin_send()
+        assert not can_run_again()
+        doing.forget_send(mark)
+        assert can_run_again()
+
+
 def test_what_was_sent_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     desk = room(SdkBot(echo.handler))
@@ -667,14 +686,38 @@ HANDLER = "from linebot.v3 import WebhookHandler\nhandler = WebhookHandler('-')\
             "c = m.ApiClient(m.Configuration(access_token='-'))\n",
             "'c' is line-bot-sdk's own client",
         ),
+        (
+            "from linebot.v3 import messaging\n"
+            "@handler.default()\ndef f(event): messaging.ApiClient()\n",
+            "'messaging.ApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    from linebot.v3.messaging import AsyncApiClient\n",
+            "'AsyncApiClient' is line-bot-sdk's own client",
+        ),
         ("@handler.default()\nasync def later(event): ...\n", "'later' is a coroutine"),
+        (
+            "import functools\nasync def later(event): ...\n"
+            "handler.default()(functools.partial(later))\n",
+            "'later' is a coroutine",
+        ),
+        (
+            "class Later:\n    async def __call__(self, event): ...\nhandler.default()(Later())\n",
+            "'Later' is a coroutine",
+        ),
         ("import sys\nsys.exit(1)\n", "SystemExit at "),
         (
             "from jobworker import ApiClient\nfrom linebot.v3.messaging import MessagingApi\n"
             "MessagingApi(ApiClient()).get_bot_info()\n",
             "NotRunning: LINE can be called only while linedesk runs the bot",
         ),
-        ("handler = print\n", "must name a jobworker.Bot or a WebhookHandler"),
+        ("handler = print\n", "must name a jobworker.Bot or a linebot.v3.WebhookHandler"),
+        (
+            "import warnings\nwith warnings.catch_warnings(action='ignore'):\n"
+            "    from linebot import WebhookHandler\n    handler = WebhookHandler('-')\n",
+            "is a linebot.webhook.WebhookHandler",
+        ),
     ],
 )
 def test_a_module_that_cannot_work_is_refused_at_the_start(
@@ -682,3 +725,23 @@ def test_a_module_that_cannot_work_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(SettingsError, match=re.escape(words)):
         named(HANDLER + text)
+
+
+def test_a_bot_of_several_modules_is_looked_through(
+    named: Callable[[str], Bot], tmp_path: Path
+) -> None:
+    (tmp_path / "beside.py").write_text("from linebot.v3.messaging import ApiClient\n")
+    with pytest.raises(SettingsError, match="'beside': 'ApiClient' is line-bot-sdk's own client"):
+        named(HANDLER + "import beside\n")
+    del sys.modules["beside"]
+
+
+def test_what_is_none_of_the_bot_s_own_may_have_the_sdk_s_client(
+    named: Callable[[str], Bot], tmp_path: Path
+) -> None:
+    library = tmp_path / "venv/lib/site-packages"
+    library.mkdir(parents=True)
+    (library / "lib_of_theirs.py").write_text("from linebot.v3.messaging import ApiClient\n")
+    path = f"import sys\nsys.path.append({str(library)!r})\n"
+    named(f"{HANDLER}{path}import lib_of_theirs, jobworker\nmade = jobworker.ApiClient()\n")
+    del sys.modules["lib_of_theirs"]

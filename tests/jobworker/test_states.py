@@ -286,6 +286,9 @@ def test_within_one_handler_the_last_word_on_the_state_counts() -> None:
     decision = talk.decision()
     assert decision.changes == {"state": "b"}
     assert [(one["name"], one["runAt"]) for one in decision.effects] == [("~state", None)]
+    talk = a_talk()
+    talk.expect("a", within=60)
+    talk.state = "b"
     talk.expect("c", within=60)
     decision = talk.decision()
     assert decision.changes["state"] == "c"

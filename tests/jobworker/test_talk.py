@@ -13,6 +13,7 @@ from jobworker import (
     BadRecipient,
     NobodyToAnswer,
     NoMessages,
+    TalkEnded,
     TooManyMessages,
     TooManyUsers,
 )
@@ -222,3 +223,18 @@ def test_an_older_name_outlives_a_refused_profile() -> None:
     talk = talk_on(stored={"profile": {"displayName": "花子", "at": ACCEPTED}})
     talk.know_profile({"at": ACCEPTED})
     assert talk.display_name == "花子"
+
+
+def test_what_is_sent_or_set_after_the_end_is_refused_and_not_lost_in_silence() -> None:
+    talk = talk_on()
+    talk.reply("in time")
+    decision = talk.decision()
+    for late in (
+        lambda: talk.reply("late"),
+        lambda: talk.push("late"),
+        lambda: talk.after(5, "late"),
+        lambda: talk.cancel("late"),
+    ):
+        with pytest.raises(TalkEnded):
+            late()
+    assert [one["text"] for one in decision.effects[0]["messages"]] == ["in time"]

@@ -20,6 +20,7 @@ from linebot.v3.messaging import TextMessage
 
 from bots import parrot, reminder, timer
 from jobworker import Bot, ContentNotFound, StateTooLarge, Talk, TimerEvent, TooManyMessages
+from jobworker.errors import NoTimerHandler
 from jobworker.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent, bottest, watch
 from tests.jobworker import harmful_bot
 from tests.jobworker.kit_bot import bot as kit_bot
@@ -192,6 +193,7 @@ def test_data_comes_back_as_mongodb_gives_it() -> None:
         talk.after(60, "later", pair=(1, 2))
 
     test = bot_that(handle)
+    test.bot.timer("later")(handle)
     test.says("U1", "一")
     assert test.timers("U1")[0].data == {"pair": [1, 2]}
     assert test.data("U1") == {"kept": [[1, 2], moment.replace(microsecond=123_000)]}
@@ -486,3 +488,38 @@ def test_the_fixture_takes_the_bot_of_the_test_or_of_the_command_line(
     answer = pytester.runpytest_inprocess(*quiet, "test_named.py")
     answer.assert_outcomes(errors=1)
     answer.stdout.fnmatch_lines(["*needs a fixture `bot`*"])
+
+
+def test_a_timer_that_no_handler_is_for_is_told_when_it_is_set() -> None:
+    bot = Bot()
+
+    @bot.add(line.MessageEvent)
+    def text(event: line.MessageEvent, talk: Talk) -> None:
+        talk.cancel("of_former_days")
+        talk.after(60, event.message.text)
+
+    bot.timer("ring")(text)
+    test = BotTest(bot)
+    test.says("U1", "ring:1")
+    with pytest.raises(NoTimerHandler, match="rign"):
+        test.says("U1", "rign")
+    assert [one.name for one in test.timers("U1")] == ["ring:1"]
+
+
+@pytest.mark.parametrize("answer", ["はい", TextMessage(text="はい")])
+def test_a_message_that_is_returned_and_not_sent_is_warned_of(answer: Any) -> None:
+    bot = Bot()
+    bot.default()(lambda event, talk: answer)
+    with pytest.warns(BotWarning, match="use talk.reply"):
+        assert BotTest(bot).says("U1", "やあ").texts == []
+
+
+def test_a_bot_cannot_change_its_settings_in_a_test_either() -> None:
+    bot = Bot(settings={"n": 1})
+
+    @bot.add(line.MessageEvent)
+    def text(event: line.MessageEvent, talk: Talk) -> None:
+        talk.settings["n"] = 2  # type: ignore[index]
+
+    with pytest.raises(TypeError):
+        BotTest(bot).says("U1", "x")

@@ -107,6 +107,27 @@ def test_a_long_text_arrives_unharmed(room: Rooms, sim: Sim) -> None:
     assert "".join(text or "" for text in texts(sim, user)) == long
 
 
+def test_what_was_decided_by_an_older_state_is_decided_anew(room: Rooms, sim: Sim) -> None:
+    """As right after an election, when a read may lag behind what was confirmed before it."""
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        talk.data["seen"] = [*talk.data.get("seen", []), event.message.text]
+        runs.append(talk.data["seen"])
+        if len(runs) == 2:
+            newer = {"$set": {"data.seen": ["一", "他"]}, "$inc": {"n": 1}}
+            desk.database.conversations.update_one({"key": user.user_id}, newer)
+        talk.reply("はい")
+
+    desk = room(a_bot(handler))
+    for text in ("一", "二"):
+        desk.says(user, text)
+        desk.until_quiet()
+    assert runs == [["一"], ["一", "二"], ["一", "他", "二"]]
+    assert desk.conversation(user.user_id)["data"] == {"seen": ["一", "他", "二"]}
+    assert texts(sim, user) == ["はい", "はい"]
+
+
 # Handlers that fail.
 
 

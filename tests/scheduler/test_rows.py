@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
+from recvq import recurrence
 from scheduler import rows
 from scheduler.ringing import AS_STORED
 from scheduler.rows import BrokenRow, Ring, regular_at, ring_of
 from tests.scheduler.conftest import NOON, a_row
 
+YEAR = timedelta(days=365)
 DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
 
 
@@ -61,6 +64,7 @@ def test_a_daily_timer_rings_once_for_all_that_was_missed(days_missed: int) -> N
         ({"every": {}}, "every is not a time of day"),
         ({"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, "every is not a time of day"),
         ({"every": {"at": "07:30", "tz": "Asia"}}, "every is not a time zone"),
+        ({"every": {"at": "07:30", "tz": "x" * 300}}, "every is not a time zone"),
     ],
 )
 def test_a_row_that_can_never_ring_says_why(changed: dict[str, Any], words: str) -> None:
@@ -85,6 +89,23 @@ def test_a_daily_row_should_ring_at_its_next_time_but_at_none_that_has_rung() ->
     assert regular_at(stored(a_row(every=DAILY, rang=NOON)), now=early) == NOON + timedelta(days=1)
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)
     assert regular_at(stored(a_row(every=DAILY, rang=long_ago)), now=early) == NOON
+
+
+def test_a_daily_row_that_rang_by_a_clock_years_ahead_is_not_silent_until_then() -> None:
+    """The clock was wrong for days, and rows rang for a time that is far away by the right one."""
+    ahead = stored(a_row(run_at=NOON + timedelta(days=366), every=DAILY, rang=NOON + YEAR))
+    assert regular_at(ahead, now=NOON) == NOON + timedelta(days=1)
+
+
+def test_a_row_waits_while_its_zone_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as with too many open files: it is sound, and is not set aside for good."""
+
+    def no_file(name: str) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(recurrence, "ZoneInfo", no_file)
+    with pytest.raises(OSError, match="Too many open files"):
+        ring(a_row(every=DAILY))
 
 
 @pytest.mark.parametrize("every", [None, "daily", {"at": "25:00", "tz": "Asia/Tokyo"}])

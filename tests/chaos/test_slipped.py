@@ -1,0 +1,73 @@
+"""Which overlaps a frozen dispatcher excuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from linesim.calls import Call
+from linesim.conduct import overlaps
+from tests.chaos.slipped import Freeze, without_slipped
+
+FREEZE = Freeze(began=100.0, ended=107.0)
+OLD, NEW, LATER = 1, 2, 3
+
+
+def a_call(number: int, started: float, finished: float, connection: int | None) -> Call:
+    return Call(
+        number=number,
+        started=started,
+        at=started,
+        endpoint="push",
+        method="POST",
+        path="/",
+        request_id="",
+        status=200,
+        connection=connection,
+        finished=finished,
+    )
+
+
+def left(*calls: tuple[float, float, int | None], freezes: tuple[Freeze, ...] = (FREEZE,)) -> int:
+    """How many overlaps remain of calls that started, finished, and came by a connection."""
+    made = [a_call(n, *one) for n, one in enumerate(sorted(calls, key=lambda one: one[0]), 1)]
+    return len(without_slipped(list(overlaps(made)), made, freezes))
+
+
+BEFORE = (99.0, 99.01, OLD)
+CAUGHT = (99.99, 107.02, OLD)
+SUCCESSORS = ((104.0, 104.01, NEW), (104.1, 104.2, NEW), (107.01, 107.015, NEW))
+AT_THE_THAW = ((104.0, 104.01, NEW), (106.9, 107.2, NEW), (107.05, 107.3, OLD))
+
+
+@pytest.mark.parametrize("calls", [(BEFORE, CAUGHT, *SUCCESSORS), (BEFORE, *AT_THE_THAW)])
+def test_one_call_of_a_frozen_process_may_slip_out(
+    calls: tuple[tuple[float, float, int | None], ...],
+) -> None:
+    assert left(*calls) == 0
+    assert left(*calls, freezes=()) > 0
+
+
+@pytest.mark.parametrize(
+    ("calls", "count"),
+    [
+        # A second one of the same process.
+        ((BEFORE, *AT_THE_THAW, (107.1, 107.4, OLD)), 1),
+        # Two of the successor's, beside it and each other.
+        ((BEFORE, (104.0, 104.3, NEW), (104.1, 104.2, NEW), (104.15, 107.02, OLD)), 1),
+        # Answered while it stood still, and long before.
+        ((BEFORE, (99.99, 105.0, OLD), (104.0, 104.01, NEW)), 1),
+        # Long after it thawed.
+        ((BEFORE, (104.0, 104.01, NEW), (110.0, 110.2, NEW), (110.1, 110.3, OLD)), 1),
+        # Two of its own, or of a third one that came only afterwards.
+        ((CAUGHT, (107.01, 107.015, OLD)), 1),
+        ((CAUGHT, (107.01, 107.015, LATER)), 1),
+        # Before anybody could have succeeded.
+        (((99.99, 107.02, OLD), (100.5, 100.6, NEW)), 1),
+        # Nobody knows whose.
+        (((99.99, 107.02, None), (104.0, 104.01, NEW)), 1),
+    ],
+)
+def test_nothing_else_may_overlap(
+    calls: tuple[tuple[float, float, int | None], ...], count: int
+) -> None:
+    assert left(*calls) == count
