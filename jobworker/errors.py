@@ -13,6 +13,7 @@
     * ContentNotReady, ContentFailed   transient: the handler is tried later
     * ContentRefused, with ContentNotFound and ContentGone; ContentTooLarge, ExternalContent
   * Lasting           each further try of the handler would fail in the same way
+  * Passing           no fault of the handler's: it is tried for some minutes, however often
   * BotError          the bot asked for something that cannot be carried out
     * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
       StateTooLarge, BadState, BadTimer, TooManyTimers, NoContent, BadHandler,
@@ -55,6 +56,10 @@ class NotRunning(WorkerError):
     """LINE was to be called while no worker runs: at import, or in a process of its own."""
 
 
+class Passing(WorkerError):
+    """No fault of the handler's, and over in a while: it is tried for some minutes."""
+
+
 class Lasting(WorkerError):
     """Each further try of the handler would fail in the same way."""
 
@@ -63,11 +68,11 @@ class ContentError(WorkerError):
     """What a user sent cannot be had from LINE."""
 
 
-class ContentNotReady(ContentError):
+class ContentNotReady(ContentError, Passing):
     """LINE is still preparing it: a long video takes a while."""
 
 
-class ContentFailed(ContentError):
+class ContentFailed(ContentError, Passing):
     """LINE failed, or the connection did, a few times in a row; what had come is thrown away."""
 
 

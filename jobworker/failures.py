@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from jobworker.conversations import Decision
 from jobworker.deadletters import of_event
-from jobworker.errors import Lasting
+from jobworker.errors import Lasting, Passing
 from jobworker.job import Condemned
 from recvq.documents import Document, name_of
 
@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 # A handler is not tried beyond this since its first try: nobody waits for the answer any more,
 # and all that the user wrote since then waits behind it.
 MOST_TRYING_SECONDS = 6 * 3600.0
+# A fault of LINE's data host, or a long video, is to cost no photo; but all that its sender wrote
+# since then waits behind it.
+PASSING_SECONDS = 600.0
 AFTER_A_SEND = ", after it had called LINE itself: another try would send twice"
 
 
@@ -30,12 +33,15 @@ class Failure:
     traceback: str
     lasting: bool
     """Whether each further try would fail in the same way."""
+    passing: bool = False
+    """Whether it is over in a while, and no fault of the handler's."""
 
     def ends_it(self, *, failures: int, tries: int, first_at: datetime) -> bool:
         """Whether the handler is given up after so many failed tries."""
-        if self.lasting or failures >= tries:
+        if self.lasting or (failures >= tries and not self.passing):
             return True
-        return datetime.now(UTC) - first_at > timedelta(seconds=MOST_TRYING_SECONDS)
+        most_seconds = PASSING_SECONDS if self.passing else MOST_TRYING_SECONDS
+        return datetime.now(UTC) - first_at > timedelta(seconds=most_seconds)
 
     def decision(self, document: Document, *, attempts: int, first_at: datetime) -> Decision:
         """The decision to give the event up after so many tries."""
@@ -76,6 +82,7 @@ def raised(error: BaseException, *, has_sent: bool = False) -> Failure:
         place=_place(error),
         traceback="".join(traceback.format_exception(error)),
         lasting=has_sent or isinstance(error, Lasting),
+        passing=isinstance(error, Passing),
     )
 
 

@@ -1,4 +1,4 @@
-"""Inserting under a guard that looks only when something is inserted."""
+"""Inserting under a guard that looks only when something is inserted, or is about to be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pymongo.database import Database
 from recvq.guard import EVERY_SECONDS, Guard
 
 # An insert within this time goes by a look that was taken for it.
-SOON_SECONDS = 0.5
+SOON_SECONDS = 0.2
 
 
 class Guarded:

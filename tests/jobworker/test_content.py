@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from linebot.v3.webhooks import (
 )
 from urllib3.util.ssl_ import create_urllib3_context
 
-from jobworker import Bot, Content, content, timed
+from jobworker import Bot, Content, content, failures, timed
 from jobworker.breaker import Breaker, State
 from jobworker.calls import CallLog
 from jobworker.content import Contents, content_id
@@ -504,16 +505,29 @@ def test_outside_of_a_handler_it_needs_a_path(lone: Lone, sim: Sim) -> None:
         lone.contents.fetch(sent(sim))
 
 
-def test_what_is_not_ready_is_asked_for_again_by_another_try(
+def test_what_is_not_ready_or_fails_is_asked_for_again_by_another_try(
     room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     user = sim.add_user("花子")
     sim.answer_next("content", 202, b"")
-    desk = room(saving_bot(tmp_path / "v", ready_seconds=0.0))
+    sim.answer_next("content", 503, times=content.TRIES)
+    desk = room(saving_bot(tmp_path / "v", ready_seconds=0.0), tries=1)
     desk.send(sim.drafts.medium("video", user))
     desk.until_quiet()
     assert len(texts(sim, user)) == 1
     assert desk.letters() == []
+
+
+@pytest.mark.parametrize("error", [ContentNotReady("202"), ContentFailed("503")])
+def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception) -> None:
+    """HANDLER_TRIES would be over in seconds, and the photo of a short outage lost."""
+
+    def ends(minutes: float, *, has_sent: bool = False) -> bool:
+        first_at = datetime.now(UTC) - timedelta(minutes=minutes)
+        failure = failures.raised(error, has_sent=has_sent)
+        return failure.ends_it(failures=50, tries=3, first_at=first_at)
+
+    assert [ends(0), ends(9.9), ends(10.1), ends(0, has_sent=True)] == [False, False, True, True]
 
 
 def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
 
 from jobworker import Bot
 from jobworker.client import LineClient
@@ -391,6 +392,31 @@ def test_what_was_decided_without_effects_is_not_decided_again_under_a_later_sta
     successor.says(user, "三")
     successor.until_quiet()
     assert texts(sim, user) == ["三"]
+
+
+def test_what_was_applied_along_with_a_record_of_unknown_outcome_is_not_applied_again(
+    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would push others out of the hundred names, and those would be decided again."""
+    user, write = sim.add_user("花子"), Conversations._write
+
+    def unknown(conversations: Conversations, *args: Any) -> Any:
+        write(conversations, *args)
+        raise DuplicateKeyError("as its repetition meets it")
+
+    said = [*(f"{n}" for n in range(40)), "名", "一", "二", "三", "四"]
+    with without_saves(Room(database, sim, stateful())) as died:
+        monkeypatch.setattr(Conversations, "_write", unknown)
+        documents = [died.says(user, text) for text in said]
+        died.until_quiet()
+        monkeypatch.undo()
+    applied = died.conversation(user.user_id)["applied"]
+    assert applied == [document["eventId"] for document in documents]
+    successor = room(stateful(), epoch=2)
+    for document in documents:
+        successor.put_document(document, again=True)
+    successor.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三", "四"]
 
 
 def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(

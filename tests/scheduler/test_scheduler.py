@@ -14,8 +14,9 @@ from pymongo.database import Database
 
 from recvq.collections import MEGABYTE, create_collections
 from recvq.errors import RecvqClosed, StoreUnavailable
+from recvq.guard import Guard
+from scheduler import guarded, trouble
 from scheduler import scheduler as scheduler_module
-from scheduler import trouble
 from scheduler.doorbell import Doorbell
 from scheduler.ringing import Ringer
 from scheduler.scheduler import Scheduler, system_now
@@ -102,6 +103,34 @@ def test_by_the_machines_clock_a_timer_rings_within_milliseconds(
     schedule(now=system_now)
     document = eventually(lambda: database.recvq.find_one())
     assert timedelta(0) <= document["acceptTime"] - due < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_guard_looks_shortly_before_a_timer_is_due(
+    schedule: Start, database: Found, clock: HandClock, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """So that no ring waits for it; a look that fails is made up for by the insert."""
+    looks, look = [], Guard.look
+
+    def counted(guard: Guard) -> None:
+        looks.append(clock.now)
+        if fails and len(looks) == 1:
+            raise StoreUnavailable("away")
+        look(guard)
+
+    monkeypatch.setattr(Guard, "look", counted)
+    # However slow the machine is, one look is good for the ring.
+    monkeypatch.setattr(guarded, "EVERY_SECONDS", 60.0)
+    clock.move(seconds=-60)
+    database.schedule.insert_one(a_row())
+    one, early = schedule(), NOON - timedelta(seconds=0.05)
+    eventually(lambda: asleep(one))
+    assert looks == []
+    clock.now = early
+    eventually(lambda: looks == [early])
+    clock.now = NOON
+    eventually(lambda: rung(database) == [RANG])
+    assert looks == ([early, NOON] if fails else [early])
 
 
 @pytest.mark.usefixtures("quiet")
