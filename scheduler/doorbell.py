@@ -6,6 +6,7 @@ each change that the doorbell tells of.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -15,10 +16,13 @@ from typing import Any, Protocol
 from bson.codec_options import DatetimeConversion
 from bson.timestamp import Timestamp
 from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
 
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable, translated
 from scheduler.trouble import TROUBLE, Trouble
+
+log = logging.getLogger(__name__)
 
 # How long one read may wait, so that a stop is seen within a second.
 STEP_SECONDS = 0.5
@@ -91,6 +95,7 @@ class Doorbell:
             max_await_time_ms=int(STEP_SECONDS * 1000),
         ) as stream:
             self._heard(None, opened)
+            self._look_for_index()
             while stream.alive and not self._stop.is_set():
                 change = stream.try_next()
                 if time.monotonic() > healthy_at:
@@ -99,6 +104,16 @@ class Doorbell:
                     self._heard(_run_at(change), change["clusterTime"])
         if not self._stop.is_set():
             raise StoreUnavailable("schedule was dropped or renamed")
+
+    def _look_for_index(self) -> None:
+        """Without it timers ring all the same, late: a schedule that was dropped comes back so."""
+        try:
+            indexes = self._schedule.index_information()
+        except OperationFailure:
+            # Who may not list indexes lets timers ring, too.
+            return
+        if "runAt" not in indexes:
+            log.error('schedule has no index runAt, run "linedesk init": each look reads all rows')
 
     def _server_time(self) -> Timestamp:
         client = self._schedule.database.client

@@ -64,7 +64,7 @@ def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
     """When a daily row should ring next; None for any other row, and for a broken one.
 
     After the time that it rang for last, although the clock may have been ahead then; unless it was
-    ahead by weeks: nobody is to miss all the days until then.
+    ahead by a week or more: nobody is to miss all the days until then.
     """
     try:
         row = bson.decode(stored.raw, aware_options())

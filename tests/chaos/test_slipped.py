@@ -36,7 +36,8 @@ def left(*calls: tuple[float, float, int | None], freezes: tuple[Freeze, ...] = 
 BEFORE = (99.0, 99.01, OLD)
 CAUGHT = (99.99, 107.02, OLD)
 SUCCESSORS = ((104.0, 104.01, NEW), (104.1, 104.2, NEW), (107.01, 107.015, NEW))
-AT_THE_THAW = ((104.0, 104.01, NEW), (106.9, 107.2, NEW), (107.05, 107.3, OLD))
+TAKEN_OVER = ((104.0, 104.01, NEW),)
+AT_THE_THAW = (*TAKEN_OVER, (106.9, 107.2, NEW), (107.05, 107.3, OLD))
 
 
 @pytest.mark.parametrize("calls", [(BEFORE, CAUGHT, *SUCCESSORS), (BEFORE, *AT_THE_THAW)])
@@ -52,6 +53,9 @@ def test_one_call_of_a_frozen_process_may_slip_out(
     [
         # A second one of the same process.
         ((BEFORE, *AT_THE_THAW, (107.1, 107.4, OLD)), 1),
+        ((BEFORE, *TAKEN_OVER, (106.9, 107.5, NEW), (107.05, 107.1, OLD), (107.2, 107.3, OLD)), 1),
+        # Two of two successors.
+        ((*TAKEN_OVER, (104.5, 104.6, LATER), (106.9, 107.2, NEW), (107.05, 107.3, LATER)), 1),
         # Two of the successor's, beside it and each other.
         ((BEFORE, (104.0, 104.3, NEW), (104.1, 104.2, NEW), (104.15, 107.02, OLD)), 1),
         # Answered while it stood still, and long before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 from bson.timestamp import Timestamp
 from pymongo.database import Database
 
+from recvq import recurrence
 from recvq.collections import MEGABYTE, create_collections
 from recvq.errors import RecvqClosed, StoreUnavailable
 from recvq.guard import Guard
@@ -294,6 +296,25 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
     eventually(lambda: told("timers ring again"))
 
 
+def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
+    schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with too many open files: no daily timer is set aside for it."""
+
+    def no_file(name: str) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(trouble, "LONGEST_PAUSE_SECONDS", 0.01)
+    database.schedule.insert_one(a_row(every=DAILY))
+    with monkeypatch.context() as patched:
+        patched.setattr(recurrence, "ZoneInfo", no_file)
+        schedule()
+        eventually(lambda: told("timers wait, trying again"))
+        assert rung(database) == []
+    eventually(lambda: rung(database) == [RANG])
+    eventually(lambda: database.schedule.find_one()["runAt"] == NOON + DAY)
+
+
 def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
     schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,14 +331,17 @@ def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
 
 @pytest.mark.usefixtures("quiet")
 def test_a_schedule_that_was_dropped_is_listened_to_again(
-    schedule: Start, database: Found, heard: list[Any]
+    schedule: Start, database: Found, heard: list[Any], told: Told
 ) -> None:
+    """And somebody has to make its indexes again."""
     database.schedule.insert_one(a_row("later", NOON + DAY))
     one = schedule()
     eventually(lambda: heard and asleep(one))
+    assert told("schedule has no index") == []
     database.schedule.drop()
     database.schedule.insert_one(a_row())
     eventually(lambda: rung(database) == [RANG])
+    eventually(lambda: told('schedule has no index runAt, run "linedesk init"'))
 
 
 def test_a_server_whose_time_was_set_back_by_a_restore_is_looked_at_again(
