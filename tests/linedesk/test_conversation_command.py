@@ -23,7 +23,6 @@ from recvq.connect import Client
 from tests.jobworker.room import a_send
 from tests.linedesk.test_dead import an_event_letter
 
-NOW = datetime.now(UTC)
 SECRET = "ひみつのことば"
 HANAKO, TARO = "U" + "1" * 32, "U" + "2" * 32
 GROUP = "C" + "3" * 32
@@ -53,23 +52,32 @@ def show(mongo_uri: str, people: Database[Any]) -> Run:
 
 def a_conversation(key: str, *, channel: str = "main", **more: Any) -> dict[str, Any]:
     known = {"kind": "user", "profile": None, "friend": True, "state": None, "data": {}, "n": 1}
-    return {"_id": f"{channel}/{key}", "channel": channel, "key": key, "at": NOW, **known, **more}
+    return {
+        "_id": f"{channel}/{key}",
+        "channel": channel,
+        "key": key,
+        "at": datetime.now(UTC),
+        **known,
+        **more,
+    }
 
 
 def a_row(id_: str, **more: Any) -> dict[str, Any]:
     channel, key, *_ = id_.split("/")
     name = id_.rpartition("/")[2]
-    known = {"n": 1, "runAt": NOW + timedelta(hours=2, minutes=5, seconds=30), "every": None}
+    run_at = datetime.now(UTC) + timedelta(hours=2, minutes=5, seconds=30)
+    known = {"n": 1, "runAt": run_at, "every": None}
     return {"_id": id_, "channel": channel, "key": key, "name": name, "data": {}, **known, **more}
 
 
 @pytest.fixture(scope="module")
 def people(database: Database[Any]) -> Database[Any]:
     """Two users, one of them in the middle of much, and their group."""
+    now = datetime.now(UTC)
     messages = [{"type": "text", "text": SECRET}]
     sends = [
-        a_send(id="01A/0", at=NOW - timedelta(minutes=3), tried_at=NOW, messages=messages),
-        a_send(id="01A/1", at=NOW - timedelta(minutes=2), messages=messages),
+        a_send(id="01A/0", at=now - timedelta(minutes=3), tried_at=now, messages=messages),
+        a_send(id="01A/1", at=now - timedelta(minutes=2), messages=messages),
     ]
     members = {TARO: {"displayName": "太郎"}, HANAKO: {"displayName": "花子"}}
     place = {"state": "注文中", "until": None, "data": {"品": "お茶"}}
@@ -79,7 +87,7 @@ def people(database: Database[Any]) -> Database[Any]:
                 HANAKO,
                 profile={"displayName": "花子"},
                 state="asking_hour",
-                until=NOW + timedelta(seconds=250),
+                until=now + timedelta(seconds=250),
                 data={"at": {"hour": 8}, "名前": "はな"},
                 n=12,
                 pending=[one.as_document() for one in sends],
@@ -93,22 +101,22 @@ def people(database: Database[Any]) -> Database[Any]:
     database.schedule.insert_many(
         [
             a_row(f"main/{HANAKO}/ask", every=daily),
-            a_row(f"main/{HANAKO}/again", runAt=NOW - timedelta(minutes=5), data={"asked": 1}),
-            a_row(f"main/{HANAKO}/gone", runAt=None, endedAt=NOW),
+            a_row(f"main/{HANAKO}/again", runAt=now - timedelta(minutes=5), data={"asked": 1}),
+            a_row(f"main/{HANAKO}/gone", runAt=None, endedAt=now),
             a_row(f"main/{HANAKO}/~state"),
             a_row(f"main/{HANAKO}0/other"),
             a_row(f"main/{GROUP}/{TARO}/ring"),
         ]
     )
     own = {"channel": "main", "key": HANAKO}
-    since = NOW - timedelta(hours=1)
+    since = now - timedelta(hours=1)
     database.held.insert_many(
         {"n": n, **own, "why": "slow", "since": since, "document": {}} for n in (1, 2)
     )
     database.deadletters.insert_many(
         [
             an_event_letter("01X", key=HANAKO),
-            an_event_letter("01Y", key=HANAKO, replayedAt=NOW),
+            an_event_letter("01Y", key=HANAKO, replayedAt=now),
             an_event_letter("01Z", key=TARO),
         ]
     )
@@ -240,7 +248,7 @@ def test_ids_and_timers_are_read_by_their_indexes(people: Database[Any]) -> None
 
 def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Database[Any]) -> None:
     people.conversations.insert_one({"_id": "z/odd", "data": {"id": ObjectId()}})
-    people.schedule.insert_one({"_id": "z/odd/x", "runAt": NOW})
+    people.schedule.insert_one({"_id": "z/odd/x", "runAt": datetime.now(UTC)})
     assert lines_of(show("z/odd"))["timers"][0].startswith("x  20")
 
 
