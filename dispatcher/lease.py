@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pymongo import ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
+from recvq.boottime import boottime
 from recvq.collections import DISPATCHER, EPOCHS
 from recvq.connect import DURABLE
 from recvq.documents import LEASES, Document
@@ -31,11 +31,6 @@ RENEW_SECONDS = 1.0
 STANDBY_SECONDS = 0.25
 
 VACANT: Mapping[str, Any] = {"$expr": {"$lte": ["$until", "$$NOW"]}}
-
-
-def boottime() -> float:
-    """Seconds since boot, suspend included."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def owner_name() -> str:

@@ -13,11 +13,13 @@ from pymongo.database import Database
 
 from jobworker.apiclient import bind, release
 from jobworker.bot import Bot
+from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
 from jobworker.client import LineClient
 from jobworker.content import Contents
 from jobworker.conversations import Conversations
 from jobworker.delivery import ReplyUnknown
+from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
 from jobworker.hosts import Hosts
 from jobworker.job import Job, Verdict
@@ -50,8 +52,70 @@ class LineSettings:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
 
 
+class LineSide:
+    """All that calls LINE, with one end for it."""
+
+    def __init__(
+        self,
+        line: LineSettings,
+        calls: CallLog,
+        *,
+        step: Callable[[Callable[[], None]], None],
+        later: Callable[[float, Callable[[], None]], None],
+        lease_is_fresh: Callable[[], bool],
+    ) -> None:
+        self.hosts = hosts = Hosts.of(
+            line.api_base,
+            line.data_base or line.api_base,
+            interval_seconds=line.interval_seconds,
+            # It still has most of its time when the turn comes.
+            handler_turn_seconds=line.handler_seconds / 3,
+            step=step,
+            later=later,
+            lease_is_fresh=lease_is_fresh,
+        )
+        self.client = LineClient(
+            line.api_base,
+            line.token,
+            connections=line.threads,
+            calls=calls,
+            breaker=hosts.api.breaker,
+        )
+        self.sdk = SdkClients.of(hosts, line.token, calls=calls, connections=line.threads)
+        self.holdback = HoldBack()
+        self._later = later
+        self._stopping = threading.Event()
+        self.contents = Contents(hosts.data, line.token, calls=calls, stopping=self._stopping)
+
+    def stop(self) -> None:
+        """Begin no more calls, and end a download that is under way."""
+        self._stopping.set()
+        self.hosts.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.contents.close()
+        release(self.sdk)
+        self.sdk.close()
+        self.client.close()
+
+    def fetch(
+        self, document: Document, user_id: str, *, done: Callable[[Document | None], None]
+    ) -> ProfileFetch:
+        """A sender's profile, not yet asked for."""
+        return ProfileFetch(
+            document,
+            user_id,
+            gate=self.hosts.api.gate,
+            holdback=self.holdback,
+            get=self.client.get,
+            later=self._later,
+            done=done,
+        )
+
+
 class Desk:
-    """A bot's worker with its gate, client and log of calls, and one end for all of them."""
+    """A bot's worker with what calls LINE and the log of calls, and one end for all of them."""
 
     def __init__(
         self,
@@ -66,32 +130,10 @@ class Desk:
         lease_is_fresh: Callable[[], bool],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._calls = calls = CallLog(database[CALLS])
-        self._hosts = Hosts.of(
-            line.api_base,
-            line.data_base or line.api_base,
-            interval_seconds=line.interval_seconds,
-            # It still has most of its time when the turn comes.
-            handler_turn_seconds=line.handler_seconds / 3,
-            step=step,
-            later=later,
-            lease_is_fresh=lease_is_fresh,
+        self._calls = CallLog(database[CALLS])
+        self.line = side = LineSide(
+            line, self._calls, step=step, later=later, lease_is_fresh=lease_is_fresh
         )
-        self.gate, self.breaker = self._hosts.api.gate, self._hosts.api.breaker
-        self._client = LineClient(
-            line.api_base,
-            line.token,
-            connections=line.threads,
-            calls=calls,
-            breaker=self.breaker,
-        )
-        self._sdk = SdkClients.of(self._hosts, line.token, calls=calls, connections=line.threads)
-        self._stopping = threading.Event()
-        self._contents = Contents(
-            self._hosts.data, line.token, calls=calls, stopping=self._stopping
-        )
-        self._holdback = HoldBack()
-        self._later = later
         conversations = Conversations(database[CONVERSATIONS])
         unsends = Unsends(database, conversations)
         schedule = Schedule(database)
@@ -100,36 +142,43 @@ class Desk:
                 conversations=conversations,
                 deadletters=unsends.deadletters,
                 schedule=schedule,
-                gate=self.gate,
-                holdback=self._holdback,
-                call=self._client.post,
+                gate=side.hosts.api.gate,
+                holdback=side.holdback,
+                call=side.client.post,
                 step=step,
                 later=later,
                 reply_unknown=line.reply_unknown,
             )
         )
-        self._worker = Worker(
-            bot,
-            Parts(
-                conversations=conversations,
-                outbox=self.outbox,
-                unsends=unsends,
-                schedule=schedule,
-                fetch=self._fetch,
-                api=lambda: MessagingApi(self._sdk.api),
-                content=self._contents.fetch,
-                later=later,
-                lease_is_fresh=lease_is_fresh,
-                now=now,
-                settings=bot.settings if settings is None else settings,
-            ),
-            tries=tries,
+        parts = Parts(
+            conversations=conversations,
+            outbox=self.outbox,
+            unsends=unsends,
+            schedule=schedule,
+            fetch=side.fetch,
+            api=lambda: MessagingApi(side.sdk.api),
+            content=side.contents.fetch,
+            later=later,
+            lease_is_fresh=lease_is_fresh,
+            now=now,
+            settings=bot.settings if settings is None else settings,
         )
+        self._worker = Worker(bot, parts, tries=tries)
+
+    @property
+    def gate(self) -> Gate:
+        """That of the API's host."""
+        return self.line.hosts.api.gate
+
+    @property
+    def breaker(self) -> Breaker:
+        """That of the API's host."""
+        return self.line.hosts.api.breaker
 
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document: loads the outboxes."""
         self._calls.start()
-        bind(self._sdk)
+        bind(self.line.sdk)
         self._worker.take_over(epoch)
 
     def decide(self, job: Job) -> Verdict:
@@ -146,27 +195,10 @@ class Desk:
 
     def stop(self) -> None:
         """Begin no more calls of LINE, and end a download that is under way."""
-        self._stopping.set()
-        self._hosts.close()
+        self.line.stop()
 
     def close(self) -> None:
         """Write the last rows of calls and close the connections, once the threads have ended."""
         self._calls.stop()
         self._calls.join(CLOSE_SECONDS)
-        self._contents.close()
-        release(self._sdk)
-        self._sdk.close()
-        self._client.close()
-
-    def _fetch(
-        self, document: Document, user_id: str, *, done: Callable[[Document | None], None]
-    ) -> ProfileFetch:
-        return ProfileFetch(
-            document,
-            user_id,
-            gate=self.gate,
-            holdback=self._holdback,
-            get=self._client.get,
-            later=self._later,
-            done=done,
-        )
+        self.line.close()

@@ -15,17 +15,13 @@ from jobworker.client import answer_or_error
 from jobworker.delivery import Answer, Send, Way, expired, judge, way_of
 from jobworker.events import since_ms
 from jobworker.settling import Settling, Tools
+from recvq.boottime import boottime
 from recvq.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
 # For writing a try down, since the gate is held for it; usually it takes a few milliseconds.
 NOTE_SECONDS = 2.0
-
-
-def _boottime() -> float:
-    """Seconds that go on while the machine sleeps, and that nobody sets."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Stage(Enum):
@@ -64,7 +60,7 @@ class Sending(Settling):
         # Whether an earlier try is of unknown outcome.
         self._was_tried = False
         self._started = send.at
-        self._made = datetime.now(UTC), _boottime()
+        self._made = datetime.now(UTC), boottime()
 
     def begin(self) -> None:
         """It is the first of its outbox, or its pause is over: wait for a turn."""
@@ -143,7 +139,7 @@ class Sending(Settling):
         look good, and LINE's refusal of it like a proof that an earlier try has used it.
         """
         at, since = self._made
-        return at + timedelta(seconds=_boottime() - since)
+        return at + timedelta(seconds=boottime() - since)
 
     def _leave_gate(self, then: Callable[[], None]) -> None:
         self._stage = Stage.AWAY

@@ -71,10 +71,11 @@ class Replaced(QueueError):
 
 # Codes of MongoDB's error_codes.yml that a repetition can mend although the driver does not
 # label them: interrupted, shutting down, not primary, step-down, exceeded time, majority lost, a
-# database that is just being dropped, and a cursor that is gone (CursorNotFound, QueryPlanKilled,
+# database that is just being dropped, a storage engine whose cache is full of others' writes
+# (TransactionTooLargeForCache), and a cursor that is gone (CursorNotFound, QueryPlanKilled,
 # CursorKilled, RetryChangeStream).
 TRANSIENT_CODES = frozenset(
-    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 215, 246, 262, 290, 317, 358}
+    {6, 7, 50, 63, 64, 79, 89, 91, 100, 112, 133, 134, 189, 202, 215, 246, 262, 290, 317, 358, 388}
     | {9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436}
     | {43, 175, 234, 237}
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
+from recvq.boottime import boottime
 from recvq.connect import DURABLE
 from recvq.documents import RECVQ, SCHEDULE
 from recvq.drain import NEVER_TAKEN
@@ -53,11 +53,6 @@ AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
 Inserting = Callable[[int], AbstractContextManager[None]]
 
 
-def since_boot() -> float:
-    """Seconds since boot, those included in which this machine or process stood still."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
 class Ringer:
     """Belongs to one thread. Its methods raise StoreUnavailable, and what the driver raises.
 
@@ -82,7 +77,7 @@ class Ringer:
 
         Returns how many rows it brought on: 0 where somebody else was quicker with each of them.
         """
-        now, read_at = self._now(), since_boot()
+        now, read_at = self._now(), boottime()
         with translated():
             rows = self._due(now, seen, most)
             if not rows:
@@ -151,7 +146,7 @@ class Ringer:
 
     def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> Stored:
         with self._inserting(sum(len(document.raw) for document in documents)):
-            if since_boot() - read_at > FRESH_SECONDS:
+            if boottime() - read_at > FRESH_SECONDS:
                 # By now they may have rung elsewhere, and recvq may have forgotten it.
                 raise StoreUnavailable("the timers were read too long ago")
             return insert_documents(self._recvq, documents, timeout_seconds=COMMAND_SECONDS)

@@ -14,8 +14,9 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import lease as lease_module
-from dispatcher.lease import LEASE_SECONDS, Lease, boottime, is_dead, owner_name
+from dispatcher.lease import LEASE_SECONDS, Lease, is_dead, owner_name
 from linedesk.embedded import EmbeddedMongod
+from recvq.boottime import boottime
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import Document

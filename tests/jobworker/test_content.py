@@ -399,12 +399,12 @@ def test_downloads_that_break_open_the_data_host_s_breaker_only(
     room: Rooms, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
     desk = room(Bot(), data_base=sim.url.replace("127.0.0.1", "localhost"))
-    hosts = desk.desk._hosts
+    hosts = desk.desk.line.hosts
     for _ in range(4):
         hosts.data.breaker.failed("another")
     trouble(sim, 1)
     with pytest.raises(LineAway):
-        desk.desk._contents.fetch(sent(sim), tmp_path / "a")
+        desk.desk.line.contents.fetch(sent(sim), tmp_path / "a")
     assert hosts.data.breaker.state is not State.CLOSED
     assert hosts.api.breaker.state is State.CLOSED
 
@@ -553,7 +553,7 @@ def test_a_queue_behind_a_slow_download_is_no_failure_of_those_who_wait(
         talk.reply(str(talk.content(event.message, tmp_path / "photo").size))
 
     desk = room(bot, tries=1, data_base=sim.url.replace("127.0.0.1", "localhost"))
-    gate = desk.desk._hosts.data.gate
+    gate = desk.desk.line.hosts.data.gate
     assert gate.handler_turn_seconds == 20.0, "a third of what a handler has"
     gate.handler_turn_seconds = 0.02
     with gate.turn():

@@ -305,7 +305,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LINE never had it, and takes the token no more: that must not count as sent."""
-    since_boot, failed = sending._boottime, outbox.Outbox._failed
+    since_boot, failed = sending.boottime, outbox.Outbox._failed
     back, on = timedelta(), 0.0
 
     class Wall(datetime):
@@ -319,7 +319,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
         failed(self, box)
 
     monkeypatch.setattr(sending, "datetime", Wall)
-    monkeypatch.setattr(sending, "_boottime", lambda: since_boot() + on)
+    monkeypatch.setattr(sending, "boottime", lambda: since_boot() + on)
     monkeypatch.setattr(outbox.Outbox, "_failed", a_minute_later)
     user = sim.add_user("花子")
     sim.close_next("reply")

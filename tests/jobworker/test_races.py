@@ -324,7 +324,7 @@ def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
     post = LineClient.post
 
     def held_up(client: LineClient, *args: Any, **kwargs: Any) -> Answer:
-        if client is frozen.desk._client:
+        if client is frozen.desk.line.client:
             at_call.pass_by()
             return post(client, *args, **kwargs)
         answer = post(client, *args, **kwargs)

@@ -328,7 +328,7 @@ def test_a_send_that_line_definitely_did_not_have_does_not_count(
 ) -> None:
     def send(event: Any) -> None:
         if failing.runs == 1 and what is None:
-            client = desk.desk._sdk.api
+            client = desk.desk.line.sdk.api
             monkeypatch.setattr(client.configuration, "_base_path", "http://127.0.0.1:9")
         try:
             push(event.source.user_id, "送信")
@@ -542,9 +542,9 @@ def test_blobs_go_to_the_data_host(room: Rooms, sim: Sim) -> None:
     desk = room(SdkBot(echo.handler), data_base=sim.url.replace("127.0.0.1", "localhost"))
     came = MessagingApiBlob(ApiClient()).get_message_content(event["message"]["id"])
     assert len(came) > 1000
-    assert desk.desk._sdk.data.last_response is None, "nothing of it stays in memory"
+    assert desk.desk.line.sdk.data.last_response is None, "nothing of it stays in memory"
     assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
-    with desk.desk._hosts.data.gate.turn():
+    with desk.desk.line.hosts.data.gate.turn():
         assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -87,8 +87,6 @@ def test_a_test_begins_at_nine_in_tokyo_with_nothing_left_of_the_one_before(talk
     ("collection", "on_its_way"),
     [
         ("conversations", {"pending": [{"id": "E1/0"}]}),
-        # Broken, so that the scheduler leaves it where it is.
-        ("schedule", {"runAt": datetime(2026, 1, 1, tzinfo=UTC)}),
         ("recvq", {"key": "U1"}),
     ],
 )
@@ -101,6 +99,20 @@ def test_what_is_on_its_way_is_waited_for(
     if collection != "recvq":
         linedesk_stack.collection(collection).delete_one({"_id": "test"})
     linedesk_stack.wait_until_quiet()
+
+
+@pytest.mark.usefixtures("real_bot_test")
+def test_a_timer_that_is_due_is_waited_for(
+    linedesk_stack: RealStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = linedesk_stack.now() + timedelta(hours=1)
+    linedesk_stack.collection("schedule").insert_one({"_id": "test", "runAt": due})
+    assert linedesk_stack.is_quiet()
+    # By the clock of the test alone, since the scheduler would take the row out of the way.
+    monkeypatch.setattr(linedesk_stack, "now", lambda: due)
+    assert not linedesk_stack.is_quiet()
+    linedesk_stack.collection("schedule").delete_one({"_id": "test"})
+    assert linedesk_stack.is_quiet()
 
 
 def test_a_bot_for_the_real_stack_has_to_be_found_by_a_name() -> None:

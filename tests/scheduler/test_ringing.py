@@ -91,7 +91,7 @@ def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
         boot[0] += 3600
         yield
 
-    monkeypatch.setattr(ringing, "since_boot", lambda: boot[0])
+    monkeypatch.setattr(ringing, "boottime", lambda: boot[0])
     database["schedule"].insert_one(a_row())
     frozen = ringer(database, clock, freezing)
     with pytest.raises(StoreUnavailable, match="too long ago"):
