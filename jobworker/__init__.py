@@ -4,7 +4,8 @@ A bot is written against what stands here: `Bot`, `Talk` and the errors a handle
 written with line-bot-sdk takes its `ApiClient` from here.
 """
 
-from jobworker.apiclient import ApiClient
+from typing import TYPE_CHECKING, Any
+
 from jobworker.bot import Bot
 from jobworker.content import Content
 from jobworker.errors import (
@@ -36,6 +37,9 @@ from jobworker.errors import (
 )
 from jobworker.events import TimerEvent
 from jobworker.talk import Talk
+
+if TYPE_CHECKING:
+    from jobworker.apiclient import ApiClient
 
 __all__ = [
     "ApiClient",
@@ -69,3 +73,12 @@ __all__ = [
     "TooManyTimers",
     "TooManyUsers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`ApiClient`, when somebody asks for it: it takes all of line-bot-sdk's client to import."""
+    if name != "ApiClient":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from jobworker.apiclient import ApiClient
+
+    return ApiClient

@@ -8,24 +8,10 @@ from typing import Any
 from linebot.v3.messaging import ApiClient as SdkApiClient
 from linebot.v3.messaging import Configuration
 
-from jobworker.errors import NotRunning
-from jobworker.sdkclient import SdkClients
+from jobworker.bound import bound
 
 # What the SDK names its data host.
 DATA_HOST = "api-data.line.me"
-# A process has one worker; where a test has several, the newest counts.
-_bound: list[SdkClients] = []
-
-
-def bind(clients: SdkClients) -> None:
-    """From now on every ApiClient of the process calls through these."""
-    _bound.append(clients)
-
-
-def release(clients: SdkClients) -> None:
-    """Call through these no more; harmless if they were never bound."""
-    if clients in _bound:
-        _bound.remove(clients)
 
 
 class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
@@ -67,12 +53,7 @@ class ApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
         **kwargs: Any,
     ) -> Any:
         """As the SDK's; with `async_req` the call has been made when its result is returned."""
-        if not _bound:
-            raise NotRunning(
-                "LINE can be called only while linedesk runs the bot: in handlers, and in threads "
-                "that wait for it, but not while the module is imported"
-            )
-        clients = _bound[-1]
+        clients = bound()
         headers = {**self.default_headers, **(header_params or {})}
         if self.cookie:
             headers["Cookie"] = self.cookie

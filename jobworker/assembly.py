@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from linebot.v3.messaging import MessagingApi
 from pymongo.database import Database
 
-from jobworker.apiclient import bind, release
 from jobworker.bot import Bot
+from jobworker.bound import bind, release
 from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
 from jobworker.client import LineClient
@@ -26,11 +26,13 @@ from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.profiles import ProfileFetch
 from jobworker.schedule import Schedule
-from jobworker.sdkclient import SdkClients
 from jobworker.settling import Tools
 from jobworker.unsend import Unsends
 from jobworker.worker import Parts, Worker
 from recvq.documents import CALLS, CONVERSATIONS, Document
+
+if TYPE_CHECKING:
+    from jobworker.sdkclient import SdkClients
 
 CLOSE_SECONDS = 2.0
 
@@ -81,11 +83,31 @@ class LineSide:
             calls=calls,
             breaker=hosts.api.breaker,
         )
-        self.sdk = SdkClients.of(hosts, line.token, calls=calls, connections=line.threads)
+        self._line = line
+        self._calls = calls
         self.holdback = HoldBack()
         self._later = later
         self._stopping = threading.Event()
         self.contents = Contents(hosts.data, line.token, calls=calls, stopping=self._stopping)
+
+    @cached_property
+    def sdk(self) -> SdkClients:
+        """The SDK's clients, imported when somebody asks for them (see `jobworker.bound`)."""
+        from jobworker.sdkclient import SdkClients
+
+        return SdkClients.of(
+            self.hosts, self._line.token, calls=self._calls, connections=self._line.threads
+        )
+
+    def sdk_clients(self) -> SdkClients:
+        """The same, as something to be called."""
+        return self.sdk
+
+    def messaging_api(self) -> Any:
+        """The SDK's MessagingApi of the API's host."""
+        from linebot.v3.messaging import MessagingApi
+
+        return MessagingApi(self.sdk.api)
 
     def stop(self) -> None:
         """Begin no more calls, and end a download that is under way."""
@@ -95,8 +117,9 @@ class LineSide:
     def close(self) -> None:
         """Close the connections."""
         self.contents.close()
-        release(self.sdk)
-        self.sdk.close()
+        release(self.sdk_clients)
+        if "sdk" in vars(self):
+            self.sdk.close()
         self.client.close()
 
     def fetch(
@@ -156,7 +179,7 @@ class Desk:
             unsends=unsends,
             schedule=schedule,
             fetch=side.fetch,
-            api=lambda: MessagingApi(side.sdk.api),
+            api=side.messaging_api,
             content=side.contents.fetch,
             later=later,
             lease_is_fresh=lease_is_fresh,
@@ -178,7 +201,7 @@ class Desk:
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document: loads the outboxes."""
         self._calls.start()
-        bind(self.line.sdk)
+        bind(self.line.sdk_clients)
         self._worker.take_over(epoch)
 
     def decide(self, job: Job) -> Verdict:

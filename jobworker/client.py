@@ -2,8 +2,7 @@
 
 Foreign errors end here. What was learnt of line-bot-sdk 3.27: without a time-out it waits for
 ever, its retries repeat GETs on their own, a body that is not UTF-8 hides the status, and a 200
-with an unexpected body raises although LINE accepted the message; so sends go through its
-connection pool, but not through its models.
+with an unexpected body raises although LINE accepted the message; so sends do without it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 from urllib.parse import quote
 
 import urllib3
-from linebot.v3.messaging import ApiClient, Configuration
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -38,15 +36,8 @@ MOST_RETRY_AFTER_SECONDS = 300.0
 # What urllib3 raises where the request never left.
 NEVER_LEFT = (NewConnectionError, ConnectTimeoutError, NameResolutionError)
 
+USER_AGENT = "linedesk"
 JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8"}
-
-
-def configured(base: str, token: str, *, connections: int) -> Any:
-    """The SDK's configuration of a client that repeats nothing by itself."""
-    configuration = Configuration(host=base.rstrip("/"), access_token=token)
-    configuration.retries = False
-    configuration.connection_pool_maxsize = connections
-    return configuration
 
 
 class LineClient:
@@ -66,15 +57,15 @@ class LineClient:
         breaker: Breaker | None = None,
     ) -> None:
         self._base = base.rstrip("/")
-        self._sdk = ApiClient(configured(base, token, connections=connections))
-        make_timed(self._sdk.rest_client.pool_manager)
+        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": USER_AGENT}
+        self._pool = urllib3.PoolManager(maxsize=connections)
+        make_timed(self._pool)
         self._calls = calls
         self.breaker = breaker or Breaker()
 
     def close(self) -> None:
         """Close the pooled connections."""
-        self._sdk.rest_client.pool_manager.clear()
-        self._sdk.close()
+        self._pool.clear()
 
     def post(
         self, path: str, body: Mapping[str, Any], *, retry_key: str | None = None, **context: Any
@@ -117,11 +108,11 @@ class LineClient:
     ) -> Answer:
         with within(CALL_SECONDS) as deadline:
             with _translated():
-                response = self._sdk.rest_client.pool_manager.request(
+                response = self._pool.request(
                     method,
                     self._base + path,
                     body=data,
-                    headers={**self._sdk.default_headers, **headers},
+                    headers={**self._headers, **headers},
                     timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=CALL_SECONDS),
                     preload_content=False,
                     redirect=False,

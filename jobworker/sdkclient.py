@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from linebot.v3.messaging import ApiClient as SdkApiClient
-from linebot.v3.messaging import ApiException
+from linebot.v3.messaging import ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
 from jobworker.calls import CallLog
-from jobworker.client import CALL_SECONDS, NEVER_LEFT, configured, tell
+from jobworker.client import CALL_SECONDS, NEVER_LEFT, tell
 from jobworker.delivery import Way, is_no_verdict
 from jobworker.errors import GateClosed
 from jobworker.handling import Doing, doing
@@ -38,6 +38,14 @@ HARMLESS = (
     "/v2/bot/richmenu/",
     "/v2/bot/channel/",
 )
+
+
+def configured(base: str, token: str, *, connections: int) -> Any:
+    """The SDK's configuration of a client that repeats nothing by itself."""
+    configuration = Configuration(host=base.rstrip("/"), access_token=token)
+    configuration.retries = False
+    configuration.connection_pool_maxsize = connections
+    return configuration
 
 
 class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bson.dbref import DBRef
-from linebot.v3.messaging import MessagingApi
 
 from jobworker.around import Around, no_content
 from jobworker.bot import Bot, Rule
@@ -74,7 +73,8 @@ class Parts:
     schedule: Schedule
     fetch: Callable[..., ProfileFetch]
     """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
-    api: Callable[[], MessagingApi]
+    api: Callable[[], Any]
+    """The SDK's MessagingApi, made when a handler asks for it."""
     later: Callable[[float, Callable[[], None]], None]
     lease_is_fresh: Callable[[], bool]
     content: Callable[..., Any] = no_content

@@ -12,9 +12,7 @@ from linebot.v3 import WebhookHandler
 
 from jobworker import Bot
 from jobworker.errors import BotError, NotRunning
-from jobworker.sdkbots import SdkBot, coroutines_of
 from linedesk.errors import SettingsError
-from linedesk.pastgate import modules_of, ungated_names
 
 
 def load_bot(spec: str) -> Bot:
@@ -35,7 +33,7 @@ def load_bot(spec: str) -> Bot:
         raise SettingsError([f"BOT names the module {module_name!r}: {_told(error)}"]) from error
     bot = getattr(module, name, None)
     if isinstance(bot, WebhookHandler):
-        return _sdk_bot(bot, modules_of(module, before=before))
+        return _sdk_bot(bot, module, before)
     if not isinstance(bot, Bot):
         # With its module: line-bot-sdk 2 has a WebhookHandler, too.
         found = "nothing" if bot is None else f"a {type(bot).__module__}.{type(bot).__name__}"
@@ -45,16 +43,20 @@ def load_bot(spec: str) -> Bot:
     return bot
 
 
-def _sdk_bot(handler: WebhookHandler, modules: list[ModuleType]) -> SdkBot:
+def _sdk_bot(handler: WebhookHandler, module: ModuleType, before: set[str]) -> Bot:
+    # Imported here, since they import all of the SDK.
+    from jobworker.sdkbots import SdkBot, coroutines_of
+    from linedesk.pastgate import modules_of, ungated_names
+
     problems = [
-        f"BOT names {modules[0].__name__!r}: the handler {name!r} is a coroutine, which a "
+        f"BOT names {module.__name__!r}: the handler {name!r} is a coroutine, which a "
         "WebhookHandler calls and never awaits: make it a plain function"
         for name in coroutines_of(handler)
     ]
     problems += [
         f"BOT needs {module.__name__!r}: {name!r} is line-bot-sdk's own client, which calls LINE "
         "past the gate: take ApiClient from jobworker"
-        for module in modules
+        for module in modules_of(module, before=before)
         for name in ungated_names(module)
     ]
     if problems:
