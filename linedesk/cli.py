@@ -136,7 +136,7 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @config_option
 @verbose_option
 def up(config_path: Path | None, verbose: bool) -> int:
-    """Run front desk and dispatcher together, restarting what dies.
+    """Run front desk, dispatcher and scheduler together, restarting what dies.
 
     With MONGODB_URI=embedded it also runs a private mongod, whose data is kept for the next time.
     """

@@ -15,6 +15,7 @@ from bson import ObjectId
 from bson.errors import BSONError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
@@ -126,6 +127,27 @@ def test_what_was_decided_by_an_older_state_is_decided_anew(room: Rooms, sim: Si
     assert runs == [["一"], ["一", "二"], ["一", "他", "二"]]
     assert desk.conversation(user.user_id)["data"] == {"seen": ["一", "他", "二"]}
     assert texts(sim, user) == ["はい", "はい"]
+
+
+def test_a_handler_that_has_sent_by_itself_is_not_decided_anew(room: Rooms, sim: Sim) -> None:
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(talk.data.get("seen"))
+        talk.api.push_message(
+            PushMessageRequest(to=user.user_id, messages=[TextMessage(text="自分で")])
+        )
+        if len(runs) == 2:
+            newer = {"$inc": {"n": 1}}
+            desk.database.conversations.update_one({"key": user.user_id}, newer)
+        talk.data["seen"] = len(runs)
+
+    desk = room(a_bot(handler))
+    for text in ("一", "二"):
+        desk.says(user, text)
+        desk.until_quiet()
+    assert runs == [None, 1]
+    assert texts(sim, user) == ["自分で", "自分で"]
 
 
 # Handlers that fail.
