@@ -60,6 +60,10 @@ class NoJob:
         """There are no outboxes."""
         return True
 
+    def status(self) -> str:
+        """Nothing waits."""
+        return ""
+
     def stop(self) -> None:
         """Nothing is under way."""
 

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from recvq.pulse import Pulse
+
 
 class Clock:
     """Calls what was left with `later`; the functions must be quick and must not raise.
@@ -23,6 +25,7 @@ class Clock:
         self._waiting: list[tuple[float, int, Callable[[], None]]] = []
         self._stopped = False
         self._numbers = itertools.count()
+        self.pulse = Pulse("clock")
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
 
     def start(self) -> None:
@@ -51,7 +54,9 @@ class Clock:
 
     def _run(self) -> None:
         while (function := self._next()) is not None:
+            self.pulse.beat()
             function()
+            self.pulse.rest()
 
     def _next(self) -> Callable[[], None] | None:
         with self._condition:

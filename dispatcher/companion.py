@@ -22,3 +22,11 @@ class Companion(Protocol):
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the end; returns whether it came."""
         ...
+
+    def stalled(self) -> str | None:
+        """What of it hangs although it may not, in words; None while all goes on."""
+        ...
+
+    def status(self) -> str:
+        """How it goes, in words for a person; quick, from any thread."""
+        ...

@@ -20,6 +20,8 @@ QUIET_SECONDS = 30.0
 BACK_SECONDS = 30.0
 INSERT_SECONDS = 5.0
 
+AWAY = "waiting for MongoDB"
+
 
 class Stalled(StoreUnavailable):
     """The feed does not bring what was surely stored: open it again."""
@@ -44,11 +46,14 @@ class Heartbeat:
         self._quiet_since = monotonic()
         # When the one under way was confirmed; None without one.
         self._stored_at: float | None = None
+        self.refused: str | None = None
+        """Why recvq took none in this quiet; None if it did, or was not asked."""
 
     def heard(self) -> None:
         """The feed brought a document, was opened, or was not asked: the quiet begins anew."""
         self._quiet_since = self._monotonic()
         self._stored_at = None
+        self.refused = None
 
     def quiet(self) -> None:
         """The feed was asked and brought nothing.
@@ -69,14 +74,17 @@ class Heartbeat:
 
     def _beat(self) -> None:
         try:
-            if self._closed() is not None:
+            closed = self._closed()
+            if closed is not None:
                 # Tried again after another quiet spell; why it is closed is said by the guard.
                 self.heard()
+                self.refused = f"recvq is closed: {closed}"
                 return
             one = make_heartbeat(datetime.now(UTC))
             insert_documents(self._recvq, [one], timeout_seconds=INSERT_SECONDS)
         except StoreUnavailable as error:
             self.heard()
+            self.refused = AWAY
             log.warning("heartbeat not stored, trying again error=%s", error)
             return
         self._stored_at = self._monotonic()

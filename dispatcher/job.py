@@ -102,6 +102,10 @@ class Worker(Protocol):
         """False while so much waits to be carried out that reading should pause."""
         ...
 
+    def status(self) -> str:
+        """What waits to be carried out, in words for a person; quick, from any thread."""
+        ...
+
     def stop(self) -> None:
         """Begin nothing new; what is under way ends by itself."""
         ...
@@ -109,3 +113,15 @@ class Worker(Protocol):
 
 Step = Callable[[], None]
 """Work without a key, done before any new job: such as one call of the LINE API."""
+
+
+class MakeWorker(Protocol):
+    """Makes the worker of the pieces that it needs from the dispatcher."""
+
+    def __call__(
+        self,
+        *,
+        step: Callable[[Step], None],
+        later: Callable[[float, Callable[[], None]], None],
+        lease_is_fresh: Callable[[], bool],
+    ) -> Worker: ...

@@ -22,6 +22,7 @@ from recvq.collections import DISPATCHER, EPOCHS
 from recvq.connect import DURABLE
 from recvq.documents import LEASES, Document
 from recvq.errors import Replaced, SetupError, StoreUnavailable, translated
+from recvq.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._fresh_until = 0.0
         self._saw_row = False
+        self.pulse = Pulse("lease")
         self.epoch = 0
 
     def try_acquire(self) -> bool:
@@ -165,6 +167,7 @@ class Lease:
     def _keep(self) -> None:
         failed = False
         while not self._stop.wait(RENEW_SECONDS):
+            self.pulse.beat()
             try:
                 self.renew()
             except StoreUnavailable as error:
@@ -174,6 +177,7 @@ class Lease:
                 if failed:
                     log.info("lease renewed again epoch=%d", self.epoch)
                 failed = False
+            self.pulse.rest()
 
     def renew(self) -> None:
         """Renew once. Raises Replaced if somebody else took it, StoreUnavailable."""

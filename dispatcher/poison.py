@@ -132,6 +132,11 @@ class Poison:
             self._clear(named, decided=verdict != "parked")
         return verdict
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether `rest` has nothing left to do."""
+        return self._at_rest
+
     def rest(self) -> None:
         """The end is clean, or all suspects are through: the next start counts as the first.
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dispatcher.figures import InHand
 from dispatcher.held import Held, HeldKey
 from dispatcher.holding import HELD_AFTER_SECONDS, Holding
 from dispatcher.job import Step, Verdict
@@ -124,6 +125,10 @@ class Pool:
         """What the threads do that have been at one job or step for longer than that."""
         return [thread.doing for thread in self._threads.busy_longer_than(seconds)]
 
+    def under_way(self) -> int:
+        """How many threads are at a job or step."""
+        return len(self._threads.busy_longer_than(0))
+
     @property
     def suspects_are_through(self) -> bool:
         """Whether all that a predecessor may have died of is decided."""
@@ -168,6 +173,14 @@ class Pool:
         """How many documents are in hand, and the one up to which all is finished."""
         with self._lock:
             return len(self._ledger), self._ledger.after
+
+    def in_hand(self) -> InHand:
+        """The figures of this moment."""
+        with self._lock:
+            oldest = self._ledger.oldest
+            seconds = time.monotonic() - oldest.since if oldest is not None else 0.0
+            held = self._lines.held_keys, self._lines.held_documents
+            return InHand(len(self._ledger), seconds, self._ledger.passed, held)
 
     def move(self, token: Any) -> None:
         """The feed stands at `token` with nothing new before it."""
@@ -279,9 +292,3 @@ class Pool:
         if not self._suspects.alone:
             return True
         return self._suspects.may_begin(self._lines.ready[0].key, self._jobs)
-
-    @property
-    def held(self) -> tuple[int, int]:
-        """How many keys have documents in `held`, and how many documents those are."""
-        with self._lock:
-            return self._lines.held_keys, self._lines.held_documents

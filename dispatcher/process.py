@@ -8,53 +8,47 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
 from dispatcher.companion import Companion
-from dispatcher.ending import Ending, Interrupted
+from dispatcher.ending import Ending, Interrupted, death_of, ending_of
 from dispatcher.feed import Feed
+from dispatcher.figures import Figures
 from dispatcher.heartbeat import Heartbeat
 from dispatcher.held import Held, HeldKey
 from dispatcher.history import History
 from dispatcher.holding import HELD_AFTER_SECONDS
-from dispatcher.job import Step, Worker
+from dispatcher.job import MakeWorker
 from dispatcher.lease import STANDBY_SECONDS, Lease
+from dispatcher.patience import Patience
 from dispatcher.poison import Poison, Suspects
 from dispatcher.pool import Pool
 from dispatcher.progress import Progress, Start
 from dispatcher.reader import Reader
 from dispatcher.recall import recall
+from dispatcher.report import Report
 from dispatcher.saver import Saver
 from dispatcher.watch import Watch
 from recvq.documents import PROGRESS, RECVQ
-from recvq.errors import Replaced, StoreUnavailable
+from recvq.errors import AccessRefused, Replaced, StoreUnavailable
 from recvq.guard import Guard
-from recvq.pause import pause_seconds
 from recvq.replicaset import require_replica_set
 from recvq.restore import Keeper
+from recvq.service import Nobody, Service
 
 log = logging.getLogger(__name__)
-
-Found = TypeVar("Found")
 
 SUPERVISE_SECONDS = 1.0
 # What closing takes beyond the drain: the last save, and giving back the lease.
 CLOSE_SECONDS = 5.0
+# What an end takes beyond the drain at the longest: two calls of MongoDB, 50 s each, and six joins.
+END_SECONDS = 150.0
 
-
-class MakeWorker(Protocol):
-    """Makes the worker of the pieces that it needs from the dispatcher."""
-
-    def __call__(
-        self,
-        *,
-        step: Callable[[Step], None],
-        later: Callable[[float, Callable[[], None]], None],
-        lease_is_fresh: Callable[[], bool],
-    ) -> Worker: ...
+STANDBY = "standby, another dispatcher holds the lease"
+TAKING_OVER = "taking over"
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
     `inbox` takes the numbers of signals: the first one stops it. `companions` live as long as it
-    holds the lease.
+    holds the lease. `service` is told how it goes.
     """
 
     def __init__(
@@ -86,6 +80,7 @@ class Dispatcher:
         lease: Lease,
         inbox: SimpleQueue[int | BaseException],
         companions: Sequence[Companion] = (),
+        service: Service | None = None,
     ) -> None:
         self._database = database
         self._feed = feed
@@ -94,6 +89,9 @@ class Dispatcher:
         self._lease = lease
         self._inbox = inbox
         self._companions = companions
+        self._report = Report(service or Nobody())
+        self._patience = Patience(inbox, self._report)
+        self._resting = False
         self._clock = Clock()
         self._guard = Guard(database)
         self._worker = make_worker(
@@ -105,60 +103,67 @@ class Dispatcher:
     def run(self) -> Ending:
         """Run until a signal or a failure; raises SetupError where a person has to act first."""
         threading.excepthook = self._thread_died
+        self._report.start()
         try:
-            self._until_available(lambda: require_replica_set(self._database.client))
+            return self._live()
+        finally:
+            self._report.stop()
+            self._report.join(CLOSE_SECONDS)
+
+    def _live(self) -> Ending:
+        try:
+            self._patience.until_available(
+                lambda: require_replica_set(self._database.client), "asking for the replica set"
+            )
             self._wait_for_lease()
             self._lease.keep()
             self._take_over()
         except Interrupted as interruption:
-            self._release()
-            return interruption.ending
+            return self._leave(interruption.ending)
         except Replaced as error:
             log.error("replaced before it began error=%s", error)  # noqa: TRY400
-            self._release()
-            return Ending.REPLACED
+            return self._leave(Ending.REPLACED)
         self._begin()
         return self._end(self._supervise())
 
     def _thread_died(self, args: threading.ExceptHookArgs) -> None:
         """A dead thread stops the process: what it owned would stand still unseen."""
-        error = args.exc_value or RuntimeError("a thread ended without an error")
-        name = args.thread.name if args.thread else "?"
-        if not isinstance(error, Replaced):
-            log.critical("thread died thread=%s", name, exc_info=error)
-        self._inbox.put(error)
+        self._inbox.put(death_of(args))
 
     def _wait_for_lease(self) -> None:
         """Acquire the lease, as a standby for as long as another one holds it."""
-        said = False
-        while not self._until_available(self._lease.try_acquire):
-            if not said:
+        doing = "asking for the lease"
+        while not self._patience.until_available(self._lease.try_acquire, doing):
+            if doing != STANDBY:
+                doing = STANDBY
                 log.info("standby: another dispatcher holds the lease")
-                said = True
-            self._pause(STANDBY_SECONDS)
+                self._report.standby(doing)
+            self._patience.pause(STANDBY_SECONDS)
         log.info("lease acquired epoch=%d", self._lease.epoch)
 
     def _take_over(self) -> None:
         """Progress first, then the outboxes: each sets the epoch, so a predecessor is refused."""
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
-        start = self._until_available(progress.take_over)
+        start = self._patience.until_available(progress.take_over, TAKING_OVER)
         token = start.ledger.token if start.feed == self._feed.name else None
         if start.feed is not None and start.feed != self._feed.name:
             log.warning("another feed than before, scanning recvq before=%s", start.feed)
         if token is None:
             start.ledger.forget_token()
         self._poison = Poison(progress, start, decide=self._worker.decide, later=self._clock.later)
-        keys = self._until_available(progress.held.all_keys)
+        keys = self._patience.until_available(progress.held.all_keys, TAKING_OVER)
         self._pool = self._make_pool(start, progress.held, keys)
         self._saver = Saver(self._pool, progress)
-        self._until_available(lambda: self._worker.take_over(self._lease.epoch))
+        self._patience.until_available(
+            lambda: self._worker.take_over(self._lease.epoch), "loading the outboxes"
+        )
         self._reader = Reader(
             self._feed,
             self._history,
             self._pool,
             self._saver,
             token=token,
-            reign_began=self._until_available(self._history.now),
+            reign_began=self._patience.until_available(self._history.now, TAKING_OVER),
             has_room=self._worker.has_room,
             keeper=Keeper(self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes),
             heartbeat=Heartbeat(self._database[RECVQ], self._recvq_closed),
@@ -167,32 +172,18 @@ class Dispatcher:
             self._pool,
             self._reader,
             self._worker,
+            [self._lease.pulse, self._clock.pulse, self._saver.pulse, *self._companions],
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
+        )
+        self._figures = Figures(
+            self._pool.in_hand, self._reader.reason, self._lease, self._worker, self._companions
         )
 
     def _recvq_closed(self) -> str | None:
         """Why recvq takes no heartbeat now; raises StoreUnavailable."""
         self._guard.look()
         return self._guard.closed
-
-    def _until_available(self, action: Callable[[], Found]) -> Found:
-        failures = 0
-        while True:
-            try:
-                return action()
-            except StoreUnavailable as error:
-                failures += 1
-                log.warning("taking over, trying again error=%s", error)
-                self._pause(pause_seconds(failures))
-
-    def _pause(self, seconds: float) -> None:
-        """Wait, unless something arrives that ends the process before it has begun."""
-        try:
-            message = self._inbox.get(timeout=seconds)
-        except Empty:
-            return
-        raise Interrupted(_ending_of(message))
 
     def _make_pool(self, start: Start, held: Held, held_keys: Sequence[HeldKey]) -> Pool:
         return Pool(
@@ -215,34 +206,48 @@ class Dispatcher:
         self._reader.start()
         for companion in self._companions:
             companion.start()
+        self._report.working(self._figures.status, self.stalled)
         log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)
 
     def _supervise(self) -> Ending:
         while True:
+            self._report.beat()
             try:
                 message = self._inbox.get(timeout=SUPERVISE_SECONDS)
             except Empty:
                 if not self._watch.look():
                     return Ending.STUCK
-                if self._pool.suspects_are_through:
-                    self._rest()
+                self._rest_once()
                 continue
-            return _ending_of(message)
+            return ending_of(message)
 
     def stalled(self) -> str | None:
         """What hangs although it may not, as words for a watchdog; None while all goes on."""
         return self._watch.stalled()
 
+    def _rest_once(self) -> None:
+        """Count the starts anew once all suspects are through, and one try of that at a time.
+
+        It is a worker's step: this thread waits for no answer of MongoDB while it supervises.
+        """
+        if self._resting or self._poison.is_at_rest or not self._pool.suspects_are_through:
+            return
+        self._resting = True
+        self._pool.step(self._rest)
+
     def _rest(self) -> None:
         try:
             self._poison.rest()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, AccessRefused) as error:
             log.warning("count of starts not reset error=%s", error)
         except Replaced as error:
             self._inbox.put(error)
+        finally:
+            self._resting = False
 
     def _end(self, ending: Ending) -> Ending:
         """No more reading, drain against one deadline, save, give back the lease."""
+        self._say_stopping(self._pool.under_way)
         deadline = time.monotonic() + self._limits.drain_seconds
         for companion in self._companions:
             companion.stop()
@@ -257,7 +262,8 @@ class Dispatcher:
         self._saver.join(CLOSE_SECONDS)
         self._clock.stop()
         self._clock.join(CLOSE_SECONDS)
-        if ending in (Ending.STOPPED, Ending.STUCK):
+        # Nor is it poison where MongoDB refuses the process.
+        if ending in (Ending.STOPPED, Ending.STUCK, Ending.REFUSED):
             self._rest()
         if stuck or self._pool.abandoned():
             # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
@@ -272,19 +278,20 @@ class Dispatcher:
         log.info("stopped ending=%s", ending.value)
         return ending
 
+    def _leave(self, ending: Ending) -> Ending:
+        """The end of one that never was at work."""
+        self._say_stopping(lambda: 0)
+        self._release()
+        return ending
+
+    def _say_stopping(self, under_way: Callable[[], int]) -> None:
+        self._report.stopping(
+            lambda: f"stopping, {under_way()} jobs or calls under way",
+            within_seconds=self._limits.drain_seconds + END_SECONDS,
+        )
+
     def _release(self) -> None:
         try:
             self._lease.release()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, AccessRefused) as error:
             log.warning("lease not released, it will run out error=%s", error)
-
-
-def _ending_of(message: int | BaseException) -> Ending:
-    """What a message in the inbox makes of the process: a signal's number, or an error."""
-    if isinstance(message, int):
-        log.info("stopping signal=%d", message)
-        return Ending.STOPPED
-    if isinstance(message, Replaced):
-        log.error("replaced by another dispatcher, stopping error=%s", message)
-        return Ending.REPLACED
-    return Ending.FAILED

@@ -11,14 +11,15 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from dispatcher.feed import Feed, HistoryLost, Reading, RecvqGone
-from dispatcher.heartbeat import Heartbeat
+from dispatcher.heartbeat import AWAY, Heartbeat, Stalled
 from dispatcher.history import History
 from dispatcher.pool import Pool
-from dispatcher.remedy import Remedy
+from dispatcher.remedy import SCANNING, Remedy
 from dispatcher.saver import Saver
 from recvq.documents import Document, has_a_place, is_heartbeat
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
+from recvq.pulse import Reason
 from recvq.restore import ANOTHER, Keeper
 
 log = logging.getLogger(__name__)
@@ -63,12 +64,24 @@ class Reader:
         self._keeper = keeper
         self._heartbeat = heartbeat
         self._stop = threading.Event()
-        self._remedy = Remedy(history, pool, saver, keeper, take=self._take, stop=self._stop)
+        self.reason = Reason()
+        """Why the feed brings nothing for now, if that has a name."""
+        self._remedy = Remedy(
+            history,
+            pool,
+            saver,
+            keeper,
+            take=self._take,
+            waits_for=self.reason.say,
+            stop=self._stop,
+        )
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         # Ids that the last scan met: the stream brings them once more.
         self._seen: Container[Any] = ()
         self._failures = 0
         self._silent = True
+        # It was opened and brought no heartbeat: to open it again is then no reason to wait.
+        self._mute = False
         # When the feed was opened; None while it is not.
         self._opened_at: float | None = None
         self._looked_at = 0.0
@@ -78,8 +91,6 @@ class Reader:
         self._settled = False
         self.delivered_at = time.monotonic()
         """Monotonic time of the last document that came, heartbeats included."""
-        self.held_back: str | None = None
-        """Why the feed is not asked for more at present; None while it is."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -109,27 +120,36 @@ class Reader:
                 self._read_one()
         except RecvqGone as error:
             self._feed.close()
-            self.held_back = str(error)
             if self._remedy.finish_old(error):
                 self._lose_token(error)
         except HistoryLost as error:
             self._feed.close()
             self._lose_token(error)
+        except Stalled as error:
+            self._mute = True
+            self.reason.say(None)
+            self._open_again(error)
         except StoreUnavailable as error:
-            self._count_failure()
-            log.warning("feed unavailable, opening it again error=%s", error)
-            self._stop.wait(pause_seconds(self._failures))
+            self.reason.say(AWAY)
+            self._open_again(error)
+
+    def _open_again(self, error: StoreUnavailable) -> None:
+        self._count_failure()
+        log.warning("feed unavailable, opening it again error=%s", error)
+        self._stop.wait(pause_seconds(self._failures))
 
     # Opening.
 
     def _open(self) -> None:
         if self._token is not None:
+            self._opens()
             self._feed.open(self._token)
         else:
             self._seen = ()
             last = self._remedy.scan()
             if last is None:
                 return
+            self._opens()
             self._feed.open_at(last.operation_time)
             self._seen = last.seen
             self._remedy.done()
@@ -137,8 +157,13 @@ class Reader:
         self._heartbeat.heard()
         self._look()
 
+    def _opens(self) -> None:
+        if not self._mute and self.reason.words != AWAY:
+            self.reason.say("opening the feed")
+
     def _lose_token(self, error: HistoryLost) -> None:
         log.info("feed lost its position, scanning recvq feed=%s cause=%s", self._feed.name, error)
+        self.reason.say(SCANNING)
         self._count_failure()
         self._token = None
         self._remedy.lose(error)
@@ -157,7 +182,7 @@ class Reader:
         while not self._may_read():
             if self._stop.is_set():
                 return False
-        self.delivered_at = time.monotonic()
+        self._delivers(SCANNING)
         return self._enter(document, None, again=True)
 
     def _enter(self, document: Document, token: Any, *, again: bool) -> bool:
@@ -166,16 +191,20 @@ class Reader:
             return False
         return self._pool.put(document, token, again=again)
 
+    def _delivers(self, why: str | None) -> None:
+        self.delivered_at = time.monotonic()
+        self._mute = False
+        self.reason.say(why)
+
     def _may_read(self) -> bool:
         """Whether there is room for one more, after a short wait for it."""
         if not self._has_room():
-            self.held_back = "too much waits to be carried out"
+            self.reason.say("too much waits to be carried out")
             self._stop.wait(ROOM_SECONDS)
             return False
         if not self._pool.wait_for_room(ROOM_SECONDS):
-            self.held_back = "too many documents in hand"
+            self.reason.say("too many documents in hand")
             return False
-        self.held_back = None
         return True
 
     def _read_one(self) -> None:
@@ -189,7 +218,7 @@ class Reader:
             self._be_quiet()
             return
         self._heartbeat.heard()
-        self.delivered_at = time.monotonic()
+        self._delivers(None)
         document, token, time_ = reading
         if token is not None:
             self._token = token
@@ -219,6 +248,7 @@ class Reader:
             self._settle_doubt()
         elif time.monotonic() - self._looked_at > LOOK_SECONDS:
             self._look()
+        self.reason.say(self._heartbeat.refused)
 
     def _look(self) -> None:
         """See whether recvq is right, and mend at once what is mended in place."""

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 FINISH_LOOK_SECONDS = 0.05
 
+SCANNING = "scanning recvq"
+
 
 @dataclass
 class Tally:
@@ -44,7 +46,7 @@ class Tally:
 class Remedy:
     """Kept by the thread that reads the feed. `take` enters a document, False if it is known.
 
-    `stop` ends every wait and every scan.
+    `waits_for` is told what is waited for as long as it is; `stop` ends every wait and every scan.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Remedy:
         keeper: Keeper,
         *,
         take: Callable[[Document], bool],
+        waits_for: Callable[[str], None],
         stop: threading.Event,
     ) -> None:
         self._history = history
@@ -62,6 +65,7 @@ class Remedy:
         self._saver = saver
         self._keeper = keeper
         self._take = take
+        self._waits_for = waits_for
         self._stop = stop
         # Why the next scan is needed; None at the very first start.
         self._lost: HistoryLost | None = None
@@ -81,6 +85,7 @@ class Remedy:
         log.log(level, _words(gone), gone, in_hand, after, gone.renamed_to or "-")
         failures = 0
         while not self._stop.is_set():
+            self._waits_for(f"{gone}: what it brought has to be finished")
             if self._pool.standing()[0] > 0:
                 self._stop.wait(FINISH_LOOK_SECONDS)
             elif self._saver.save():
@@ -98,6 +103,7 @@ class Remedy:
         if not self._saver.save():
             raise StoreUnavailable("the lost position could not be forgotten durably")
         self.mend()
+        self._waits_for(SCANNING)
         began, tally = time.monotonic(), Tally(self._take)
         # One step under the pool's lock: what finishes during the scan must not look new to it.
         after = self._pool.begin_scan()

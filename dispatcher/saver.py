@@ -11,6 +11,7 @@ from dispatcher.pool import Pool
 from dispatcher.progress import Progress
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
+from recvq.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Saver:
         self._progress = progress
         self._stop = threading.Event()
         self._saving = threading.Lock()
+        self.pulse = Pulse("progress")
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def start(self) -> None:
@@ -80,10 +82,13 @@ class Saver:
     def _run(self) -> None:
         failures = 0
         while not self._stop.is_set():
+            self.pulse.rest()
             self._wait()
+            self.pulse.beat()
             self._pool.saving.look()
             self._pool.saving.urgent.wait(PACE_SECONDS)
             failures = 0 if self.save() else failures + 1
             if failures:
                 self._stop.wait(pause_seconds(failures))
+        self.pulse.beat()
         self.save()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
+from typing import Protocol
 
 from dispatcher.job import Worker
 from dispatcher.pool import Pool
@@ -20,15 +22,34 @@ STEP_SECONDS = 600.0
 FEED_SECONDS = 90.0
 
 
+class Part(Protocol):
+    """What has threads of its own, and knows how long they may be at one thing."""
+
+    def stalled(self) -> str | None:
+        """What of it hangs although it may not, in words; None while all goes on."""
+        ...
+
+
 class Watch:
-    """Looks at the pool and the reader; `handler_seconds` is how long a handler may run."""
+    """Looks at the pool, the reader and all the other parts.
+
+    `handler_seconds` is how long a handler may run.
+    """
 
     def __init__(
-        self, pool: Pool, reader: Reader, worker: Worker, *, threads: int, handler_seconds: float
+        self,
+        pool: Pool,
+        reader: Reader,
+        worker: Worker,
+        parts: Sequence[Part],
+        *,
+        threads: int,
+        handler_seconds: float,
     ) -> None:
         self._pool = pool
         self._reader = reader
         self._worker = worker
+        self._parts = parts
         self._threads = threads
         self._handler_seconds = handler_seconds
         self._said: str | None = None
@@ -45,14 +66,17 @@ class Watch:
     def stalled(self) -> str | None:
         """What hangs although it may not, in words; None while all goes on.
 
-        Every thread is within the limit of its step, and the feed has delivered lately or is
-        held back for a named reason.
+        Every thread is within the limit of its step, and the feed has delivered lately or waits
+        for something that has a name, and has said so lately.
         """
         late = self._pool.busy_longer_than(self._handler_seconds + STEP_SECONDS)
         if late:
             return f"a thread hangs {late[0]}"
+        for part in self._parts:
+            if (stall := part.stalled()) is not None:
+                return stall
         quiet = time.monotonic() - self._reader.delivered_at
-        if self._reader.held_back is None and quiet > FEED_SECONDS:
+        if quiet > FEED_SECONDS and self._reader.reason.fresh() is None:
             return "the feed brings nothing, not even a heartbeat"
         return None
 

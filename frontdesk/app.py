@@ -24,6 +24,7 @@ from frontdesk.body import parse_events, read_body
 from frontdesk.description import WEBHOOK, Problem
 from frontdesk.encoding import encode_events
 from frontdesk.errors import BadSignature, Refused, TooSlow
+from frontdesk.figures import Figures
 from frontdesk.overload import arrival
 from frontdesk.signature import HEADER, verify
 
@@ -43,6 +44,14 @@ class Store(Protocol):
     @property
     def spool(self) -> dict[str, Any] | None:
         """What is spooled, in figures; None while all goes the direct way."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What is not as it should be, and since when, for a person; None when all is well."""
+
+    @property
+    def hanging(self) -> str | None:
+        """Which of its threads is in a call beyond every bound, for a person; None: none is."""
 
     @property
     def dead(self) -> bool:
@@ -88,13 +97,15 @@ class FrontDesk(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def create_app(desk: Desk, store: Store, *, openapi_url: str | None = None) -> FastAPI:
+def create_app(
+    desk: Desk, store: Store, *, openapi_url: str | None = None, figures: Figures | None = None
+) -> FastAPI:
     """The application of one front desk process.
 
     It serves no API description unless asked to: only LINE calls it, and nobody else has to be
     told what is here. `app.openapi()` gives the description all the same.
     """
-    callback = Callback(desk, store)
+    callback = Callback(desk, store, figures or Figures())
     app = FrontDesk(
         desk.path,
         callback,
@@ -121,9 +132,10 @@ def create_app(desk: Desk, store: Store, *, openapi_url: str | None = None) -> F
 class Callback:
     """Answers LINE's POSTs: 200 once everything in them is stored, and not a moment before."""
 
-    def __init__(self, desk: Desk, store: Store) -> None:
+    def __init__(self, desk: Desk, store: Store, figures: Figures) -> None:
         self._desk = desk
         self._store = store
+        self._figures = figures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One POST, as an ASGI application."""
@@ -138,7 +150,9 @@ class Callback:
             documents = await self._documents(request, accept_time)
             duplicates = await self._stored(documents, deadline)
         except Refused as refusal:
+            self._figures.refused_requests += 1
             return _refused(request, refusal, started)
+        self._figures.accepted_events += len(documents)
         log.info(
             "accepted events=%d duplicates=%d ms=%.1f client=%s",
             len(documents),

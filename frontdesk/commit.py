@@ -11,17 +11,17 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
+from frontdesk.calling import CallingThread
 from frontdesk.entry import Bounds, Documents, Entry, answer, refuse, undone
 from frontdesk.errors import KeysHeld, NotStored
+from frontdesk.figures import clock_time
 
 __all__ = ["Bounds", "Detour", "Documents", "GroupCommit", "Insert", "Probe"]
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 # Stores all documents within so many seconds and returns the places of those that were there
 # already; raises NotStored, or KeysHeld when it stored nothing since some must queue elsewhere.
@@ -81,8 +81,9 @@ class GroupCommit:
         self._stop = asyncio.Event()
         self._first_probe = asyncio.Event()
         self._unavailable: str | None = "not connected yet"
+        self._unavailable_since = time.time()
         self._failures = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="frontdesk-commit")
+        self._thread = CallingThread("frontdesk-commit")
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -95,16 +96,28 @@ class GroupCommit:
         """Nothing: it has no other store."""
 
     @property
+    def trouble(self) -> str | None:
+        """What is not as it should be, and since when, for a person; None when all is well."""
+        if self._unavailable is None:
+            return None
+        return f"{self._who} away since {clock_time(self._unavailable_since)}"
+
+    @property
+    def hanging(self) -> str | None:
+        """Whether its thread is in a call beyond every bound, for a person."""
+        return f"a call of {self._who} hangs" if self._thread.hangs else None
+
+    @property
     def dead(self) -> bool:
         """Whether it ended without being closed, so that only a new process can store again."""
         return self._task is not None and self._task.done() and not self._stop.is_set()
 
-    async def open(self) -> None:
-        """Start, and wait a little for MongoDB to answer; without it everything is refused."""
+    async def open(self, patience_seconds: float = START_SECONDS) -> None:
+        """Start, and wait a little for the store to answer; without it everything is refused."""
         self._task = asyncio.create_task(self._run(), name="frontdesk-commit")
         self._task.add_done_callback(_log_unforeseen_end)
         try:
-            await asyncio.wait_for(self._first_probe.wait(), START_SECONDS)
+            await asyncio.wait_for(self._first_probe.wait(), patience_seconds)
         except TimeoutError:
             log.warning('store has not answered yet store="%s"', self._who)
 
@@ -154,7 +167,7 @@ class GroupCommit:
         if self._task is not None:
             await asyncio.wait([self._task], timeout=STOP_SECONDS)
         # A call that outlives its own time-out must not hold up the end of the loop.
-        self._thread.shutdown(wait=self._task is None or self._task.done(), cancel_futures=True)
+        self._thread.end(wait=self._task is None or self._task.done())
 
     async def _run(self) -> None:
         while not self._stop.is_set():
@@ -166,7 +179,7 @@ class GroupCommit:
         while not self._stop.is_set():
             await self._pause()
             try:
-                await self._in_thread(self._probe)
+                await self._thread.call(self._probe)
             except NotStored as error:
                 self._failed(error)
             else:
@@ -197,7 +210,7 @@ class GroupCommit:
         documents = [document for entry in group for document in entry.documents]
         left = max(entry.deadline for entry in group) - time.monotonic()
         try:
-            places = await self._in_thread(
+            places = await self._thread.call(
                 self._insert, documents, max(left, SHORTEST_INSERT_SECONDS)
             )
         except KeysHeld as held:
@@ -224,17 +237,6 @@ class GroupCommit:
             return await self._commit(rest)
         # A time-out amid the call took all away, and only a probe tells when it is over.
         return self._unavailable is None
-
-    async def _in_thread(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._thread, call, *arguments)
-        except (NotStored, KeysHeld):
-            raise
-        except Exception as error:
-            # The one job of this room: whatever went wrong with one group, the next may do.
-            log.exception("storing failed")
-            raise NotStored("storing failed") from error
 
     async def _pause(self) -> None:
         if self._failures:
@@ -275,6 +277,8 @@ class GroupCommit:
 
     def _set_unavailable(self, error: NotStored) -> None:
         if not self._stop.is_set() and self._unavailable != str(error):
+            if self._unavailable is None:
+                self._unavailable_since = time.time()
             self._unavailable = str(error)
             log.warning(
                 'store unavailable store="%s" reason="%s" detail="%s"',

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
 from http import HTTPStatus
 from typing import Any
@@ -90,11 +91,25 @@ class Connection(HttpToolsProtocol):
         self._stop_clock()
         super().connection_lost(exc)
 
+    def awaited_seconds(self, now: float) -> float:
+        """For how long a request has been on its way: the first one, or the half of a head.
+
+        Infinite where none is; `now` is of the loop's clock.
+        """
+        return now - self._since if self.cycle is None or self._in_head else math.inf
+
+    def ask_to_leave(self) -> None:
+        """The answer that it is waiting for, if any, is the last one."""
+        for cycle in (self.cycle, *(waiting for waiting, _ in self.pipeline)):
+            if cycle is not None:
+                cycle.keep_alive = False
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP in the form of every other refusal."""
         self._end(400, "not an HTTP request")
 
     def _await_head(self) -> None:
+        self._since = self.loop.time()
         self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def _stop_clock(self) -> None:
@@ -117,6 +132,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         client = self.client[0] if self.client else "-"
+        self._overload.figures.refused_requests += 1
         log.warning('refused status=%d reason="%s" client=%s', status, reason, client)
         self._close_with(status, reason)
 

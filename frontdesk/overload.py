@@ -13,6 +13,8 @@ import time
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from frontdesk.figures import Figures
+
 log = logging.getLogger(__name__)
 
 REASON = "too many requests at once"
@@ -35,8 +37,9 @@ HEADERS = [
 class Overload:
     """Passes requests on to the application while they come to their turn in time."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, figures: Figures | None = None) -> None:
         self._app = app
+        self.figures = figures or Figures()
         self._refused = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,6 +56,7 @@ class Overload:
         if self._refused == 0:
             asyncio.get_running_loop().call_later(LOG_SECONDS, self._tell)
         self._refused += 1
+        self.figures.refused_requests += 1
 
     def _tell(self) -> None:
         refused, self._refused = self._refused, 0

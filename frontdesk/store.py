@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 SPOOL_SECONDS = 0.8
 # How long a spool that cannot be read is not asked again by each insert.
 UNREADABLE_SECONDS = 1.0
+# How long a start waits for MongoDB: callers wait with it, and the spool could take theirs.
+MONGODB_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,16 @@ class TwoStores:
         return {"documents": held.documents, "bytes": held.bytes, "oldestSeconds": seconds}
 
     @property
+    def trouble(self) -> str | None:
+        """Which stores are away, and since when, for a person; None when all is well."""
+        return "; ".join(filter(None, (self._recvq.trouble, self._spool.trouble))) or None
+
+    @property
+    def hanging(self) -> str | None:
+        """Which of its threads is in a call beyond every bound, for a person; None: none is."""
+        return self._recvq.hanging or self._spool.hanging or self._drain.hanging
+
+    @property
     def dead(self) -> bool:
         """Whether a part of it has ended unasked, so that only a new process can store again."""
         return self._recvq.dead or self._spool.dead or self._drain.dead
@@ -102,7 +114,7 @@ class TwoStores:
     async def open(self) -> None:
         """Start all parts; each works as soon as its store answers."""
         self._drain.start()
-        await asyncio.gather(self._spool.open(), self._recvq.open())
+        await asyncio.gather(self._spool.open(), self._recvq.open(MONGODB_SECONDS))
 
     async def store(self, documents: Documents, *, deadline: float) -> int:
         """Store all durably; returns how many were known to be there already.

@@ -216,6 +216,10 @@ class Desk:
         """Whether reading may go on."""
         return self._worker.has_room()
 
+    def status(self) -> str:
+        """What waits for LINE, in words for a person."""
+        return f"{len(self.outbox)} to be carried out, breaker {self.breaker.state.value}"
+
     def stop(self) -> None:
         """Begin no more calls of LINE, and end a download that is under way."""
         self.line.stop()

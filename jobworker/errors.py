@@ -23,6 +23,8 @@
 
 from __future__ import annotations
 
+from recvq.errors import AccessRefused, StoreUnavailable
+
 
 class WorkerError(Exception):
     """Base of every error that jobworker raises."""
@@ -158,3 +160,7 @@ class NoTimerHandler(BotError):
 
 class NoContent(BotError, TypeError):
     """Content was asked for of what has none: a text, a sticker, or no message at all."""
+
+
+NOT_ITS_FAULT = (StoreUnavailable, AccessRefused, GateClosed)
+"""What a handler may meet that says nothing of it: its event is not given up for that."""

@@ -19,7 +19,7 @@ from bson.dbref import DBRef
 from jobworker.around import Around, no_content
 from jobworker.bot import Bot, Rule
 from jobworker.conversations import Conversations, Decision
-from jobworker.errors import GateClosed
+from jobworker.errors import NOT_ITS_FAULT, GateClosed
 from jobworker.events import model_of, since_ms, text_of
 from jobworker.failures import Failure, did_not_return, given_up, raised
 from jobworker.handling import Abandoned, Doing
@@ -182,7 +182,7 @@ class Worker:
         except Abandoned:
             raise
         except (Exception, SystemExit) as error:
-            if isinstance(error, (StoreUnavailable, GateClosed)) and not run.has_sent:
+            if isinstance(error, NOT_ITS_FAULT) and not run.has_sent:
                 raise
             # Around one job: the bot's own errors end here. A thread that took SystemExit for its
             # end would leave the key behind without a word.

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from linedesk.backupcommands import export_command, import_command
 from linedesk.conversationcommands import conversation
 from linedesk.deadcommands import dead
 from linedesk.failure import Command
@@ -26,6 +27,7 @@ Examples:
   linedesk up --config line.toml   run everything on a small box
   linedesk dead list --since 2h    what was given up in the last two hours
   linedesk conversation show U4af  where the conversation with a user stands
+  linedesk doctor                  whether everything is right, and what to do
 """
 
 
@@ -47,12 +49,22 @@ def linedesk() -> None:
     show_default=True,
     help="Size of the capped collection recvq, where it is not there yet.",
 )
+@click.option(
+    "--users",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Make MongoDB's users, too, each with the rights it needs; their URIs go into "
+    "FOLDER/{admin,frontdesk,dispatcher,operator}/MONGODB_URI.",
+)
+@click.option("--new-passwords", is_flag=True, help="With --users: give all users new passwords.")
 @with_settings
-def init(settings: Settings, capped_mb: int) -> None:
-    """Prepare MongoDB: replica set, collections, indexes, lease. May be run again."""
+def init(settings: Settings, capped_mb: int, users: Path | None, new_passwords: bool) -> None:
+    """Prepare MongoDB: replica set, collections, indexes, lease, users. May be run again."""
     from linedesk.init import init_database
 
-    init_database(settings, capped_mb=capped_mb)
+    if new_passwords and users is None:
+        raise click.UsageError("--new-passwords needs --users FOLDER")
+    init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
 
 
 @linedesk.command(cls=Command)
@@ -147,8 +159,28 @@ def up(config_path: Path | None, verbose: bool) -> int:
     return run_all(settings, config_path=config_path, verbose=verbose)
 
 
+@linedesk.command(cls=Command)
+@config_option
+@verbose_option
+@click.option("--no-line", is_flag=True, help="Make no call of LINE's API.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--strict", is_flag=True, help="Exit with 1 at a warning, too.")
+def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
+    """Look at everything from end to end, and say what to do.
+
+    Settings, clock, MongoDB, disks, processes, certificate, and LINE, whom it asks to call the
+    webhook once. Changes nothing. Exit code 0 where nothing is bad, else 1.
+    """
+    from linedesk.doctor import Wish, run_doctor
+
+    wanted = Wish(line=not no_line, verbose=verbose, **wish)
+    return run_doctor(os.environ, config_path, wanted)
+
+
 linedesk.add_command(dead)
 linedesk.add_command(conversation)
+linedesk.add_command(export_command)
+linedesk.add_command(import_command)
 
 
 def main() -> None:

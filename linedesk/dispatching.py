@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
@@ -23,6 +24,7 @@ from linedesk.exits import Exit
 from linedesk.scheduling import make_scheduler, simulated_clock
 from linedesk.settings import Settings
 from linedesk.signals import take_signals
+from linedesk.systemd import service_from
 from recvq.connect import Client, connect
 from recvq.documents import RECVQ
 from scheduler.scheduler import system_now
@@ -33,12 +35,15 @@ EXITS: Mapping[Ending, Exit] = {
     Ending.STOPPED: Exit.OK,
     Ending.STUCK: Exit.STUCK,
     Ending.REPLACED: Exit.REPLACED,
+    Ending.REFUSED: Exit.UNAVAILABLE,
     Ending.FAILED: Exit.SOFTWARE,
 }
 
 
 def run_dispatcher(settings: Settings) -> int:
     """Run until a signal; returns the exit code. Raises SettingsError, SetupError."""
+    # Before the bot is loaded, so that nothing it starts speaks in this process's name.
+    service = service_from(os.environ)
     bot = load_bot(settings.bot)
     bot_settings = read_bot_settings(bot, settings.bot_settings)
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
@@ -82,6 +87,7 @@ def run_dispatcher(settings: Settings) -> int:
             lease=Lease(database),
             inbox=inbox,
             companions=companions,
+            service=service,
         )
         ending = dispatcher.run()
         for desk in desks:

@@ -44,6 +44,14 @@ class NotReplayed(LinedeskError):
     """A dead letter that is not to be replayed, or no more; the text is the reason."""
 
 
+class BackupError(LinedeskError):
+    """An export that cannot be written, or a file that is none, or not whole."""
+
+
+class NotImported(LinedeskError):
+    """The database cannot be given an export as it stands; the text says what to do."""
+
+
 class DemoFailed(LinedeskError):
     """The demo could not go on; the text says at which step, with the end of the log concerned."""
 

@@ -11,21 +11,25 @@ from pymongo.errors import PyMongoError
 from frontdesk.errors import CannotListen
 from linedesk.embedded import MongodFailed, MongodNotFound
 from linedesk.errors import (
+    BackupError,
     CannotServe,
     DataInUse,
     DemoFailed,
     NoSuchLetter,
+    NotImported,
     NotOneConversation,
     SettingsError,
 )
 from linedesk.exits import Exit
-from recvq.errors import QueueError, RecvqClosed, SetupError
+from recvq.errors import AccessRefused, QueueError, RecvqClosed, SetupError
 
 log = logging.getLogger(__name__)
 
 # The first that fits counts, so the special stand before the general.
 KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     (SettingsError, Exit.CONFIG, ""),
+    # Not CONFIG: systemd hands a replaced password to the process that it starts next.
+    (AccessRefused, Exit.UNAVAILABLE, ""),
     (SetupError, Exit.CONFIG, ""),
     (CannotListen, Exit.CONFIG, ""),
     (RecvqClosed, Exit.UNAVAILABLE, ""),
@@ -42,6 +46,8 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     (DemoFailed, Exit.FAILED, "demo: "),
     (NoSuchLetter, Exit.FAILED, ""),
     (NotOneConversation, Exit.FAILED, ""),
+    (BackupError, Exit.FAILED, ""),
+    (NotImported, Exit.FAILED, ""),
 )
 
 

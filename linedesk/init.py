@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,26 +14,85 @@ from rich.table import Table
 
 from linedesk.rules import without_credentials
 from linedesk.settings import Settings, require_server
+from linedesk.urifiles import at_work_in
+from linedesk.users import (
+    NEW_PASSWORD,
+    Outcome,
+    asks_for_users,
+    ensure_users,
+    open_admin,
+    replace_admin_password,
+)
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import RECVQ
+from recvq.errors import translated
 from recvq.replicaset import ensure_replica_set
 from recvq.shape import uncapped
+from recvq.uri import Uri
+
+AUTHORIZATION_OFF = (
+    "authorization is OFF: MongoDB does whatever anybody on this machine asks, users or not. Set "
+    "security.authorization and security.keyFile in mongod.conf (see deploy/mongod.conf) and "
+    "restart mongod"
+)
+RESTART = (
+    "new password for {who}: what runs now keeps its connections until it has to open another one, "
+    "so restart it soon (systemctl restart linedesk.target); until then nothing is lost"
+)
 
 
-def init_database(settings: Settings, *, capped_mb: int) -> None:
-    """Make what is missing and report on stdout; what is there is left as it is."""
+def init_database(
+    settings: Settings,
+    *,
+    capped_mb: int,
+    users: Path | None = None,
+    new_passwords: bool = False,
+) -> None:
+    """Make what is missing and report on stdout; what is there is left as it is.
+
+    With a folder for the files of `users` these are made, too, and given what rights they need.
+    Raises SettingsError, SetupError, StoreUnavailable.
+    """
     require_server(settings)
+    uri = Uri.parse(settings.mongodb_uri)
     click.echo(f"server      {without_credentials(settings.mongodb_uri)}")
     click.echo(f"replicaset  {ensure_replica_set(settings.mongodb_uri)}")
     click.echo(f"database    {settings.mongodb_database}")
-    with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
-        database = client[settings.mongodb_database]
-        made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
-        Console().print(_overview(database, made))
+    if users is None:
+        with connect(str(uri), app_name="linedesk-init") as client:
+            _init_collections(client[settings.mongodb_database], capped_mb)
+        return
+    with at_work_in(users):
+        _init_with_users(settings, uri, users, capped_mb, new_passwords=new_passwords)
+
+
+def _init_with_users(
+    settings: Settings, given: Uri, folder: Path, capped_mb: int, *, new_passwords: bool
+) -> None:
+    admin, outcome = open_admin(given, folder)
+    with connect(str(admin), app_name="linedesk-init") as client:
+        _init_collections(client[settings.mongodb_database], capped_mb)
+        if new_passwords:
+            admin = replace_admin_password(client, admin, folder)
+            outcome = replace(outcome, state=NEW_PASSWORD)
+    with connect(str(admin), app_name="linedesk-init") as client:
+        others = ensure_users(
+            client, admin, folder, database=settings.mongodb_database, new_passwords=new_passwords
+        )
+    _show_users([outcome, *others])
+    with translated():
+        if not asks_for_users(admin):
+            click.echo(AUTHORIZATION_OFF, err=True)
+
+
+def _init_collections(database: Database[Any], capped_mb: int) -> None:
+    made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
+    with translated():
+        _show(database, made)
         options = database[RECVQ].options()
     if not options.get("capped"):
-        click.echo(uncapped(settings.mongodb_database))
+        click.echo(uncapped(database.name))
         return
     size = int(options["size"])
     if size != capped_mb * MEGABYTE:
@@ -40,10 +102,18 @@ def init_database(settings: Settings, *, capped_mb: int) -> None:
         )
 
 
-def _overview(database: Database[Any], made: list[str]) -> Table:
+def _show(database: Database[Any], made: list[str]) -> None:
     table = Table("collection", "", "indexes", box=None, pad_edge=False)
     for name in sorted(database.list_collection_names()):
         indexes = (index for index in database[name].index_information() if index != "_id_")
         state = "made" if name in made else "was there"
         table.add_row(name, state, ", ".join(sorted(indexes)))
-    return table
+    Console().print(table)
+
+
+def _show_users(outcomes: Sequence[Outcome]) -> None:
+    for one in outcomes:
+        click.echo(f"user        {one.user}: {one.state}, {one.path}")
+    renewed = [one.path.parent.name for one in outcomes if one.state == NEW_PASSWORD]
+    if renewed:
+        click.echo(RESTART.format(who=", ".join(renewed)))

@@ -12,10 +12,14 @@ import click
 
 from linedesk.logs import configure_logging
 from linedesk.settings import Settings, load_settings
+from recvq.errors import AccessRefused
+from recvq.uri import Uri
 
 config_option = click.option(
     "--config",
     "config_path",
+    # So that the wrapper of an installed linedesk need not know where the option may stand.
+    envvar="LINEDESK_CONFIG",
     type=click.Path(dir_okay=False, path_type=Path),
     help="TOML file with settings; the environment goes before it.",
 )
@@ -31,7 +35,11 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(config_path: Path | None, verbose: bool, **options: Any) -> Any:
         settings = load_settings(os.environ, config_path=config_path)
         set_up_logging(settings, verbose=verbose)
-        return function(settings, **options)
+        try:
+            return function(settings, **options)
+        except AccessRefused as error:
+            user = Uri.parse(settings.mongodb_uri).user
+            raise AccessRefused(error.code, error.user or user) from error
 
     return command
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from queue import SimpleQueue
 
 from dispatcher.feed import feed_client
@@ -9,6 +10,7 @@ from linedesk.exits import Exit
 from linedesk.settings import Settings
 from linedesk.signals import take_signals
 from linedesk.simclock import SimClock
+from linedesk.systemd import service_from
 from recvq.connect import Client, connect
 from scheduler.process import Part, run
 from scheduler.scheduler import Scheduler
@@ -16,6 +18,7 @@ from scheduler.scheduler import Scheduler
 
 def run_scheduler(settings: Settings) -> int:
     """Run until a signal; returns the exit code. Raises SetupError."""
+    service = service_from(os.environ)
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
     clock = simulated_clock(settings)
@@ -25,7 +28,7 @@ def run_scheduler(settings: Settings) -> int:
     ):
         scheduler = make_scheduler(settings, client, listening, clock=clock)
         parts: list[Part] = [scheduler] if clock is None else [clock, scheduler]
-        return Exit.OK if run(parts, client, inbox) else Exit.SOFTWARE
+        return Exit.OK if run(parts, client, inbox, service) else Exit.SOFTWARE
 
 
 def simulated_clock(settings: Settings) -> SimClock | None:

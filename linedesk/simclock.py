@@ -71,6 +71,14 @@ class SimClock:
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
+    def stalled(self) -> str | None:
+        """Each of its waits ends; nothing of production comes here."""
+        return None
+
+    def status(self) -> str:
+        """How far ahead bot time is."""
+        return f"bot time {self._ahead:.0f} s ahead"
+
     def _follow(self) -> None:
         known: float | None = None
         answers = True

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
+import os
+import socket
 from typing import Any
 
 from linedesk.errors import CannotServe
 from linedesk.settings import Settings, require, require_server
+from linedesk.systemd import service_from, sockets_from
 
 # Who listens on all addresses is reached at this one.
 REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -14,9 +18,12 @@ REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
+    # The server turns it on again when all is imported: callers may be waiting already.
+    gc.disable()
     from frontdesk.app import Desk
     from frontdesk.serve import Address, SpoolAt, serve
 
+    service, inherited = service_from(os.environ), _sockets()
     require(settings, "line_channel_secret")
     require_server(settings)
     desk = Desk(
@@ -32,13 +39,29 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
         tls_cert=settings.frontdesk_tls_cert,
         tls_key=settings.frontdesk_tls_key,
     )
-    return serve(
+    code = serve(
         desk,
         address,
         mongodb_uri=settings.mongodb_uri,
         database=settings.mongodb_database,
         spool=SpoolAt(settings.spool_path, settings.spool_max_mb * 1024 * 1024),
+        service=service,
+        inherited=inherited,
     )
+    if inherited:
+        # Callers wait for the successor already, and the driver's end alone takes half a second.
+        logging.shutdown()
+        os._exit(code)
+    return code
+
+
+def _sockets() -> list[socket.socket]:
+    from frontdesk.errors import CannotListen
+
+    try:
+        return sockets_from(os.environ)
+    except OSError as error:
+        raise CannotListen(f"the socket unit hands over what is no socket: {error}") from error
 
 
 def dispatcher_process(settings: Settings) -> int:

@@ -27,6 +27,7 @@ class Endpoint:
     path: str
     rate: Rate = MOST
     takes_retry_key: bool = False
+    body_is_optional: bool = False
 
 
 ENDPOINTS = (
@@ -47,6 +48,15 @@ ENDPOINTS = (
     Endpoint("group_summary", "GET", "/v2/bot/group/{group_id}/summary"),
     Endpoint("info", "GET", "/v2/bot/info"),
     Endpoint("loading", "POST", "/v2/bot/chat/loading/start", Rate(100)),
+    Endpoint("webhook", "GET", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),
+    Endpoint("set_webhook", "PUT", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),
+    Endpoint(
+        "test_webhook",
+        "POST",
+        "/v2/bot/channel/webhook/test",
+        Rate(60, 3_600),
+        body_is_optional=True,
+    ),
 )
 
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

@@ -12,19 +12,21 @@ from dataclasses import replace
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from linesim import errors, ids, reading, sending
+from linesim import errors, ids, reading, sending, webhooksettings
 from linesim.answers import Answer, planned, refusal
-from linesim.body import Body, NoAnswer, Pause
+from linesim.body import Body, NoAnswer
 from linesim.calls import Call
 from linesim.endpoints import ENDPOINTS, Endpoint
 from linesim.errors import LineError
 from linesim.faults import Cut, Drip, Fault, Late, Status
-from linesim.platform import Platform
+from linesim.sim import Sim
+from linesim.stopping import Stopped, Stopping
+from linesim.webhooksettings import Errand
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
-Act = Callable[..., Answer]
+Act = Callable[..., Answer | Errand]
 
 ACTS: dict[str, Act] = {
     "reply": sending.reply,
@@ -44,15 +46,18 @@ ACTS: dict[str, Act] = {
     "group_summary": reading.group_summary,
     "info": reading.info,
     "loading": reading.loading,
+    "webhook": webhooksettings.endpoint,
+    "set_webhook": webhooksettings.set_endpoint,
+    "test_webhook": webhooksettings.test,
 }
 
 UNKNOWN = Endpoint("unknown", "*", "/v2/{rest:path}")
 
 
-def line_routes(platform: Platform, pause: Pause) -> APIRouter:
-    """`pause` waits that many seconds, or until the simulator stops."""
+def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
+    """All that LINE answers; waits, and the POST of a webhook's test, end when it stops."""
     router = APIRouter()
-    api = LineApi(platform, pause)
+    api = LineApi(sim, stopping)
     for endpoint in ENDPOINTS:
         router.add_api_route(endpoint.path, api.handler(endpoint), methods=[endpoint.method])
     router.add_api_route(UNKNOWN.path, api.handler(UNKNOWN), methods=METHODS)
@@ -60,9 +65,11 @@ def line_routes(platform: Platform, pause: Pause) -> APIRouter:
 
 
 class LineApi:
-    def __init__(self, platform: Platform, pause: Pause) -> None:
-        self._platform = platform
-        self._pause = pause
+    def __init__(self, sim: Sim, stopping: Stopping) -> None:
+        self._sim = sim
+        self._platform = sim.platform
+        self._stopping = stopping
+        self._pause = stopping.pause
 
     def handler(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
@@ -77,7 +84,10 @@ class LineApi:
         except ClientDisconnect:
             return self._finish(call, request, None)
         self._note_body(call, raw)
-        answer = await self._answer(endpoint, call, request, raw)
+        try:
+            answer = await self._answer(endpoint, call, request, raw)
+        except Stopped:
+            return self._finish(call, request, None)
         await self._pause(self._platform.options.latency_ms / 1000)
         return self._finish(call, request, answer)
 
@@ -109,9 +119,10 @@ class LineApi:
     ) -> Answer | None:
         """None: the connection is to be closed without an answer."""
 
-        def act() -> Answer:
+        async def act() -> Answer:
             with self._platform.watch.changing():
-                return _answered(lambda: self._act(endpoint, call, request, raw))
+                done = _answered(lambda: self._act(endpoint, call, request, raw))
+            return await self._ran(done) if isinstance(done, Errand) else done
 
         with self._platform.watch.changing():
             try:
@@ -131,33 +142,43 @@ class LineApi:
         self._platform.rate_limits.check(endpoint.name)
 
     async def _through(
-        self, fault: Fault | None, call: Call, act: Callable[[], Answer]
+        self, fault: Fault | None, call: Call, act: Callable[[], Awaitable[Answer]]
     ) -> Answer | None:
         if fault is None:
-            return act()
+            return await act()
         call.fault = type(fault.outcome).__name__.lower()
         if isinstance(fault.outcome, Late):
             return await self._late(fault.outcome.seconds, act, first=fault.accept)
         if isinstance(fault.outcome, Cut | Drip):
-            return replace(act(), spoilt=fault.outcome)
+            return replace(await act(), spoilt=fault.outcome)
         if fault.accept:
-            act()
+            await act()
         return planned(fault.outcome) if isinstance(fault.outcome, Status) else None
 
-    async def _late(self, seconds: float, act: Callable[[], Answer], *, first: bool) -> Answer:
+    async def _late(
+        self, seconds: float, act: Callable[[], Awaitable[Answer]], *, first: bool
+    ) -> Answer:
         if first:
-            answer = act()
+            answer = await act()
             await self._pause(seconds)
             return answer
         await self._pause(seconds)
-        return act()
+        return await act()
 
-    def _act(self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None) -> Answer:
+    async def _ran(self, errand: Errand) -> Answer:
+        """Runs it without the lock, since the bot server may be slow, or call this API itself."""
+        return errand.answer(
+            await self._stopping.in_thread(lambda: self._sim.test_webhook(errand.url))
+        )
+
+    def _act(
+        self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
+    ) -> Answer | Errand:
         if endpoint is UNKNOWN:
             raise errors.not_found()
         if call.retry_key is not None and not endpoint.takes_retry_key:
             raise errors.retry_key_not_supported()
-        if endpoint.method == "POST":
+        if endpoint.method != "GET" and not (endpoint.body_is_optional and raw == b""):
             _check_body(call, request, raw)
         answer = ACTS[endpoint.name](self._platform, call, **request.path_params)
         call.accepted, call.accepted_at = True, time.monotonic()
@@ -185,7 +206,7 @@ class LineApi:
         )
 
 
-def _answered(act: Callable[[], Answer]) -> Answer:
+def _answered(act: Callable[[], Answer | Errand]) -> Answer | Errand:
     try:
         return act()
     except LineError as error:

@@ -35,6 +35,7 @@ class Platform:
         self.watch = Watch()
         self.bot_user_id = ids.user_id()
         self.webhook_url = options.webhook_url
+        self.webhook_active = True
         self.world = World()
         self.chats = Chats()
         self.contents = Contents(self.clock)

@@ -42,7 +42,7 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
     app = FastAPI(
         title="linesim", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
     )
-    app.include_router(line_routes(sim.platform, stopping.pause))
+    app.include_router(line_routes(sim, stopping))
     app.include_router(control_routes(sim, stopping))
     app.include_router(trouble_routes(sim, stopping))
     app.include_router(clock_routes(sim))

@@ -53,6 +53,15 @@ class Sim(Records):
     def webhook_url(self, url: str | None) -> None:
         self.platform.webhook_url = url
 
+    @property
+    def webhook_active(self) -> bool:
+        """The switch "Use webhook" of LINE's console; while it is off no event is sent."""
+        return self.platform.webhook_active
+
+    @webhook_active.setter
+    def webhook_active(self, active: bool) -> None:
+        self.platform.webhook_active = active
+
     # People.
 
     def add_user(self, name: str, *, friend: bool = True, user_id: str | None = None) -> User:
@@ -163,6 +172,10 @@ class Sim(Records):
         The events may also be hand-made: whatever has a reply token and a source can be replied to.
         """
         return self._webhooks.deliver(made)
+
+    def test_webhook(self, url: str) -> Delivery:
+        """LINE's connectivity check of a URL, whether webhooks are used or not."""
+        return self._webhooks.test(url)
 
     def redeliver(self, delivery: Delivery) -> Delivery:
         """The same events once more, as LINE sends them when no answer came."""

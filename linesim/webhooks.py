@@ -92,6 +92,13 @@ class Webhooks:
             self._extra(lambda: self._redeliver(made))
         return delivery
 
+    def test(self, url: str) -> Delivery:
+        """The connectivity check of a URL: one POST without events, and nothing is drawn for it."""
+        with self._platform.watch.changing():
+            delivery = self._begin(())
+        self._sender.post(url, encode(self._platform.bot_user_id, ()), delivery)
+        return delivery
+
     def settle(self, timeout_seconds: float) -> bool:
         """Waits for the webhooks sent on top; whether all are answered."""
         deadline = time.monotonic() + timeout_seconds
@@ -159,7 +166,8 @@ class Webhooks:
             delivery = self._begin(made)
             for event in made:
                 self._open_token(event)
-        self._sender.post(platform.webhook_url, encode(platform.bot_user_id, made), delivery)
+        url = platform.webhook_url if platform.webhook_active else None
+        self._sender.post(url, encode(platform.bot_user_id, made), delivery)
         with platform.watch.changing():
             for event in made:
                 self._settle(event, delivery)

@@ -25,7 +25,7 @@ from recvq.documents import (
     SCHEDULE,
     STATUS,
 )
-from recvq.errors import WrongCollection, translated
+from recvq.errors import UNAUTHORIZED, WrongCollection, translated
 from recvq.shape import foreign, lacks_index, read_shape, require_shape
 
 MEGABYTE = 1024 * 1024
@@ -39,7 +39,6 @@ EPOCHS = "epochs"
 DISPATCHER = "dispatcher"
 
 NAMESPACE_EXISTS = 48
-UNAUTHORIZED = 13
 
 
 @dataclass(frozen=True)

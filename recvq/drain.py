@@ -26,7 +26,7 @@ from recvq.errors import QueueError, StoreUnavailable
 from recvq.insert import insert_documents
 from recvq.pause import growing_seconds
 from recvq.spool import Batch, Held, Spool
-from recvq.turn import Turn
+from recvq.turn import STILL_SECONDS, Turn
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ class Drain:
         self._reason: str | None = None
         self._stop = threading.Event()
         self._wake = threading.Event()
+        self._stepped_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="spool-drain", daemon=True)
 
     @property
@@ -83,6 +84,12 @@ class Drain:
     def alive(self) -> bool:
         """Whether its thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def hanging(self) -> str | None:
+        """Whether it is in a step beyond every bound, for a person."""
+        stands = self.alive and time.monotonic() - self._stepped_at > STILL_SECONDS
+        return "the spool's drain hangs" if stands else None
 
     @property
     def dead(self) -> bool:
@@ -110,6 +117,7 @@ class Drain:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
+                self._stepped_at = time.monotonic()
                 self._wake.clear()
                 self._step()
         finally:

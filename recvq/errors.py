@@ -8,6 +8,7 @@
   * SetupError         fatal: a person has to change something, and the message says what
     * WrongCollection  recvq is missing, uncapped or without its index
     * NotReplicaSet    the server cannot be watched
+    * AccessRefused    the user's password is wrong, or a right is missing
   * Replaced           fatal: a successor with a higher epoch has taken over; stop at once
 """
 
@@ -65,6 +66,38 @@ class NotReplicaSet(SetupError):
     """The server is standalone, so it has neither a change stream nor an oplog."""
 
 
+AUTHENTICATION_FAILED = 18
+UNAUTHORIZED = 13
+
+
+class AccessRefused(SetupError):
+    """MongoDB knows no such user and password (code 18), or the user may not do this (code 13).
+
+    `user` is his name, empty where MONGODB_URI has none. The text is never the server's, which
+    quotes what was to be written. A new start may mend it, since that reads a password that was
+    replaced meanwhile.
+    """
+
+    def __init__(self, code: int, user: str | None = None) -> None:
+        super().__init__(code, user)
+        self.code = code
+        self.user = user
+
+    def __str__(self) -> str:
+        who = f"the user {self.user}" if self.user else "the user in MONGODB_URI"
+        if self.user == "":
+            who = "nobody in particular (MONGODB_URI names no user)"
+        if self.code == AUTHENTICATION_FAILED:
+            return (
+                f"MongoDB refuses {who}: wrong name or password. If the password was replaced, "
+                "restart this process; else `linedesk init --users` makes user and password anew"
+            )
+        return (
+            f"MongoDB does not allow {who} what this process does: `linedesk init --users` gives "
+            "each user the rights it needs"
+        )
+
+
 class Replaced(QueueError):
     """A write met a higher epoch: another process has taken over, so this one must stop."""
 
@@ -93,7 +126,11 @@ def is_transient(error: PyMongoError) -> bool:
 
 
 def translate(error: PyMongoError) -> Exception:
-    """StoreUnavailable for what a repetition may mend; the error itself for all else."""
+    """StoreUnavailable for what a repetition may mend, AccessRefused where the user's rights end;
+    the error itself for all else.
+    """
+    if isinstance(error, OperationFailure) and error.code in (AUTHENTICATION_FAILED, UNAUTHORIZED):
+        return AccessRefused(error.code)
     if not is_transient(error):
         return error
     unavailable = StoreUnavailable(type(error).__name__)
@@ -103,7 +140,7 @@ def translate(error: PyMongoError) -> Exception:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the driver's transient errors into StoreUnavailable; let all others through."""
+    """Turn the driver's errors into those of `translate`; let all others through."""
     try:
         yield
     except PyMongoError as error:

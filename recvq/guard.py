@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ import pymongo
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from recvq.errors import RecvqClosed, StoreUnavailable, WrongCollection, translated
+from recvq.errors import AccessRefused, RecvqClosed, StoreUnavailable, WrongCollection, translated
 from recvq.gauge import READ_SECONDS, SUM_SECONDS, Gauge
 from recvq.reach import Reach
 
@@ -26,6 +27,8 @@ EVERY_SECONDS = 1.0
 JOIN_SECONDS = READ_SECONDS + SUM_SECONDS + 1.0
 # What an insert waits for a look before it goes on with the last word, or fails with MongoDB.
 HASTY_SECONDS = 0.5
+# Longer than any look takes.
+HANGING_SECONDS = 15.0
 # Who is about to have inserted so much since its last look looks again first: so it hears of what
 # the others inserted in time, however small the collection is.
 LOOK_SHARE = 0.01
@@ -43,6 +46,7 @@ class Guard:
         self._gauge = Gauge(database)
         self._every_seconds = every_seconds
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
+        self._looked_at = time.monotonic()
         self._stop = threading.Event()
         self._looking = threading.Lock()  # held for a whole look: guards the gauge
         self._counting = threading.Lock()  # guards all below
@@ -56,6 +60,12 @@ class Guard:
         """Why recvq takes no inserts, in words for anybody; None while it does."""
         with self._counting:
             return self._closed_to(0)
+
+    @property
+    def hanging(self) -> str | None:
+        """Whether its thread is in a look beyond every bound, for a person."""
+        stands = self._thread.is_alive() and time.monotonic() - self._looked_at > HANGING_SECONDS
+        return "the look at recvq hangs" if stands else None
 
     @property
     def share(self) -> float | None:
@@ -169,6 +179,7 @@ class Guard:
     def _run(self) -> None:
         failed = False
         while not self._stop.is_set():
+            self._looked_at = time.monotonic()
             failed = not self._try_to_look(failed)
             self._stop.wait(self._every_seconds)
 
@@ -179,7 +190,7 @@ class Guard:
             if not failed:
                 log.warning("recvq cannot be looked at, trying again error=%s", error)
             return False
-        except OperationFailure as error:
+        except (OperationFailure, AccessRefused) as error:
             if not failed:
                 code = error.code
                 log.error("recvq cannot be looked at code=%s", code)  # noqa: TRY400

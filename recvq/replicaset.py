@@ -9,11 +9,13 @@ from pymongo import MongoClient, uri_parser
 from pymongo.errors import OperationFailure
 
 from recvq.connect import Client, connect
-from recvq.errors import NotReplicaSet, StoreUnavailable, translated
+from recvq.errors import UNAUTHORIZED, NotReplicaSet, StoreUnavailable, translated
+from recvq.uri import Uri
 
 ALREADY_INITIALIZED = 23
 NO_REPLICATION_ENABLED = 76
-NOT_YET_INITIALIZED = 94
+INVALID_CONFIG = 93
+USUAL_NAME = "rs0"
 
 HELP = (
     "the MongoDB server at {where} was started without a replica set name, so it offers neither "
@@ -31,21 +33,29 @@ STRANGERS = (
     "--replSet {name}, restart it, then run `linedesk init`; or correct replicaSet in the URI"
 )
 
+ANOTHER_NAME = (
+    "the MongoDB server at {where} does not take {name} as its replica set's name: set "
+    "replication.replSetName in mongod.conf and replicaSet in MONGODB_URI to one name, then run "
+    "`linedesk init`"
+)
+
 
 def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
     """Initiate a single-node replica set where none is; returns one line saying what was found.
 
-    Raises NotReplicaSet if the server was started without a name for one, StoreUnavailable if
-    it cannot be reached or elects no primary within `wait_seconds`.
+    The URI's user is asked for only where a server with users is to be initiated: one without any
+    lets this machine's processes do it. Raises NotReplicaSet if the server was started without a
+    name for one, AccessRefused, and StoreUnavailable if it cannot be reached or elects no primary
+    within `wait_seconds`.
     """
     host, port = uri_parser.parse_uri(uri)["nodelist"][0]
     where = f"{host}:{port}"
-    with translated(), _direct(uri, where) as client:
+    with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
         hello = client.admin.command("hello")
         if "setName" in hello:
             _wait_for_primary(client, wait_seconds)
             return f"replica set {hello['setName']} is there"
-        name = _initiate(client, where)
+        name = _initiate(client, uri, where)
         _wait_for_primary(client, wait_seconds)
     return f"replica set {name} initiated with one node, {where}"
 
@@ -79,28 +89,31 @@ def is_not_initiated(client: Client) -> bool:
     return any(server.server_type_name == "RSGhost" for server in found)
 
 
-def _direct(uri: str, where: str) -> Client:
-    """A client of that one node: before it is initiated, no replica set could be discovered."""
-    parsed = uri_parser.parse_uri(uri)
-    credentials = {k: parsed[k] for k in ("username", "password") if parsed.get(k)}
-    if credentials and parsed["options"].get("authsource"):
-        credentials["authSource"] = parsed["options"]["authsource"]
-    return connect(
-        f"mongodb://{where}/",
-        app_name="linedesk-init",
-        directConnection=True,
-        **credentials,
-    )
+def direct(uri: Uri) -> Client:
+    """A client of one node: before that is initiated, no replica set could be discovered."""
+    return connect(str(uri), app_name="linedesk-init", directConnection=True)
 
 
-def _initiate(client: Client, where: str) -> str:
-    name = _configured_name(client)
+def _initiate(client: Client, uri: str, where: str) -> str:
+    try:
+        return _initiate_as(client, uri, where)
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+    with direct(Uri.parse(uri).at(where)) as user:
+        return _initiate_as(user, uri, where)
+
+
+def _initiate_as(client: Client, uri: str, where: str) -> str:
+    name = _configured_name(client) or Uri.parse(uri).option("replicaSet") or USUAL_NAME
     try:
         member = {"_id": 0, "host": where}
         client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
     except OperationFailure as error:
         if error.code == NO_REPLICATION_ENABLED:
             raise NotReplicaSet(HELP.format(where=where)) from error
+        if error.code == INVALID_CONFIG:
+            raise NotReplicaSet(ANOTHER_NAME.format(where=where, name=name)) from error
         # A server that was just restarted tells its set's name only once it has read it, and
         # somebody else may have been first.
         if error.code != ALREADY_INITIALIZED:
@@ -108,10 +121,17 @@ def _initiate(client: Client, where: str) -> str:
     return name
 
 
-def _configured_name(client: Client) -> str:
-    options = client.admin.command("getCmdLineOpts")["parsed"]
+def _configured_name(client: Client) -> str | None:
+    """The name in the server's own configuration; None where the user may not ask for it."""
+    try:
+        options = client.admin.command("getCmdLineOpts")["parsed"]
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+        return None
     replication = options.get("replication", {})
-    return str(replication.get("replSetName") or replication.get("replSet") or "rs0")
+    name = replication.get("replSetName") or replication.get("replSet")
+    return str(name) if name else None
 
 
 def _wait_for_primary(client: MongoClient[dict[str, object]], wait_seconds: float) -> None:

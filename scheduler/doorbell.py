@@ -20,6 +20,7 @@ from pymongo.errors import OperationFailure
 
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable, translated
+from recvq.pulse import Pulse
 from scheduler.trouble import TROUBLE, Trouble
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Doorbell:
         self._heard = heard
         self._trouble = Trouble("new timers are not heard of", over="new timers are heard of again")
         self._stop = threading.Event()
+        self._pulse = Pulse("doorbell")
         self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
 
     def start(self) -> None:
@@ -75,8 +77,18 @@ class Doorbell:
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
+    def stalled(self) -> str | None:
+        """That the thread hangs, in words; None while it goes on."""
+        return self._pulse.stalled()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why new timers are not heard of, and since when; None while they are."""
+        return self._trouble.told
+
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._pulse.beat()
             try:
                 with translated():
                     self._listen()
@@ -97,6 +109,7 @@ class Doorbell:
             self._heard(None, opened)
             self._look_for_index()
             while stream.alive and not self._stop.is_set():
+                self._pulse.beat()
                 change = stream.try_next()
                 if time.monotonic() > healthy_at:
                     self._trouble.over()

@@ -9,13 +9,18 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from recvq.connect import Client
-from recvq.errors import StoreUnavailable
+from recvq.errors import AccessRefused, StoreUnavailable
 from recvq.pause import pause_seconds
+from recvq.pulse import Reason
 from recvq.replicaset import require_replica_set
+from recvq.service import Nobody, Service
 
 log = logging.getLogger(__name__)
 
 JOIN_SECONDS = 10.0
+SUPERVISE_SECONDS = 1.0
+# One question to a server that is away, and the pause after it.
+ASK_SECONDS = 120.0
 
 
 class Part(Protocol):
@@ -24,34 +29,42 @@ class Part(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def join(self, timeout_seconds: float) -> bool: ...
+    def stalled(self) -> str | None: ...
+    def status(self) -> str: ...
 
 
-def run(parts: Sequence[Part], client: Client, inbox: SimpleQueue[int | BaseException]) -> bool:
+def run(
+    parts: Sequence[Part],
+    client: Client,
+    inbox: SimpleQueue[int | BaseException],
+    service: Service | None = None,
+) -> bool:
     """Run the parts until `inbox` has a signal's number; False if a thread died before.
 
-    Waits for a server that is away. Raises NotReplicaSet, SetupError.
+    Waits for a server that is away, and tells `service` how it goes. Raises SetupError;
+    AccessRefused, also if that ended a thread.
     """
     threading.excepthook = lambda args: _thread_died(args, inbox)
-    message = _wait_for_server(client, inbox)
+    service = service or Nobody()
+    message = _wait_for_server(client, inbox, service)
     if message is None:
         for part in parts:
             part.start()
         log.info("ready")
-        message = inbox.get()
+        message = _supervise(parts, inbox, service)
         log.info("stopping")
-    for part in parts:
-        part.stop()
-    for part in parts:
-        if not part.join(JOIN_SECONDS):
-            log.error("did not end in time part=%s", type(part).__name__)
+    _end(parts, service)
+    if isinstance(message, AccessRefused):
+        raise message
     return isinstance(message, int)
 
 
 def _wait_for_server(
-    client: Client, inbox: SimpleQueue[int | BaseException]
+    client: Client, inbox: SimpleQueue[int | BaseException], service: Service
 ) -> int | BaseException | None:
     """None once the server is there; what came into the inbox before."""
-    failures = 0
+    failures, reason = 0, Reason()
+    service.starting("asking for the replica set", seconds=ASK_SECONDS)
     while True:
         try:
             require_replica_set(client)
@@ -60,14 +73,51 @@ def _wait_for_server(
             log.warning("MongoDB cannot be reached, trying again error=%s", error)
         else:
             return None
+        reason.say("waiting for MongoDB")
+        service.starting(reason.fresh() or "", seconds=ASK_SECONDS)
         try:
             return inbox.get(timeout=pause_seconds(failures))
         except Empty:
             continue
 
 
+def _supervise(
+    parts: Sequence[Part], inbox: SimpleQueue[int | BaseException], service: Service
+) -> int | BaseException:
+    """Tell once a second how it goes; returns what came into the inbox."""
+    service.ready(_status(parts))
+    said: str | None = None
+    while True:
+        try:
+            return inbox.get(timeout=SUPERVISE_SECONDS)
+        except Empty:
+            stall = next((why for part in parts if (why := part.stalled())), None)
+        if stall is None:
+            service.alive(_status(parts))
+        else:
+            service.unwell(f"stalled: {stall}")
+            if stall != said:
+                log.error("stalled: %s", stall)
+        said = stall
+
+
+def _status(parts: Sequence[Part]) -> str:
+    return " · ".join(part.status() for part in parts)
+
+
+def _end(parts: Sequence[Part], service: Service) -> None:
+    # Another part is asked only once the one before has had its time.
+    service.stopping("stopping", seconds=JOIN_SECONDS * (len(parts) + 1))
+    for part in parts:
+        part.stop()
+    for part in parts:
+        if not part.join(JOIN_SECONDS):
+            log.error("did not end in time part=%s", type(part).__name__)
+
+
 def _thread_died(args: threading.ExceptHookArgs, inbox: SimpleQueue[int | BaseException]) -> None:
     error = args.exc_value or RuntimeError("a thread ended without an error")
     name = args.thread.name if args.thread else "?"
-    log.critical("thread died thread=%s", name, exc_info=error)
+    if not isinstance(error, AccessRefused):
+        log.critical("thread died thread=%s", name, exc_info=error)
     inbox.put(error)

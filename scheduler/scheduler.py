@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from recvq.documents import SCHEDULE
 from recvq.pause import growing_seconds
+from recvq.pulse import Pulse, moment
 from scheduler.doorbell import Doorbell
 from scheduler.guarded import Guarded
 from scheduler.ringing import BATCH_ROWS, Inserting, Ringer
@@ -33,6 +34,8 @@ STEP_BACK_SECONDS = 1.0
 BEATEN_SECONDS = 0.05
 MOST_BEATEN_SECONDS = 3.0
 JOIN_SECONDS = 10.0
+# One batch of timers, or all daily ones after a clock was set back.
+LOOK_SECONDS = 600.0
 
 
 def system_now() -> datetime:
@@ -66,6 +69,9 @@ class Scheduler:
         self._steps = Steps()
         # At the start, too: the clock may have been ahead when its predecessor rang.
         self._must_bring_back = True
+        self._pulse = Pulse("scheduler", limit_seconds=LOOK_SECONDS)
+        # Only the thread writes it.
+        self._done = 0
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -98,8 +104,25 @@ class Scheduler:
         """Look at once: the clock was moved."""
         self._wake.set()
 
+    def stalled(self) -> str | None:
+        """Which of the two threads hangs, in words; None while both go on."""
+        return self._pulse.stalled() or self._doorbell.stalled()
+
+    def status(self) -> str:
+        """What timers wait for, how many were due since the start, and when the next one is."""
+        with self._lock:
+            due_at = self._due_at
+        words = [
+            self._trouble.told,
+            self._doorbell.trouble,
+            f"{self._done} timers done",
+            f"next due {moment(due_at)}" if due_at is not None else None,
+        ]
+        return ", ".join(word for word in words if word)
+
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._pulse.beat()
             try:
                 due_at = self._look()
             except TROUBLE as error:
@@ -115,9 +138,11 @@ class Scheduler:
         """Ring all that is due; returns when the next is."""
         seen, beaten = self._begin_look(), 0
         while not self._stop.is_set():
+            self._pulse.beat()
             settled = self._ringer.ring(seen=seen, most=self._most)
             if settled is None:
                 break
+            self._done += settled
             beaten = 0 if settled else beaten + 1
             if beaten:
                 self._stop.wait(
@@ -145,6 +170,7 @@ class Scheduler:
     def _sleep_until(self, due_at: datetime | None) -> None:
         with self._lock:
             self._due_at = due_at
+        self._pulse.rest()
         ahead = AHEAD_SECONDS
         while not (self._stop.is_set() or self._wake.is_set()):
             now = self._now()
@@ -161,9 +187,11 @@ class Scheduler:
                 self._wake.wait(min(left - ahead, CLOCK_SECONDS))
 
     def _look_ahead(self) -> None:
+        self._pulse.beat()
         # Who fails here looks again when it inserts, and that is what is told.
         with suppress(*TROUBLE):
             self._guarded.look_ahead()
+        self._pulse.rest()
 
 
 class Steps:

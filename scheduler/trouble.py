@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 
 from bson.errors import BSONError
 from pymongo.errors import OperationFailure, PyMongoError
 
-from recvq.errors import QueueError, StoreUnavailable
+from recvq.errors import AUTHENTICATION_FAILED, AccessRefused, QueueError, StoreUnavailable
 from recvq.pause import growing_seconds
+from recvq.pulse import moment
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +29,21 @@ class Trouble:
         self._over = over
         self._failures = 0
         self._reason: str | None = None
+        self.told: str | None = None
+        """What was said and since when, for a status; None while all is well."""
 
     def met(self, error: Exception) -> float:
-        """Say why, if that is news; returns how many seconds to pause."""
+        """Say why, if that is news; returns how many seconds to pause.
+
+        Raises a wrong password on: only a new process reads one that was replaced.
+        """
+        if isinstance(error, AccessRefused) and error.code == AUTHENTICATION_FAILED:
+            raise error
         self._failures += 1
         reason = _reason(error)
         if reason != self._reason:
             self._reason = reason
+            self.told = f"{self._words} since {moment(datetime.now(UTC))}: {reason}"
             # What no repetition mends, such as a missing right, waits for a person.
             say = log.warning if isinstance(error, StoreUnavailable) else log.error
             say('%s, trying again reason="%s"', self._words, reason)
@@ -45,7 +55,7 @@ class Trouble:
         """All is well again."""
         if self._reason is not None:
             log.info("%s tries=%d", self._over, self._failures)
-        self._failures, self._reason = 0, None
+        self._failures, self._reason, self.told = 0, None, None
 
 
 def _reason(error: Exception) -> str:

@@ -145,6 +145,9 @@ class RecordingWorker:
         self.asked_for_room.set()
         return self.room
 
+    def status(self) -> str:
+        return "nothing waits"
+
     def stop(self) -> None:
         self.stopped.set()
 

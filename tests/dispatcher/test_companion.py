@@ -40,6 +40,12 @@ class Companion:
         self.told.append("join")
         return True
 
+    def stalled(self) -> str | None:
+        return None
+
+    def status(self) -> str:
+        return ""
+
 
 def test_it_lives_as_long_as_the_lease_is_held_and_stops_before_the_drain(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Any

@@ -187,11 +187,11 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
     reader = running.dispatcher._reader
     before = reader.delivered_at
     eventually(lambda: reader.delivered_at > before)
-    assert reader.held_back is None
+    assert reader.reason.words is None
     worker.room = False
-    eventually(lambda: reader.held_back == "too much waits to be carried out")
+    eventually(lambda: reader.reason.words == "too much waits to be carried out")
     worker.room = True
-    eventually(lambda: reader.held_back is None)
+    eventually(lambda: reader.reason.words is None)
     running.end()
 
 

@@ -97,7 +97,7 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     assert {(row["channel"], row["key"], row["why"]) for row in rows} == {
         ("main", "U1", "set aside")
     }
-    assert running.dispatcher._pool.held == (1, 5)
+    assert running.dispatcher._pool.in_hand().held == (1, 5)
     assert worker.decided == ["other"]
     # What comes later queues up behind it.
     store(database, document("later", "U1"))
@@ -105,7 +105,7 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     eventually(lambda: len(worker.by_key["U1"]) == 6)
     assert worker.by_key["U1"] == [*(f"s{n}" for n in range(5)), "later"]
     eventually(lambda: held(database) == [])
-    assert running.dispatcher._pool.held == (0, 0)
+    assert running.dispatcher._pool.in_hand().held == (0, 0)
     running.end()
 
 
@@ -305,7 +305,7 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
     eventually(lambda: len(worker.decided) == 3)
     assert one.saver.save()
     assert (worker.decided, held(database)) == (["e0", "e1", "e2"], [])
-    assert one.pool.held == (0, 0)
+    assert one.pool.in_hand().held == (0, 0)
 
 
 def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
@@ -703,7 +703,7 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
         return decide
 
     def is_done(one: Process) -> bool:
-        return one.ledger.passed >= len(documents) and one.pool.held == (0, 0)
+        return one.ledger.passed >= len(documents) and one.pool.in_hand().held == (0, 0)
 
     done = False
     while not done:

@@ -331,9 +331,10 @@ def test_a_feed_that_brings_nothing_is_a_stall_unless_it_is_held_back(
     eventually(lambda: worker.decided)
     assert running.dispatcher.stalled() is None
     monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
-    assert running.dispatcher.stalled() == "the feed brings nothing, not even a heartbeat"
+    silent = "the feed brings nothing, not even a heartbeat"
+    eventually(lambda: running.dispatcher.stalled() == silent)
     worker.room = False
-    eventually(lambda: running.dispatcher._reader.held_back)
+    eventually(lambda: running.dispatcher._reader.reason.words)
     assert running.dispatcher.stalled() is None
     worker.room = True
     assert running.end() is Ending.STOPPED

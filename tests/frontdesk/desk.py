@@ -61,8 +61,17 @@ def webhook(*events: dict[str, Any]) -> bytes:
     return json.dumps({"destination": "U0", "events": events}, ensure_ascii=False).encode()
 
 
+# What systemd does for a socket unit (sd_listen_fds(3)): the socket as descriptor 3, and for whom.
+HAND_OVER = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_FDS="1", LISTEN_FDNAMES="frontdesk", LISTEN_PID=str(os.getpid()))
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
 class DeskProcess:
-    """`python -m frontdesk` on a port of its own; a context manager."""
+    """`python -m frontdesk` on a port of its own, or on an open socket; a context manager."""
 
     def __init__(
         self,
@@ -71,10 +80,13 @@ class DeskProcess:
         database: str,
         port: int | None = None,
         arguments: Sequence[str] = (),
+        listener: socket.socket | None = None,
         **settings: str,
     ) -> None:
-        self.port = port or free_port()
-        self._command = [sys.executable, "-m", "frontdesk", *arguments]
+        self.port = listener.getsockname()[1] if listener else port or free_port()
+        self._fds = (listener.fileno(),) if listener else ()
+        by = ["-S", "-E", "-c", HAND_OVER, *map(str, self._fds)] if listener else []
+        self._command = [sys.executable, *by, "-m", "frontdesk", *arguments]
         self._environ = {
             "PATH": os.environ["PATH"],
             "LINE_CHANNEL_SECRET": f"{SECRET},{OLD_SECRET}",
@@ -95,6 +107,7 @@ class DeskProcess:
             env=self._environ,
             stderr=subprocess.PIPE,
             encoding="utf-8",
+            pass_fds=self._fds,
         )
         self._reader = threading.Thread(target=self._read, name="desk-log")
         self._reader.start()

@@ -422,7 +422,7 @@ def test_a_second_signal_ends_it_at_once(database: Database[Any], mongo_uri: str
         half.sendall(signed_head(b"{}", "Content-Length: 2"))
         assert desk.ask("GET", "/healthz").status == 200
         desk.process.send_signal(signal.SIGTERM)
-        desk.wait_for_line("Shutting down")
+        desk.wait_for_line("stopping ")
         assert desk.stop(signal.SIGTERM) == 128 + signal.SIGTERM
 
 

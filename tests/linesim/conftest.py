@@ -106,6 +106,9 @@ class Line:
         headers = {"x-line-retry-key": retry_key} if retry_key else {}
         return self.session.post(self.sim.url + path, json=body, headers=headers, timeout=10)
 
+    def put(self, path: str, body: Any) -> requests.Response:
+        return self.session.put(self.sim.url + path, json=body, timeout=10)
+
     def reply(self, token: str, *texts: str, **more: Any) -> requests.Response:
         body = {"replyToken": token, "messages": messages(*(texts or ("はい",)))}
         return self.post("/v2/bot/message/reply", body, **more)

@@ -195,11 +195,15 @@ class TestEveryAnswerIsLines:
             "push": {"to": taro.user_id, "messages": messages},
             "multicast": {"to": [taro.user_id], "messages": messages},
             "loading": {"chatId": taro.user_id},
+            "set_webhook": {"endpoint": sim.webhook_url},
+            "test_webhook": {},
         }
         for endpoint in ENDPOINTS:
             path = endpoint.path.format(**ids)
             if endpoint.method == "GET":
                 answer = line.get(path)
+            elif endpoint.method == "PUT":
+                answer = line.put(path, bodies[endpoint.name])
             else:
                 answer = line.post(path, bodies.get(endpoint.name, {"messages": messages}))
             yield endpoint, answer

@@ -70,7 +70,7 @@ def test_a_set_whose_server_has_not_told_its_name_yet_is_left_as_it_is(mongod: A
     where = f"127.0.0.1:{mongod.port}"
     with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
         before = client.admin.command("replSetGetConfig")["config"]
-        assert replicaset._initiate(client, where) == "rs0"
+        assert replicaset._initiate(client, f"mongodb://{where}/", where) == "rs0"
         assert client.admin.command("replSetGetConfig")["config"] == before
 
 

@@ -25,6 +25,7 @@ class Part:
 
     def __init__(self, begin: Any) -> None:
         self.done: list[str] = []
+        self.hangs: str | None = None
         self._begin = begin
 
     def start(self) -> None:
@@ -37,6 +38,12 @@ class Part:
     def join(self, timeout_seconds: float) -> bool:
         self.done.append("joined")
         return True
+
+    def stalled(self) -> str | None:
+        return self.hangs
+
+    def status(self) -> str:
+        return "all is well"
 
 
 def test_a_signal_ends_its_parts(client: Client) -> None:

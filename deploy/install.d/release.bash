@@ -1,0 +1,127 @@
+# shellcheck shell=bash
+# Releases: one venv each below /opt/linedesk/releases, named by version and content, never changed
+# once it is whole; which one is in use says the link /opt/linedesk/current.
+
+OPT=$(readlink -m "$ROOT/opt/linedesk")
+KEPT_RELEASES=3
+
+# The version alone does not tell two checkouts between releases apart.
+name_release() {
+  "$FOUND_PYTHON" - "$SOURCE" "$OPT/bot/requirements.txt" <<'PYTHON'
+import hashlib, pathlib, sys, tomllib
+
+source, requirements = map(pathlib.Path, sys.argv[1:])
+project = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))
+packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+paths = [source / name for name in ("pyproject.toml", "constraints.txt", "deploy/linedesk")]
+for folder in (*packages, "deploy/systemd", "docs"):
+    paths += sorted(path for path in (source / folder).rglob("*") if "__pycache__" not in path.parts)
+digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+for path in paths + [requirements]:
+    if path.is_file():
+        name = path.relative_to(source) if path.is_relative_to(source) else path.name
+        digest.update(f"\n{name} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+print(f"{project['project']['version']}-{digest.hexdigest()[:8]}")
+PYTHON
+}
+
+find_release() {
+  if [[ -n $DRY_RUN ]] && ! find_python; then
+    RELEASE=$OPT/releases/VERSION
+    return
+  fi
+  RELEASE=$OPT/releases/$(name_release)
+}
+
+build_release() {
+  if [[ -e $RELEASE/.whole ]]; then
+    same "$RELEASE"
+    return
+  fi
+  change "$RELEASE" make_release ||
+    fail "$EXIT_FAILED" "the release could not be made, see above; the services run on as they were"
+}
+
+# Each step under its own condition: bash heeds no `set -e` in what is called before a `||`.
+make_release() {
+  local pip=("$RELEASE/bin/python" -m pip --quiet --disable-pip-version-check --no-input)
+  local wanted=("$SOURCE")
+  [[ -z $WHEELS ]] || wanted=(--no-index --find-links "$WHEELS" "${wanted[@]}")
+  [[ ! -e $OPT/bot/requirements.txt ]] || wanted+=(--requirement "$OPT/bot/requirements.txt")
+  rm -rf "$RELEASE" &&
+    "$FOUND_PYTHON" -m venv "$RELEASE" &&
+    "${pip[@]}" install --constraint "$SOURCE/constraints.txt" "${wanted[@]}" &&
+    "$RELEASE/bin/linedesk" --version >/dev/null &&
+    copy_companions &&
+    touch "$RELEASE/.whole"
+}
+
+# What belongs to the release and not to the venv; a roll-back lays the units of its own release.
+copy_companions() {
+  local share=$RELEASE/share/linedesk
+  mkdir -p "$share" "$RELEASE/share/doc/linedesk" &&
+    cp -R "$SOURCE/deploy/systemd" "$SOURCE/deploy/linedesk" "$share/" &&
+    cp "$SOURCE"/docs/*.md "$RELEASE/share/doc/linedesk/" &&
+    chmod -R u=rwX,go=rX "$share" "$RELEASE/share/doc/linedesk"
+}
+
+# The services cannot write beside the bot, so its bytecode is made here; a bot that cannot be
+# compiled is found before anything is restarted.
+compile_bot() {
+  [[ -z $DRY_RUN ]] || return 0
+  "$RELEASE/bin/python" -m compileall -q "$OPT/bot" ||
+    fail "$EXIT_FAILED" "the bot in $OPT/bot cannot be compiled, see above; the services run on as they were"
+}
+
+current_release() {
+  readlink -f "$OPT/current" 2>/dev/null || true
+}
+
+# In one step: `current` is never missing, not even for a moment.
+switch_to() {
+  if [[ $(current_release) == "$(readlink -f "$1")" ]]; then
+    return
+  fi
+  change "current -> ${1##*/}" swap_current "$1"
+}
+
+swap_current() {
+  ln -sfn "releases/${1##*/}" "$OPT/.current.new" && mv -fT "$OPT/.current.new" "$OPT/current"
+}
+
+# A release that came up is marked with the time, so that a roll-back knows the one before; one that
+# failed, or was rolled back from, has no mark.
+mark_release() {
+  date +%s%N >"$1/.came-up"
+}
+
+unmark_release() {
+  rm -f "$1/.came-up"
+}
+
+# The releases that came up, the latest first.
+marked_releases() {
+  local mark
+  for mark in "$OPT"/releases/*/.came-up; do
+    [[ ! -e $mark ]] || printf '%s %s\n' "$(<"$mark")" "${mark%/.came-up}"
+  done | sort -rn | cut -d' ' -f2-
+}
+
+# The latest that came up before the current one did; where that never did, the latest of all.
+release_before() {
+  marked_releases | awk -v current="$(current_release)" '
+    { releases[++count] = $0; if ($0 == current) at = count }
+    END { if (at < count) print releases[at + 1] }'
+}
+
+drop_old_releases() {
+  local release current kept
+  current=$(current_release)
+  kept=$(marked_releases | head -n "$KEPT_RELEASES")
+  for release in "$OPT"/releases/*/; do
+    release=${release%/}
+    if [[ -d $release && $release != "$current" && $'\n'$kept$'\n' != *$'\n'$release$'\n'* ]]; then
+      change "without ${release##*/}" rm -rf "$release"
+    fi
+  done
+}

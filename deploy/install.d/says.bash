@@ -1,0 +1,81 @@
+# shellcheck shell=bash
+# How the installer speaks, and the one way by which it changes anything.
+
+EXIT_FAILED=1
+EXIT_USAGE=2
+EXIT_SWITCHED_BACK=3
+EXIT_NO_MONGODB=69
+EXIT_NOT_ROOT=77
+EXIT_NOT_SET=78
+
+CHANGES=0
+NOTES=()
+
+fail() {
+  printf 'install: %s\n' "$2" >&2
+  exit "$1"
+}
+
+# What a step found in order.
+same() {
+  printf 'was there  %s\n' "$*"
+}
+
+# What a person has to know at the end.
+note() {
+  NOTES+=("$1")
+}
+
+# change WORDS COMMAND...: says it and does it, or with --dry-run only says it. The status is the command's.
+change() {
+  local words=$1
+  shift
+  CHANGES=$((CHANGES + 1))
+  if [[ -n $DRY_RUN ]]; then
+    printf 'would do   %s\n' "$words"
+    [[ $(type -t "$1") == function ]] || printf '             %s\n' "$(printf '%q ' "$@")"
+    return 0
+  fi
+  printf 'doing      %s\n' "$words"
+  "$@"
+}
+
+# ask COMMAND...: a question to the system; with --dry-run a missing command is a no.
+ask() {
+  "$@" >/dev/null 2>&1
+}
+
+# lay SOURCE TARGET MODE [OWNER]: the file in one step, so that nobody reads half of it.
+lay() {
+  local source=$1 target=$2 mode=$3 owner=${4:-root:root}
+  if ask cmp -s "$source" "$target" && [[ $(stat -c %a "$target") == "${mode#0}" ]]; then
+    same "$target"
+    return
+  fi
+  change "$target" replace_file "$source" "$target" "$mode" "$owner"
+}
+
+replace_file() {
+  local source=$1 target=$2 mode=$3 owner=$4
+  # Beside the target, for a rename works within one file system only; it begins with a dot, so
+  # that no daemon takes it for one of its files.
+  local folder=${target%/*} beside=${target%/*}/.${target##*/}.new
+  { [[ -d $folder ]] || mkdir -p "$folder"; } &&
+    install -m "$mode" "$source" "$beside" &&
+    chown "$owner" "$beside" &&
+    mv -fT "$beside" "$target"
+}
+
+# lay_folder PATH MODE [OWNER]
+lay_folder() {
+  local path=$1 mode=$2 owner=${3:-root:root}
+  if [[ -d $path && $(stat -c %a "$path") == "${mode#0}" ]]; then
+    same "$path"
+    return
+  fi
+  change "$path" make_folder "$path" "$mode" "$owner"
+}
+
+make_folder() {
+  mkdir -p "$1" && chmod "$2" "$1" && chown "$3" "$1"
+}

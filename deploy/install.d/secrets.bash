@@ -1,0 +1,84 @@
+# shellcheck shell=bash
+# The channel secret and the channel access token: from where they come, and the files they lie in.
+# They are never arguments of a program and never in its environment, where others could read them.
+
+SECRETS=(LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN)
+
+# What was given by the environment stays in this shell; packages are built by other people's code.
+keep_secrets_here() {
+  export -n MONGODB_URI "${SECRETS[@]}"
+}
+
+lay_secrets() {
+  local name missing=()
+  for name in "${SECRETS[@]}"; do
+    lay_secret "$name" || missing+=("$name")
+    lay_link "$name"
+  done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  if [[ -n $NO_START || -n $DRY_RUN ]]; then
+    note "missing: ${missing[*]}. Run this again with them: on a terminal it asks for them"
+    return 0
+  fi
+  fail "$EXIT_NOT_SET" "missing: ${missing[*]}. Run this on a terminal, which asks for them; or set them in the environment; or name a folder with a file for each: --secrets DIR"
+}
+
+# Its status says whether there is one at the end.
+lay_secret() {
+  local name=$1 target=$ROOT/etc/linedesk/credentials/$1 value
+  value=$(given_secret "$name") || exit
+  if [[ -z $value && ! -s $target && -z $DRY_RUN && -t 0 ]]; then
+    value=$(asked_secret "$name") || exit
+  fi
+  if [[ -z $value ]]; then
+    [[ -s $target ]] && same "$target"
+    return
+  fi
+  [[ $value =~ ^[!-~]+$ ]] || fail "$EXIT_NOT_SET" "$name is not one word of plain characters"
+  if [[ -r $target && $(<"$target") == "$value" ]]; then
+    same "$target"
+    return
+  fi
+  CHANGES=$((CHANGES + 1))
+  if [[ -n $DRY_RUN ]]; then
+    printf 'would do   %s\n' "$target"
+    return
+  fi
+  printf 'doing      %s\n' "$target"
+  write_secret "$target" <<<"$value" || fail "$EXIT_FAILED" "$target could not be written"
+}
+
+given_secret() {
+  local name=$1 file=$SECRETS_FROM/$1
+  if [[ -n ${!name:-} ]]; then
+    trimmed <<<"${!name}"
+  elif [[ -n $SECRETS_FROM && -e $file ]]; then
+    [[ -r $file ]] || fail "$EXIT_NOT_SET" "$file cannot be read"
+    trimmed <"$file"
+  fi
+}
+
+asked_secret() {
+  local value
+  read -rsp "$1 (not shown): " value </dev/tty || true
+  echo >/dev/tty
+  trimmed <<<"$value"
+}
+
+trimmed() {
+  sed 's/^[[:space:]]*//; s/[[:space:]]*$//' | sed '/./,$!d'
+}
+
+write_secret() (
+  umask 077
+  cat >"$1.new" && mv -fT "$1.new" "$1"
+)
+
+# The operator's commands find all they need in one folder, as a service finds it in its credentials.
+lay_link() {
+  local link=$ROOT/etc/linedesk/credentials/operator/$1
+  if [[ $(readlink "$link" 2>/dev/null) == "../$1" ]]; then
+    return
+  fi
+  change "$link" ln -sfn "../$1" "$link"
+}

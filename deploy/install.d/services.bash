@@ -1,0 +1,174 @@
+# shellcheck shell=bash
+# The services: their units, in which order they are restarted so that no connection is refused,
+# whether they stay up, and the way back where they do not.
+
+SYSTEMD=$ROOT/etc/systemd/system
+UNITS_CHANGED=
+
+# A digest of all that the services run with, written when they came up with it.
+STAMP=$OPT/.running-with
+
+running_with() (
+  local paths=() path
+  cd "${ROOT:-/}" || return
+  for path in etc/linedesk/linedesk.toml etc/linedesk/credentials/ opt/linedesk/bot/ etc/systemd/system/linedesk*; do
+    [[ ! -e $path ]] || paths+=("$path")
+  done
+  {
+    basename "$(current_release)"
+    find "${paths[@]}" \( -name __pycache__ -o -name .git \) -prune -o -type f \
+      ! -path '*/credentials/admin/*' ! -path '*/credentials/operator/*' -print0 |
+      LC_ALL=C sort -z | xargs -0 sha256sum
+  } | sha256sum
+)
+
+services() {
+  echo linedesk-dispatcher.service
+  [[ $(setting scheduler) != process ]] || echo linedesk-scheduler.service
+  # Last, since it writes what the others read: what is new in a document meets nobody who does
+  # not know it.
+  echo linedesk-frontdesk.service
+}
+
+# setting NAME: its word or whole number in linedesk.toml; nothing where it has its default.
+setting() {
+  sed -nE "s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*[\"']?([a-z0-9]+).*/\1/Ip" \
+    "$ROOT/etc/linedesk/linedesk.toml" 2>/dev/null | head -n 1
+}
+
+# The longest stop, which is the drain and what follows it, and the longest start together.
+restart_seconds() {
+  local drain
+  drain=$(setting drain_seconds)
+  printf '%s\n' "${HEALTH_SECONDS:-$((${drain:-20} + 100))}"
+}
+
+lay_units() {
+  local from=$1/share/linedesk unit before=$CHANGES
+  [[ -d $from ]] || from=$SOURCE/deploy
+  if [[ -e $SYSTEMD/linedesk-frontdesk.socket ]] &&
+    ! ask cmp "$from/systemd/linedesk-frontdesk.socket" "$SYSTEMD/linedesk-frontdesk.socket"; then
+    note "linedesk-frontdesk.socket is another now. It is taken up by: systemctl stop linedesk-frontdesk.service; systemctl restart linedesk-frontdesk.socket; for that moment it refuses connections"
+  fi
+  for unit in "$from"/systemd/*.* "$from"/systemd/*.d/*; do
+    [[ ! -f $unit ]] || lay "$unit" "$SYSTEMD/${unit#"$from"/systemd/}" 0644 || return
+  done
+  lay "$from/linedesk" "$ROOT/usr/local/bin/linedesk" 0755 || return
+  if [[ $CHANGES -gt $before ]]; then
+    UNITS_CHANGED=yes
+    change "systemd reads its units" systemctl daemon-reload
+  fi
+}
+
+lay_certbot_hook() {
+  local hooks=$ROOT/etc/letsencrypt/renewal-hooks/deploy
+  if [[ -d $hooks && -e $SOURCE/deploy/tls/linedesk-certbot-hook ]]; then
+    lay "$SOURCE/deploy/tls/linedesk-certbot-hook" "$hooks/linedesk" 0755
+  fi
+}
+
+enable_services() {
+  local unit
+  for unit in linedesk.target linedesk-frontdesk.socket $(services); do
+    if ! ask systemctl is-enabled --quiet "$unit"; then
+      change "$unit starts with the machine" systemctl enable --quiet "$unit"
+    fi
+  done
+  if [[ $(setting scheduler) != process ]] && ask systemctl is-enabled --quiet linedesk-scheduler.service; then
+    change "without linedesk-scheduler.service" systemctl disable --quiet --now linedesk-scheduler.service
+  fi
+}
+
+all_active() {
+  local unit
+  for unit in linedesk.target linedesk-frontdesk.socket $(services); do
+    ask systemctl is-active --quiet "$unit" || return
+  done
+}
+
+# activate RELEASE: units, `current`, restart; the status says whether all came up and stayed so.
+# Called as a condition, where bash heeds no `set -e`: so each step hands on its failure.
+activate() {
+  lay_units "$1" && switch_to "$1" && enable_services || return
+  if [[ -n $NO_START ]]; then
+    rm -f "$STAMP"
+    note "not started: this once more, without --no-start, does it"
+    return 0
+  fi
+  if [[ -z $UNITS_CHANGED && -z $DRY_RUN && -r $STAMP && $(running_with) == "$(<"$STAMP")" ]] && all_active; then
+    same "the services run with all this"
+    return 0
+  fi
+  restart_services && stay_up || return
+  [[ -n $DRY_RUN ]] || { mark_release "$1" && write_stamp; }
+}
+
+write_stamp() (
+  umask 077
+  running_with >"$STAMP"
+)
+
+# systemctl comes back when a service has said that it is ready, or has failed.
+restart_services() {
+  local unit
+  if ! ask systemctl is-active --quiet linedesk-frontdesk.socket; then
+    change "linedesk-frontdesk.socket" systemctl start linedesk-frontdesk.socket || return
+  fi
+  for unit in $(services); do
+    # Else the limit of starts, used up by a release that crashed, refuses this one as well.
+    [[ -n $DRY_RUN ]] || ask systemctl reset-failed "$unit" || true
+    change "$unit, restarted" timeout "$(restart_seconds)" systemctl restart "$unit" || return
+  done
+  ask systemctl is-active --quiet linedesk.target ||
+    change "linedesk.target" systemctl start linedesk.target
+}
+
+# A process that says ready and dies a moment later is restarted by systemd, under another number.
+stay_up() {
+  local before
+  [[ -z $DRY_RUN ]] || return 0
+  before=$(main_pids)
+  sleep "$SETTLE_SECONDS"
+  all_active && [[ $(main_pids) == "$before" ]]
+}
+
+main_pids() {
+  local unit
+  for unit in $(services); do
+    systemctl show --property=MainPID --value "$unit"
+  done
+}
+
+# What failed is told first, for the journal of the release before will hide it.
+switch_back() {
+  local failed=$1 before=$2
+  printf '\ninstall: %s DID NOT COME UP\n' "${failed##*/}" >&2
+  tell_why
+  if [[ -z $before || $before == "$failed" || ! -d $before ]]; then
+    fail "$EXIT_FAILED" "there is no other release to go back to; mend what is said above, then run this again"
+  fi
+  rm -f "$STAMP"
+  unmark_release "$failed"
+  if activate "$before"; then
+    fail "$EXIT_SWITCHED_BACK" "switched back: ${before##*/} runs again"
+  fi
+  tell_why
+  fail "$EXIT_FAILED" "${before##*/} does not come up either: journalctl -u 'linedesk-*'"
+}
+
+tell_why() {
+  local unit
+  for unit in $(services); do
+    ask systemctl is-active --quiet "$unit" && continue
+    systemctl status --no-pager --lines=8 "$unit" >&2 || true
+  done
+}
+
+roll_back() {
+  local current before
+  current=$(current_release)
+  before=$(release_before)
+  [[ -n $before ]] || fail "$EXIT_FAILED" "there is no release before ${current##*/} that came up"
+  [[ -n $DRY_RUN ]] || unmark_release "$current"
+  activate "$before" || switch_back "$before" "$current"
+}

@@ -1,0 +1,113 @@
+"""Tells whoever keeps the process running how it goes, once a second, from a thread of its own.
+
+What it tells is set by the main thread, which may be in a call of MongoDB meanwhile. The thread
+itself asks nobody: what it says goes by signs of life that the others give.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from dispatcher.watch import STEP_SECONDS
+from recvq.pulse import Pulse
+from recvq.service import Service
+
+EVERY_SECONDS = 1.0
+# Each word of a start or a stop is good for so long: thirty of them may get lost.
+MORE_SECONDS = 30.0
+
+Words = Callable[[], str]
+
+
+class Report:
+    """One process's; its methods but `stop` are for the main thread."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._main = Pulse("main", limit_seconds=STEP_SECONDS)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+        self._is_ready = False
+        # So that nothing is told that was overtaken.
+        self._lock = threading.Lock()
+        # Under _lock.
+        self._again: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Say nothing more; may be called twice, and before `start`."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the thread to end; returns whether it did."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def beat(self) -> None:
+        """The main thread goes on to its next call."""
+        self._main.beat()
+
+    def waiting(self, status: str) -> None:
+        """Not at work yet; the main thread has to `beat` meanwhile."""
+        self.beat()
+        self._say(lambda: status, stalled=self._main.stalled, tell=self._wait)
+
+    def standby(self, status: str) -> None:
+        """Another one is at work, and nobody is to wait for that: this one is ready."""
+        self._be_ready(status)
+        self.waiting(status)
+
+    def working(self, status: Words, stalled: Callable[[], str | None]) -> None:
+        """At work, as long as nothing is `stalled`; the main thread has to `beat`."""
+        self.beat()
+        self._be_ready(status())
+        self._say(
+            status, stalled=lambda: self._main.stalled() or stalled(), tell=self._service.alive
+        )
+
+    def stopping(self, status: Words, *, within_seconds: float) -> None:
+        """On the way to the end, for so long at the most."""
+        until = time.monotonic() + within_seconds
+        self._say(
+            status,
+            stalled=lambda: "does not end" if time.monotonic() > until else None,
+            tell=lambda words: self._service.stopping(words, seconds=MORE_SECONDS),
+        )
+
+    def _say(
+        self, status: Words, *, stalled: Callable[[], str | None], tell: Callable[[str], None]
+    ) -> None:
+        """At once, and again each second."""
+
+        def say() -> None:
+            why = stalled()
+            if why is None:
+                tell(status())
+            else:
+                self._service.unwell(f"stalled: {why}")
+
+        with self._lock:
+            self._again = say
+            say()
+
+    def _wait(self, status: str) -> None:
+        if self._is_ready:
+            self._service.alive(status)
+        else:
+            self._service.starting(status, seconds=MORE_SECONDS)
+
+    def _be_ready(self, status: str) -> None:
+        if not self._is_ready:
+            self._is_ready = True
+            self._service.ready(status)
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            with self._lock:
+                self._again()

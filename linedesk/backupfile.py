@@ -1,0 +1,205 @@
+"""The file of an export: gzip'ed lines of JSON that a person can read with zcat.
+
+The first line is the header, each further one a document in MongoDB's extended JSON under the name
+of its collection, and the last one says how many there are and what they add up to. So a file
+that was cut off or damaged is found out before anything of it is used.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
+from bson.json_util import CANONICAL_JSON_OPTIONS
+from bson.raw_bson import RawBSONDocument
+
+from linedesk.errors import BackupError
+from recvq.documents import CONVERSATIONS, DEADLETTERS, HELD, PROGRESS, SCHEDULE, Document
+
+FORMAT = 1
+# In this order an import can do with one pass for looking and one for writing: what was given up
+# already goes before what becomes a dead letter, and outboxes before the rows they lead to.
+COLLECTIONS = (PROGRESS, DEADLETTERS, HELD, CONVERSATIONS, SCHEDULE)
+
+HEADER = "header"
+TRAILER = "trailer"
+# A document of 16 MB is at most so long in extended JSON, however it is made up.
+MOST_LINE_BYTES = 512 * 1024 * 1024
+
+AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument,
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+_PLAIN: CodecOptions[Document] = CodecOptions(
+    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_JSON = CANONICAL_JSON_OPTIONS.with_options(
+    tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+# What the driver raises for bytes that are no BSON, or JSON that is no document.
+_UNREADABLE = (BSONError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself."""
+
+    database: str
+    at: datetime
+    """The server's time when the export began."""
+    linedesk: str
+    mongodb: str
+
+    def as_document(self) -> Document:
+        """As the first line has it."""
+        return {
+            "format": FORMAT,
+            "linedesk": self.linedesk,
+            "database": self.database,
+            "at": self.at,
+            "mongodb": self.mongodb,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Header:
+        """As `as_document` made it. Raises BackupError for another format."""
+        made_by = document["linedesk"]
+        if document["format"] != FORMAT:
+            raise BackupError(
+                f"the export has format {document['format']} and this linedesk reads {FORMAT}: "
+                f"import it with linedesk {made_by}, by which it was made"
+            )
+        return cls(document["database"], document["at"], made_by, document["mongodb"])
+
+
+class Writer:
+    """Writes one export into a stream, which stays open; `counts` has the documents so far."""
+
+    def __init__(self, stream: IO[bytes], header: Header) -> None:
+        self._gzip = gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6)
+        self._sum = hashlib.sha256()
+        self.counts: Counter[str] = Counter()
+        self._write(HEADER, json_util.dumps(header.as_document(), json_options=_JSON))
+
+    def add(self, collection: str, document: RawBSONDocument) -> None:
+        """Write a document, exactly as it is stored. Raises OSError."""
+        self._write(collection, as_json(document))
+        self.counts[collection] += 1
+
+    def finish(self) -> None:
+        """Write the end, without which a file counts as cut off. Raises OSError."""
+        end = {"counts": dict(self.counts), "sha256": self._sum.hexdigest()}
+        self._write(TRAILER, json.dumps(end))
+        self._gzip.close()
+
+    def _write(self, name: str, text: str) -> None:
+        line = f'{{"{name}": {text}}}\n'.encode()
+        self._sum.update(line)
+        self._gzip.write(line)
+
+
+class Reader:
+    """Reads an export from a stream that can be read again from its start."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def header(self) -> Header:
+        """The first line. Raises BackupError for what is no export, or a newer one."""
+        with _readable():
+            return _header(next(self._lines(), b""))
+
+    def documents(self) -> Iterator[tuple[str, RawBSONDocument]]:
+        """Each document with the name of its collection, in the order of COLLECTIONS.
+
+        Raises BackupError at the place where the file is damaged, or at the end if it is not whole.
+        """
+        sum_, counts = hashlib.sha256(), Counter[str]()
+        lines = self._lines()
+        with _readable():
+            first = next(lines, b"")
+            _header(first)
+            sum_.update(first)
+            for line in lines:
+                name, content = _parsed(line)
+                if name == TRAILER:
+                    if content != {"counts": dict(counts), "sha256": sum_.hexdigest()}:
+                        raise BackupError("the export is damaged: its contents do not add up")
+                    if next(lines, None) is not None:
+                        raise BackupError("the export is damaged: it goes on behind its end")
+                    return
+                if name not in COLLECTIONS:
+                    raise BackupError(f"the export is damaged: it has a line {name[:40]!r}")
+                sum_.update(line)
+                counts[name] += 1
+                yield name, _document(content)
+        raise BackupError("the export is cut off: its end is missing")
+
+    def _lines(self) -> Iterator[bytes]:
+        self._stream.seek(0)
+        with gzip.GzipFile(fileobj=self._stream, mode="rb") as lines:
+            while line := lines.readline(MOST_LINE_BYTES):
+                yield line
+
+
+def as_json(document: RawBSONDocument) -> str:
+    """A document as extended JSON from which the very same bytes can be made again.
+
+    Extended JSON cannot tell a bot's own `{"$date": "soon"}` from a date, so what does not come
+    back the same is written as the bytes that it is.
+    """
+    try:
+        text = json_util.dumps(
+            bson.decode(document.raw, _PLAIN), json_options=_JSON, ensure_ascii=False
+        )
+        if bson.encode(json_util.loads(text, json_options=_JSON)) == document.raw:
+            return text
+    except _UNREADABLE:
+        pass
+    return json_util.dumps(document.raw, json_options=_JSON)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Turn whatever damaged bytes raise into BackupError."""
+    try:
+        yield
+    except gzip.BadGzipFile as error:
+        raise BackupError(f"not an export of linedesk, or a damaged one: {error}") from error
+    except EOFError as error:
+        raise BackupError("the export is cut off: its end is missing") from error
+    except (zlib.error, *_UNREADABLE) as error:
+        raise BackupError("the export is damaged") from error
+
+
+def _header(line: bytes) -> Header:
+    if not line:
+        raise BackupError("not an export of linedesk: it is empty")
+    name, content = _parsed(line)
+    if name != HEADER:
+        raise BackupError("not an export of linedesk: its header is missing")
+    return Header.from_document(content)
+
+
+def _parsed(line: bytes) -> tuple[str, Any]:
+    """The name that a line begins with, and what it holds. Raises what _UNREADABLE names."""
+    [(name, content)] = dict(json_util.loads(line.decode(), json_options=_JSON)).items()
+    return str(name), content
+
+
+def _document(content: Any) -> RawBSONDocument:
+    raw = content if isinstance(content, bytes) else bson.encode(content)
+    return RawBSONDocument(raw, AS_STORED)

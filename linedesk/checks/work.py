@@ -1,0 +1,135 @@
+"""Whether what is stored gets handled: dispatcher, scheduler, and what they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.database import Database
+
+from linedesk.checks.box import Box
+from linedesk.checks.finding import Finding, bad, lasting, ok, warn
+from recvq.capacity import accepted_at
+from recvq.collections import DISPATCHER
+from recvq.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE
+
+# Progress is saved at least as often as a heartbeat comes, which is after 30 s of quiet; the
+# dispatcher itself calls 90 s a stall.
+QUIET_SECONDS = 120.0
+# What waits for a minute moves to `held`; what waits for ten nobody is at work on.
+WARN_SECONDS = 60.0
+BAD_SECONDS = 600.0
+LETTERS_SINCE = timedelta(days=1)
+MOST_COUNTED = 10_000
+RESTART = "`systemctl status linedesk-dispatcher` and its journal tell why"
+
+
+def lease(box: Box) -> Finding:
+    """Whether a dispatcher holds it, by the server's clock."""
+    row = box.database[LEASES].find_one({"_id": DISPATCHER})
+    return judge_lease(row, box.server_time)
+
+
+def progress(box: Box) -> Finding:
+    """Whether it was saved lately, and the age of the oldest document that waits."""
+    row = box.database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "finished": 1, "at": 1})
+    oldest = _oldest_unfinished(box.database, row or {})
+    return judge_progress(row, None if oldest is None else accepted_at(oldest), box.now)
+
+
+def held(box: Box) -> Finding:
+    """Conversations that wait because of themselves."""
+    rows = list(box.database[HELD].find({}, {"key": 1, "since": 1, "why": 1}).limit(MOST_COUNTED))
+    return judge_held(rows, box.now)
+
+
+def letters(box: Box) -> Finding:
+    """What was given up within a day and not replayed."""
+    lately = {"lastAt": {"$gte": box.now - LETTERS_SINCE}, "replayedAt": None}
+    count = box.database[DEADLETTERS].count_documents(lately, limit=MOST_COUNTED)
+    if count:
+        return warn(f"{count} within a day", "`linedesk dead list --since 1d` tells what and why")
+    return ok("none within a day")
+
+
+def timers(box: Box) -> Finding:
+    """Those that are due and did not ring, and those that never can."""
+    schedule = box.database[SCHEDULE]
+    due = {"runAt": {"$lt": box.now}}
+    oldest = schedule.find_one(due, {"runAt": 1}, sort=[("runAt", 1)])
+    aside = schedule.count_documents({"runAt": None, "setAside": {"$exists": True}}, limit=1_000)
+    late = 0.0 if oldest is None else (box.now - oldest["runAt"]).total_seconds()
+    return judge_timers(late, aside, process=box.settings.scheduler == "process")
+
+
+def judge_lease(row: Mapping[str, Any] | None, now: datetime) -> Finding:
+    """`row` is that of `leases`; its owner is machine, process and start."""
+    if row is None:
+        return bad("its row is missing", "`linedesk init` makes it")
+    if row["owner"] and row["until"] > now:
+        machine, pid = str(row["owner"]).split("/")[:2]
+        return ok(f"held by process {pid} of {machine[:8]}, epoch {row['epoch']}")
+    since = f" for {lasting((now - row['until']).total_seconds())}" if row["until"] else ""
+    return bad(
+        f"no dispatcher has run{since}, epoch {row['epoch']}",
+        f"`systemctl start linedesk-dispatcher`; {RESTART}",
+    )
+
+
+def judge_progress(
+    row: Mapping[str, Any] | None, waiting_since: datetime | None, now: datetime
+) -> Finding:
+    """`waiting_since` is when the oldest document arrived that is not finished."""
+    waited = 0.0 if waiting_since is None else max(0.0, (now - waiting_since).total_seconds())
+    if row is None:
+        if waiting_since is None:
+            return ok("nothing was received yet")
+        return bad(f"nothing was ever handled, waiting for {lasting(waited)}", RESTART)
+    quiet = max(0.0, (now - row["at"]).total_seconds())
+    saw = f"saved {lasting(quiet)} ago"
+    if waited:
+        saw += f", the oldest event waits for {lasting(waited)}"
+    if waited > BAD_SECONDS or (waited > WARN_SECONDS and quiet > QUIET_SECONDS):
+        return bad(saw, f"the dispatcher does not get on: {RESTART}")
+    if waited > WARN_SECONDS:
+        return warn(saw, "answers are late: does LINE answer, are handlers slow?")
+    if quiet > QUIET_SECONDS:
+        return warn(saw, f"a dispatcher saves at least every minute: {RESTART}")
+    return ok(saw)
+
+
+def judge_held(rows: Sequence[Mapping[str, Any]], now: datetime) -> Finding:
+    """`rows` of `held`, in any order."""
+    if not rows:
+        return ok("no conversation is held")
+    first = min(rows, key=lambda row: row["since"])
+    waited = (now - first["since"]).total_seconds()
+    keys = len({row["key"] for row in rows})
+    saw = f"{len(rows)} events of {keys} conversations, the first for {lasting(waited)}"
+    if waited < BAD_SECONDS:
+        return ok(saw)
+    return warn(saw, f"`linedesk conversation show {first['key']}` tells why it waits")
+
+
+def judge_timers(late_seconds: float, aside: int, *, process: bool) -> Finding:
+    """`process` says whether a scheduler of its own is to run."""
+    if late_seconds > WARN_SECONDS:
+        unit = "linedesk-scheduler" if process else "linedesk-dispatcher"
+        return bad(
+            f"the next one is late by {lasting(late_seconds)}",
+            f"nobody rings them: `systemctl status {unit}` and its journal tell why",
+        )
+    if aside:
+        return warn(
+            f"{aside} can never ring", "db.schedule.find({setAside: {$exists: true}}) tells why"
+        )
+    return ok("none is late")
+
+
+def _oldest_unfinished(database: Database[Any], row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """By `_id`, which is made at arrival: near enough for an age, and an index has it."""
+    after, finished = row.get("after"), row.get("finished", ())
+    beyond = {"_id": {"$gt": after}} if after is not None else {}
+    found = database[RECVQ].find(beyond, {"acceptTime": 1}).sort("_id", 1).limit(MOST_COUNTED)
+    return next((document for document in found if document["_id"] not in finished), None)

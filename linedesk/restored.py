@@ -1,0 +1,237 @@
+"""What each document of an export becomes in the database that it is imported into. Pure.
+
+Nothing that was on its way at the moment of the export goes on by itself: it may have been done
+since. It becomes a dead letter, for a person to judge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import bson
+from bson.raw_bson import RawBSONDocument
+
+from jobworker.deadletters import of_effect, of_event
+from jobworker.states import STATE_TIMER
+from jobworker.timers import TAKEN, is_whole, row_of
+from linedesk.backupfile import AS_STORED
+from recvq.documents import (
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    PROGRESS,
+    SCHEDULE,
+    Document,
+    name_of,
+)
+from recvq.timers import TIMER
+from scheduler.rows import BrokenRow, ring_of
+
+# The causes of what becomes a dead letter; `linedesk dead replay --cause` takes a part of one.
+WAITED_IN_OUTBOX = "restored: waited in an outbox"
+WAITED_IN_HELD = "restored: waited in held"
+TIMER_PAST_DUE = "restored: a timer past due"
+STATE_PAST_DUE = "restored: the time of a state past due"
+# What is told apart beside them.
+WAITING = "timers that wait"
+MOVED_ON = "daily timers past due, moved to their next time"
+TOLD = (
+    CONVERSATIONS,
+    WAITING,
+    MOVED_ON,
+    DEADLETTERS,
+    WAITED_IN_OUTBOX,
+    WAITED_IN_HELD,
+    TIMER_PAST_DUE,
+    STATE_PAST_DUE,
+)
+"""The order in which an operator reads it; the last four are among the dead letters."""
+
+Written = tuple[str, Mapping[str, Any]]
+
+
+class Restored:
+    """Goes through an export twice: `look` at each document, then `carry` each, and `rest`.
+
+    `now` decides what is past due. `at` is the moment of the export: what became of an outbox
+    after it nobody knows.
+    """
+
+    def __init__(self, *, at: datetime, now: datetime) -> None:
+        self._at = at
+        self._now = now
+        self._held: set[tuple[str, str]] = set()
+        # Documents of `held` that were decided, and only waited for the next save to leave it.
+        self._decided: set[tuple[str, str]] = set()
+        # Timers on their way to `schedule`, of each row the latest.
+        self._timers: dict[str, Mapping[str, Any]] = {}
+        self.highest_epoch = 0
+        self.epoch = 0
+        """The one that conversations get; to be set before they are written."""
+        self.became: Counter[str] = Counter()
+        """How many documents there are of each collection that is written, and of each cause."""
+
+    def look(self, collection: str, document: RawBSONDocument) -> None:
+        """Learn what is needed to carry any document of the export."""
+        epoch = document.get("epoch")
+        if collection in (PROGRESS, CONVERSATIONS) and isinstance(epoch, int):
+            self.highest_epoch = max(self.highest_epoch, epoch)
+        if collection == HELD:
+            self._held.add(_place(document))
+        elif collection == CONVERSATIONS:
+            id_ = str(document["_id"])
+            applied = ((id_, str(name)) for name in document.get("applied") or ())
+            self._decided.update(self._held.intersection(applied))
+            for effect in document.get("pending") or ():
+                if _is_timer(effect):
+                    self._note_timer(effect)
+
+    def carry(self, collection: str, document: RawBSONDocument) -> Iterator[Written]:
+        """What a document becomes: documents with the collections that they belong to."""
+        ways = {
+            DEADLETTERS: self._letter,
+            HELD: self._held_document,
+            CONVERSATIONS: self._conversation,
+            SCHEDULE: self._row,
+        }
+        if collection in ways:
+            yield from self._counted(ways[collection](document))
+
+    def rest(self) -> Iterator[Written]:
+        """What is left to write once all was carried: timers that had no row yet."""
+        for effect in self._timers.values():
+            yield from self._counted(self._due(_entered(effect, {})))
+        self._timers.clear()
+
+    def _counted(self, written: Iterator[Written]) -> Iterator[Written]:
+        for collection, document in written:
+            self.became[collection] += 1
+            yield collection, document
+
+    def _note_timer(self, effect: Mapping[str, Any]) -> None:
+        known = self._timers.get(effect["timer"])
+        if known is None or known["n"] < effect["n"]:
+            self._timers[effect["timer"]] = effect
+
+    # Of each collection.
+
+    def _letter(self, document: Mapping[str, Any]) -> Iterator[Written]:
+        yield DEADLETTERS, document
+
+    def _held_document(self, row: Mapping[str, Any]) -> Iterator[Written]:
+        document = row["document"]
+        # One that was taken back by its sender comes to nothing anyway.
+        if _place(row) in self._decided or document.get("unsent"):
+            return
+        letter = of_event(
+            dict(document), cause=WAITED_IN_HELD, traceback="", attempts=0, first_at=row["since"]
+        )
+        yield self._given_up(letter)
+
+    def _conversation(self, document: Mapping[str, Any]) -> Iterator[Written]:
+        for place, effect in enumerate(document.get("pending") or ()):
+            if _is_timer(effect):
+                continue
+            named = {"id": f"{document['_id']}/{document.get('n')}/{place}", **effect}
+            if effect.get("type") == "deadletter":
+                yield DEADLETTERS, _row_of_letter(named)
+            else:
+                cause = WAITED_IN_OUTBOX
+                yield self._given_up(
+                    of_effect(self._perhaps_done(named), document["_id"], cause=cause, attempts=0)
+                )
+        emptied: Document = {"pending": []} if "pending" in document else {}
+        yield CONVERSATIONS, {**dict(document), "epoch": self.epoch, **emptied}
+
+    def _perhaps_done(self, effect: Document) -> Document:
+        """A send as one of unknown outcome, since it may have gone out after the export."""
+        if effect.get("type") != "send":
+            return effect
+        return {
+            **effect,
+            "triedAt": effect.get("triedAt") or self._at,
+            "as": effect.get("as") or effect.get("way"),
+        }
+
+    def _row(self, row: Mapping[str, Any]) -> Iterator[Written]:
+        effect = self._timers.get(str(row["_id"]))
+        if effect is not None:
+            del self._timers[str(row["_id"])]
+            # As `jobworker.schedule.Schedule.enter` decides it.
+            if not (isinstance(row.get("n"), int) and row["n"] >= effect["n"]):
+                row = _entered(effect, row)
+        yield from self._due(row)
+
+    def _due(self, row: Mapping[str, Any]) -> Iterator[Written]:
+        """A row as it has to stand, so that nothing rings only because its time has passed."""
+        run_at = row.get("runAt")
+        if not isinstance(run_at, datetime):
+            yield SCHEDULE, row
+        elif run_at > self._now:
+            self.became[WAITING] += 1
+            yield SCHEDULE, row
+        else:
+            yield from self._past_due(row)
+
+    def _past_due(self, row: Mapping[str, Any]) -> Iterator[Written]:
+        try:
+            stored = RawBSONDocument(bson.encode(row), AS_STORED)
+            next_at = ring_of(stored, now=self._now, accept_time=self._now).next_at
+        except BrokenRow:
+            # The scheduler sets it aside, and says why.
+            yield SCHEDULE, row
+            return
+        if next_at is not None:
+            self.became[MOVED_ON] += 1
+            yield SCHEDULE, {**dict(row), "runAt": next_at}
+            return
+        yield self._given_up(_letter_of_row(row))
+        yield SCHEDULE, {**dict(row), "runAt": None, "endedAt": self._now}
+
+    def _given_up(self, letter: Document) -> Written:
+        self.became[letter["cause"]] += 1
+        return DEADLETTERS, _row_of_letter(letter)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str]:
+    """A document of `held` by its conversation and its name."""
+    return f"{row['channel']}/{row['key']}", name_of(row["document"])
+
+
+def _is_timer(effect: Mapping[str, Any]) -> bool:
+    """Whether an effect can be entered into `schedule`; one made by hand may not be whole."""
+    try:
+        return effect["type"] == TIMER and is_whole(effect) and isinstance(effect["n"], int)
+    except KeyError:
+        return False
+
+
+def _entered(effect: Mapping[str, Any], row: Mapping[str, Any]) -> Document:
+    """The row once the effect has been entered."""
+    update = row_of(effect)
+    kept = {name: value for name, value in row.items() if name not in update["$unset"]}
+    return {"_id": effect["timer"], **kept, **update["$set"]}
+
+
+def _letter_of_row(row: Mapping[str, Any]) -> Document:
+    """The letter of a timer that is not to ring by itself: its replay sets it again, as past."""
+    set_by = row.get("setBy")
+    event_id = set_by if isinstance(set_by, str) else row["_id"]
+    effect = {
+        "id": f"{event_id}/timer/{row['name']}",
+        "type": TIMER,
+        "eventId": event_id,
+        "timer": row["_id"],
+        **{name: row.get(name) for name in TAKEN},
+    }
+    cause = STATE_PAST_DUE if row["name"] == STATE_TIMER else TIMER_PAST_DUE
+    return of_effect(effect, f"{row['channel']}/{row['key']}", cause=cause, attempts=0)
+
+
+def _row_of_letter(letter: Mapping[str, Any]) -> Document:
+    """A letter as it stands in `deadletters`."""
+    rest = {name: value for name, value in letter.items() if name not in ("id", "type")}
+    return {"_id": letter["id"], **rest}

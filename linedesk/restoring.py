@@ -1,0 +1,234 @@
+"""`linedesk import`: puts an export into the database, while no dispatcher runs.
+
+It brings the state: conversations, timers and dead letters. What waits to be handled is not the
+export's: recvq, `held` and `progress` stay as the database has them, and front desks may store
+meanwhile. Whoever dies in between leaves the lease held (`linedesk.importhold`), and the next
+import begins anew.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copyfileobj
+from typing import IO, Any
+
+import bson
+import click
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from dispatcher.progress import Progress
+from linedesk.backup import STREAM, export_to
+from linedesk.backupfile import Header, Reader
+from linedesk.choice import open_database
+from linedesk.errors import BackupError, NotImported
+from linedesk.importhold import Hold
+from linedesk.importqueue import finish_recvq, require_clear_queue
+from linedesk.letters import local
+from linedesk.restored import TOLD, Restored, Written
+from linedesk.settings import Settings
+from recvq.collections import DISPATCHER, INDEXES
+from recvq.documents import CONVERSATIONS, DEADLETTERS, PROGRESS, SCHEDULE
+from recvq.errors import StoreUnavailable, translated
+from recvq.insert import DUPLICATE_KEY
+
+STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
+BATCH_ROWS = 1_000
+BATCH_BYTES = 8 * 1024 * 1024
+# A process of the database that is gone may have had an epoch after the export, but none so high.
+EPOCHS_SINCE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What an operator has decided about an import."""
+
+    replace: Path | None = None
+    """Where to export what the database holds, which then is replaced."""
+    recvq: str | None = None
+    """`handle` or `skip` what recvq holds; None where that is beyond doubt."""
+    take_over: bool = False
+
+
+def import_export(settings: Settings, source: str, wishes: Wishes, *, dry_run: bool) -> None:
+    """Check the whole file, then write what it holds, and say what became of it.
+
+    Raises BackupError and NotImported with nothing changed, StoreUnavailable where it has to be
+    run again.
+    """
+    with _opened(source) as stream:
+        reader = Reader(stream)
+        header = reader.header()
+        restored = Restored(at=header.at, now=datetime.now(UTC))
+        for collection, document in reader.documents():
+            restored.look(collection, document)
+        if dry_run:
+            for _ in _written(reader, restored):
+                pass
+            _show(header, restored)
+            return
+        with open_database(settings, app_name="linedesk-import") as database:
+            restore(database, reader, restored, header, wishes)
+    _show(header, restored)
+    click.echo("imported: start the dispatcher; what waited: linedesk dead list --cause restored")
+
+
+def restore(
+    database: Database[Any],
+    reader: Reader,
+    restored: Restored,
+    header: Header,
+    wishes: Wishes,
+    *,
+    wrote: Callable[[str], None] = lambda collection: None,
+) -> None:
+    """Give the database what was looked through; `wrote` is told of each batch."""
+    hold = Hold(database)
+    above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
+    hold.take(above=above, take_over=wishes.take_over)
+    try:
+        require_clear_queue(database, exported_at=header.at, wish=wishes.recvq)
+        _clear_the_way(database, wishes.replace, is_resumed=hold.is_resumed)
+    except BaseException:
+        hold.release()
+        raise
+    restored.epoch = hold.epoch
+    try:
+        _write(database, _written(reader, restored), hold, wrote)
+        if wishes.recvq == "skip":
+            finish_recvq(database, epoch=hold.epoch)
+        hold.release()
+    except BaseException:
+        click.echo("not ended: no dispatcher starts until the import is run again", err=True)
+        raise
+
+
+def _epoch_of(database: Database[Any]) -> int:
+    with translated():
+        found = database[PROGRESS].find_one({"_id": DISPATCHER}, {"epoch": 1})
+    return int((found or {}).get("epoch") or 0)
+
+
+def _clear_the_way(database: Database[Any], replace: Path | None, *, is_resumed: bool) -> None:
+    """Raise NotImported if something would be overwritten that is nowhere else."""
+    with translated():
+        filled = [name for name in STATE if database[name].find_one({}, {"_id": 1}) is not None]
+    if not filled or is_resumed:
+        return
+    if replace is None:
+        raise NotImported(
+            f"{database.name} is not empty, it has {' and '.join(filled)}: to replace them, say "
+            "--replace FILE; what is there now is exported to FILE before"
+        )
+    click.echo(f"exported what was there to {export_to(database, replace)}")
+
+
+def _write(
+    database: Database[Any], written: Iterable[Written], hold: Hold, wrote: Callable[[str], None]
+) -> None:
+    """Begin from nothing, so that it makes no difference how far an import before this one came."""
+    hold.begin()
+    # Who was frozen while it was dispatcher has its saves refused from here on.
+    Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
+    _make_indexes(database)
+    for name in STATE:
+        _empty(database[name], hold)
+    for collection, batch in _batches(written):
+        hold.require()
+        _insert(database[collection], batch)
+        wrote(collection)
+
+
+def _written(reader: Reader, restored: Restored) -> Iterator[Written]:
+    for collection, document in reader.documents():
+        yield from restored.carry(collection, document)
+    yield from restored.rest()
+
+
+def _make_indexes(database: Database[Any]) -> None:
+    """Those of a collection that was dropped, too."""
+    with translated():
+        for name in STATE:
+            for index in INDEXES[name]:
+                database[name].create_index(index.keys, **index.options)
+
+
+def _empty(collection: Collection[Any], hold: Hold) -> None:
+    """By slices, since deleting all at once may take longer than a command may."""
+    while True:
+        hold.require()
+        with translated():
+            ids = [row["_id"] for row in collection.find({}, {"_id": 1}).limit(BATCH_ROWS)]
+            if not ids:
+                return
+            collection.delete_many({"_id": {"$in": ids}})
+
+
+def _batches(written: Iterable[Written]) -> Iterator[tuple[str, list[RawBSONDocument]]]:
+    """Documents by their collections, some megabytes at a time, in their order."""
+    waiting: dict[str, list[RawBSONDocument]] = {}
+    sizes: dict[str, int] = {}
+    for collection, document in written:
+        raw = RawBSONDocument(bson.encode(document))
+        batch = waiting.setdefault(collection, [])
+        batch.append(raw)
+        sizes[collection] = sizes.get(collection, 0) + len(raw.raw)
+        if len(batch) >= BATCH_ROWS or sizes[collection] >= BATCH_BYTES:
+            yield collection, waiting.pop(collection)
+            del sizes[collection]
+    yield from waiting.items()
+
+
+def _insert(collection: Collection[Any], documents: Sequence[RawBSONDocument]) -> None:
+    """Store them on a majority. A letter that is there is the first one of its thing, and stays."""
+    try:
+        with translated():
+            collection.insert_many(documents, ordered=False)
+    except BulkWriteError as error:
+        _require_stored(collection.name, error.details)
+
+
+def _require_stored(collection: str, details: Mapping[str, Any]) -> None:
+    failed = details["writeErrors"]
+    if collection == DEADLETTERS:
+        failed = [one for one in failed if one["code"] != DUPLICATE_KEY]
+    for one in failed:
+        raise NotImported(
+            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): mend "
+            "what it says there, and run the import again"
+        )
+    if details["writeConcernErrors"]:
+        raise StoreUnavailable("documents not confirmed in time")
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[IO[bytes]]:
+    """The file, or a copy of stdin that can be read twice and that nobody else sees."""
+    try:
+        if source != STREAM:
+            with open(source, "rb") as stream:
+                yield stream
+            return
+        with tempfile.TemporaryFile() as copy:
+            copyfileobj(sys.stdin.buffer, copy)
+            yield copy
+    except OSError as error:
+        raise BackupError(f"{source} cannot be read: {error.strerror or error}") from error
+
+
+def _show(header: Header, restored: Restored) -> None:
+    """What is in an export, and what becomes of it."""
+    click.echo(
+        f"export of {header.database} as of {local(header.at)}, "
+        f"by linedesk {header.linedesk} from MongoDB {header.mongodb}"
+    )
+    for what in TOLD:
+        click.echo(f"{restored.became[what]:>9,}  {what}")

@@ -1,0 +1,220 @@
+"""The users of MongoDB that `linedesk init --users` makes, by `recvq.rights` and their files.
+
+The files are the truth: a password is on the disk before any server knows it, and MongoDB is made
+to fit. So an `init` that was killed anywhere is completed by the next one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from linedesk.errors import SettingsError
+from linedesk.urifiles import UriFile
+from recvq.connect import DURABLE, Client, connect
+from recvq.documents import Document
+from recvq.errors import UNAUTHORIZED, AccessRefused, translated
+from recvq.rights import ADMIN, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
+from recvq.uri import Uri
+
+ADMIN_NAME = "linedesk-admin"
+# Whoever may make roles in the database admin can give himself every right: less than this would
+# only look like less. And it is what a person needs who has to mend the server.
+ADMIN_ROLES = [{"role": "root", "db": ADMIN}]
+WHO: Mapping[str, User] = {
+    "frontdesk": FRONTDESK,
+    "dispatcher": DISPATCHER,
+    "operator": OPERATOR,
+}
+PASSWORD_BYTES = 32
+WRITTEN = DURABLE.document
+
+MADE, WAS_THERE = "made", "was there"
+NEW_RIGHTS, NEW_PASSWORD = "new rights", "new password"
+USER_EXISTS = 51003
+
+LOCKED_OUT = (
+    "MongoDB has users already, and {path} does not open it: run `linedesk init --users` once with "
+    "the MONGODB_URI of a user who may make users, such as one with the role root, or, where "
+    "MongoDB has none yet, on MongoDB's own machine with 127.0.0.1 in MONGODB_URI"
+)
+ANOTHERS = (
+    "{path} is of the user {found}, and should be of {wanted}: remove it, and `linedesk init` "
+    "makes a new one"
+)
+
+Role = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a user, and where his URI lies."""
+
+    user: str
+    state: str
+    path: Path
+
+
+def open_admin(given: Uri, folder: Path) -> tuple[Uri, Outcome]:
+    """The administrator's URI; he is made where nobody has made him.
+
+    By the user in `given`, if that has one, else as the first user of all, whom a server lets this
+    machine's processes make. Raises SettingsError, StoreUnavailable.
+    """
+    file = UriFile.of(folder, "admin")
+    uri = _end_rotation(file) or file.read()
+    if uri is not None and logs_in(uri):
+        return uri, Outcome(_full_name(uri), WAS_THERE, file.path)
+    if uri is None:
+        uri = given.with_user(ADMIN_NAME, _password(), source=ADMIN)
+        file.write(uri)
+    maker = given if given.user and logs_in(given) else given.without_user()
+    try:
+        with translated(), connect(str(maker), app_name="linedesk-init") as client:
+            state = _make_user(client, uri, ADMIN_ROLES)
+    except AccessRefused as error:
+        raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
+    return uri, Outcome(_full_name(uri), state, file.path)
+
+
+def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
+    """Give the administrator a new password; returns his new URI.
+
+    His old one is what sets it, so the file with the old one stays until MongoDB knows the new one,
+    which lies beside it.
+    """
+    file, new = UriFile.of(folder, "admin"), replace(uri, password=_password())
+    file.next.write(new)
+    with translated():
+        _change(client, new, pwd=new.password)
+    file.next.become(file)
+    return new
+
+
+def ensure_users(
+    client: Client, admin: Uri, folder: Path, *, database: str, new_passwords: bool
+) -> list[Outcome]:
+    """Make roles and users what `recvq.rights` and the files say; returns what was done.
+
+    Who has a file that opens MongoDB keeps his password unless all get new ones; who has none gets
+    a new one. Raises SettingsError, AccessRefused, StoreUnavailable.
+    """
+    outcomes = []
+    for who, user in WHO.items():
+        file = UriFile.of(folder, who)
+        with translated():
+            roles_changed = _ensure_roles(client, user, database)
+        uri = file.read()
+        if uri is not None and (uri.user, uri.source) != (user.name, database):
+            found, wanted = _full_name(uri), f"{user.name}@{database}"
+            raise SettingsError([ANOTHERS.format(path=file.path, found=found, wanted=wanted)])
+        if uri is None or new_passwords:
+            uri = admin.with_user(user.name, _password(), source=database)
+            file.write(uri)
+        state = _ensure_user(client, user, uri)
+        if roles_changed and state == WAS_THERE:
+            state = NEW_RIGHTS
+        outcomes.append(Outcome(_full_name(uri), state, file.path))
+    return outcomes
+
+
+def logs_in(uri: Uri) -> bool:
+    """Whether MongoDB takes this user and password. Raises StoreUnavailable."""
+    try:
+        with translated(), connect(str(uri), app_name="linedesk-init") as client:
+            client.admin.command("ping")
+    except AccessRefused:
+        return False
+    return True
+
+
+def asks_for_users(uri: Uri) -> bool:
+    """Whether the server has authorization on: nobody in particular may do nothing then."""
+    with connect(str(uri.without_user()), app_name="linedesk-init") as client:
+        try:
+            client.admin.command("getCmdLineOpts")
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            return True
+    return False
+
+
+def _end_rotation(file: UriFile) -> Uri | None:
+    """End what `replace_admin_password` had begun when it was killed."""
+    uri = file.next.read()
+    if uri is None or not logs_in(uri):
+        return None
+    file.next.become(file)
+    return uri
+
+
+def _ensure_user(client: Client, user: User, uri: Uri) -> str:
+    wanted = [{"role": user.name, "db": place} for place in user.privileges(uri.source)]
+    if not logs_in(uri):
+        with translated():
+            return _make_user(client, uri, wanted)
+    with translated():
+        [found] = client[uri.source].command("usersInfo", user.name)["users"]
+        if _pairs(found["roles"]) == _pairs(wanted):
+            return WAS_THERE
+        _change(client, uri, roles=wanted)
+    return NEW_RIGHTS
+
+
+def _make_user(client: Client, uri: Uri, roles: Sequence[Role]) -> str:
+    """Have MongoDB know the user as the URI names him."""
+    fields = {"pwd": uri.password, "roles": list(roles), "writeConcern": WRITTEN}
+    try:
+        client[uri.source].command("createUser", uri.user, **fields)
+    except OperationFailure as error:
+        if error.code != USER_EXISTS:
+            raise
+        _change(client, uri, **fields)
+        return NEW_PASSWORD
+    return MADE
+
+
+def _change(client: Client, uri: Uri, **fields: Any) -> None:
+    client[uri.source].command("updateUser", uri.user, **{"writeConcern": WRITTEN, **fields})
+
+
+def _ensure_roles(client: Client, user: User, database: str) -> bool:
+    """Have a role in each database that the user has rights in; whether anything was changed."""
+    changed = False
+    for place, privileges in user.privileges(database).items():
+        asked = {"role": user.name, "db": place}
+        found = client[place].command("rolesInfo", asked, showPrivileges=True)["roles"]
+        if not found:
+            _write_role(client[place], "createRole", user.name, privileges)
+        elif found[0]["roles"] or as_set(found[0]["privileges"]) != as_set(privileges):
+            # Of another version, or changed by hand.
+            _write_role(client[place], "updateRole", user.name, privileges)
+        else:
+            continue
+        changed = True
+    return changed
+
+
+def _write_role(
+    place: Database[Any], command: str, name: str, privileges: Sequence[Document]
+) -> None:
+    place.command(command, name, privileges=privileges, roles=[], writeConcern=WRITTEN)
+
+
+def _pairs(roles: Sequence[Role]) -> frozenset[tuple[str, str]]:
+    return frozenset((role["role"], role["db"]) for role in roles)
+
+
+def _full_name(uri: Uri) -> str:
+    return f"{uri.user}@{uri.source}"
+
+
+def _password() -> str:
+    return secrets.token_urlsafe(PASSWORD_BYTES)

@@ -1,0 +1,82 @@
+"""A MongoDB URI taken apart, so that another user, or one server, can be put into it.
+
+Only pymongo's own parser says whether a URI is one; nothing here asks the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote_plus, unquote_plus
+
+# What belongs to the user; compared without regard to case, as MongoDB does.
+OF_THE_USER = frozenset({"authsource", "authmechanism", "authmechanismproperties"})
+OF_THE_SET = frozenset({"replicaset", "directconnection", "loadbalanced"})
+
+
+@dataclass(frozen=True)
+class Uri:
+    """`scheme://user:password@hosts/database?options`; its repr shows no password."""
+
+    scheme: str
+    hosts: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    database: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Uri:
+        """Take apart what pymongo has accepted as a URI."""
+        scheme, _, rest = text.strip().partition("://")
+        place, _, query = rest.partition("?")
+        credentials, _, place = place.rpartition("@")
+        hosts, _, database = place.partition("/")
+        user, _, password = credentials.partition(":")
+        pairs = (pair.partition("=") for pair in query.replace(";", "&").split("&") if pair)
+        return cls(
+            scheme,
+            hosts,
+            unquote_plus(user),
+            unquote_plus(password),
+            database,
+            tuple((name, value) for name, _, value in pairs),
+        )
+
+    def __str__(self) -> str:
+        credentials = f"{quote_plus(self.user)}:{quote_plus(self.password)}@" if self.user else ""
+        query = "&".join(f"{name}={value}" for name, value in self.options)
+        return f"{self.scheme}://{credentials}{self.hosts}/{self.database}" + (
+            f"?{query}" if query else ""
+        )
+
+    @property
+    def source(self) -> str:
+        """The database in which the user stands."""
+        return self.option("authSource") or self.database or "admin"
+
+    def option(self, name: str) -> str | None:
+        """The value of an option; None if it is not there."""
+        found = (value for key, value in self.options if key.lower() == name.lower())
+        return next(found, None)
+
+    def without_user(self) -> Uri:
+        """The same servers for nobody in particular."""
+        return replace(self, user="", password="", options=self._without(OF_THE_USER))
+
+    def with_user(self, user: str, password: str, *, source: str) -> Uri:
+        """The same servers for this user, who stands in the database `source`."""
+        options = (*self._without(OF_THE_USER), ("authSource", source))
+        return replace(self, user=user, password=password, database="", options=options)
+
+    def at(self, host: str) -> Uri:
+        """For the same user the server at `host:port` alone, whatever set it is in."""
+        options = self._without(OF_THE_SET)
+        if self.scheme != "mongodb" and self.option("tls") is None:
+            # What a mongodb+srv URI means.
+            options = (*options, ("tls", "true"))
+        if self.user and self.option("authSource") is None:
+            options = (*options, ("authSource", self.source))
+        return replace(self, scheme="mongodb", hosts=host, database="", options=options)
+
+    def _without(self, names: frozenset[str]) -> tuple[tuple[str, str], ...]:
+        return tuple(pair for pair in self.options if pair[0].lower() not in names)

@@ -1,0 +1,72 @@
+"""Boots a Debian, installs linedesk in it and tries it there: `scripts/test-systemd`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from linedesk.embedded import find_mongod
+from tests.booted.machine import Nspawn
+from tests.booted.root import PROJECT, Missing, copied, prepare
+
+# Where they are seen inside.
+SOURCE, WHEELS = "/src", "/wheels"
+MOST_SECONDS = 1_200
+
+
+def main() -> int:
+    """Prepare, boot, check, switch off; 1 if a check failed, 77 where it cannot be tried here."""
+    options = _options()
+    if os.geteuid() != 0:
+        print("test-systemd: booting a machine takes root", file=sys.stderr)
+        return 77
+    try:
+        root, wheels = prepare(options.root)
+    except Missing as error:
+        print(f"test-systemd: missing here: {error}", file=sys.stderr)
+        return 77
+    began = time.monotonic()
+    work = Path(tempfile.mkdtemp(prefix="booted-", dir=options.root))
+    bound = {PROJECT: SOURCE, wheels: WHEELS, find_mongod(): "/usr/bin/mongod"}
+    machine = Nspawn(copied(root, work / "machine"), work / "boot.log", read_only=bound)
+    try:
+        pid = machine.start().pid
+        print(f"Debian 12 booted under systemd in {time.monotonic() - began:.0f} s", flush=True)
+        code = _check_inside(pid, work, options.only)
+        if options.keep and sys.stdin.isatty():
+            input(f"nsenter -t {pid} -a gets in; Enter ends it. ")
+    finally:
+        machine.stop()
+        if not options.keep:
+            shutil.rmtree(work, ignore_errors=True)
+    print(f"{time.monotonic() - began:.0f} s in all")
+    return code
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/test-systemd", description=__doc__)
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=PROJECT / ".venv" / "booted",
+        help="where the Debian root and the wheels are kept",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the machine's files and logs")
+    parser.add_argument("--only", default="", metavar="WORDS", help="checks with these words only")
+    return parser.parse_args()
+
+
+def _check_inside(pid: int, work: Path, only: str) -> int:
+    """In the machine's network, where 127.0.0.1 is the machine's; all else is this one's."""
+    command = ["nsenter", "-t", str(pid), "-n", sys.executable, "-m", "tests.booted.inside"]
+    return subprocess.run([*command, str(pid), str(work), only], timeout=MOST_SECONDS).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

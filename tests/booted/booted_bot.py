@@ -1,0 +1,37 @@
+"""The bot on the booted machine: an echo, slow where it is asked, that sets a timer now and then."""
+
+from __future__ import annotations
+
+import threading
+
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
+
+from jobworker import Bot, Talk, TimerEvent
+
+SLOW_SECONDS = 4.0
+RING_SECONDS = 2.0
+
+bot = Bot()
+
+
+@bot.add(MessageEvent, message=TextMessageContent)
+def echo(event: MessageEvent, talk: Talk) -> None:
+    text = event.message.text
+    if text.startswith("slow"):
+        threading.Event().wait(SLOW_SECONDS)
+    talk.reply(text)
+    if sets_timer(text):
+        talk.after(RING_SECONDS, f"ring:{text}", text=text)
+
+
+@bot.timer("ring")
+def ring(event: TimerEvent, talk: Talk) -> None:
+    talk.push(ring_text(event.data["text"]))
+
+
+def sets_timer(text: str) -> bool:
+    return text.rpartition("-")[2].endswith("5")
+
+
+def ring_text(text: str) -> str:
+    return f"{text} rings"

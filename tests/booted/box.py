@@ -1,0 +1,222 @@
+"""linedesk as it was installed on the booted machine, and the people who write to it meanwhile."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import linesim
+from linesim.signing import HEADER, sign
+from tests.booted.booted_bot import RING_SECONDS, ring_text, sets_timer
+from tests.booted.machine import Machine
+from tests.waiting import eventually
+
+Found = TypeVar("Found")
+
+SIM_PORT = 9000
+PORT = 8000
+SERVICES = ("frontdesk", "dispatcher", "scheduler")
+# Instead of two minutes, so that a run does not wait for so long.
+WATCHDOG_SECONDS = 10
+SETTLE_SECONDS = 90.0
+LATE_SECONDS = 120.0
+TIMEOUT_SECONDS = 2.0
+
+SETTINGS = {
+    "BOT": "booted_bot:bot",
+    "LINE_API_BASE": f"http://127.0.0.1:{SIM_PORT}",
+    "LINE_API_DATA_BASE": f"http://127.0.0.1:{SIM_PORT}",
+    "LINE_ACCESS_INTERVAL_MS": 5,
+    "SCHEDULER": "process",
+}
+
+
+@dataclass
+class Outcome:
+    """How a load went: what the checker says, and the requests that were not answered with 200."""
+
+    events: int = 0
+    failed: list[str] = field(default_factory=list)
+    knocks: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.events} events answered once, {self.knocks} checks"
+
+
+class Box:
+    """Belongs to the thread that made it. `secrets` must be seen nowhere but in their files."""
+
+    def __init__(self, machine: Machine, sim: linesim.Sim, work: Path) -> None:
+        self.machine = machine
+        self.sim = sim
+        self.work = work
+        self.secrets = [sim.secret, sim.token]
+        self._names = itertools.count()
+
+    # Settings and units.
+
+    def configure(self, **changes: object) -> None:
+        """Lay linedesk.toml with the settings of the test and these."""
+        lines = [f"{name} = {json.dumps(value)}" for name, value in (SETTINGS | changes).items()]
+        path = self.machine.files / "etc/linedesk/linedesk.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+
+    def shorten_watchdogs(self) -> None:
+        """By drop-ins, as an operator would; the units stay as they are shipped."""
+        for name in SERVICES:
+            folder = self.machine.files / f"etc/systemd/system/linedesk-{name}.service.d"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "test.conf").write_text(f"[Service]\nWatchdogSec={WATCHDOG_SECONDS}\n")
+        self.machine.systemctl("daemon-reload")
+
+    def show(self, name: str, what: str) -> str:
+        """A property of the service."""
+        return self.machine.show(f"linedesk-{name}.service", what)
+
+    def pid(self, name: str) -> int:
+        """Its main process as the machine numbers it; 0 where none runs."""
+        return int(self.show(name, "MainPID"))
+
+    def restarts(self, name: str) -> int:
+        """How often systemd has restarted it by itself."""
+        return int(self.show(name, "NRestarts"))
+
+    def wait_until_active(self, *names: str, seconds: float = 60.0) -> None:
+        """Until they have said that they are ready."""
+        for name in names or SERVICES:
+            eventually(lambda name=name: self.show(name, "ActiveState") == "active", seconds=seconds)
+
+    def wait_for_successor(self, name: str, pid: int, *, seconds: float = 60.0) -> float:
+        """Until another process than this one is ready; in seconds."""
+        began = time.monotonic()
+        eventually(lambda: self.pid(name) not in (0, pid), seconds=seconds)
+        self.wait_until_active(name, seconds=seconds)
+        return time.monotonic() - began
+
+    def status(self, name: str) -> str:
+        """The words of its STATUS=."""
+        return self.show(name, "StatusText")
+
+    def signal(self, unit: str, number: str) -> None:
+        """To its main process only."""
+        self.machine.systemctl("kill", "--kill-whom=main", f"--signal={number}", unit)
+
+    # People.
+
+    def people(self, count: int) -> list[linesim.User]:
+        """Users who have not written yet."""
+        return [self.sim.add_user(f"u{next(self._names)}") for _ in range(count)]
+
+    @contextmanager
+    def load(self, *, rate: float = 40.0, users: int = 12) -> Iterator[Outcome]:
+        """People who write meanwhile, on kept connections, while LINE's check opens one each time.
+
+        Afterwards all of it was answered once and in order, and every timer rang once.
+        """
+        outcome = Outcome()
+        since = len(self.sim.deliveries)
+        load = linesim.Load(self.sim, self.people(users), rate=rate)
+        knocking = Knocking(self.sim.secret)
+        load.start()
+        knocking.start()
+        try:
+            yield outcome
+        finally:
+            knocking.stop()
+            load.stop()
+            assert load.join(30)
+        new = self.sim.deliveries[since:]
+        outcome.events, outcome.knocks = load.counts.accepted, knocking.answered
+        outcome.failed = knocking.failed + [
+            f"{each.number}: {each.status or each.error}" for each in new if not each.delivered
+        ]
+        self.judge(since)
+
+    def judge(self, since: int) -> None:
+        """Wait until all is answered that was accepted after the delivery of this number."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        pause = threading.Event()
+        while problems := self._report(since).problems():
+            assert time.monotonic() < deadline, "; ".join(problems)
+            pause.wait(0.5)
+        # What is said twice is said a moment later.
+        pause.wait(1.0)
+        problems = self._report(since).problems()
+        assert not problems, "; ".join(problems)
+
+    def _report(self, since: int) -> linesim.Report:
+        return linesim.check(self.sim, since=since, expect_timers=self._timers(since))
+
+    def _timers(self, since: int) -> list[linesim.Timer]:
+        taken = {
+            event["webhookEventId"]: event
+            for delivery in self.sim.deliveries
+            if delivery.number > since and delivery.delivered
+            for event in delivery.events
+        }
+        return [
+            linesim.Timer(event["source"]["userId"], ring_text(text), due, LATE_SECONDS)
+            for event in taken.values()
+            if sets_timer(text := event["message"]["text"])
+            # Set when the handler ran, which was after the message was written.
+            for due in [event["timestamp"] / 1000 + RING_SECONDS]
+        ]
+
+
+class Knocking:
+    """LINE's connectivity check, again and again, each on a connection of its own."""
+
+    PAUSE_SECONDS = 0.02
+
+    def __init__(self, secret: str) -> None:
+        self._body = json.dumps({"destination": "U" + "0" * 32, "events": []}).encode()
+        self._headers = {"content-type": "application/json", HEADER: sign(secret, self._body)}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="knocking", daemon=True)
+        self.answered = 0
+        self.failed: list[str] = []
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.PAUSE_SECONDS):
+            connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=TIMEOUT_SECONDS)
+            try:
+                connection.request("POST", "/callback", self._body, self._headers)
+                status = connection.getresponse().status
+            except (OSError, http.client.HTTPException) as error:
+                self.failed.append(f"check: {type(error).__name__}")
+            else:
+                self.answered += status == 200
+                if status != 200:
+                    self.failed.append(f"check: {status}")
+            finally:
+                connection.close()
+
+
+def wait_for(look: Callable[[], Found], what: str, *, seconds: float = 60.0) -> Found:
+    """As `eventually`, with words for what did not happen."""
+    try:
+        return eventually(look, seconds=seconds)
+    except AssertionError:
+        raise AssertionError(f"not within {seconds:g} s: {what}") from None
+
+
+def figures(text: str) -> Sequence[str]:
+    """The numbers in a status line."""
+    return re.findall(r"\d+", text)

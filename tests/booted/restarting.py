@@ -1,0 +1,169 @@
+"""Restarted, reloaded and stopped in good order: nobody who writes meanwhile notices."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from tests.booted.booted_bot import SLOW_SECONDS
+from tests.booted.box import PORT, SERVICES, Box, Outcome, wait_for
+from tests.booted.rounds import check
+
+TIMES = 3
+UNDISTURBED_SECONDS = 1.5
+TLS = Path("etc/linedesk/tls")
+
+
+def none_failed(outcome: Outcome) -> str:
+    assert not outcome.failed, f"{len(outcome.failed)} failed: {', '.join(outcome.failed[:5])}"
+    return f"{outcome}, 0 failed"
+
+
+def undisturbed() -> None:
+    """Let people write for a while."""
+    threading.Event().wait(UNDISTURBED_SECONDS)
+
+
+@check(f"{TIMES} restarts of the front desk under load refuse nobody")
+def frontdesk_restarts(box: Box) -> str:
+    took = []
+    with box.load() as outcome:
+        for _ in range(TIMES):
+            undisturbed()
+            began = time.monotonic()
+            box.machine.systemctl("restart", "linedesk-frontdesk.service")
+            took.append(f"{time.monotonic() - began:.1f}")
+        undisturbed()
+    return f"{none_failed(outcome)}; {', '.join(took)} s each"
+
+
+@check("a restart of the whole target under load refuses nobody")
+def target_restarts(box: Box) -> str:
+    before = [box.pid(name) for name in SERVICES]
+    with box.load() as outcome:
+        undisturbed()
+        box.machine.systemctl("restart", "linedesk.target")
+        box.wait_until_active()
+        undisturbed()
+    assert not set(before) & {box.pid(name) for name in SERVICES}, "a service was not restarted"
+    return none_failed(outcome)
+
+
+@check("a reload takes a renewed certificate up, and connections stay")
+def reloads(box: Box) -> str:
+    folder = box.machine.files / TLS
+    first, second = (_certificate(box.work, name) for name in ("first", "second"))
+    _lay(folder, first)
+    box.configure(
+        FRONTDESK_TLS_CERT=f"/{TLS}/fullchain.pem", FRONTDESK_TLS_KEY=f"/{TLS}/privkey.pem"
+    )
+    box.machine.systemctl("restart", "linedesk-frontdesk.service")
+    pid = box.pid("frontdesk")
+    kept, served = _handshake()
+    assert served == first[0], "another certificate is served"
+    _lay(folder, second)
+    box.machine.systemctl("reload", "linedesk-frontdesk.service")
+    wait_for(lambda: _served() == second[0], "the renewed certificate is served", seconds=20)
+    kept.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"200" in kept.recv(100), "an open connection did not stay"
+    kept.close()
+    assert box.pid("frontdesk") == pid, "the process is another one"
+    box.wait_until_active("frontdesk")
+    box.configure()
+    box.machine.systemctl("restart", "linedesk-frontdesk.service")
+    return "the same process, the new serial number"
+
+
+def _certificate(work: Path, name: str) -> tuple[bytes, Path, Path]:
+    """In DER, and the files of certificate and key."""
+    certificate, key = work / f"{name}.crt", work / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
+    command += ["-subj", f"/CN={name}", "-out", str(certificate), "-keyout", str(key)]
+    subprocess.run(command, check=True, capture_output=True)
+    return ssl.PEM_cert_to_DER_cert(certificate.read_text()), certificate, key
+
+
+def _lay(folder: Path, pair: tuple[bytes, Path, Path]) -> None:
+    """As the hook for certbot does: beside, then renamed."""
+    group = (folder.stat()).st_gid
+    for source, name in [(pair[2], "privkey.pem"), (pair[1], "fullchain.pem")]:
+        beside = folder / f".{name}"
+        beside.write_bytes(source.read_bytes())
+        beside.chmod(0o644 if group == 0 else 0o640)
+        _own(beside, group)
+        beside.rename(folder / name)
+
+
+def _own(path: Path, group: int) -> None:
+    import os
+
+    os.chown(path, 0, group)
+
+
+def _handshake() -> tuple[ssl.SSLSocket, bytes]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    plain = socket.create_connection(("127.0.0.1", PORT), timeout=10)
+    connection = context.wrap_socket(plain)
+    served = connection.getpeercert(binary_form=True)
+    assert served
+    return connection, served
+
+
+def _served() -> bytes:
+    connection, served = _handshake()
+    connection.close()
+    return served
+
+
+@check("a stop waits for a slow handler, within the drain")
+def drains(box: Box) -> str:
+    (user,) = box.people(1)
+    since = len(box.sim.deliveries)
+    box.sim.say(user, "slow-1")
+    began = time.monotonic()
+    wait_for(lambda: _in_hand(box), "the handler runs", seconds=SLOW_SECONDS)
+    box.machine.systemctl("stop", "linedesk-dispatcher.service")
+    took = time.monotonic() - began
+    result = box.show("dispatcher", "Result")
+    assert result == "success", result
+    answered = [bubble.text for bubble in box.sim.answers(user)]
+    box.machine.systemctl("start", "linedesk-dispatcher.service")
+    box.judge(since)
+    assert answered == ["slow-1"], f"answered within the drain: {answered}"
+    return f"answered before the end, {took:.1f} s after the message"
+
+
+def _in_hand(box: Box) -> bool:
+    rows = box.machine.journal("-u", "linedesk-dispatcher", "-n", "5")
+    return "started" in rows
+
+
+@check("stop of the target closes the door, start opens it, nothing is lost")
+def stops_and_starts(box: Box) -> str:
+    with box.load() as outcome:
+        undisturbed()
+        began = time.monotonic()
+        box.machine.systemctl("stop", "linedesk.target")
+        took = time.monotonic() - began
+        states = [box.show(name, "ActiveState") for name in SERVICES]
+        assert states == ["inactive"] * len(SERVICES), str(states)
+        undisturbed()
+        assert not _listens(), "somebody listens"
+        box.machine.systemctl("start", "linedesk.target")
+        box.wait_until_active()
+        undisturbed()
+    return f"{outcome}; stopped in {took:.1f} s, {len(outcome.failed)} requests refused meanwhile"
+
+
+def _listens() -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", PORT), timeout=2).close()
+    except OSError:
+        return False
+    return True

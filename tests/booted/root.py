@@ -1,0 +1,119 @@
+"""The Debian that is booted: made once by debootstrap, with wheels beside it, copied for each run."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+SUITE = "bookworm"
+PACKAGES = ("systemd", "systemd-sysv", "dbus", "python3-venv", "libcurl4", "openssl", "iproute2")
+BACKEND = "hatchling==1.27.0"
+TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "openssl")
+
+# As MongoDB's own package has it; the binary is that of a Python package.
+MONGOD_SERVICE = """\
+[Unit]
+Description=MongoDB Database Server
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+User=mongodb
+Group=mongodb
+EnvironmentFile=-/etc/default/mongod
+Environment="MONGODB_CONFIG_OVERRIDE_NOFORK=1"
+ExecStart=/usr/bin/mongod --config /etc/mongod.conf
+RuntimeDirectory=mongodb
+LimitFSIZE=infinity
+LimitCPU=infinity
+LimitAS=infinity
+LimitNOFILE=64000
+LimitNPROC=64000
+LimitMEMLOCK=infinity
+TasksMax=infinity
+TasksAccounting=false
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+class Missing(Exception):
+    """This machine lacks what a booted one needs; the text says what."""
+
+
+def prepare(cache: Path) -> tuple[Path, Path]:
+    """The Debian root and the folder of wheels in `cache`, made where they are not there yet."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise Missing(f"{', '.join(missing)}: apt-get install debootstrap systemd-container")
+    cache.mkdir(parents=True, exist_ok=True)
+    return _root(cache), _wheels(cache)
+
+
+def copied(root: Path, target: Path) -> Path:
+    """A copy of the root for one run, with a user and a unit for mongod and the test's bot."""
+    if target.exists():
+        shutil.rmtree(target)
+    subprocess.run(["cp", "-a", str(root), str(target)], check=True)
+    (target / "etc/systemd/system/mongod.service").write_text(MONGOD_SERVICE)
+    for name in ("group", "passwd", "shadow"):
+        _append(target / "etc" / name, _MONGODB[name])
+    for folder in ("var/lib/mongodb", "var/log/mongodb"):
+        (target / folder).mkdir()
+        shutil.chown(target / folder, 990, 990)
+    (target / "opt/linedesk/bot").mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("booted_bot.py"), target / "opt/linedesk/bot")
+    return target
+
+
+_MONGODB = {
+    "group": "mongodb:x:990:\n",
+    "passwd": "mongodb:x:990:990::/var/lib/mongodb:/usr/sbin/nologin\n",
+    "shadow": "mongodb:*:19000::::::\n",
+}
+
+
+def _append(path: Path, line: str) -> None:
+    with path.open("a") as file:
+        file.write(line)
+
+
+def _root(cache: Path) -> Path:
+    root = cache / f"{SUITE}-{_digest(*PACKAGES)}"
+    if root.is_dir():
+        return root
+    # By another name until it is whole.
+    half = root.with_suffix(".half")
+    if half.exists():
+        shutil.rmtree(half)
+    print(f"Making a Debian root in {root} (once, three minutes) ...", file=sys.stderr, flush=True)
+    include = f"--include={','.join(PACKAGES)}"
+    command = ["debootstrap", "--variant=minbase", include, SUITE, str(half)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    half.rename(root)
+    return root
+
+
+def _wheels(cache: Path) -> Path:
+    asked = [(PROJECT / name).read_text() for name in ("pyproject.toml", "constraints.txt")]
+    wheels = cache / f"wheels-{_digest(*asked)}"
+    if wheels.is_dir():
+        return wheels
+    half = wheels.with_suffix(".half")
+    if half.exists():
+        shutil.rmtree(half)
+    print("Building wheels (once) ...", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    command += ["--wheel-dir", str(half), "--constraint", "constraints.txt", ".", BACKEND]
+    subprocess.run(command, check=True, cwd=PROJECT)
+    half.rename(wheels)
+    return wheels
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]

@@ -1,0 +1,53 @@
+"""One check after the other on the booted machine, each a line of a table."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+from tests.booted.box import Box
+
+Check = Callable[[Box], str]
+CHECKS: list[tuple[str, bool, Check]] = []
+
+
+def check(words: str, *, vital: bool = False) -> Callable[[Check], Check]:
+    """Add a check under these words; it returns what is worth knowing and fails by AssertionError.
+
+    Without a vital one the rest cannot be checked.
+    """
+
+    def add(function: Check) -> Check:
+        CHECKS.append((words, vital, function))
+        return function
+
+    return add
+
+
+def go(box: Box, only: str = "") -> Sequence[str]:
+    """Make the vital checks and those whose words contain `only`; returns those that failed."""
+    failed = []
+    for words, vital, function in CHECKS:
+        if not vital and only not in words:
+            continue
+        began = time.monotonic()
+        problem, note = _made(function, box)
+        mark = "✗" if problem else "✓"
+        print(f"{mark} {time.monotonic() - began:6.1f} s  {words}: {problem or note}", flush=True)
+        if problem:
+            failed.append(words)
+            if vital:
+                break
+    return failed
+
+
+def _made(function: Check, box: Box) -> tuple[str, str]:
+    """What is wrong, else what is worth knowing."""
+    try:
+        return "", function(box)
+    except (AssertionError, OSError, subprocess.SubprocessError) as error:
+        with (box.work / "failures.txt").open("a") as file:
+            traceback.print_exc(file=file)
+        return str(error) or type(error).__name__, ""

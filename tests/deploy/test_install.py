@@ -1,0 +1,309 @@
+"""deploy/install.sh: what it lays, that a second run changes nothing, upgrades and the way back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import missing
+from tests.deploy.box import ROOT, Box
+
+SCRIPTS = ("deploy/install.sh", "deploy/linedesk")
+SCRIPTS += tuple(f"tests/deploy/pretended/{name}" for name in ("any", "python", "linedesk"))
+UNITS = "etc/systemd/system"
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    """A bare one."""
+    return Box(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def installed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("installed")
+    Box(folder).installed()
+    return folder
+
+
+@pytest.fixture
+def running(installed_once: Path, tmp_path: Path) -> Box:
+    """One on which a first release runs, the test's own."""
+    box = Box(shutil.copytree(installed_once, tmp_path / "running", symlinks=True))
+    box.forget()
+    return box
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_bare_box_gets_everything_and_a_second_run_changes_nothing(box: Box) -> None:
+    release = box.installed(MONGODB_URI="mongodb://u:p4ss@127.0.0.1/")
+
+    assert release.startswith("0.1.0-")
+    assert box.path("opt/linedesk/current/bin/linedesk").exists()
+    assert box.path("opt/linedesk/bot").is_dir()
+    assert mode(box.path("etc/linedesk/credentials")) == 0o700
+    secret = box.path("etc/linedesk/credentials/LINE_CHANNEL_SECRET")
+    assert (secret.read_text(), mode(secret)) == ("s3cret\n", 0o600)
+    link = box.path("etc/linedesk/credentials/operator/LINE_CHANNEL_ACCESS_TOKEN")
+    assert link.read_text() == "t0ken\n"
+    assert box.path("etc/linedesk/linedesk.toml").exists()
+    assert "dbPath: /var/lib/mongodb\n" in box.path("etc/mongod.conf").read_text()
+    key = box.path("etc/mongod.key")
+    assert (len(key.read_text()), mode(key)) == (1008, 0o400)
+    laid = {path.name for path in (ROOT / "deploy/systemd").glob("linedesk*")}
+    assert laid <= {path.name for path in box.path(UNITS).iterdir()}
+    assert mode(box.path("usr/local/bin/linedesk")) == 0o755
+    restarts = box.calls("systemctl restart")
+    assert restarts == [
+        "systemctl restart linedesk-dispatcher.service",
+        "systemctl restart linedesk-frontdesk.service",
+    ]
+    # No secret in anybody's arguments or environment, but for the URI that `init` is to have.
+    everything = "\n".join(box.calls())
+    assert "s3cret" not in everything
+    assert "t0ken" not in everything
+    assert [call for call in box.calls() if "p4ss" in call] == box.calls("linedesk init")
+
+    before = box.files()
+    box.forget()
+    again = box.install()
+
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-2:] == [f"nothing changed: {release} runs", "changed: 0"]
+    assert box.files() == before
+    assert not box.calls("pip")
+    asked = {call.split()[1] for call in box.calls("systemctl")}
+    assert asked <= {"is-active", "is-enabled", "show"}
+
+
+def test_what_the_services_run_with_is_taken_up_by_a_restart_and_nothing_else_is(
+    running: Box,
+) -> None:
+    for change in (
+        lambda: running.path("etc/linedesk/linedesk.toml").write_text("DISPATCHER_THREADS = 4\n"),
+        lambda: running.path("opt/linedesk/bot/mybot.py").write_text("bot = 1\n"),
+        lambda: running.path("etc/linedesk/credentials/LINE_CHANNEL_SECRET").write_text("other\n"),
+        lambda: (
+            running.path(f"{UNITS}/linedesk-dispatcher.service.d").mkdir()
+            or running.path(f"{UNITS}/linedesk-dispatcher.service.d/more.conf").write_text(
+                "[Service]\n"
+            )
+        ),
+    ):
+        change()
+        running.forget()
+        answer = running.install()
+        assert answer.returncode == 0, answer.stderr
+        assert len(running.calls("systemctl restart")) == 2
+        assert not running.calls("pip")
+    assert running.path("etc/linedesk/linedesk.toml").read_text() == "DISPATCHER_THREADS = 4\n"
+
+
+def test_upgrades_keep_three_releases_and_a_roll_back_goes_to_the_one_before(running: Box) -> None:
+    first = running.current
+    names = [first]
+    for version in ("0.2.0", "0.3.0", "0.4.0"):
+        running.next_version(version)
+        names.append(running.installed())
+    assert running.releases == names[1:]
+    assert running.current == names[3]
+
+    unit = running.path(f"{UNITS}/linedesk-frontdesk.service")
+    older = running.path(f"opt/linedesk/releases/{names[2]}/share/linedesk/systemd/{unit.name}")
+    older.write_text("[Unit]\n# of the release before\n")
+    answer = running.install("--roll-back")
+    assert answer.returncode == 0, answer.stderr
+    assert running.current == names[2]
+    assert unit.read_text() == older.read_text()
+
+    assert running.install("--roll-back").returncode == 0
+    assert running.current == names[1]
+    answer = running.install("--roll-back")
+    assert answer.returncode == 1
+    assert "no release before" in answer.stderr
+    # What was rolled back from is nothing to come back to: names[1] is the one before the next.
+    running.next_version("0.5.0")
+    running.installed()
+    assert running.install("--roll-back").returncode == 0
+    assert running.current == names[1]
+
+
+def test_the_same_version_with_other_content_is_another_release(running: Box) -> None:
+    first = running.current
+    (running.checkout / "linedesk" / "cli.py").write_text("second\n")
+    second = running.installed()
+    running.path("opt/linedesk/bot/requirements.txt").write_text("holidays==0.50\n")
+    third = running.installed()
+    assert len({first, second, third}) == 3
+    assert all(name.startswith("0.1.0-") for name in (first, second, third))
+    install = running.calls("pip")[-1]
+    assert "--constraint" in install
+    assert install.endswith(
+        "--requirement " + str(running.path("opt/linedesk/bot/requirements.txt"))
+    )
+
+
+@pytest.mark.parametrize("how", ["broken", "dying"])
+def test_a_release_that_does_not_stay_up_is_switched_back_loudly(how: str, running: Box) -> None:
+    first = running.current
+    units = running.path(f"{UNITS}/linedesk-dispatcher.service").read_text()
+    running.next_version("0.2.0")
+    (running.checkout / "deploy/systemd/linedesk-dispatcher.service").write_text("[Unit]\n# new\n")
+    assert running.install("--no-start").returncode == 0
+    second = running.current
+    # As if it had never been switched to.
+    assert running.install("--roll-back").returncode == 0
+    assert running.current == first
+    running.say(how, second)
+    running.forget()
+
+    answer = running.install()
+
+    assert answer.returncode == 3
+    assert f"{second} DID NOT COME UP" in answer.stderr
+    assert f"switched back: {first} runs again" in answer.stderr
+    assert running.current == first
+    assert running.path(f"{UNITS}/linedesk-dispatcher.service").read_text() == units
+    assert running.calls("systemctl restart")[-1] == "systemctl restart linedesk-frontdesk.service"
+    # The failed one is nothing to roll back to.
+    assert running.install("--roll-back").returncode == 1
+    assert running.current == first
+
+
+@pytest.mark.parametrize("fault", ["pip-fails", "init-fails"])
+def test_a_failure_in_the_middle_leaves_the_running_release(fault: str, running: Box) -> None:
+    first = running.current
+    running.next_version("0.2.0")
+    running.say(fault)
+    running.forget()
+    answer = running.install()
+    assert answer.returncode == 1
+    assert "the services run on as they were" in answer.stderr
+    assert running.current == first
+    assert not running.calls("systemctl restart")
+    (running.state / fault).unlink()
+    assert running.installed().startswith("0.2.0-")
+
+
+def test_a_bot_that_does_not_compile_is_found_before_anything_is_restarted(running: Box) -> None:
+    running.path("opt/linedesk/bot/mybot.py").write_text("def count(:\n")
+    running.forget()
+    answer = running.install()
+    assert answer.returncode == 1
+    assert "cannot be compiled" in answer.stderr
+    assert not running.calls("systemctl restart")
+
+
+def test_missing_secrets_are_named_before_anything_runs(box: Box, tmp_path: Path) -> None:
+    answer = box.install(LINE_CHANNEL_SECRET="s3cret")
+    assert answer.returncode == 78
+    assert "missing: LINE_CHANNEL_ACCESS_TOKEN" in answer.stderr
+    assert not box.calls("systemctl")
+    spoilt = box.install(LINE_CHANNEL_SECRET="two words")
+    assert spoilt.returncode == 78
+    assert "two words" not in spoilt.stderr + spoilt.stdout
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "LINE_CHANNEL_ACCESS_TOKEN").write_text("\n t0ken \n")
+    assert box.install("--secrets", str(secrets)).returncode == 0
+    token = box.path("etc/linedesk/credentials/LINE_CHANNEL_ACCESS_TOKEN")
+    assert token.read_text() == "t0ken\n"
+
+
+def test_a_mongod_conf_of_somebodys_own_is_left(box: Box) -> None:
+    conf = box.path("etc/mongod.conf")
+    conf.write_text("storage:\n  dbPath: /data\n#replication:\n#  replSetName: rs0\n")
+    answer = box.install("--no-start")
+    assert answer.returncode == 78
+    assert "lacks replSetName" in answer.stderr
+    assert not box.calls("systemctl start")
+    conf.write_text("replication:\n  replSetName: rs0\n")
+    answer = box.install("--no-start")
+    assert answer.returncode == 0, answer.stderr
+    assert "lacks authorization: enabled, keyFile" in answer.stdout
+    assert conf.read_text() == "replication:\n  replSetName: rs0\n"
+
+
+def test_the_packages_untouched_mongod_conf_makes_way_and_is_kept(box: Box) -> None:
+    conf = box.path("etc/mongod.conf")
+    conf.write_text("# the package's\n")
+    box.say("conffiles", " /etc/mongod.conf 3fa5e0ffde0ec95ce1bb5d6dd1ecfd80")
+    assert box.install("--no-start").returncode == 78
+    # md5sum of the text above
+    digest = subprocess.run(["md5sum", conf], capture_output=True, text=True, check=True).stdout
+    box.say("conffiles", f" /etc/mongod.conf {digest.split()[0]}")
+    assert box.install("--no-start").returncode == 0
+    assert "replSetName: rs0" in conf.read_text()
+    assert box.path("etc/mongod.conf.before-linedesk").read_text() == "# the package's\n"
+
+
+def test_without_mongodb_it_says_how_to_get_it_and_stops(box: Box) -> None:
+    box.without("mongod")
+    answer = box.install()
+    assert answer.returncode == 69
+    assert "Install MongoDB Community Edition on Debian" in answer.stderr
+    assert not box.path("etc/linedesk").exists()
+    box.say("offered")
+    box.installed()
+    assert any("install mongodb-org" in call for call in box.calls("apt-get"))
+
+
+def test_a_scheduler_of_its_own_runs_where_the_settings_say_so(box: Box) -> None:
+    box.path("etc/linedesk").mkdir()
+    box.path("etc/linedesk/linedesk.toml").write_text('SCHEDULER = "process"\n')
+    box.installed()
+    assert "systemctl restart linedesk-scheduler.service" in box.calls()
+    box.path("etc/linedesk/linedesk.toml").write_text('# SCHEDULER = "process"\n')
+    box.forget()
+    box.installed()
+    assert "systemctl disable --quiet --now linedesk-scheduler.service" in box.calls()
+
+
+@pytest.mark.parametrize(
+    ("family", "packages"), [("debian", "install mongodb-org"), ("centos", "install mongodb-org")]
+)
+def test_a_dry_run_says_every_step_and_touches_nothing(
+    family: str, packages: str, tmp_path: Path
+) -> None:
+    box = Box(tmp_path, family=family)
+    box.without("mongod")
+    answer = box.install("--dry-run")
+    assert answer.returncode == 0, answer.stderr
+    assert {"debian": "apt-get", "centos": "dnf"}[family] in answer.stdout
+    for step in (packages, "user linedesk", "mongod.conf", "init --config", "systemctl restart"):
+        assert step in answer.stdout
+    assert "dry run: nothing was touched" in answer.stdout
+    assert box.files() == {}
+    assert {call.split()[1] for call in box.calls("systemctl")} <= {
+        "is-active",
+        "is-enabled",
+        "show",
+    }
+    assert not box.calls("useradd")
+
+
+@pytest.mark.parametrize(
+    "options", [("--frobnicate",), ("--wheels", "/nowhere"), ("--wheels",), ("--capped-mb", "x")]
+)
+def test_a_wrong_command_line_is_refused(options: tuple[str, ...], box: Box) -> None:
+    assert box.install(*options).returncode == 2
+    assert box.files() == {}
+
+
+def test_another_linux_is_refused(tmp_path: Path) -> None:
+    answer = Box(tmp_path, family="arch").install()
+    assert answer.returncode == 2
+    assert "neither Debian nor of CentOS's family" in answer.stderr
+
+
+def test_shellcheck_finds_nothing() -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        missing("no shellcheck here")
+    subprocess.run([shellcheck, "-x", *SCRIPTS], cwd=ROOT, check=True, timeout=60)

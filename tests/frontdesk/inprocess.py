@@ -1,0 +1,196 @@
+"""A front desk's server within the test's own event loop, with a store that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from frontdesk import server
+from frontdesk.app import Desk
+from frontdesk.certificate import Certificate
+from frontdesk.entry import Documents
+from frontdesk.figures import Figures
+from frontdesk.serve import _config
+from frontdesk.server import Server
+from frontdesk.signature import sign
+from recvq.service import Nobody
+from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
+
+DEADLINE_SECONDS = 15.0
+
+
+class Told(Nobody):
+    """A service that keeps what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[str, str]] = []
+
+    def ready(self, status: str) -> None:
+        self.words.append(("ready", status))
+
+    def alive(self, status: str) -> None:
+        self.words.append(("alive", status))
+
+    def unwell(self, status: str) -> None:
+        self.words.append(("unwell", status))
+
+    def reloading(self) -> None:
+        self.words.append(("reloading", ""))
+
+    def stopping(self, status: str, *, seconds: float) -> None:
+        self.words.append(("stopping", status))
+
+    def last(self, word: str) -> str:
+        """What was last said under this word, which is the last of all."""
+        said, status = self.words[-1] if self.words else ("", "")
+        return status if said == word else ""
+
+
+class FakeStore:
+    """Keeps what it is given, once `free` is set."""
+
+    unavailable: str | None = None
+    spool: dict[str, Any] | None = None
+    trouble: str | None = None
+    hanging: str | None = None
+    dead = False
+
+    def __init__(self) -> None:
+        self.stored = 0
+        self.closed = False
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    async def store(self, documents: Documents, *, deadline: float) -> int:
+        await self.free.wait()
+        assert not self.closed
+        self.stored += len(documents)
+        return 0
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Running:
+    """A server that runs, and its parts."""
+
+    def __init__(self, listener: socket.socket, certificate: Certificate | None = None) -> None:
+        # As with systemd, a copy stays open when the server closes its own.
+        self.kept, self.store, self.service = listener.dup(), FakeStore(), Told()
+        self.port = listener.getsockname()[1]
+        figures = Figures()
+        self.server = Server(
+            _config(Desk(secrets=(SECRET.encode(),)), self.store, figures),
+            self.store,
+            certificate=certificate,
+            figures=figures,
+            service=self.service,
+            hanging=lambda: self.store.hanging,
+        )
+        self._lines: list[Line] = []
+        self._task = asyncio.create_task(self.server._serve([listener]))
+
+    async def stop(self) -> None:
+        """Stop it as SIGTERM does, to the end."""
+        self.server.should_exit = True
+        await self._task
+
+    def close(self) -> None:
+        """Close what is still open on this side."""
+        self.kept.close()
+        for line in self._lines:
+            line.writer.close()
+
+    async def reach(self, state: Callable[[], Any]) -> None:
+        """Wait until this is so."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not state():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.005)
+
+    async def connect(self, context: ssl.SSLContext | None = None) -> Line:
+        names = {"server_hostname": "localhost"} if context else {}
+        line = Line(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context, **names))
+        self._lines.append(line)
+        return line
+
+
+class Line:
+    """A client's connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    @property
+    def serial(self) -> int:
+        """That of the certificate that was shown."""
+        peer = self.writer.get_extra_info("peercert")
+        return int(peer["serialNumber"], 16)
+
+    async def post(self) -> Answer:
+        self.send(request())
+        return await self.answer()
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self) -> Answer:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+            lines = [line.partition(": ") for line in head.lower().split("\r\n")[1:]]
+            headers = {name: value for name, _, value in lines if name}
+            body = await self._reader.readexactly(int(headers["content-length"]))
+        return Answer(int(head.split()[1]), body, headers)
+
+    async def ended(self) -> bool:
+        """Wait for the other side to end it."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with contextlib.suppress(ConnectionError):
+                assert await self._reader.read() == b""
+        return True
+
+
+def request() -> bytes:
+    body = webhook(text_event("01J"))
+    signature = sign(body, SECRET.encode()).decode()
+    head = (
+        "POST /callback HTTP/1.1\r\nHost: frontdesk\r\n"
+        f"X-Line-Signature: {signature}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@contextlib.asynccontextmanager
+async def running(certificate: Certificate | None = None) -> AsyncIterator[Running]:
+    """A server that takes connections, stopped at the end."""
+    it = Running(socket.create_server(("127.0.0.1", 0)), certificate)
+    try:
+        await it.reach(lambda: it.service.words)
+        yield it
+    finally:
+        it.store.free.set()
+        await it.stop()
+        it.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word at each tick, and the collector as it is."""
+    monkeypatch.setattr(server, "TELL_TICKS", 1)
+    monkeypatch.setattr(server, "_spare_the_collector", lambda: None)
+
+
+def in_loop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run it in the kind of loop that the front desk has."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

@@ -1,0 +1,272 @@
+"""The front desk's own TLS: what it shows, what it refuses, and how a renewed certificate comes in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from frontdesk import handshake, server
+from frontdesk.certificate import Certificate
+from frontdesk.errors import CannotListen
+from tests.frontdesk.authority import Authority, Pair
+from tests.frontdesk.inprocess import in_loop, quick, running
+
+__all__ = ["quick"]
+pytestmark = pytest.mark.usefixtures("quick")
+OLD, NEW = 100, 200
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def old(authority: Authority) -> Pair:
+    return authority.issue(serial=OLD, days=90)
+
+
+@pytest.fixture(scope="module")
+def new(authority: Authority) -> Pair:
+    return authority.issue(serial=NEW, days=90)
+
+
+@pytest.fixture
+def files(tmp_path: Path, old: Pair) -> Pair:
+    """The files that the settings name."""
+    files = Pair(tmp_path / "fullchain.pem", tmp_path / "privkey.pem")
+    put(old.certificate, files.certificate)
+    put(old.key, files.key)
+    return files
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CERTIFICATE_TICKS", 1)
+
+
+def put(new: Path, place: Path) -> None:
+    """As the renewal's hook does it: beside, then in place of the old one."""
+    beside = place.with_suffix(".new")
+    shutil.copy(new, beside)
+    beside.replace(place)
+
+
+def opened(files: Pair) -> Certificate:
+    return Certificate(files.certificate, files.key)
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    """A client that knows the root alone, as LINE knows Let's Encrypt's."""
+    return ssl.create_default_context(cafile=str(authority.root))
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+# --- handshakes -------------------------------------------------------------------------------
+
+
+def test_it_shows_the_whole_chain_under_tls_1_2_and_1_3(authority: Authority, files: Pair) -> None:
+    async def scenario() -> None:
+        async with running(opened(files)) as desk:
+            for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                context = trusting(authority)
+                context.minimum_version = context.maximum_version = version
+                line = await desk.connect(context)
+                assert (await line.post()).status == 200
+                assert line.serial == OLD
+
+    in_loop(scenario)
+
+
+def test_tls_1_1_is_refused_and_logged(
+    authority: Authority, files: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = trusting(authority)
+    with pytest.warns(DeprecationWarning):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    # Without this OpenSSL's client would not even try.
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+
+    async def scenario() -> None:
+        async with running(opened(files)) as desk:
+            with pytest.raises(OSError):  # noqa: PT011 - an alert, or the end of the connection
+                await desk.connect(context)
+            await desk.reach(lambda: "UNSUPPORTED_PROTOCOL" in caplog.text)
+
+    in_loop(scenario)
+
+
+def test_half_a_handshake_counts_as_a_connection_and_is_ended(
+    files: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(handshake, "MOST_CONNECTIONS", 1)
+
+    async def scenario() -> None:
+        async with running(opened(files)) as desk:
+            half = await desk.connect()
+            half.send(b"\x16\x03\x01")
+            await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
+            one_too_many = await desk.connect()
+            assert await one_too_many.ended()
+            assert len(desk.server.server_state.connections) == 1
+            assert await half.ended()
+            await desk.reach(lambda: not desk.server.server_state.connections)
+
+    in_loop(scenario)
+
+
+def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, files: Pair) -> None:
+    async def scenario() -> None:
+        async with running(opened(files)) as desk:
+            line = await desk.connect()
+            await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
+            stop = asyncio.create_task(desk.stop())
+            await desk.reach(lambda: desk.service.last("stopping"))
+            await line.writer.start_tls(trusting(authority), server_hostname="localhost")
+            assert (await line.post()).headers["connection"] == "close"
+            await stop
+
+    in_loop(scenario)
+
+
+# --- renewal ----------------------------------------------------------------------------------
+
+
+def test_a_renewed_certificate_is_shown_to_new_connections_and_open_ones_stay(
+    authority: Authority, files: Pair, new: Pair
+) -> None:
+    async def scenario() -> None:
+        async with running(opened(files)) as desk:
+            open_before = await desk.connect(trusting(authority))
+            put(new.certificate, files.certificate)
+            put(new.key, files.key)
+            async with asyncio.timeout(10):
+                while (await desk.connect(trusting(authority))).serial != NEW:
+                    await asyncio.sleep(0.02)
+            assert (await open_before.post()).status == 200
+            assert open_before.serial == OLD
+
+    in_loop(scenario)
+
+
+def test_sighup_reads_it_at_once_and_the_service_hears_of_both_ends(
+    authority: Authority, files: Pair, new: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CERTIFICATE_TICKS", 1_000_000)
+
+    async def scenario() -> None:
+        async with running(opened(files)) as desk:
+            put(new.certificate, files.certificate)
+            put(new.key, files.key)
+            desk.server._handle_hangup(1, None)
+            await desk.reach(lambda: ("reloading", "") in desk.service.words)
+            await desk.reach(lambda: desk.service.last("alive"))
+            assert (await desk.connect(trusting(authority))).serial == NEW
+
+    in_loop(scenario)
+
+
+def test_half_a_renewal_keeps_the_old_pair_and_is_told_once_if_it_stays(
+    files: Pair, new: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = opened(files)
+    before = certificate.context
+    put(new.certificate, files.certificate)
+    certificate.look()
+    assert (certificate.context, errors(caplog)) == (before, [])
+    for _ in range(3):
+        certificate.look()
+    assert certificate.context is before
+    [told] = errors(caplog)
+    assert "the one before stays" in told
+    assert "KEY_VALUES_MISMATCH" in told
+    put(new.key, files.key)
+    certificate.look()
+    assert certificate.context is not before
+
+
+@pytest.mark.parametrize("broken", [b"", b"no certificate", None])
+def test_a_broken_or_missing_file_keeps_the_old_pair(
+    files: Pair, old: Pair, broken: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = opened(files)
+    before = certificate.context
+    if broken is None:
+        files.certificate.unlink()
+    else:
+        files.certificate.write_bytes(broken)
+    for _ in range(3):
+        certificate.look()
+    assert certificate.context is before
+    assert len(errors(caplog)) == 1
+    put(old.certificate, files.certificate)
+    certificate.look()
+    assert certificate.context is not before
+
+
+def test_a_reload_tells_at_once_what_does_not_fit_and_each_time(
+    files: Pair, new: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = opened(files)
+    put(new.key, files.key)
+    certificate.reread()
+    certificate.reread()
+    assert len(errors(caplog)) == 2
+
+
+def test_files_that_are_as_they_were_are_not_read_again(files: Pair) -> None:
+    certificate = opened(files)
+    before = certificate.context
+    certificate.look()
+    assert certificate.context is before
+
+
+# --- what nobody would accept -----------------------------------------------------------------
+
+
+def test_an_expired_certificate_is_served_with_a_shout(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    expired = authority.issue(serial=300, days=-1)
+    untrusting = ssl.create_default_context()
+    untrusting.check_hostname, untrusting.verify_mode = False, ssl.CERT_NONE
+
+    async def scenario() -> None:
+        async with running(opened(expired)) as desk:
+            assert (await (await desk.connect(untrusting)).post()).status == 200
+
+    in_loop(scenario)
+    assert errors(caplog) == [
+        'certificate will not be accepted by LINE reason="certificate has expired"'
+    ]
+
+
+def test_a_renewal_that_does_not_come_is_told_once_a_day(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = opened(authority.issue(serial=301, days=3))
+    for _ in range(3):
+        certificate.look()
+    [told] = errors(caplog)
+    assert told.startswith('certificate is not renewed until="')
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
+    files: Pair, tmp_path: Path
+) -> None:
+    locked = tmp_path / "locked.pem"
+    command = ["openssl", "ec", "-in", files.key, "-aes128", "-passout", "pass:secret"]
+    subprocess.run([*command, "-out", locked], check=True, capture_output=True, timeout=30)
+    with pytest.raises(CannotListen, match="FRONTDESK_TLS_KEY"):
+        Certificate(files.certificate, locked)

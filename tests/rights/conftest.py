@@ -1,0 +1,106 @@
+"""A mongod with authorization, as deploy/mongod.conf has it, whose users `linedesk init` made.
+
+It was killed after every single step of the making.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linedesk import init, urifiles, users
+from linedesk.embedded import EmbeddedMongod
+from linedesk.settings import Settings, load_settings
+from recvq.connect import Client, connect
+from tests.servers import data_folder, throwaway_mongod
+
+CAPPED_MB = 8
+
+
+class Killed(BaseException):
+    """Stands for a kill -9: no product code catches it."""
+
+
+@dataclass
+class Guarded:
+    """The server, and the folder with its users' URIs."""
+
+    server: EmbeddedMongod
+    folder: Path
+    deaths: list[str] = field(default_factory=list)
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def init(self, *, uri: str | None = None, **options: Any) -> None:
+        """`linedesk init --users`, by whoever the URI names: nobody, unless told otherwise."""
+        settings = self.settings(uri or self.server.uri)
+        options = {"users": self.folder, **options}
+        init.init_database(settings, capped_mb=CAPPED_MB, **options)
+
+    def settings(self, uri: str) -> Settings:
+        return load_settings({"MONGODB_URI": uri})
+
+    def uri_of(self, who: str) -> str:
+        return (self.folder / who / "MONGODB_URI").read_text("utf-8").strip()
+
+    def client_of(self, who: str) -> Client:
+        """A client of this user, closed at the end of all tests."""
+        return self.stack.enter_context(connect(self.uri_of(who), app_name="tests"))
+
+
+STEPS: list[tuple[Any, str]] = [
+    (urifiles.UriFile, "become"),
+    (users, "_make_user"),
+    (users, "_change"),
+    (users, "_write_role"),
+]
+
+
+def die_after(monkeypatch: pytest.MonkeyPatch, nth: int, died: Callable[[str], None]) -> None:
+    """End whatever runs as soon as the nth durable step is done, told by its name."""
+    done = 0
+
+    def dying(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **options: Any) -> Any:
+            nonlocal done
+            found = real(*args, **options)
+            done += 1
+            if done == nth:
+                died(name)
+                raise Killed
+            return found
+
+        return step
+
+    for owner, name in STEPS:
+        monkeypatch.setattr(owner, name, dying(name, getattr(owner, name)))
+
+
+@pytest.fixture(scope="session")
+def guarded(mongod: EmbeddedMongod) -> Iterator[Guarded]:
+    with data_folder("rights") as folder, ExitStack() as stack:
+        key = folder / "key"
+        key.touch(0o600)
+        key.write_text(secrets.token_hex(100))
+        options = ("--keyFile", str(key), "--oplogSize", "50")
+        server = stack.enter_context(throwaway_mongod(*options))
+        one = Guarded(server, folder / "credentials", stack=stack)
+        make_killed_at_each_step(one)
+        yield one
+
+
+def make_killed_at_each_step(one: Guarded) -> None:
+    """Each try does one step more than all before it, and dies."""
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            die_after(patch, 1, one.deaths.append)
+            try:
+                one.init()
+            except Killed:
+                continue
+        return

@@ -1,0 +1,196 @@
+"""`linedesk init --users`: users with the rights they need, and files that open MongoDB."""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pymongo.database import Database
+
+from linedesk import cli
+from linedesk.errors import SettingsError
+from linedesk.init import init_database
+from linedesk.settings import load_settings
+from linedesk.urifiles import UriFile, at_work_in
+from linedesk.users import WHO, logs_in
+from recvq.collections import check_recvq
+from recvq.connect import Client
+from recvq.rights import USERS, as_set
+from recvq.uri import Uri
+from tests.rights.conftest import Guarded, Killed, die_after
+
+EVERYBODY = ("admin", *WHO)
+
+
+def all_log_in(guarded: Guarded) -> bool:
+    return all(logs_in(Uri.parse(guarded.uri_of(who))) for who in EVERYBODY)
+
+
+def roles_of(client: Client, database: str) -> dict[str, Any]:
+    return {
+        f"{role['role']}@{place}": as_set(role["privileges"])
+        for place in (database, "admin")
+        for role in client[place].command("rolesInfo", 1, showPrivileges=True)["roles"]
+    }
+
+
+def test_killed_after_any_step_it_is_completed_by_the_next_one(guarded: Guarded) -> None:
+    """How the server of all these tests came about."""
+    died = Counter(guarded.deaths)
+    assert died["become"] == died["_make_user"] == len(EVERYBODY)
+    assert died["_write_role"] == sum(len(user.privileges("line_bot")) for user in USERS)
+    assert all_log_in(guarded)
+    admin = guarded.client_of("admin")
+    check_recvq(admin["line_bot"])
+    assert roles_of(admin, "line_bot") == {
+        f"{user.name}@{place}": as_set(privileges)
+        for user in USERS
+        for place, privileges in user.privileges("line_bot").items()
+    }
+
+
+def test_a_second_run_changes_nothing_and_says_so(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {who: guarded.uri_of(who) for who in EVERYBODY}
+    guarded.init()
+    assert {who: guarded.uri_of(who) for who in EVERYBODY} == before
+    told = capsys.readouterr()
+    assert told.out.count(": was there, ") == len(EVERYBODY)
+    assert "OFF" not in told.err
+    for who in EVERYBODY:
+        assert f"{who}/MONGODB_URI" in told.out
+        assert Uri.parse(before[who]).password not in told.out + told.err
+
+
+def test_files_and_folders_are_for_their_owner_only(guarded: Guarded) -> None:
+    assert stat.S_IMODE(guarded.folder.stat().st_mode) == 0o700
+    found = {path.relative_to(guarded.folder): path for path in guarded.folder.rglob("*")}
+    assert set(found) == {Path(who) for who in EVERYBODY} | {
+        Path(who, "MONGODB_URI") for who in EVERYBODY
+    }
+    for path in found.values():
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+
+
+def test_who_lost_his_file_gets_a_new_password_and_the_others_keep_theirs(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {who: guarded.uri_of(who) for who in EVERYBODY}
+    (guarded.folder / "frontdesk" / "MONGODB_URI").unlink()
+    guarded.init()
+    assert "linedesk-frontdesk@line_bot: new password" in capsys.readouterr().out
+    assert all_log_in(guarded)
+    assert [who for who in EVERYBODY if guarded.uri_of(who) != before[who]] == ["frontdesk"]
+
+
+def test_rights_that_were_changed_are_set_right(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = guarded.client_of("admin")
+    before = roles_of(admin, "line_bot")
+    everything = [{"resource": {"db": "line_bot", "collection": ""}, "actions": ["dropCollection"]}]
+    admin["line_bot"].command("updateRole", "linedesk-frontdesk", privileges=everything)
+    admin["admin"].command("updateRole", "linedesk-operator", roles=["backup"])
+    admin["line_bot"].command("grantRolesToUser", "linedesk-dispatcher", roles=["dbOwner"])
+    guarded.init()
+    assert capsys.readouterr().out.count(": new rights, ") == 3
+    assert roles_of(admin, "line_bot") == before
+    [user] = admin["line_bot"].command("usersInfo", "linedesk-dispatcher")["users"]
+    assert "dbOwner" not in str(user["roles"])
+
+
+def test_new_passwords_killed_after_any_step_lock_nobody_out(guarded: Guarded) -> None:
+    """The administrator's steps and those of the first other: the rest is the same again."""
+    first = {who: guarded.uri_of(who) for who in EVERYBODY}
+    deaths: list[str] = []
+    while deaths.count("_make_user") < 1:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            die_after(patch, len(deaths) + 1, deaths.append)
+            guarded.init(new_passwords=True)
+        guarded.init()
+        assert all_log_in(guarded), deaths
+    assert deaths == ["become", "_change", "become", "become", "_change", "_make_user"]
+    guarded.init(new_passwords=True)
+    assert all_log_in(guarded)
+    assert not [who for who in EVERYBODY if guarded.uri_of(who) == first[who]]
+    assert not UriFile.of(guarded.folder, "admin").next.path.exists()
+
+
+def test_an_administrator_s_uri_does_for_a_server_that_has_users(
+    guarded: Guarded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another folder, as on a new machine: nobody comes in without a name, then all are renewed."""
+    elsewhere = tmp_path / "credentials"
+    with pytest.raises(SettingsError, match="has users already"):
+        guarded.init(users=elsewhere)
+    guarded.init(users=elsewhere, uri=guarded.uri_of("admin"))
+    assert capsys.readouterr().out.count(": new password, ") == len(EVERYBODY)
+    for who in EVERYBODY:
+        assert logs_in(Uri.parse((elsewhere / who / "MONGODB_URI").read_text()))
+        UriFile.of(guarded.folder, who).write(
+            Uri.parse((elsewhere / who / "MONGODB_URI").read_text())
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no URI of MongoDB with a user"),
+        ("not a uri", "no URI of MongoDB with a user"),
+        ("mongodb://127.0.0.1/", "no URI of MongoDB with a user"),
+        (
+            "mongodb://linedesk-admin:secret-words@127.0.0.1/?authSource=admin",
+            "linedesk-admin@admin",
+        ),
+    ],
+)
+def test_a_file_that_is_no_such_user_s_is_left_and_refused(
+    guarded: Guarded, text: str, reason: str
+) -> None:
+    path = guarded.folder / "operator" / "MONGODB_URI"
+    before = path.read_text()
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=reason) as refusal:
+        guarded.init()
+    assert str(path) in str(refusal.value)
+    assert "secret-words" not in str(refusal.value)
+    assert path.read_text() == text
+    path.write_text(before)
+
+
+def test_two_at_a_time_in_one_folder_are_refused(guarded: Guarded) -> None:
+    with at_work_in(guarded.folder), pytest.raises(SettingsError, match="another `linedesk init`"):
+        guarded.init()
+
+
+def test_a_server_without_authorization_gets_users_and_a_loud_note(
+    database: Database[Any], mongo_uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_settings({"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name})
+    folder = tmp_path / "credentials"
+    try:
+        init_database(settings, capped_mb=16, users=folder)
+        init_database(settings, capped_mb=16, users=folder)
+        told = capsys.readouterr()
+        assert told.out.count(": made, ") == told.out.count(": was there, ") == len(EVERYBODY)
+        assert told.err.count("authorization is OFF") == 2
+        assert logs_in(Uri.parse((folder / "dispatcher" / "MONGODB_URI").read_text()))
+    finally:
+        admin = database.client["admin"]
+        database.command("dropAllUsersFromDatabase")
+        database.command("dropAllRolesFromDatabase")
+        admin.command("dropUser", "linedesk-admin")
+        for user in USERS:
+            if "admin" in user.privileges(database.name):
+                admin.command("dropRole", user.name)
+
+
+def test_new_passwords_need_a_folder() -> None:
+    answer = CliRunner().invoke(cli.linedesk, ["init", "--new-passwords"])
+    assert answer.exit_code == 2
+    assert "--users" in answer.output
