@@ -11,9 +11,9 @@ deploy/install.sh --roll-back [options]  go back to the release before
   --dry-run       say each step, touch nothing; needs no root
   --wheels DIR    without network: all packages from DIR, made elsewhere by
                   pip wheel -w DIR -c constraints.txt . hatchling==1.27.0
-  --secrets DIR   a folder with the files LINE_CHANNEL_SECRET and LINE_CHANNEL_ACCESS_TOKEN; without
-                  it they come from the environment, or are asked for on the terminal, where they
-                  are not there yet
+  --secrets DIR   a folder with the files LINE_CHANNEL_SECRET and LINE_CHANNEL_ACCESS_TOKEN; or -,
+                  lines NAME=VALUE on standard input. Without it they come from the environment, or
+                  are asked for on the terminal, where they are not there yet
   --capped-mb N   the size of the capped collection recvq, where it is not there yet (1024)
   --no-start      do all but start or restart the services
 
@@ -65,7 +65,13 @@ read_options() {
 read_value() {
   case $1 in
     --wheels) WHEELS=$(existing_folder "$@") || exit ;;
-    --secrets) SECRETS_FROM=$(existing_folder "$@") || exit ;;
+    --secrets)
+      if [[ ${2:-} == - ]]; then
+        read_secrets
+      else
+        SECRETS_FROM=$(existing_folder "$@") || exit
+      fi
+      ;;
     --capped-mb) CAPPED_MB=$(whole_number "$@") || exit ;;
   esac
 }

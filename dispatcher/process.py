@@ -286,7 +286,7 @@ class Dispatcher:
 
     def _say_stopping(self, under_way: Callable[[], int]) -> None:
         self._report.stopping(
-            lambda: f"stopping, {under_way()} jobs or calls under way",
+            lambda: f"stopping, {under_way()} still at work",
             within_seconds=self._limits.drain_seconds + END_SECONDS,
         )
 

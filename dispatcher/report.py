@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 from dispatcher.watch import STEP_SECONDS
 from recvq.pulse import Pulse
-from recvq.service import Service
+from recvq.service import Service, word_seconds
 
-EVERY_SECONDS = 1.0
 # Each word of a start or a stop is good for so long: thirty of them may get lost.
 MORE_SECONDS = 30.0
 
@@ -108,6 +107,6 @@ class Report:
             self._service.ready(status)
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY_SECONDS):
+        while not self._stop.wait(word_seconds(self._service)):
             with self._lock:
                 self._again()

@@ -18,8 +18,8 @@ from frontdesk.figures import clock_time
 
 log = logging.getLogger(__name__)
 
-# Let's Encrypt's own clients renew a month before the end.
-LATE_SECONDS = 14 * 86_400.0
+# certbot renews when a third of the time is left; when half of that is over something is wrong.
+LATE_SHARE = 1 / 6
 REMIND_SECONDS = 86_400.0
 
 Print = tuple[tuple[int, int, int], ...]
@@ -27,11 +27,19 @@ Print = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True)
 class _Taken:
-    """A pair that fits: `until` is of time.time(); `invalid` says why nobody will accept it."""
+    """A pair that fits. `since` and `until` are of time.time(), 0 where nobody will accept it,
+    for the reason `invalid`.
+    """
 
     context: ssl.SSLContext
-    until: float | None
-    invalid: str | None
+    since: float = 0.0
+    until: float = 0.0
+    invalid: str | None = None
+
+    @property
+    def late(self) -> float:
+        """From when on it should have been renewed."""
+        return self.until - (self.until - self.since) * LATE_SHARE
 
 
 class Certificate:
@@ -59,9 +67,9 @@ class Certificate:
         return self._taken.context
 
     def look(self) -> None:
-        """Take what was renewed since the last look, if it fits.
+        """Take what was renewed since the last look, if it fits and has not expired.
 
-        What does not fit is told once, at the second look: amid a renewal it mends itself.
+        What cannot be used is told once, at the second look: amid a renewal it mends itself.
         """
         now = _print(self._files)
         if now != self._seen:
@@ -75,34 +83,38 @@ class Certificate:
 
     def _replace(self, now: Print, *, patient: bool) -> None:
         try:
-            self._taken = _take(*self._files)
+            taken = _take(*self._files)
         except OSError as error:
-            self._unfit = now
-            if not patient and self._told != now:
-                self._told = now
-                log.error(  # noqa: TRY400 - the reason is all there is to know
-                    'certificate cannot be used, the one before stays reason="%s"', error
-                )
+            self._refuse(now, str(error), patient=patient)
             return
-        # Taken before the files were read, so a change meanwhile shows at the next look.
-        self._seen, self._unfit, self._told = now, None, None
+        if taken.invalid is not None and self._taken.invalid is None:
+            self._refuse(now, taken.invalid, patient=patient)
+            return
+        # Looked at before the files were read, so a change meanwhile shows at the next look.
+        self._taken, self._seen, self._unfit, self._told = taken, now, None, None
         self._reminded = float("-inf")
         self._say()
 
+    def _refuse(self, now: Print, reason: str, *, patient: bool) -> None:
+        self._unfit = now
+        if not patient and self._told != now:
+            self._told = now
+            log.error('certificate cannot be used, the one before stays reason="%s"', reason)
+
     def _say(self) -> None:
         taken = self._taken
-        if taken.invalid is not None:
-            log.error('certificate will not be accepted by LINE reason="%s"', taken.invalid)
-        elif taken.until is not None:
+        if taken.invalid is None:
             log.info('certificate taken until="%s"', clock_time(taken.until))
+        else:
+            log.error('certificate will not be accepted by LINE reason="%s"', taken.invalid)
 
     def _remind(self) -> None:
         """A renewal that never comes must not stay unseen until LINE calls in vain."""
-        until, now = self._taken.until, time.time()
-        if until is None or until - now > LATE_SECONDS or now - self._reminded < REMIND_SECONDS:
+        taken, now = self._taken, time.time()
+        if taken.invalid or now < taken.late or now - self._reminded < REMIND_SECONDS:
             return
         self._reminded = now
-        log.error('certificate is not renewed until="%s"', clock_time(until))
+        log.error('certificate is not renewed until="%s"', clock_time(taken.until))
 
 
 def _print(files: tuple[Path, Path]) -> Print:
@@ -122,13 +134,15 @@ def _take(certificate: Path, key: Path) -> _Taken:
     # Without one OpenSSL would ask a terminal for the key's password, and wait.
     context.load_cert_chain(certificate, key, password="")
     try:
-        return _Taken(context, _valid_until(context, certificate), None)
+        return _Taken(context, *_validity(context, certificate))
     except ssl.SSLCertVerificationError as error:
-        return _Taken(context, None, error.verify_message)
+        return _Taken(context, invalid=error.verify_message)
 
 
-def _valid_until(context: ssl.SSLContext, certificate: Path) -> float:
-    """Shake hands with ourselves, which shows what a client will say of the certificate.
+def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
+    """From when until when it is valid, of time.time().
+
+    Shakes hands with ourselves, which shows what a client will say of the certificate.
 
     Raises ssl.SSLCertVerificationError where it has expired, or is not one for a server.
     """
@@ -139,9 +153,10 @@ def _valid_until(context: ssl.SSLContext, certificate: Path) -> float:
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = trusting.wrap_bio(to_client, to_server)
     server = context.wrap_bio(to_server, to_client, server_side=True)
-    for side in (client, server, client, server):
+    for side in (client, server) * 3:
         with suppress(ssl.SSLWantReadError):
             side.do_handshake()
     shown = client.getpeercert()
     assert shown is not None
-    return ssl.cert_time_to_seconds(str(shown["notAfter"]))
+    since, until = (str(shown[name]) for name in ("notBefore", "notAfter"))
+    return ssl.cert_time_to_seconds(since), ssl.cert_time_to_seconds(until)

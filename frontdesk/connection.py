@@ -104,6 +104,10 @@ class Connection(HttpToolsProtocol):
             if cycle is not None:
                 cycle.keep_alive = False
 
+    def abort(self) -> None:
+        """End it, whatever is still under way."""
+        self.transport.abort()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP in the form of every other refusal."""
         self._end(400, "not an HTTP request")

@@ -1,9 +1,13 @@
-"""A connection until TLS is agreed on: counted like any other, and bounded in time."""
+"""Taking connections under TLS: a handshake is counted like any connection, and bounded in time.
+
+uvloop's own server counts nobody before the end of the handshake, and knows one certificate.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 
 from uvicorn.server import ServerState
@@ -14,67 +18,114 @@ from frontdesk.connection import MOST_CONNECTIONS, Connection
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 5.0
+# Who was sent the end of TLS has so long to send it back.
+SHUTDOWN_SECONDS = 1.0
+# So many at a time are accepted before others get their turn.
+ACCEPTS = 64
+# After an accept that failed for want of a descriptor or memory.
+PAUSE_SECONDS = 0.1
 
 
-class Handshake(asyncio.Protocol):
-    """Agrees on TLS under the certificate of the moment, then makes way for a Connection."""
+class TlsServer:
+    """Accepts on one listening socket, each connection under the certificate of the moment.
+
+    It belongs to the event loop, and has of asyncio.Server what a front desk needs.
+    """
 
     def __init__(
-        self, certificate: Certificate, connect: Callable[[], Connection], state: ServerState
+        self,
+        listener: socket.socket,
+        certificate: Certificate,
+        connect: Callable[[], Connection],
+        state: ServerState,
     ) -> None:
+        self._listener = listener
         self._certificate = certificate
         self._connect = connect
-        # uvicorn's set, which it never looks into: what it holds is what a stop has to end.
+        # uvicorn's set: what it holds is what a stop has to see off.
         self._connections: set[object] = state.connections  # type: ignore[assignment]
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._resume()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless there are too many; an answer would take the very handshake."""
-        assert isinstance(transport, asyncio.Transport)
-        self._made_at = asyncio.get_running_loop().time()
-        self.transport = transport
-        if len(self._connections) >= MOST_CONNECTIONS:
-            transport.abort()
-            return
-        self._connections.add(self)
-        self._task = asyncio.create_task(self._shake_hands())
+    def is_serving(self) -> bool:
+        """Whether it still accepts."""
+        return self._listener.fileno() >= 0
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It ended before the handshake began."""
-        self._connections.discard(self)
+    def close(self) -> None:
+        """Accept no more; other processes that hold the socket go on."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                one, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("cannot accept, trying again error=%s", error.strerror)
+                self._loop.remove_reader(self._listener)
+                self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)
+                return
+            if len(self._connections) < MOST_CONNECTIONS:
+                one.setblocking(False)
+                self._connections.add(Handshake(self, one, str(address[0])))
+            else:
+                # An answer would take the very handshake.
+                one.close()
+
+    async def agree(self, one: socket.socket) -> None:
+        """Shake hands on it; raises OSError (ssl.SSLError is one) where that fails."""
+        await self._loop.connect_accepted_socket(
+            self._connect,
+            one,
+            ssl=self._certificate.context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+
+    def ended(self, handshake: Handshake) -> None:
+        """It has become a Connection, or nothing."""
+        self._connections.discard(handshake)
+
+
+class Handshake:
+    """A connection until TLS is agreed on; a stop treats it like any other."""
+
+    def __init__(self, server: TlsServer, one: socket.socket, client: str) -> None:
+        self._server = server
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._made_at = self._loop.time()
+        self._task = self._loop.create_task(self._run(one))
 
     def awaited_seconds(self, now: float) -> float:
         """For how long its first request has been on its way; `now` is of the loop's clock."""
         return now - self._made_at
 
     def ask_to_leave(self) -> None:
-        """Its first answer, yet to come, is the last one by then."""
+        """Its first answer, yet to come, will be its last one."""
 
     def shutdown(self) -> None:
         """End it, since the time for handshakes is over."""
-        self.transport.abort()
+        self._task.cancel()
 
-    async def _shake_hands(self) -> None:
-        loop = asyncio.get_running_loop()
+    def abort(self) -> None:
+        """End it."""
+        self._task.cancel()
+
+    async def _run(self, one: socket.socket) -> None:
         try:
-            secured = await loop.start_tls(
-                self.transport,
-                self,
-                self._certificate.context,
-                server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            )
+            await self._server.agree(one)
         except OSError as error:
-            self._failed(error)
-            return
+            reason = getattr(error, "reason", None) or type(error).__name__
+            log.warning('handshake failed reason="%s" client=%s', reason, self._client)
         finally:
-            self._connections.discard(self)
-        # uvloop gives the first data only after this step.
-        if secured is not None and not secured.is_closing():
-            connection = self._connect()
-            secured.set_protocol(connection)
-            connection.connection_made(secured)
-
-    def _failed(self, error: OSError) -> None:
-        reason = getattr(error, "reason", None) or type(error).__name__
-        client = self.transport.get_extra_info("peername")
-        log.warning('handshake failed reason="%s" client=%s', reason, client[0] if client else "-")
+            self._server.ended(self)

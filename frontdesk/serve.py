@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from frontdesk.certificate import Certificate
 from frontdesk.commit import GroupCommit
 from frontdesk.connection import Connection
 from frontdesk.figures import Figures
-from frontdesk.listening import BACKLOG, Address, allow_connections, listeners
 from frontdesk.overload import Overload
 from frontdesk.server import Server
+from frontdesk.sockets import BACKLOG, Address, allow_connections, listeners
 from frontdesk.storage import Recvq, connect_storage
 from frontdesk.store import Spools, TwoStores
 from recvq.documents import Document
@@ -29,8 +28,6 @@ from recvq.service import Nobody, Service
 from recvq.spool import Spool
 
 __all__ = ["Address", "SpoolAt", "serve"]
-
-log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_SOFTWARE = 70

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -25,7 +26,7 @@ from frontdesk.app import Store
 from frontdesk.certificate import Certificate
 from frontdesk.connection import Connection
 from frontdesk.figures import Figures
-from frontdesk.handshake import Handshake
+from frontdesk.handshake import Handshake, TlsServer
 from recvq.service import Service
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ LINGER_SECONDS = 1.0
 SILENT_SECONDS = 0.4
 # Every request ends by itself within its second; this only bounds what a stop waits for.
 DRAIN_SECONDS = 3.0
+# For the other side's word that it closes, too, which under TLS not everybody says.
+CLOSE_SECONDS = 0.2
 LOOK_SECONDS = 0.02
 # All of the above, and the end of both stores.
 STOP_SECONDS = 20.0
@@ -101,13 +104,12 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the store, take connections, and only then say so."""
         await super().startup([])
-        loop, factory = asyncio.get_running_loop(), self._factory()
         for listener in sockets or []:
-            server = await loop.create_server(factory, sock=listener, backlog=self.config.backlog)
-            self.servers.append(server)
+            place = listener.getsockname()[:2]
+            self.servers.append(await self._listen(listener))
+            tls = self._certificate is not None
+            log.info("listening host=%s port=%d tls=%s pid=%d", *place, tls, os.getpid())
         _spare_the_collector()
-        for listener in sockets or []:
-            self._log_listener(listener)
         self._service.ready(self._status())
 
     async def on_tick(self, counter: int) -> bool:
@@ -115,10 +117,12 @@ class Server(uvicorn.Server):
         if self._looking is not None and self._looking.done():
             self._looking.result()
             self._looking = None
+            self._tell()
+        # While it reads it says nothing: a word would end the reload, and a disk may hang.
         if self._looking is None:
-            self._look(counter)
             if counter % TELL_TICKS == 0:
                 self._tell()
+            self._look(counter)
         return await super().on_tick(counter) or self._store.dead
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -134,31 +138,27 @@ class Server(uvicorn.Server):
             task.cancel()
         left = len(connections)
         for connection in list(connections):
-            connection.transport.abort()
+            connection.abort()
         await self.lifespan.shutdown()
         log.info("stopped connections_left=%d seconds=%.1f", left, time.monotonic() - began)
 
     # --- taking connections
 
-    def _factory(self) -> Callable[[], asyncio.Protocol]:
+    async def _listen(self, listener: socket.socket) -> Any:
         state = self.server_state
         connect = partial(
             Connection, config=self.config, server_state=state, app_state=self.lifespan.state
         )
-        if self._certificate is None:
-            return connect
-        return partial(Handshake, self._certificate, connect, state)
+        if self._certificate is not None:
+            return TlsServer(listener, self._certificate, connect, state)
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
 
     @property
     def _connections(self) -> set[Connection | Handshake]:
         return self.server_state.connections  # type: ignore[return-value]
 
     # --- telling
-
-    def _log_listener(self, listener: socket.socket) -> None:
-        host, port = listener.getsockname()[:2]
-        tls = self._certificate is not None
-        log.info("listening host=%s port=%d tls=%s pid=%d", host, port, tls, os.getpid())
 
     def _status(self) -> str:
         return self._figures.status(
@@ -205,17 +205,17 @@ class Server(uvicorn.Server):
 
     async def _see_off(self) -> None:
         """Wait a moment for requests that may be on their way, then for the answers."""
-        connections = self._connections
-        loop = asyncio.get_running_loop()
-        await self._until(
-            lambda: (
-                not any(one.awaited_seconds(loop.time()) < SILENT_SECONDS for one in connections)
-            ),
-            SILENT_SECONDS,
-        )
+        connections, loop = self._connections, asyncio.get_running_loop()
+
+        def heard() -> bool:
+            now = loop.time()
+            return all(one.awaited_seconds(now) >= SILENT_SECONDS for one in connections)
+
+        await self._until(heard, SILENT_SECONDS)
         for connection in list(connections):
             connection.shutdown()
-        await self._until(lambda: not connections and not self.server_state.tasks, DRAIN_SECONDS)
+        await self._until(lambda: not self.server_state.tasks, DRAIN_SECONDS)
+        await self._until(lambda: not connections, CLOSE_SECONDS)
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

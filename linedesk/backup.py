@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
+import bson
 import click
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from rich.console import Console
@@ -60,18 +63,17 @@ def export_to(database: Database[Any], target: Path) -> Path:
     Nobody but its owner may read it, since it holds what people wrote. Raises BackupError,
     StoreUnavailable.
     """
-    path = target / _name(database.name) if target.is_dir() else target
-    if path.exists():
-        raise BackupError(f"{path} is there already: name another file")
+    path = target / name_of_export(database.name, datetime.now(UTC)) if target.is_dir() else target
+    _require_new(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     with _written(path):
         try:
             with open(beside, "xb", opener=_private) as stream:
-                write_export(database, stream)
+                write_export(database, stream, folder=path.parent)
                 stream.flush()
                 os.fsync(stream.fileno())
-            # Unlike a rename, it replaces no file that came in between.
-            os.link(beside, path)
+            _require_new(path)
+            beside.rename(path)
             _sync(path.parent)
         finally:
             with suppress(FileNotFoundError):
@@ -83,20 +85,31 @@ def write_export(
     database: Database[Any],
     stream: IO[bytes],
     *,
+    folder: Path | None = None,
     read: Callable[[str], None] = lambda collection: None,
 ) -> None:
     """Write all of it as of one moment; `read` is told of each collection that is read.
 
-    Raises BackupError, StoreUnavailable, OSError.
+    In `folder`, else where temporary files go, it needs as much room for a while as the documents
+    take: MongoDB keeps a moment readable for minutes only, and making JSON takes longer than
+    reading. Raises BackupError, StoreUnavailable, OSError.
     """
-    with translated():
-        writer = Writer(stream, _header(database))
-        with database.client.start_session(snapshot=True) as session, _bar(database) as step:
-            for name in COLLECTIONS:
-                for document in _documents(database, name, session):
+    with ExitStack() as stack:
+        copies = {name: stack.enter_context(TemporaryFile(dir=folder)) for name in COLLECTIONS}
+        with translated():
+            header = _header(database)
+            with database.client.start_session(snapshot=True) as session:
+                for name, copy in copies.items():
+                    _copy(database.get_collection(name, codec_options=AS_STORED), copy, session)
+                    read(name)
+        writer = Writer(stream, header)
+        size = sum(copy.tell() for copy in copies.values())
+        with _bar(size) as step:
+            for name, copy in copies.items():
+                copy.seek(0)
+                for document in bson.decode_file_iter(copy, AS_STORED):
                     writer.add(name, document)
-                    step()
-                read(name)
+                    step(len(document.raw))
     writer.finish()
     _tell(writer)
 
@@ -112,13 +125,11 @@ def _header(database: Database[Any]) -> Header:
     )
 
 
-def _documents(
-    database: Database[Any], name: str, session: ClientSession
-) -> Iterator[RawBSONDocument]:
-    collection = database.get_collection(name, codec_options=AS_STORED)
+def _copy(collection: Collection[RawBSONDocument], copy: IO[bytes], session: ClientSession) -> None:
     try:
         with collection.find({}, session=session, batch_size=BATCH_ROWS) as rows:
-            yield from rows
+            for row in rows:
+                copy.write(row.raw)
     except OperationFailure as error:
         if error.code == SNAPSHOT_TOO_OLD:
             raise BackupError(TOO_LONG) from error
@@ -126,13 +137,12 @@ def _documents(
 
 
 @contextmanager
-def _bar(database: Database[Any]) -> Iterator[Callable[[], None]]:
-    """Shows on a terminal how far it is; yields what is called for each document."""
+def _bar(size_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Shows on a terminal how far it is; yields what is told of the bytes that are done."""
     console = Console(stderr=True)
-    total = sum(database[name].estimated_document_count() for name in COLLECTIONS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("exporting", total=total)
-        yield lambda: bar.advance(task)
+        task = bar.add_task("exporting", total=size_bytes)
+        yield lambda done_bytes: bar.advance(task, done_bytes)
 
 
 def _tell(writer: Writer) -> None:
@@ -141,8 +151,15 @@ def _tell(writer: Writer) -> None:
     click.echo(f"documents: {counts}", err=True)
 
 
-def _name(database: str) -> str:
-    return f"linedesk-{database}-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.jsonl.gz"
+def name_of_export(database: str, moment: datetime) -> str:
+    """The name that a file gets by itself; by it the nightly unit knows the old ones."""
+    return f"linedesk-{database}-{moment.astimezone(UTC):%Y-%m-%dT%H%M%SZ}.jsonl.gz"
+
+
+def _require_new(path: Path) -> None:
+    """An export of a database that is empty by now must not replace a good one."""
+    if path.exists():
+        raise BackupError(f"{path} is there already: name another file")
 
 
 def _private(path: str, flags: int) -> int:

@@ -41,6 +41,8 @@ MOST_LINE_BYTES = 512 * 1024 * 1024
 AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
+    # A text that is no UTF-8 must not hide the rest.
+    unicode_decode_error_handler="replace",
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
 _PLAIN: CodecOptions[Document] = CodecOptions(

@@ -22,18 +22,21 @@ from recvq.errors import SetupError, translated
 
 # What the owner of the lease begins with; so no dispatcher takes it for a dead one of its kind.
 IMPORT = "import "
+SKIPPED = "recvq skipped"
 FOR_GOOD = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class Hold:
     """One import's hold on the lease. Every method raises StoreUnavailable."""
 
-    def __init__(self, database: Database[Any]) -> None:
+    def __init__(self, database: Database[Any], *, owner: str | None = None) -> None:
         self._leases = database[LEASES].with_options(write_concern=DURABLE)
-        self._owner = f"{IMPORT}{owner_name()}"
+        self._owner = f"{IMPORT}{owner or owner_name()}"
         self.epoch = 0
-        self.is_resumed = False
-        """Whether an import before this one has begun to write, and did not end."""
+        self.is_half_written = False
+        """Whether an import has begun to write, be it this one or one that did not end."""
+        self.has_skipped = False
+        """Whether progress was set to the now of one, and is not to be set to a later one."""
 
     def take(self, *, above: int, take_over: bool) -> None:
         """Take the lease, with an epoch that is higher than `above` and than any of the database.
@@ -46,7 +49,7 @@ class Hold:
             counter = {"_id": EPOCHS}
             if row is None:
                 raise SetupError("the lease's row is missing: run `linedesk init` first")
-            claim = _claim(row, take_over=take_over)
+            claim = self._claim(row, take_over=take_over)
             if self._leases.count_documents(claim) == 0:
                 raise NotImported(_held(row))
             self._leases.update_one(counter, {"$max": {"epoch": above}})
@@ -57,7 +60,8 @@ class Hold:
             ).matched_count:
                 raise NotImported(_held(row))
         self.epoch = epoch
-        self.is_resumed = bool(row.get("importing"))
+        self.is_half_written = bool(row.get("importing"))
+        self.has_skipped = row.get("importing") == SKIPPED
 
     def _next_epoch(self, counter: Document) -> int:
         drawn = self._leases.find_one_and_update(
@@ -67,9 +71,23 @@ class Hold:
             raise SetupError("the counter of epochs is missing: run `linedesk init` first")
         return int(drawn["epoch"])
 
+    def _claim(self, row: Mapping[str, Any], *, take_over: bool) -> Document:
+        """A filter that matches the row only while it may be taken."""
+        owner = str(row["owner"] or "")
+        ended = owner == self._owner or is_dead(owner.removeprefix(IMPORT))
+        if ended or (take_over and owner.startswith(IMPORT)):
+            return {"_id": DISPATCHER, "owner": row["owner"], "epoch": row["epoch"]}
+        return {"_id": DISPATCHER, **VACANT}
+
     def begin(self) -> None:
         """Note that from now on the database is half written. Raises NotImported."""
-        self._change({"$set": {"importing": True}})
+        self.is_half_written = True
+        self._change({"$set": {"importing": SKIPPED if self.has_skipped else True}})
+
+    def note_skipped(self) -> None:
+        """Note that progress was set to now. Raises NotImported."""
+        self.has_skipped = True
+        self._change({"$set": {"importing": SKIPPED}})
 
     def require(self) -> None:
         """Raise NotImported if another import has taken over."""
@@ -89,15 +107,6 @@ class Hold:
         with translated():
             if not self._leases.update_one(self._own, update).matched_count:
                 raise NotImported("another import has taken over")
-
-
-def _claim(row: Mapping[str, Any], *, take_over: bool) -> Document:
-    """A filter that matches the row only while it may be taken."""
-    owner = str(row["owner"] or "")
-    is_import = owner.startswith(IMPORT)
-    if is_dead(owner.removeprefix(IMPORT)) or (is_import and take_over):
-        return {"_id": DISPATCHER, "owner": row["owner"], "epoch": row["epoch"]}
-    return {"_id": DISPATCHER, **VACANT}
 
 
 def _held(row: Mapping[str, Any]) -> str:

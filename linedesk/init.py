@@ -55,22 +55,21 @@ def init_database(
     Raises SettingsError, SetupError, StoreUnavailable.
     """
     require_server(settings)
-    uri = Uri.parse(settings.mongodb_uri)
     click.echo(f"server      {without_credentials(settings.mongodb_uri)}")
     click.echo(f"replicaset  {ensure_replica_set(settings.mongodb_uri)}")
     click.echo(f"database    {settings.mongodb_database}")
     if users is None:
-        with connect(str(uri), app_name="linedesk-init") as client:
+        with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
             _init_collections(client[settings.mongodb_database], capped_mb)
         return
     with at_work_in(users):
-        _init_with_users(settings, uri, users, capped_mb, new_passwords=new_passwords)
+        _init_with_users(settings, users, capped_mb, new_passwords=new_passwords)
 
 
 def _init_with_users(
-    settings: Settings, given: Uri, folder: Path, capped_mb: int, *, new_passwords: bool
+    settings: Settings, folder: Path, capped_mb: int, *, new_passwords: bool
 ) -> None:
-    admin, outcome = open_admin(given, folder)
+    admin, outcome = open_admin(Uri.parse(settings.mongodb_uri), folder)
     with connect(str(admin), app_name="linedesk-init") as client:
         _init_collections(client[settings.mongodb_database], capped_mb)
         if new_passwords:

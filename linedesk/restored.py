@@ -25,6 +25,7 @@ from recvq.documents import (
     PROGRESS,
     SCHEDULE,
     Document,
+    conversation_id,
     name_of,
 )
 from recvq.timers import TIMER
@@ -76,11 +77,10 @@ class Restored:
 
     def look(self, collection: str, document: RawBSONDocument) -> None:
         """Learn what is needed to carry any document of the export."""
-        epoch = document.get("epoch")
-        if collection in (PROGRESS, CONVERSATIONS) and isinstance(epoch, int):
-            self.highest_epoch = max(self.highest_epoch, epoch)
+        if collection in (PROGRESS, CONVERSATIONS):
+            self.highest_epoch = max(self.highest_epoch, document.get("epoch") or 0)
         if collection == HELD:
-            self._held.add(_place(document))
+            self._held.add(_place(_document_of(document)))
         elif collection == CONVERSATIONS:
             id_ = str(document["_id"])
             applied = ((id_, str(name)) for name in document.get("applied") or ())
@@ -122,13 +122,12 @@ class Restored:
         yield DEADLETTERS, document
 
     def _held_document(self, row: Mapping[str, Any]) -> Iterator[Written]:
-        document = row["document"]
+        document = _document_of(row)
         # One that was taken back by its sender comes to nothing anyway.
-        if _place(row) in self._decided or document.get("unsent"):
+        if _place(document) in self._decided or document.get("unsent"):
             return
-        letter = of_event(
-            dict(document), cause=WAITED_IN_HELD, traceback="", attempts=0, first_at=row["since"]
-        )
+        since = row.get("since") or self._now
+        letter = of_event(document, cause=WAITED_IN_HELD, traceback="", attempts=0, first_at=since)
         yield self._given_up(letter)
 
     def _conversation(self, document: Mapping[str, Any]) -> Iterator[Written]:
@@ -196,9 +195,15 @@ class Restored:
         return DEADLETTERS, _row_of_letter(letter)
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str]:
-    """A document of `held` by its conversation and its name."""
-    return f"{row['channel']}/{row['key']}", name_of(row["document"])
+def _document_of(row: Mapping[str, Any]) -> Document:
+    """The document that a row of `held` holds; one made by hand may lack some of it."""
+    names = {name: row.get(name) for name in ("_id", "channel", "key")}
+    return {**names, **(row.get("document") or {})}
+
+
+def _place(document: Mapping[str, Any]) -> tuple[str, str]:
+    """A document by its conversation and its name."""
+    return conversation_id(document), name_of(document)
 
 
 def _is_timer(effect: Mapping[str, Any]) -> bool:

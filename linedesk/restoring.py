@@ -24,6 +24,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
+from rich.console import Console
 
 from dispatcher.progress import Progress
 from linedesk.backup import STREAM, export_to
@@ -45,6 +46,7 @@ BATCH_ROWS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
 # A process of the database that is gone may have had an epoch after the export, but none so high.
 EPOCHS_SINCE = 1_000_000
+UNENDED = "not ended: no dispatcher starts until an import was run to its end"
 
 
 @dataclass(frozen=True)
@@ -64,21 +66,32 @@ def import_export(settings: Settings, source: str, wishes: Wishes, *, dry_run: b
     Raises BackupError and NotImported with nothing changed, StoreUnavailable where it has to be
     run again.
     """
+    screen = Console(stderr=True)
     with _opened(source) as stream:
         reader = Reader(stream)
         header = reader.header()
-        restored = Restored(at=header.at, now=datetime.now(UTC))
-        for collection, document in reader.documents():
-            restored.look(collection, document)
+        with screen.status("checking"):
+            restored = _looked_through(reader, header)
         if dry_run:
             for _ in _written(reader, restored):
                 pass
             _show(header, restored)
             return
-        with open_database(settings, app_name="linedesk-import") as database:
+        with (
+            open_database(settings, app_name="linedesk-import") as database,
+            screen.status("importing"),
+        ):
             restore(database, reader, restored, header, wishes)
     _show(header, restored)
     click.echo("imported: start the dispatcher; what waited: linedesk dead list --cause restored")
+
+
+def _looked_through(reader: Reader, header: Header) -> Restored:
+    """What is known once all of the file was read. Raises BackupError unless it is whole."""
+    restored = Restored(at=header.at, now=datetime.now(UTC))
+    for collection, document in reader.documents():
+        restored.look(collection, document)
+    return restored
 
 
 def restore(
@@ -94,21 +107,37 @@ def restore(
     hold = Hold(database)
     above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
     hold.take(above=above, take_over=wishes.take_over)
-    try:
+    with _kept_until_whole(hold):
         require_clear_queue(database, exported_at=header.at, wish=wishes.recvq)
-        _clear_the_way(database, wishes.replace, is_resumed=hold.is_resumed)
-    except BaseException:
-        hold.release()
-        raise
-    restored.epoch = hold.epoch
-    try:
+        if not hold.is_half_written:
+            _clear_the_way(database, wishes.replace)
+        hold.begin()
+        _take_progress(database, hold, skip=wishes.recvq == "skip")
+        restored.epoch = hold.epoch
         _write(database, _written(reader, restored), hold, wrote)
-        if wishes.recvq == "skip":
-            finish_recvq(database, epoch=hold.epoch)
         hold.release()
+
+
+@contextmanager
+def _kept_until_whole(hold: Hold) -> Iterator[None]:
+    """Give the lease back where nothing was written; keep it where not all was."""
+    try:
+        yield
     except BaseException:
-        click.echo("not ended: no dispatcher starts until the import is run again", err=True)
+        if hold.is_half_written:
+            click.echo(UNENDED, err=True)
+        else:
+            hold.release()
         raise
+
+
+def _take_progress(database: Database[Any], hold: Hold, *, skip: bool) -> None:
+    """Before all else, since what a front desk stores from now on is to be handled."""
+    # Who was frozen while it was dispatcher has its saves refused from here on.
+    Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
+    if skip and not hold.has_skipped:
+        finish_recvq(database, epoch=hold.epoch)
+        hold.note_skipped()
 
 
 def _epoch_of(database: Database[Any]) -> int:
@@ -117,16 +146,16 @@ def _epoch_of(database: Database[Any]) -> int:
     return int((found or {}).get("epoch") or 0)
 
 
-def _clear_the_way(database: Database[Any], replace: Path | None, *, is_resumed: bool) -> None:
+def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
     """Raise NotImported if something would be overwritten that is nowhere else."""
     with translated():
         filled = [name for name in STATE if database[name].find_one({}, {"_id": 1}) is not None]
-    if not filled or is_resumed:
+    if not filled:
         return
     if replace is None:
         raise NotImported(
             f"{database.name} is not empty, it has {' and '.join(filled)}: to replace them, say "
-            "--replace FILE; what is there now is exported to FILE before"
+            "--replace NEWFILE; what is there now is exported to NEWFILE before"
         )
     click.echo(f"exported what was there to {export_to(database, replace)}")
 
@@ -135,9 +164,6 @@ def _write(
     database: Database[Any], written: Iterable[Written], hold: Hold, wrote: Callable[[str], None]
 ) -> None:
     """Begin from nothing, so that it makes no difference how far an import before this one came."""
-    hold.begin()
-    # Who was frozen while it was dispatcher has its saves refused from here on.
-    Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
     _make_indexes(database)
     for name in STATE:
         _empty(database[name], hold)

@@ -12,6 +12,7 @@ from linedesk.embedded import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
 from linedesk.errors import DataInUse
 from linedesk.settings import EMBEDDED, Settings, require
 from linedesk.supervisor import Program, Signals, Supervisor, signals_on
+from linedesk.systemd import service_from
 from recvq.collections import create_collections
 from recvq.connect import connect
 
@@ -27,7 +28,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     The dispatcher stops last, so that nothing new comes in while it drains.
     """
     require(settings, "line_channel_secret", "line_channel_access_token")
-    signals = Signals()
+    signals, service = Signals(), service_from(os.environ)
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
         # So that what a bot prints is seen at once.
@@ -40,7 +41,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
             if "spool_path" not in settings.model_fields_set:
                 # Beside the data, since a small box has no folder of the service's own.
                 environ["SPOOL_PATH"] = str(state_dir().parent / "spool.db")
-        return Supervisor(programs, environ, signals).run()
+        return Supervisor(programs, environ, signals, service).run()
 
 
 def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:

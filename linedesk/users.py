@@ -172,7 +172,7 @@ def _make_user(client: Client, uri: Uri, roles: Sequence[Role]) -> str:
     """Have MongoDB know the user as the URI names him."""
     fields = {"pwd": uri.password, "roles": list(roles), "writeConcern": WRITTEN}
     try:
-        client[uri.source].command("createUser", uri.user, **fields)
+        client[uri.source].command({"createUser": uri.user, **fields})
     except OperationFailure as error:
         if error.code != USER_EXISTS:
             raise
@@ -182,7 +182,7 @@ def _make_user(client: Client, uri: Uri, roles: Sequence[Role]) -> str:
 
 
 def _change(client: Client, uri: Uri, **fields: Any) -> None:
-    client[uri.source].command("updateUser", uri.user, **{"writeConcern": WRITTEN, **fields})
+    client[uri.source].command({"updateUser": uri.user, "writeConcern": WRITTEN, **fields})
 
 
 def _ensure_roles(client: Client, user: User, database: str) -> bool:

@@ -63,8 +63,9 @@ class Guard:
 
     @property
     def hanging(self) -> str | None:
-        """Whether its thread is in a look beyond every bound, for a person."""
-        stands = self._thread.is_alive() and time.monotonic() - self._looked_at > HANGING_SECONDS
+        """Whether its thread has ended unasked or is in a look beyond every bound, for a person."""
+        runs = self._thread.ident is not None and not self._stop.is_set()
+        stands = runs and time.monotonic() - self._looked_at > HANGING_SECONDS
         return "the look at recvq hangs" if stands else None
 
     @property

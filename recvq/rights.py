@@ -30,7 +30,6 @@ READ = ("find", "listIndexes", "collStats", "changeStream")
 MAKE = ("createCollection", "createIndex")
 ADD = ("insert",)
 WRITE = ("insert", "update")
-MOVE = ("insert", "remove")
 ALL = ("insert", "update", "remove")
 # A capped collection is made by this right, too, not only converted.
 CAP = ("convertToCapped",)
@@ -74,9 +73,11 @@ DISPATCHER = User(
         RECVQ: (*ALL, *CAP, "dropIndex"),
         PROGRESS: WRITE,
         LEASES: WRITE,
-        CONVERSATIONS: WRITE,
-        HELD: MOVE,
-        SCHEDULE: WRITE,
+        # Nothing is deleted from conversations and schedule but by `linedesk import`, which runs as
+        # this user, too.
+        CONVERSATIONS: ALL,
+        SCHEDULE: ALL,
+        HELD: ALL,
         DEADLETTERS: ALL,
         CALLS: (*ADD, *CAP),
     },

@@ -56,3 +56,9 @@ class Nobody:
 
     def stopping(self, status: str, *, seconds: float) -> None:
         """Nobody waits for it."""
+
+
+def word_seconds(service: Service) -> float:
+    """How often to say a word: once a second, or twice in the watchdog's time if that is short."""
+    watchdog_seconds = service.watchdog_seconds
+    return 1.0 if watchdog_seconds is None else min(1.0, watchdog_seconds / 2)

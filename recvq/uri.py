@@ -43,7 +43,8 @@ class Uri:
         )
 
     def __str__(self) -> str:
-        credentials = f"{quote_plus(self.user)}:{quote_plus(self.password)}@" if self.user else ""
+        secret = f":{quote_plus(self.password)}" if self.password else ""
+        credentials = f"{quote_plus(self.user)}{secret}@" if self.user else ""
         query = "&".join(f"{name}={value}" for name, value in self.options)
         return f"{self.scheme}://{credentials}{self.hosts}/{self.database}" + (
             f"?{query}" if query else ""

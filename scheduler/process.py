@@ -13,12 +13,11 @@ from recvq.errors import AccessRefused, StoreUnavailable
 from recvq.pause import pause_seconds
 from recvq.pulse import Reason
 from recvq.replicaset import require_replica_set
-from recvq.service import Nobody, Service
+from recvq.service import Nobody, Service, word_seconds
 
 log = logging.getLogger(__name__)
 
 JOIN_SECONDS = 10.0
-SUPERVISE_SECONDS = 1.0
 # One question to a server that is away, and the pause after it.
 ASK_SECONDS = 120.0
 
@@ -89,7 +88,7 @@ def _supervise(
     said: str | None = None
     while True:
         try:
-            return inbox.get(timeout=SUPERVISE_SECONDS)
+            return inbox.get(timeout=word_seconds(service))
         except Empty:
             stall = next((why for part in parts if (why := part.stalled())), None)
         if stall is None:

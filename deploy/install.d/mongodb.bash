@@ -50,7 +50,6 @@ mongod_user() {
 
 # A file that somebody wrote stays; what linedesk needs in it is named.
 lay_mongod_conf() {
-  MONGOD_CHANGED=
   lay_keyfile
   if [[ -e $MONGOD_CONF ]] && ! lacks_in_conf >/dev/null; then
     same "$MONGOD_CONF"
@@ -94,9 +93,13 @@ replace_conf() {
   if [[ -e $MONGOD_CONF ]]; then
     lay "$MONGOD_CONF" "$MONGOD_CONF.before-linedesk" 0644
   fi
+  # Stopped before and started after it, so that a run that ends in between leaves none that runs
+  # with the old one.
+  if ask systemctl is-active --quiet mongod; then
+    change "mongod, stopped for its new configuration" systemctl stop mongod
+  fi
   lay "$ours" "$MONGOD_CONF" 0644
   rm "$ours"
-  MONGOD_CHANGED=yes
 }
 
 refuse_foreign_conf() {
@@ -130,23 +133,28 @@ start_mongod() {
   if ! ask systemctl is-enabled --quiet mongod; then
     change "mongod starts with the machine" systemctl enable --quiet mongod
   fi
-  if ! ask systemctl is-active --quiet mongod; then
-    change "mongod" systemctl start mongod
-  elif [[ -n $MONGOD_CHANGED ]]; then
-    change "mongod, with its new configuration" systemctl restart mongod
-  else
+  if ask systemctl is-active --quiet mongod; then
     same "mongod runs"
+  else
+    change "mongod" systemctl start mongod
   fi
   [[ -n $DRY_RUN ]] || wait_for_mongod
 }
 
 # The package's unit is active before mongod listens.
 wait_for_mongod() {
-  local port
+  local port tries
   port=$(sed -nE 's/^[[:space:]]*port:[[:space:]]*([0-9]+).*/\1/p' "$MONGOD_CONF" | head -n 1)
-  # shellcheck disable=SC2016 # the inner shell's own argument
-  timeout 60 bash -c 'until (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; do sleep 0.2; done' - "${port:-27017}" ||
-    fail "$EXIT_FAILED" "mongod does not answer at port ${port:-27017} within 60 s: see journalctl -u mongod and its log"
+  port=${port:-27017}
+  for ((tries = 0; tries < 300; tries++)); do
+    # shellcheck disable=SC2016 # the inner shell's own argument
+    if ask timeout 1 bash -c ': <"/dev/tcp/127.0.0.1/$1"' - "$port"; then
+      return
+    fi
+    ask systemctl is-active --quiet mongod || break
+    sleep 0.2
+  done
+  fail "$EXIT_FAILED" "mongod does not answer at port $port: see journalctl -u mongod and its log"
 }
 
 # Makes what is missing, and gives users the rights that this release needs. It does so each time.

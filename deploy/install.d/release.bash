@@ -69,7 +69,7 @@ copy_companions() {
 # compiled is found before anything is restarted.
 compile_bot() {
   [[ -z $DRY_RUN ]] || return 0
-  "$RELEASE/bin/python" -m compileall -q "$OPT/bot" ||
+  "$RELEASE/bin/python" -m compileall -q -x '/\.' "$OPT/bot" ||
     fail "$EXIT_FAILED" "the bot in $OPT/bot cannot be compiled, see above; the services run on as they were"
 }
 

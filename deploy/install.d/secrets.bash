@@ -9,6 +9,16 @@ keep_secrets_here() {
   export -n MONGODB_URI "${SECRETS[@]}"
 }
 
+# Lines NAME=VALUE; of other names nothing is taken.
+read_secrets() {
+  local line name
+  while IFS= read -r line; do
+    for name in "${SECRETS[@]}"; do
+      [[ $line != "$name="* ]] || printf -v "$name" '%s' "${line#*=}"
+    done
+  done
+}
+
 lay_secrets() {
   local name missing=()
   for name in "${SECRETS[@]}"; do

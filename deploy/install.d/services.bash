@@ -3,7 +3,6 @@
 # whether they stay up, and the way back where they do not.
 
 SYSTEMD=$ROOT/etc/systemd/system
-UNITS_CHANGED=
 
 # A digest of all that the services run with, written when they came up with it.
 STAMP=$OPT/.running-with
@@ -30,9 +29,10 @@ services() {
   echo linedesk-frontdesk.service
 }
 
-# setting NAME: its word or whole number in linedesk.toml; nothing where it has its default.
+# setting NAME: its word or whole number in linedesk.toml; nothing where it has its default. What
+# follows in a table is the bot's own.
 setting() {
-  sed -nE "s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*[\"']?([a-z0-9]+).*/\1/Ip" \
+  sed -nE "/^[[:space:]]*\\[/q; s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*[\"']?([a-z0-9]+).*/\1/Ip" \
     "$ROOT/etc/linedesk/linedesk.toml" 2>/dev/null | head -n 1
 }
 
@@ -44,7 +44,7 @@ restart_seconds() {
 }
 
 lay_units() {
-  local from=$1/share/linedesk unit before=$CHANGES
+  local from=$1/share/linedesk unit
   [[ -d $from ]] || from=$SOURCE/deploy
   if [[ -e $SYSTEMD/linedesk-frontdesk.socket ]] &&
     ! ask cmp "$from/systemd/linedesk-frontdesk.socket" "$SYSTEMD/linedesk-frontdesk.socket"; then
@@ -53,11 +53,7 @@ lay_units() {
   for unit in "$from"/systemd/*.* "$from"/systemd/*.d/*; do
     [[ ! -f $unit ]] || lay "$unit" "$SYSTEMD/${unit#"$from"/systemd/}" 0644 || return
   done
-  lay "$from/linedesk" "$ROOT/usr/local/bin/linedesk" 0755 || return
-  if [[ $CHANGES -gt $before ]]; then
-    UNITS_CHANGED=yes
-    change "systemd reads its units" systemctl daemon-reload
-  fi
+  lay "$from/linedesk" "$ROOT/usr/local/bin/linedesk" 0755
 }
 
 lay_certbot_hook() {
@@ -74,7 +70,7 @@ enable_services() {
       change "$unit starts with the machine" systemctl enable --quiet "$unit"
     fi
   done
-  if [[ $(setting scheduler) != process ]] && ask systemctl is-enabled --quiet linedesk-scheduler.service; then
+  if [[ $(setting scheduler) != process ]] && [[ $(systemctl is-enabled linedesk-scheduler.service 2>/dev/null) == enabled ]]; then
     change "without linedesk-scheduler.service" systemctl disable --quiet --now linedesk-scheduler.service
   fi
 }
@@ -89,18 +85,27 @@ all_active() {
 # activate RELEASE: units, `current`, restart; the status says whether all came up and stayed so.
 # Called as a condition, where bash heeds no `set -e`: so each step hands on its failure.
 activate() {
-  lay_units "$1" && switch_to "$1" && enable_services || return
-  if [[ -n $NO_START ]]; then
-    rm -f "$STAMP"
-    note "not started: this once more, without --no-start, does it"
-    return 0
-  fi
-  if [[ -z $UNITS_CHANGED && -z $DRY_RUN && -r $STAMP && $(running_with) == "$(<"$STAMP")" ]] && all_active; then
+  lay_units "$1" && switch_to "$1" || return
+  if runs_with_all_this "$1"; then
     same "the services run with all this"
+    enable_services
+    return
+  fi
+  # Each time, since an earlier run may have ended between the files and this.
+  change "systemd reads its units" systemctl daemon-reload && enable_services || return
+  if [[ -n $NO_START ]]; then
+    note "not started: this once more, without --no-start, does it"
     return 0
   fi
   restart_services && stay_up || return
   [[ -n $DRY_RUN ]] || { mark_release "$1" && write_stamp; }
+}
+
+# With --dry-run what would be changed is not there yet, so it cannot be compared.
+runs_with_all_this() {
+  [[ -z $DRY_RUN || $CHANGES -eq 0 ]] &&
+    [[ -r $STAMP && $(current_release) == "$1" && $(running_with) == "$(<"$STAMP")" ]] &&
+    all_active
 }
 
 write_stamp() (
@@ -158,9 +163,10 @@ switch_back() {
 
 tell_why() {
   local unit
+  # What a process said last may not be in the journal yet.
+  ask journalctl --sync || true
   for unit in $(services); do
-    ask systemctl is-active --quiet "$unit" && continue
-    systemctl status --no-pager --lines=8 "$unit" >&2 || true
+    journalctl --unit "$unit" --lines 8 --no-pager >&2 || true
   done
 }
 

@@ -70,8 +70,11 @@ lay_folders() {
 
 # Files that were made elsewhere and moved keep a label under which systemd may not start them.
 label_for_selinux() {
+  local paths=("$ROOT/opt/linedesk" "$ROOT/etc/linedesk")
   if ask selinuxenabled; then
-    change "SELinux labels" restorecon -R "$ROOT/opt/linedesk" "$ROOT/etc/linedesk" "$ROOT/usr/local/bin/linedesk"
+    if [[ -n $(restorecon -Rnv "${paths[@]}") ]]; then
+      change "SELinux labels" restorecon -R "${paths[@]}"
+    fi
     note "SELinux: nginx may pass requests on only after: setsebool -P httpd_can_network_connect 1"
   fi
 }

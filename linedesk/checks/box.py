@@ -80,7 +80,10 @@ class Box:
 
 
 def open_client(uri: str) -> Client:
-    """A client that gives up sooner than a service's: a person waits for it."""
+    """A client that gives up sooner than a service's: a person waits for it.
+
+    Not by `pymongo.timeout`, which would let it look for a server for as long.
+    """
     return connect(
         uri,
         app_name="linedesk-doctor",

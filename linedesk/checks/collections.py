@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pymongo.database import Database
 
 from linedesk.checks.box import Box
 from linedesk.checks.finding import Finding, bad, ok, size
-from recvq.collections import INDEXES, PLAIN, check_recvq
+from recvq.collections import INDEXES, PLAIN, Index, check_recvq
 from recvq.documents import CALLS
 from recvq.errors import WrongCollection
 from recvq.shape import read_shape
@@ -28,16 +28,24 @@ def recvq(box: Box) -> Finding:
 
 def others(box: Box) -> Finding:
     """All other collections, and every index."""
-    missing = list(_missing(box.database))
-    if missing:
-        return bad(f"missing: {', '.join(missing)}", "`linedesk init` makes them")
+    wrong = list(_wrong(box.database))
+    if wrong:
+        return bad(f"missing or otherwise: {', '.join(wrong)}", "`linedesk init` makes them")
     return ok(f"{len(PLAIN) + 1} collections and their indexes")
 
 
-def _missing(database: Database[Any]) -> Iterator[str]:
-    found = {row["name"]: row.get("options", {}) for row in database.list_collections()}
+def _wrong(database: Database[Any]) -> Iterator[str]:
+    found = {row["name"] for row in database.list_collections()}
     yield from (name for name in (CALLS, *PLAIN) if name not in found)
-    for name, indexes in INDEXES.items():
-        there = database[name].index_information() if name in found else {}
-        absent = [one.options["name"] for one in indexes if one.options["name"] not in there]
-        yield from (f"{name}'s index {index}" for index in absent if name in found)
+    for name in sorted(found & INDEXES.keys()):
+        there = database[name].index_information()
+        for index in INDEXES[name]:
+            if not is_as_made(index, there.get(index.options["name"], {})):
+                yield f"{name}'s index {index.options['name']}"
+
+
+def is_as_made(index: Index, found: Mapping[str, Any]) -> bool:
+    """Whether an index as `index_information` tells it is this one; {} is none at all."""
+    options = {name: value for name, value in index.options.items() if name != "name"}
+    keys = [(name, int(order)) for name, order in found.get("key", ())]
+    return keys == index.keys and all(found.get(name) == options[name] for name in options)

@@ -17,7 +17,7 @@ from typing import Any
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from jobworker.timed import CONNECT_SECONDS, make_timed, within
+from jobworker.timed import CONNECT_SECONDS, make_timed, sent_at, within
 from linedesk.errors import LinedeskError
 
 CALL_SECONDS = 4.0
@@ -91,6 +91,9 @@ class LineApi:
                 )
         except (HTTPError, OSError) as error:
             raise NoAnswer(type(error).__name__) from error
+        finally:
+            # Connecting takes its time: LINE counts from when the call comes.
+            self._called_at = max(self._called_at, sent_at())
         date = _date(answer.headers.get("date"))
         return Reply(answer.status, _object(answer.data), date, asked_at, time.time())
 

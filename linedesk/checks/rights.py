@@ -11,10 +11,10 @@ from pymongo.errors import OperationFailure
 from linedesk.checks.box import Box, open_client
 from linedesk.checks.finding import Finding, bad, ok, skip, warn
 from linedesk.checks.server import user_of
+from linedesk.users import WHO
 from recvq.errors import AUTHENTICATION_FAILED
-from recvq.rights import DISPATCHER, FRONTDESK, OPERATOR, User, as_set
+from recvq.rights import User, as_set
 
-OF_FOLDER = {"frontdesk": FRONTDESK, "dispatcher": DISPATCHER, "operator": OPERATOR}
 STATUS = {"connectionStatus": 1, "showPrivileges": True}
 
 Pairs = frozenset[tuple[str, str]]
@@ -26,7 +26,7 @@ def own(box: Box) -> Finding:
     name = user_of(status)
     if name is None:
         return skip("no user in MONGODB_URI, so none has rights")
-    meant = next((user for user in OF_FOLDER.values() if name.startswith(f"{user.name}@")), None)
+    meant = next((user for user in WHO.values() if name.startswith(f"{user.name}@")), None)
     if meant is None:
         return warn(f"{name} is none of linedesk's users", "`linedesk init --users` makes them")
     return judge(meant, status, box.settings.mongodb_database)
@@ -71,7 +71,7 @@ def _covering(where: str, action: str) -> Iterator[tuple[str, str]]:
 
 
 def _found(database: str, folder: Path) -> Iterator[Finding]:
-    for name, user in OF_FOLDER.items():
+    for name, user in WHO.items():
         uri = (folder / name / "MONGODB_URI").read_text(encoding="utf-8").strip()
         with open_client(uri) as client:
             try:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-import pymongo
 from pymongo.errors import PyMongoError
 
 from linedesk.checks.box import Box
@@ -70,7 +69,7 @@ def _finding(check: Check, box: Box, unwell: set[str], left_seconds: float) -> F
     if first is not None:
         return skip(f"needs: {first}")
     if left_seconds <= 0:
-        return skip("no time left for it", "mend what is slow first, then run it again")
+        return bad("no time left for it", "mend what is slow first, then run it again")
     return _within(min(check.seconds, left_seconds), check, box)
 
 
@@ -79,7 +78,7 @@ def _within(seconds: float, check: Check, box: Box) -> Finding:
     found: SimpleQueue[Finding] = SimpleQueue()
 
     def run() -> None:
-        found.put(_looked(check, box, seconds))
+        found.put(_looked(check, box))
 
     threading.Thread(target=run, name=f"check {check.name}", daemon=True).start()
     try:
@@ -88,10 +87,10 @@ def _within(seconds: float, check: Check, box: Box) -> Finding:
         return bad(f"no answer within {seconds:.0f} s", "something hangs there: run it again")
 
 
-def _looked(check: Check, box: Box, seconds: float) -> Finding:
+def _looked(check: Check, box: Box) -> Finding:
     """Every error of a check ends here, as a finding."""
     try:
-        with pymongo.timeout(seconds), translated():
+        with translated():
             return check.look(box)
     except AccessRefused as error:
         return _refused(error)

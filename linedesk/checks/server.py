@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from linedesk.settings import EMBEDDED
 from recvq.documents import PROGRESS, RECVQ
 from recvq.errors import UNAUTHORIZED
 from recvq.replicaset import require_replica_set
+from recvq.uri import Uri
 
 # The whole suite runs on 6.0.5, and on no other; before 6.0 a capped collection cannot be resized,
 # and nothing of linedesk was ever tried.
@@ -50,8 +50,8 @@ def replica_set(box: Box) -> Finding:
 
 def authorization(box: Box) -> Finding:
     """Whether somebody without a password may read what users wrote."""
-    bare = re.sub("//.*@", "//", box.settings.mongodb_uri)
-    with open_client(bare) as client:
+    nobody = Uri.parse(box.settings.mongodb_uri).without_user()
+    with open_client(str(nobody)) as client:
         try:
             client[box.settings.mongodb_database][PROGRESS].find_one({}, {"_id": 1})
         except OperationFailure as error:
@@ -111,7 +111,7 @@ def judge_set(status: Mapping[str, Any]) -> Finding:
             "replace the arbiter by a node with data: with one node lost, nothing is stored",
         )
     down = [state for state in states if state not in DATA_STATES]
-    return warn(saw, "start the node that is down") if down else ok(saw)
+    return warn(saw, "`rs.status()` says what ails the others") if down else ok(saw)
 
 
 def user_of(status: Mapping[str, Any]) -> str | None:

@@ -96,7 +96,9 @@ def judge_units(found: Sequence[Unit]) -> Finding:
     if not there:
         return skip("no services of linedesk's are installed")
     saw = ", ".join(_told(unit) for unit in found)
-    down = [unit["Id"] for unit in found if unit.get("ActiveState") != "active"]
+    # A front desk may listen by itself, without a socket of systemd's.
+    wanted = [unit for unit in found if unit in there or unit.get("Id") != SOCKET]
+    down = [unit["Id"] for unit in wanted if unit.get("ActiveState") != "active"]
     if down:
         start = f"`systemctl start {' '.join(down)}`"
         return bad(saw, f"{start}; {JOURNAL.format(down[0])}")

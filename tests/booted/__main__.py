@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,8 +13,9 @@ import time
 from pathlib import Path
 
 from linedesk.embedded import find_mongod
+from tests.booted.installed import NEXT_VERSION
 from tests.booted.machine import Nspawn
-from tests.booted.root import PROJECT, Missing, copied, prepare
+from tests.booted.root import PROJECT, Missing, checkout, copied, prepare
 
 # Where they are seen inside.
 SOURCE, WHEELS = "/src", "/wheels"
@@ -31,14 +33,19 @@ def main() -> int:
     except Missing as error:
         print(f"test-systemd: missing here: {error}", file=sys.stderr)
         return 77
+    # A stop by a signal goes through `finally`, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     began = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix="booted-", dir=options.root))
-    bound = {PROJECT: SOURCE, wheels: WHEELS, find_mongod(): "/usr/bin/mongod"}
+    # A copy, since a checkout that somebody works in changes meanwhile.
+    checkout(work / "src" / "now")
+    checkout(work / "src" / "next", version=NEXT_VERSION)
+    bound = {work / "src": SOURCE, wheels: WHEELS, find_mongod(): "/usr/bin/mongod"}
     machine = Nspawn(copied(root, work / "machine"), work / "boot.log", read_only=bound)
     try:
         pid = machine.start().pid
         print(f"Debian 12 booted under systemd in {time.monotonic() - began:.0f} s", flush=True)
-        code = _check_inside(pid, work, options.only)
+        code = _check_inside(pid, work, options)
         if options.keep and sys.stdin.isatty():
             input(f"nsenter -t {pid} -a gets in; Enter ends it. ")
     finally:
@@ -59,13 +66,26 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--keep", action="store_true", help="keep the machine's files and logs")
     parser.add_argument("--only", default="", metavar="WORDS", help="checks with these words only")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=2.0,
+        metavar="SECONDS",
+        help="how long LINE waits for an answer; more than its 2 s only where others use this "
+        "machine at the same time",
+    )
     return parser.parse_args()
 
 
-def _check_inside(pid: int, work: Path, only: str) -> int:
+def _check_inside(pid: int, work: Path, options: argparse.Namespace) -> int:
     """In the machine's network, where 127.0.0.1 is the machine's; all else is this one's."""
     command = ["nsenter", "-t", str(pid), "-n", sys.executable, "-m", "tests.booted.inside"]
-    return subprocess.run([*command, str(pid), str(work), only], timeout=MOST_SECONDS).returncode
+    command += [str(pid), str(work), options.only, str(options.timeout)]
+    try:
+        return subprocess.run(command, timeout=MOST_SECONDS, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"✗ not done after {MOST_SECONDS} s", flush=True)
+        return 1
 
 
 if __name__ == "__main__":

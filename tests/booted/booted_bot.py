@@ -1,14 +1,18 @@
-"""The bot on the booted machine: an echo, slow where it is asked, that sets a timer now and then."""
+"""The bot on the booted machine: an echo, slow where asked, that sets a timer now and then."""
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker import Bot, Talk, TimerEvent
 
+log = logging.getLogger("bots.booted")
+
 SLOW_SECONDS = 4.0
+SLOW_WORDS = "slow handler began"
 RING_SECONDS = 2.0
 
 bot = Bot()
@@ -18,6 +22,7 @@ bot = Bot()
 def echo(event: MessageEvent, talk: Talk) -> None:
     text = event.message.text
     if text.startswith("slow"):
+        log.warning(SLOW_WORDS)
         threading.Event().wait(SLOW_SECONDS)
     talk.reply(text)
     if sets_timer(text):

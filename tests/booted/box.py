@@ -5,17 +5,18 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import linesim
 from linesim.signing import HEADER, sign
+from linesim.world import User
 from tests.booted.booted_bot import RING_SECONDS, ring_text, sets_timer
 from tests.booted.machine import Machine
 from tests.waiting import eventually
@@ -29,7 +30,6 @@ SERVICES = ("frontdesk", "dispatcher", "scheduler")
 WATCHDOG_SECONDS = 10
 SETTLE_SECONDS = 90.0
 LATE_SECONDS = 120.0
-TIMEOUT_SECONDS = 2.0
 
 SETTINGS = {
     "BOT": "booted_bot:bot",
@@ -55,11 +55,15 @@ class Outcome:
 class Box:
     """Belongs to the thread that made it. `secrets` must be seen nowhere but in their files."""
 
-    def __init__(self, machine: Machine, sim: linesim.Sim, work: Path) -> None:
+    def __init__(
+        self, machine: Machine, sim: linesim.Sim, work: Path, *, timeout_seconds: float
+    ) -> None:
         self.machine = machine
         self.sim = sim
         self.work = work
         self.secrets = [sim.secret, sim.token]
+        self._timeout_seconds = timeout_seconds
+        self._drop_ins: list[Path] = []
         self._names = itertools.count()
 
     # Settings and units.
@@ -79,9 +83,33 @@ class Box:
             (folder / "test.conf").write_text(f"[Service]\nWatchdogSec={WATCHDOG_SECONDS}\n")
         self.machine.systemctl("daemon-reload")
 
+    @contextmanager
+    def drop_in(self, unit: str, text: str) -> Iterator[None]:
+        """Settings of a unit, until this ends, or a failure of the check is recovered from."""
+        path = self.machine.files / f"etc/systemd/system/{unit}.d/check.conf"
+        path.parent.mkdir(exist_ok=True)
+        self._drop_ins.append(path)
+        path.write_text(text)
+        self.machine.systemctl("daemon-reload")
+        yield
+        path.unlink()
+        self.machine.systemctl("daemon-reload")
+
     def show(self, name: str, what: str) -> str:
         """A property of the service."""
         return self.machine.show(f"linedesk-{name}.service", what)
+
+    def recover(self) -> None:
+        """After a check that failed: its settings are gone, and all runs as if it had not been."""
+        self.configure()
+        for path in self._drop_ins:
+            path.unlink(missing_ok=True)
+        self.machine.systemctl("daemon-reload")
+        self.machine.systemctl("reset-failed")
+        self.machine.systemctl("start", "mongod.service")
+        units = [f"linedesk-{name}.service" for name in SERVICES]
+        units += ["linedesk-frontdesk.socket", "linedesk.target"]
+        self.machine.systemctl("restart", *units, check=False)
 
     def pid(self, name: str) -> int:
         """Its main process as the machine numbers it; 0 where none runs."""
@@ -94,12 +122,15 @@ class Box:
     def wait_until_active(self, *names: str, seconds: float = 60.0) -> None:
         """Until they have said that they are ready."""
         for name in names or SERVICES:
-            eventually(lambda name=name: self.show(name, "ActiveState") == "active", seconds=seconds)
+            wait_for(partial(self._is_active, name), f"{name} is active", seconds=seconds)
+
+    def _is_active(self, name: str) -> bool:
+        return self.show(name, "ActiveState") == "active"
 
     def wait_for_successor(self, name: str, pid: int, *, seconds: float = 60.0) -> float:
         """Until another process than this one is ready; in seconds."""
         began = time.monotonic()
-        eventually(lambda: self.pid(name) not in (0, pid), seconds=seconds)
+        wait_for(lambda: self.pid(name) not in (0, pid), f"another {name}", seconds=seconds)
         self.wait_until_active(name, seconds=seconds)
         return time.monotonic() - began
 
@@ -113,7 +144,7 @@ class Box:
 
     # People.
 
-    def people(self, count: int) -> list[linesim.User]:
+    def people(self, count: int) -> list[User]:
         """Users who have not written yet."""
         return [self.sim.add_user(f"u{next(self._names)}") for _ in range(count)]
 
@@ -126,7 +157,7 @@ class Box:
         outcome = Outcome()
         since = len(self.sim.deliveries)
         load = linesim.Load(self.sim, self.people(users), rate=rate)
-        knocking = Knocking(self.sim.secret)
+        knocking = Knocking(self.sim.secret, self._timeout_seconds)
         load.start()
         knocking.start()
         try:
@@ -135,6 +166,7 @@ class Box:
             knocking.stop()
             load.stop()
             assert load.join(30)
+        assert load.counts.accepted, "nobody could write"
         new = self.sim.deliveries[since:]
         outcome.events, outcome.knocks = load.counts.accepted, knocking.answered
         outcome.failed = knocking.failed + [
@@ -178,7 +210,8 @@ class Knocking:
 
     PAUSE_SECONDS = 0.02
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
         self._body = json.dumps({"destination": "U" + "0" * 32, "events": []}).encode()
         self._headers = {"content-type": "application/json", HEADER: sign(secret, self._body)}
         self._stop = threading.Event()
@@ -195,7 +228,9 @@ class Knocking:
 
     def _run(self) -> None:
         while not self._stop.wait(self.PAUSE_SECONDS):
-            connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=TIMEOUT_SECONDS)
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", PORT, timeout=self._timeout_seconds
+            )
             try:
                 connection.request("POST", "/callback", self._body, self._headers)
                 status = connection.getresponse().status
@@ -215,8 +250,3 @@ def wait_for(look: Callable[[], Found], what: str, *, seconds: float = 60.0) -> 
         return eventually(look, seconds=seconds)
     except AssertionError:
         raise AssertionError(f"not within {seconds:g} s: {what}") from None
-
-
-def figures(text: str) -> Sequence[str]:
-    """The numbers in a status line."""
-    return re.findall(r"\d+", text)

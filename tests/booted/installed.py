@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
+from functools import partial
 
-from tests.booted.box import SERVICES, Box, figures, wait_for
+from tests.booted.box import SERVICES, Box, wait_for
 from tests.booted.rounds import check
 
-INSTALL = ("/src/deploy/install.sh", "--wheels", "/wheels", "--capped-mb", "64")
+NOW, NEXT = "/src/now", "/src/next"
+NEXT_VERSION = "99.0.0"
+OPTIONS = ("--wheels", "/wheels", "--capped-mb", "64")
 UNITS = (*(f"linedesk-{name}.service" for name in SERVICES), "linedesk-frontdesk.socket")
 MOST_EXPOSED = 2.0
 
 
-def install(box: Box, *more: str, source: str = "/src") -> str:
+def install(box: Box, *more: str, source: str = NOW) -> str:
     """Run install.sh and return its last line."""
     environ = {"LINE_CHANNEL_SECRET": box.sim.secret, "LINE_CHANNEL_ACCESS_TOKEN": box.sim.token}
-    command = (f"{source}/deploy/install.sh", *INSTALL[1:], *more)
+    command = (f"{source}/deploy/install.sh", *OPTIONS, *more)
     done = box.machine.run(*command, environ=environ, seconds=300)
     (box.work / "install.txt").open("a").write(done.stdout + done.stderr)
     for secret in box.secrets:
@@ -31,6 +33,8 @@ def installs(box: Box) -> str:
     box.shorten_watchdogs()
     said = install(box)
     box.wait_until_active()
+    enabled = box.machine.systemctl("is-enabled", *UNITS, "linedesk.target").split()
+    assert enabled == ["enabled"] * (len(UNITS) + 1), str(enabled)
     return said
 
 
@@ -80,8 +84,12 @@ def answers(box: Box) -> str:
 @check("each says by STATUS= what it does")
 def tells(box: Box) -> str:
     for name in SERVICES:
-        wait_for(lambda name=name: figures(box.status(name)), f"figures in the status of {name}")
+        wait_for(partial(_has_figures, box, name), f"figures in the status of {name}")
     return " | ".join(f"{name}: {box.status(name)}" for name in SERVICES)
+
+
+def _has_figures(box: Box, name: str) -> bool:
+    return re.search(r"\d", box.status(name)) is not None
 
 
 @check("no secret in an environment, in systemctl show, or in the journal")
@@ -108,15 +116,32 @@ def _passwords(box: Box) -> Iterator[str]:
         yield found[1]
 
 
-@check("only its own user, and nothing but its own folder to write to")
+@check("only its own user, no capability, and nothing but its own folder to write to")
 def confined(box: Box) -> str:
+    user = box.machine.run("id", "-u", "linedesk").stdout.strip()
     for name in SERVICES:
         status = box.machine.run("cat", f"/proc/{box.pid(name)}/status").stdout
         facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         assert facts["NoNewPrivs"] == "1", name
         assert facts["Seccomp"] == "2", name
         assert int(facts["CapBnd"], 16) == 0, name
-        assert facts["Uid"].split()[0] == box.machine.run("id", "-u", "linedesk").stdout.strip()
+        assert facts["Uid"].split()[0] == user, name
+    writable = {name: [each for each in FOLDERS if _writable(box, name, each)] for name in SERVICES}
+    assert writable == {
+        "frontdesk": ["/var/lib/linedesk", "/var/lib/linedesk/bot"],
+        "dispatcher": ["/var/lib/linedesk/bot"],
+        "scheduler": [],
+    }, str(writable)
     modes = box.machine.run("stat", "-c", "%a %U", "/var/lib/linedesk").stdout.strip()
     assert modes == "700 linedesk", modes
-    return json.dumps({"/var/lib/linedesk": modes})
+    return f"{writable}"
+
+
+FOLDERS = ("/etc/linedesk", "/opt/linedesk/bot", "/var/lib/linedesk", "/var/lib/linedesk/bot")
+
+
+def _writable(box: Box, name: str, folder: str) -> bool:
+    """Whether anybody may write there in the service's own view of the disk."""
+    inside = ("nsenter", "-t", str(box.pid(name)), "-m", "--")
+    tried = box.machine.run(*inside, "findmnt", "-no", "OPTIONS", "-T", folder, check=False)
+    return tried.stdout.split(",")[0] == "rw"

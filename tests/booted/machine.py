@@ -71,7 +71,7 @@ class Machine:
 
 
 class Nspawn:
-    """Boots a root folder; `stop` leaves no process and no mount behind."""
+    """Boots a root folder; `stop` leaves no process, mount or cgroup behind."""
 
     def __init__(self, root: Path, log: Path, *, read_only: Mapping[Path, str]) -> None:
         self._root = root
@@ -79,13 +79,14 @@ class Nspawn:
         self._read_only = read_only
         # Of its own, since there may be other machines.
         self._name = f"linedesk-{os.getpid()}"
+        self._cgroups: Sequence[Path] = ()
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
 
     def start(self) -> Machine:
         """Boot, and wait until systemd has started all that it starts."""
-        cgroups = _own_cgroups(self._name)
-        enter = "; ".join(f"echo $$ >{folder}/cgroup.procs" for folder in cgroups)
+        self._cgroups = _own_cgroups(self._name)
+        enter = "; ".join(f"echo $$ >{folder}/cgroup.procs" for folder in self._cgroups)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", f'{enter or ":"}; exec "$@"', "sh", *self._command()],
@@ -100,7 +101,7 @@ class Nspawn:
         return machine
 
     def stop(self) -> None:
-        """Switch it off; what does not end is killed, which its pid namespace does for all of it."""
+        """Switch it off; what does not end is killed, and with its systemd all of it."""
         if self._process is None:
             return
         try:
@@ -113,6 +114,8 @@ class Nspawn:
                 _kill(self._pid)
             self._process.kill()
             self._process.wait(OFF_SECONDS)
+        for folder in self._cgroups:
+            _remove_cgroups(folder)
 
     def _command(self) -> Sequence[str]:
         command = ["systemd-nspawn", "-D", str(self._root), "--register=no"]
@@ -148,6 +151,14 @@ def _own_cgroups(name: str) -> Sequence[Path]:
     for folder in folders:
         folder.mkdir(exist_ok=True)
     return folders
+
+
+def _remove_cgroups(folder: Path) -> None:
+    """Innermost first; the files in them are the kernel's, and go along."""
+    for inner in sorted(folder.rglob("*"), reverse=True):
+        if inner.is_dir():
+            inner.rmdir()
+    folder.rmdir()
 
 
 def _name(pid: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from tests.booted.box import Box, wait_for
-from tests.booted.installed import install
+from tests.booted.box import SERVICES, Box, wait_for
+from tests.booted.installed import NEXT, NEXT_VERSION, install
 from tests.booted.restarting import none_failed, undisturbed
 from tests.booted.rounds import check
 
 CONFIG = "78"
+STOPPED = ("linedesk-dispatcher.service", "linedesk-scheduler.service")
 
 
 @check("a wrong setting fails the unit with 78, once, and systemctl status says why")
@@ -26,3 +27,68 @@ def wrong_setting(box: Box) -> str:
     box.configure()
     box.machine.systemctl("start", "linedesk-dispatcher.service")
     return reason.strip().rpartition("]: ")[2]
+
+
+@check("linedesk doctor finds nothing bad")
+def doctor(box: Box) -> str:
+    done = box.machine.run("linedesk", "doctor", check=False)
+    (box.work / "doctor.txt").write_text(done.stdout + done.stderr)
+    lines = done.stdout.strip().splitlines() or [done.stderr]
+    bad = [line for line in lines if line.startswith("✗")]
+    assert done.returncode == 0, f"{done.returncode}: {'; '.join(bad) or done.stderr}"
+    return lines[-1]
+
+
+@check("export, and import in its place")
+def backup(box: Box) -> str:
+    file, before = "/root/export.gz", "/root/before.gz"
+    (user,) = box.people(1)
+    since = len(box.sim.deliveries)
+    box.sim.say(user, "kept-1")
+    box.judge(since)
+    box.machine.run("linedesk", "export", file)
+    box.machine.systemctl("stop", *STOPPED)
+    box.machine.run("linedesk", "import", file, "--replace", before)
+    box.machine.systemctl("start", *STOPPED)
+    box.wait_until_active()
+    shown = box.machine.run("linedesk", "conversation", "show", user.user_id).stdout
+    assert user.user_id in shown, shown
+    since = len(box.sim.deliveries)
+    box.sim.say(user, "kept-2")
+    box.judge(since)
+    size = box.machine.run("stat", "-c", "%s", file).stdout.strip()
+    return f"{size} bytes; the conversation is there and goes on"
+
+
+@check("an upgrade under load refuses nobody")
+def upgrades(box: Box) -> str:
+    before = _release(box)
+    with box.load(rate=20) as outcome:
+        undisturbed()
+        said = install(box, source=NEXT)
+        box.wait_until_active()
+        undisturbed()
+    after = _release(box)
+    assert after.startswith(NEXT_VERSION), f"{after} is in use"
+    return f"{before} to {after}, {said}; {none_failed(outcome)}"
+
+
+@check("a roll-back under load refuses nobody")
+def rolls_back(box: Box) -> str:
+    before = _release(box)
+    with box.load(rate=20) as outcome:
+        undisturbed()
+        install(box, "--roll-back")
+        box.wait_until_active()
+        undisturbed()
+    after = _release(box)
+    assert not after.startswith(NEXT_VERSION), f"{after} is in use"
+    return f"{before} to {after}; {none_failed(outcome)}"
+
+
+def _release(box: Box) -> str:
+    """The one that the processes run, not only the one that is switched to."""
+    running = {box.machine.run("cat", f"/proc/{box.pid(name)}/cmdline").stdout for name in SERVICES}
+    releases = {found[1] for line in running if (found := re.search(r"/releases/([^/]+)/", line))}
+    assert len(releases) == 1, str(running)
+    return releases.pop()

@@ -1,8 +1,9 @@
-"""The Debian that is booted: made once by debootstrap, with wheels beside it, copied for each run."""
+"""The Debian that is booted: made once by debootstrap, wheels beside it, copied for each run."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,17 @@ def prepare(cache: Path) -> tuple[Path, Path]:
         raise Missing(f"{', '.join(missing)}: apt-get install debootstrap systemd-container")
     cache.mkdir(parents=True, exist_ok=True)
     return _root(cache), _wheels(cache)
+
+
+def checkout(target: Path, *, version: str = "") -> Path:
+    """A copy of the project as it is now, under another version number where one is given."""
+    unwanted = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.copytree(PROJECT, target, ignore=unwanted)
+    if version:
+        path = target / "pyproject.toml"
+        changed = re.sub(r'(?m)^version = ".*"', f'version = "{version}"', path.read_text())
+        path.write_text(changed)
+    return target
 
 
 def copied(root: Path, target: Path) -> Path:
@@ -108,7 +120,7 @@ def _wheels(cache: Path) -> Path:
     if half.exists():
         shutil.rmtree(half)
     print("Building wheels (once) ...", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--disable-pip-version-check"]
     command += ["--wheel-dir", str(half), "--constraint", "constraints.txt", ".", BACKEND]
     subprocess.run(command, check=True, cwd=PROJECT)
     half.rename(wheels)

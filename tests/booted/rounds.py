@@ -40,6 +40,7 @@ def go(box: Box, only: str = "") -> Sequence[str]:
             failed.append(words)
             if vital:
                 break
+            box.recover()
     return failed
 
 

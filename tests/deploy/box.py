@@ -44,7 +44,17 @@ TOOLS += (
     "wc",
 )
 TOOLS += ("xargs",)
-PLAYED = ("apt-cache", "apt-get", "chown", "dnf", "dpkg-query", "getent", "mongod", "systemctl")
+PLAYED = (
+    "apt-cache",
+    "apt-get",
+    "chown",
+    "dnf",
+    "dpkg-query",
+    "getent",
+    "journalctl",
+    "mongod",
+    "systemctl",
+)
 PLAYED += ("timeout", "useradd")
 
 
@@ -99,19 +109,20 @@ class Box:
         return self.root / name
 
     def install(self, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run deploy/install.sh; no terminal is there to ask on."""
+        """Run deploy/install.sh as a careful root; no terminal is there to ask on."""
         return subprocess.run(
             [self.checkout / "deploy" / "install.sh", *options],
-            env=self._environ() | environ,
+            env=self.environ() | environ,
             cwd="/",
             stdin=subprocess.DEVNULL,
+            umask=0o077,
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
 
-    def _environ(self) -> dict[str, str]:
+    def environ(self) -> dict[str, str]:
         return {
             "PATH": str(self._bin),
             "STATE": str(self.state),

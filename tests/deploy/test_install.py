@@ -46,7 +46,8 @@ def test_a_bare_box_gets_everything_and_a_second_run_changes_nothing(box: Box) -
 
     assert release.startswith("0.1.0-")
     assert box.path("opt/linedesk/current/bin/linedesk").exists()
-    assert box.path("opt/linedesk/bot").is_dir()
+    assert mode(box.path("opt/linedesk/current/bin")) == 0o755
+    assert mode(box.path("opt/linedesk/bot")) == 0o755
     assert mode(box.path("etc/linedesk/credentials")) == 0o700
     secret = box.path("etc/linedesk/credentials/LINE_CHANNEL_SECRET")
     assert (secret.read_text(), mode(secret)) == ("s3cret\n", 0o600)
@@ -191,6 +192,30 @@ def test_a_failure_in_the_middle_leaves_the_running_release(fault: str, running:
     assert running.installed().startswith("0.2.0-")
 
 
+@pytest.mark.parametrize(
+    "step", ["pip", "systemctl daemon-reload", "systemctl restart linedesk-frontdesk"]
+)
+def test_a_run_that_is_killed_is_completed_by_the_next(step: str, running: Box) -> None:
+    running.next_version("0.2.0")
+    (running.checkout / "deploy/systemd/linedesk-dispatcher.service").write_text("[Unit]\n# new\n")
+    running.say("killed-at", step)
+    assert running.install().returncode == -9
+    (running.state / "killed-at").unlink()
+    running.forget()
+
+    assert running.installed().startswith("0.2.0-")
+
+    unit = running.path(f"{UNITS}/linedesk-dispatcher.service")
+    assert unit.read_text() == "[Unit]\n# new\n"
+    assert not running.path("opt/linedesk/current/bin/half").exists()
+    asked = [call for call in running.calls("systemctl") if " is-" not in call]
+    assert asked.index("systemctl daemon-reload") < asked.index(
+        "systemctl restart linedesk-dispatcher.service"
+    )
+    assert "systemctl restart linedesk-frontdesk.service" in asked
+    assert running.install().stdout.endswith("changed: 0\n")
+
+
 def test_a_bot_that_does_not_compile_is_found_before_anything_is_restarted(running: Box) -> None:
     running.path("opt/linedesk/bot/mybot.py").write_text("def count(:\n")
     running.forget()
@@ -238,7 +263,11 @@ def test_the_packages_untouched_mongod_conf_makes_way_and_is_kept(box: Box) -> N
     # md5sum of the text above
     digest = subprocess.run(["md5sum", conf], capture_output=True, text=True, check=True).stdout
     box.say("conffiles", f" /etc/mongod.conf {digest.split()[0]}")
+    (box.state / "active" / "mongod").touch()
+    box.forget()
     assert box.install("--no-start").returncode == 0
+    calls = box.calls()
+    assert calls.index("systemctl stop mongod") < calls.index("systemctl start mongod")
     assert "replSetName: rs0" in conf.read_text()
     assert box.path("etc/mongod.conf.before-linedesk").read_text() == "# the package's\n"
 

@@ -1,8 +1,9 @@
-"""The real mongod starts with deploy/mongod.conf; `linedesk init` makes it a replica set."""
+"""The real mongod starts with deploy/mongod.conf; `linedesk init` gives it a set and users."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
+from pymongo.errors import OperationFailure
 
 from linedesk import children
 from linedesk.embedded import MongodNotFound, find_mongod, free_port
 from recvq.connect import connect
+from recvq.errors import UNAUTHORIZED
 from tests.conftest import missing
+from tests.servers import data_folder
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "deploy" / "mongod.conf"
@@ -28,57 +32,75 @@ def adapted(folder: Path, port: int) -> Path:
     conf["storage"]["dbPath"] = str(folder / "data")
     conf["processManagement"]["pidFilePath"] = str(folder / "mongod.pid")
     conf["net"]["port"] = port
+    conf["security"]["keyFile"] = str(key_file(folder))
     (folder / "data").mkdir()
     path = folder / "mongod.conf"
     path.write_text(yaml.safe_dump(conf), "utf-8")
     return path
 
 
+def key_file(folder: Path) -> Path:
+    """Made by the command that the file itself names, less the owner."""
+    told = re.search(r"(openssl rand .*) \| install (-m \d+)", CONF.read_text("utf-8"))
+    assert told is not None
+    path = folder / "mongod.key"
+    shell = f"{told[1]} | install {told[2]} /dev/stdin {path}"
+    subprocess.run(["sh", "-c", shell], check=True, timeout=20)
+    return path
+
+
 @pytest.fixture
-def configured(tmp_path: Path) -> Iterator[int]:
+def configured() -> Iterator[int]:
     """The port of a mongod that runs with the shipped configuration, not yet a replica set."""
     try:
         program = find_mongod()
     except MongodNotFound as error:
         missing(str(error))
     port = free_port()
-    mongod = children.start([str(program), "--config", str(adapted(tmp_path, port))])
-    try:
-        yield port
-    finally:
-        assert children.stop(mongod, timeout_seconds=20) == 0
+    with data_folder("conf") as folder:
+        mongod = children.start([str(program), "--config", str(adapted(folder, port))])
+        try:
+            yield port
+        finally:
+            assert children.stop(mongod, timeout_seconds=20) == 0
 
 
-def test_mongod_starts_with_it_and_init_makes_it_a_replica_set(
+def test_mongod_starts_with_it_and_init_makes_a_replica_set_and_users(
     configured: int, tmp_path: Path
 ) -> None:
+    where = f"mongodb://127.0.0.1:{configured}"
     with connect(
-        f"mongodb://127.0.0.1:{configured}/",
-        app_name="tests",
-        server_selection_seconds=20,
-        directConnection=True,
+        f"{where}/", app_name="tests", server_selection_seconds=20, directConnection=True
     ) as client:
+        assert "setName" not in client.admin.command("hello")
+
+    uri = f"{where}/?replicaSet=rs0"
+    told = linedesk_init(uri, tmp_path)
+
+    assert "replica set rs0 initiated with one node" in told
+    assert told.count(": made, ") == 4
+    with connect(uri, app_name="tests") as nobody, pytest.raises(OperationFailure) as refusal:
+        nobody.line_bot.recvq.find_one()
+    assert refusal.value.code == UNAUTHORIZED
+    admin = (tmp_path / "credentials" / "admin" / "MONGODB_URI").read_text().strip()
+    with connect(admin, app_name="tests") as client:
         parsed = client.admin.command("getCmdLineOpts")["parsed"]
-    assert parsed["replication"] == {"oplogSizeMB": 3072, "replSetName": "rs0"}
-    assert parsed["net"]["bindIp"] == "127.0.0.1"
-
-    first, second = linedesk_init(configured), linedesk_init(configured)
-
-    assert "replica set rs0 initiated with one node" in first
-    assert "replica set rs0 is there" in second
-    uri = f"mongodb://127.0.0.1:{configured}/?replicaSet=rs0"
-    with connect(uri, app_name="tests") as client:
+        assert parsed["replication"] == {"oplogSizeMB": 3072, "replSetName": "rs0"}
+        assert parsed["net"]["bindIp"] == "127.0.0.1"
+        assert parsed["security"]["authorization"] == "enabled"
         assert client.line_bot.recvq.options() == {"capped": True, "size": 8 * 1024 * 1024}
         oplog = client.local.command("collStats", "oplog.rs")
     assert oplog["maxSize"] == 3072 * 1024 * 1024
 
 
-def linedesk_init(port: int) -> str:
-    environ = os.environ | {"MONGODB_URI": f"mongodb://127.0.0.1:{port}/?replicaSet=rs0"}
+def linedesk_init(uri: str, folder: Path) -> str:
     answer = subprocess.run(
-        [sys.executable, "-m", "linedesk", "init", "--capped-mb", "8"],
+        [
+            *(sys.executable, "-m", "linedesk", "init", "--capped-mb", "8"),
+            *("--users", str(folder / "credentials")),
+        ],
         cwd=ROOT,
-        env=environ,
+        env=os.environ | {"MONGODB_URI": uri},
         capture_output=True,
         text=True,
         timeout=60,

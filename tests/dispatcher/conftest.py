@@ -29,6 +29,7 @@ from recvq.collections import DISPATCHER, EPOCHS, MEGABYTE
 from recvq.connect import Client, connect
 from recvq.documents import LEASES, PROGRESS, RECVQ, Document
 from recvq.insert import insert_documents
+from recvq.service import Service
 from tests.dispatcher.fakes import Decide
 from tests.recvq.lagging import LaggingSet, lagging_set
 from tests.servers import throwaway_mongod
@@ -119,6 +120,7 @@ class Running:
         limits: Limits,
         server_selection_seconds: float,
         companions: Sequence[Companion] = (),
+        service: Service | None = None,
     ) -> None:
         self.inbox: SimpleQueue[int | BaseException] = SimpleQueue()
         self._client = connect(
@@ -139,6 +141,7 @@ class Running:
             lease=lease,
             inbox=self.inbox,
             companions=companions,
+            service=service,
         )
         self._thread = threading.Thread(target=self._run, name="dispatcher")
         self._thread.start()
@@ -182,6 +185,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
         feed: str = "changestream",
         server_selection_seconds: float = 5.0,
         companions: Sequence[Companion] = (),
+        service: Service | None = None,
         **limits: Any,
     ) -> Running:
         one = Running(
@@ -192,6 +196,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
             limits=Limits(**{"threads": 4, "drain_seconds": 10.0, **limits}),
             server_selection_seconds=server_selection_seconds,
             companions=companions,
+            service=service,
         )
         running.append(one)
         return one

@@ -22,7 +22,7 @@ from linedesk.embedded import EmbeddedMongod
 from recvq.collections import DISPATCHER, MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import LEASES, PROGRESS, Document, name_of
-from recvq.errors import SetupError, StoreUnavailable
+from recvq.errors import AccessRefused, SetupError, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
@@ -216,6 +216,22 @@ def test_a_job_that_raises_ends_the_process_and_is_handled_again(
     running = dispatch(database, successor)
     eventually(lambda: "bad" in successor.decided)
     running.end()
+
+
+def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    def act(job: Job) -> Verdict:
+        raise AccessRefused(13)
+
+    for _ in range(4):
+        store(database, document("harmless", "U1"))
+        assert dispatch(database, RecordingWorker(act)).end(None) is Ending.REFUSED
+        row = database[PROGRESS].find_one({"_id": "dispatcher"})
+        assert row is not None
+        assert (row["starts"], row["trying"]) == (0, None)
+    assert told("mongodb refuses the dispatcher thread=worker-")
+    assert not told("thread died")
 
 
 def test_a_dispatcher_whose_lease_was_taken_ends(

@@ -185,7 +185,8 @@ async def running(certificate: Certificate | None = None) -> AsyncIterator[Runni
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A word at each tick, and the collector as it is."""
+    """A word at each tick, a short end, and the collector as it is."""
+    monkeypatch.setattr(server, "LINGER_SECONDS", 0.1)
     monkeypatch.setattr(server, "TELL_TICKS", 1)
     monkeypatch.setattr(server, "_spare_the_collector", lambda: None)
 

@@ -15,9 +15,10 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk import commit
+from frontdesk import calling, commit
 from frontdesk.commit import Bounds, Documents, GroupCommit
 from frontdesk.errors import NotStored
+from tests.waiting import eventually
 
 WAIT_SECONDS = 10.0
 Outcome = Collection[int] | Exception
@@ -454,3 +455,35 @@ def test_many_requests_at_once_are_all_stored_once_in_few_groups() -> None:
     asyncio.run(scenario())
     assert stored == [str(number) for number in range(500)]
     assert len(groups) == 2
+
+
+def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "HANGING_SECONDS", 0.05)
+
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        assert store.hanging is None
+        one = await ask(store, "a")
+        await insert.group()
+        told = await asyncio.to_thread(eventually, lambda: store.hanging)
+        assert told == "a call of MongoDB hangs"
+        insert.let_go()
+        await one
+        assert store.hanging is None
+
+    asyncio.run(_play(scenario))
+
+
+@with_store
+async def test_since_when_a_store_is_away_is_told_to_a_person(
+    store: GroupCommit, insert: Held
+) -> None:
+    assert store.trouble is None
+    one = await ask(store, "a")
+    await insert.group()
+    insert.let_go(NotStored("no"))
+    with pytest.raises(NotStored):
+        await one
+    assert store.trouble is not None
+    assert store.trouble.startswith("MongoDB away since 2")

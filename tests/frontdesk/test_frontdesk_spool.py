@@ -340,3 +340,23 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110  # the condition tells nobody
             await asyncio.sleep(0.005)
+
+
+def test_a_start_does_not_wait_for_a_mongodb_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MONGODB_SECONDS", 0.01)
+
+    async def play() -> None:
+        scene = Scene(tmp_path / "spool.db", monkeypatch)
+        opening = asyncio.create_task(scene.store.open())
+        try:
+            # Its first probe never comes back meanwhile; one store alone would wait 3 s for it.
+            await asyncio.wait_for(opening, 2.5)
+            assert await (await scene.ask("A-1")) == 0
+            assert scene.spooled() == ["A-1"]
+        finally:
+            scene.probe.let_go()
+            await scene.store.close()
+
+    asyncio.run(play())

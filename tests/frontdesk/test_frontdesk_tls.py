@@ -1,4 +1,4 @@
-"""The front desk's own TLS: what it shows, what it refuses, and how a renewed certificate comes in."""
+"""The front desk's own TLS: what it shows, what it refuses, how a renewed certificate comes in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import shutil
 import ssl
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -91,8 +92,8 @@ def test_tls_1_1_is_refused_and_logged(
     authority: Authority, files: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = trusting(authority)
-    with pytest.warns(DeprecationWarning):
-        context.minimum_version = ssl.TLSVersion.TLSv1
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     # Without this OpenSSL's client would not even try.
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -126,13 +127,17 @@ def test_half_a_handshake_counts_as_a_connection_and_is_ended(
     in_loop(scenario)
 
 
-def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, files: Pair) -> None:
+def test_a_handshake_is_not_cut_by_a_stop(
+    authority: Authority, files: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SILENT_SECONDS", 10.0)
+
     async def scenario() -> None:
         async with running(opened(files)) as desk:
             line = await desk.connect()
             await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
             stop = asyncio.create_task(desk.stop())
-            await desk.reach(lambda: desk.service.last("stopping"))
+            await desk.reach(lambda: not desk.server.servers[0].is_serving())
             await line.writer.start_tls(trusting(authority), server_hostname="localhost")
             assert (await line.post()).headers["connection"] == "close"
             await stop
@@ -147,13 +152,14 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_open_ones_stay(
     authority: Authority, files: Pair, new: Pair
 ) -> None:
     async def scenario() -> None:
-        async with running(opened(files)) as desk:
+        certificate = opened(files)
+        before = certificate.context
+        async with running(certificate) as desk:
             open_before = await desk.connect(trusting(authority))
             put(new.certificate, files.certificate)
             put(new.key, files.key)
-            async with asyncio.timeout(10):
-                while (await desk.connect(trusting(authority))).serial != NEW:
-                    await asyncio.sleep(0.02)
+            await desk.reach(lambda: certificate.context is not before)
+            assert (await desk.connect(trusting(authority))).serial == NEW
             assert (await open_before.post()).status == 200
             assert open_before.serial == OLD
 
@@ -215,6 +221,18 @@ def test_a_broken_or_missing_file_keeps_the_old_pair(
     assert certificate.context is not before
 
 
+def test_an_expired_pair_does_not_take_the_place_of_a_valid_one(
+    authority: Authority, files: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, expired = opened(files), authority.issue(serial=302, days=-1)
+    before = certificate.context
+    put(expired.certificate, files.certificate)
+    put(expired.key, files.key)
+    certificate.reread()
+    assert certificate.context is before
+    assert "certificate has expired" in errors(caplog)[0]
+
+
 def test_a_reload_tells_at_once_what_does_not_fit_and_each_time(
     files: Pair, new: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,13 +271,15 @@ def test_an_expired_certificate_is_served_with_a_shout(
 
 
 def test_a_renewal_that_does_not_come_is_told_once_a_day(
-    authority: Authority, caplog: pytest.LogCaptureFixture
+    files: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate = opened(authority.issue(serial=301, days=3))
-    for _ in range(3):
-        certificate.look()
-    [told] = errors(caplog)
-    assert told.startswith('certificate is not renewed until="')
+    pair, day = opened(files), 86_400.0
+    began = time.time()
+    for days, told in ((70, 0), (76, 1), (76.5, 1), (77.1, 2), (91, 3)):
+        monkeypatch.setattr(time, "time", lambda days=days: began + days * day)
+        pair.look()
+        assert len(errors(caplog)) == told
+    assert errors(caplog)[0].startswith('certificate is not renewed until="')
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(

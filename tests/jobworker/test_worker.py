@@ -25,7 +25,7 @@ from jobworker.talk import Talk
 from linesim import Sim
 from linesim.events import standby
 from recvq.documents import make_document
-from recvq.errors import Replaced, StoreUnavailable
+from recvq.errors import AccessRefused, Replaced, StoreUnavailable
 from tests import line_openapi
 from tests.jobworker.room import CHANNEL, Room, a_send
 from tests.jobworker.test_events import JSON
@@ -552,6 +552,23 @@ def test_without_a_fresh_lease_nothing_is_recorded(
     fresh.set()
     desk.until_quiet()
     assert (len(runs), texts(sim, user)) == (1, ["「?」"])
+
+
+def test_a_missing_right_gives_no_event_up(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
+    """As after a new password, where a handler's read is the first to open a connection."""
+    runs: list[int] = []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        raise AccessRefused(18)
+
+    desk = room(a_bot(handler), tries=1)
+    desk.says(sim.add_user("花子"), "?")
+    eventually(lambda: deaths)
+    assert isinstance(deaths[0], AccessRefused)
+    assert (len(runs), desk.letters(), desk.pending()) == (1, [], [])
 
 
 def test_a_worker_that_was_replaced_ends_its_thread(

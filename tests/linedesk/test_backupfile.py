@@ -44,7 +44,9 @@ def read(content: bytes) -> Rows:
 
 def some() -> Rows:
     names = [DEADLETTERS, CONVERSATIONS, SCHEDULE]
-    return [(name, raw(_id=f"{name}/{n}", text="こんにちは" * n)) for name in names for n in range(9)]
+    return [
+        (name, raw(_id=f"{name}/{n}", text="こんにちは" * n)) for name in names for n in range(9)
+    ]
 
 
 # What a bot may keep, and what stands in MongoDB only by somebody's hand.
@@ -60,7 +62,13 @@ ODD: dict[str, Any] = {
     "what looks like a reference": {"$ref": "x", "$id": 1, "$more": 2},
     "what looks like bytes": {"$binary": {"base64": "YQ==", "subType": "00"}},
     "bytes": b"\x00\xff",
-    "the driver's own": [ObjectId(), Decimal128("1.50"), Timestamp(1, 2), Regex("a", "xi"), MaxKey()],
+    "the driver's own": [
+        ObjectId(),
+        Decimal128("1.50"),
+        Timestamp(1, 2),
+        Regex("a", "xi"),
+        MaxKey(),
+    ],
     "code": Code("x", {"y": 1}),
     "Japanese, and a zero": "予約\x00🎉",
     "depth": {"a": {"b": {"c": [[[{"d": None}]]]}}},

@@ -103,6 +103,15 @@ def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() 
     assert found[CONVERSATIONS] == [{**a_conversation(), "epoch": 77}]
 
 
+def test_a_text_that_is_no_utf_8_stops_nothing() -> None:
+    raw = bson.encode(a_conversation(data={"x": "????"})).replace(b"????", b"\xff\xfe??")
+    document = RawBSONDocument(raw, AS_STORED)
+    one = Restored(at=AT, now=NOW)
+    one.look(CONVERSATIONS, document)
+    [(_, carried)] = one.carry(CONVERSATIONS, document)
+    assert b"\xff\xfe??" in bson.encode(carried)
+
+
 def test_the_highest_epoch_of_an_export_is_known() -> None:
     rows = [a_conversation(), a_conversation(_id="main/U2", epoch=9)]
     assert restored(conversations=rows)[1].highest_epoch == 9
@@ -148,7 +157,12 @@ def test_what_was_known_of_a_try_stays() -> None:
 
 
 def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
-    letter = {"channel": "main", "key": KEY, "effect": a_send().as_document(), "cause": "quota"}
+    letter = {
+        "channel": "main",
+        "key": KEY,
+        "effect": a_send(at=AT).as_document(),
+        "cause": "quota",
+    }
     on_its_way = {"id": "E1/0", "type": "deadletter", **letter}
     arrived = {"_id": "E1/0", **letter, "replays": 2}
     found, _ = restored(conversations=[a_conversation(on_its_way)], deadletters=[arrived])
@@ -165,7 +179,11 @@ def test_an_effect_that_somebody_made_by_hand_is_kept_as_a_letter() -> None:
 
 
 def test_a_timer_that_is_not_due_yet_waits_on_and_one_that_ended_stays_ended() -> None:
-    rows = [a_row(), a_row("gone", run_at=None, endedAt=AT), a_row("odd", run_at=None, setAside="?")]
+    rows = [
+        a_row(),
+        a_row("gone", run_at=None, endedAt=AT),
+        a_row("odd", run_at=None, setAside="?"),
+    ]
     found, one = restored(schedule=rows)
     assert found == {CONVERSATIONS: [], SCHEDULE: rows, DEADLETTERS: []}
     assert one.became[WAITING] == 1
@@ -262,7 +280,9 @@ def test_what_was_decided_or_taken_back_while_it_stood_in_held_becomes_none() ->
 
 
 def test_the_same_name_in_another_conversation_decides_nothing() -> None:
-    found, _ = restored(held=[a_held()], conversations=[a_conversation(_id="other/x", applied=["E9"])])
+    found, _ = restored(
+        held=[a_held()], conversations=[a_conversation(_id="other/x", applied=["E9"])]
+    )
     assert len(found[DEADLETTERS]) == 1
 
 

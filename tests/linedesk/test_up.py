@@ -109,7 +109,7 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     assert up.stop() == 0
     assert not any(is_alive(pid) for pid in pids)
     last = up.log()
-    assert last.rindex("frontdesk") < last.rindex("INFO dispatcher.process stopping")
+    assert last.rindex("frontdesk") < last.rindex("INFO dispatcher.ending stopping")
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,12 @@ def test_a_test_is_a_signed_webhook_without_events(sim, bot, api):
     assert bot.last.headers["x-line-signature"] == sign(sim.secret, bot.last.body)
 
 
+def test_a_test_needs_no_body(sim, bot):
+    headers = {"authorization": f"Bearer {sim.token}"}
+    assert requests.post(sim.url + TEST, headers=headers, timeout=10).json()["success"]
+    assert len(bot.received) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "told"),
     [

@@ -19,7 +19,7 @@ from recvq.collections import create_collections
 from recvq.drain import Drain, oldest_seconds
 from recvq.errors import RecvqClosed, SpoolUnavailable, StoreUnavailable
 from recvq.insert import insert_documents
-from recvq.spool import Spool
+from recvq.spool import Held, Spool
 from recvq.turn import Turn
 from tests.recvq.test_spool import MEGABYTE, names, raw
 from tests.waiting import eventually
@@ -321,3 +321,28 @@ def test_what_comes_while_it_drains_goes_behind(
             drain.wake()
         eventually(lambda: not names(spool))
     assert stored(database) == [f"{number:03}" for number in range(60)]
+
+
+def test_a_step_that_never_ends_is_noticed(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "STILL_SECONDS", 0.1)
+    held, end, looking = spool.held(), threading.Event(), threading.Event()
+
+    def look() -> Held:
+        looking.set()
+        end.wait(20)
+        return held
+
+    monkeypatch.setattr(spool, "held", look)
+    drain = Drain(spool, database)
+    assert drain.hanging is None
+    drain.start()
+    try:
+        assert looking.wait(10)
+        assert eventually(lambda: drain.hanging) == "the spool's drain hangs"
+    finally:
+        drain.stop()
+        end.set()
+        drain.join(10)
+    assert drain.hanging is None

@@ -20,10 +20,11 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from recvq import gauge
-from recvq.collections import DISPATCHER, MEGABYTE, check_recvq, create_collections
+from recvq import guard as guard_module
+from recvq.collections import DISPATCHER, MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import Document
-from recvq.errors import RecvqClosed, StoreUnavailable, WrongCollection
+from recvq.errors import RecvqClosed, StoreUnavailable
 from recvq.guard import NOT_LOOKED_AT, Guard
 from recvq.reach import DISORDER
 from tests.waiting import eventually
@@ -280,54 +281,6 @@ def test_a_recvq_made_anew_is_measured_anew(
     assert (guard.share or 0) < 0.01
 
 
-# --- the rights of a front desk --------------------------------------------------------------
-
-
-@pytest.fixture
-def as_a_desk(raw_mongod: Callable[..., str], tmp_path: Any) -> Iterator[tuple[Any, Any]]:
-    """The database as its owner sees it, and with a front desk's rights alone."""
-    key = tmp_path / "key"
-    key.write_text("linedesk" * 8)
-    key.chmod(0o600)
-    where = raw_mongod("--replSet", "rs0", "--auth", "--keyFile", str(key))
-    root: dict[str, Any] = {"username": "root", "password": "root", "directConnection": True}
-    with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as first:
-        member = {"_id": 0, "host": where}
-        first.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
-        eventually(lambda: first.admin.command("hello")["isWritablePrimary"])
-        first.admin.command("createUser", "root", pwd="root", roles=["root"])
-    with connect(f"mongodb://{where}/", app_name="tests", **root) as owner:
-        _make_desk(owner["line_bot"])
-        options = {**root, "username": "desk", "password": "desk", "authSource": "line_bot"}
-        with connect(f"mongodb://{where}/", app_name="tests", **options) as desk:
-            yield owner["line_bot"], desk["line_bot"]
-
-
-def _make_desk(database: Database[Any]) -> None:
-    create_collections(database, capped_bytes=CAPPED)
-    rights = {"recvq": ["insert", "find", "collStats"], "progress": ["find"]}
-    privileges = [
-        {"resource": {"db": database.name, "collection": name}, "actions": actions}
-        for name, actions in rights.items()
-    ]
-    database.command("createRole", "frontdesk", privileges=privileges, roles=[])
-    database.command("createUser", "desk", pwd="desk", roles=["frontdesk"])
-
-
-def test_the_rights_of_a_front_desk_are_enough(as_a_desk: tuple[Any, Any]) -> None:
-    database, desk = as_a_desk
-    finish(database, fill(database, [SMALL] * 100)[0])
-    check_recvq(desk)
-    guard = looked(desk)
-    assert guard.closed is None
-    assert (guard.share or 0) > 0
-    database["recvq"].drop_index("eventId")
-    with pytest.raises(WrongCollection):
-        check_recvq(desk)
-    guard.look()
-    assert guard.closed is not None
-
-
 # --- what it tells ---------------------------------------------------------------------------
 
 
@@ -497,3 +450,26 @@ def test_what_is_larger_than_the_room_left_is_refused_and_what_fits_is_not(
         raise AssertionError("it would overwrite")
     with guard.inserting(CAPPED // 100):
         fill(recvq, [CAPPED // 100])
+
+
+def test_a_look_that_never_ends_is_noticed(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_module, "HANGING_SECONDS", 0.1)
+    guard, end, looking = Guard(database), threading.Event(), threading.Event()
+
+    def look() -> None:
+        looking.set()
+        end.wait(20)
+
+    monkeypatch.setattr(guard, "look", look)
+    assert guard.hanging is None
+    guard.start()
+    try:
+        assert looking.wait(10)
+        assert eventually(lambda: guard.hanging) == "the look at recvq hangs"
+    finally:
+        guard.stop()
+        end.set()
+        guard.join()
+    assert guard.hanging is None

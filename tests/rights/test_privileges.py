@@ -1,1 +1,350 @@
-"""What each user may do is enough for his work, and ends there."""
+"""What each user may do is enough for his work, by the real code, and ends there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+from click.testing import CliRunner
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from dispatcher.feed import Feed, feed_client
+from dispatcher.history import History
+from dispatcher.lease import Lease
+from dispatcher.progress import Progress
+from dispatcher.recall import recall
+from linedesk import cli
+from linedesk.choice import Choice
+from linedesk.dead import drop_letters, list_letters, replay_letters, show_letters
+from linedesk.dispatching import make_feed
+from linedesk.exits import Exit
+from linedesk.showing import show_conversation
+from linedesk.users import WHO
+from recvq.collections import MEGABYTE, PLAIN, check_recvq
+from recvq.connect import connect
+from recvq.documents import CALLS, PROGRESS, RECVQ, Document, make_document, make_heartbeat
+from recvq.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
+from recvq.guard import Guard
+from recvq.insert import insert_documents
+from recvq.replicaset import require_replica_set
+from recvq.restore import UNCAPPED, Keeper
+from recvq.uri import Uri
+from tests.rights.conftest import CAPPED_MB, Guarded
+from tests.waiting import eventually
+
+LINE_BOT = "line_bot"
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+LETTER: Document = {"channel": "main", "key": "U1", "attempts": 1, "firstAt": NOW, "lastAt": NOW}
+CONVERSATION: Document = {"channel": "main", "key": "U1", "kind": "user", "n": 1, "at": NOW}
+
+
+@pytest.fixture(scope="module")
+def admin(guarded: Guarded) -> Database[Any]:
+    return guarded.client_of("admin")[LINE_BOT]
+
+
+@pytest.fixture(scope="module")
+def frontdesk(guarded: Guarded) -> Database[Any]:
+    return guarded.client_of("frontdesk")[LINE_BOT]
+
+
+@pytest.fixture(scope="module")
+def dispatcher(guarded: Guarded) -> Database[Any]:
+    return guarded.client_of("dispatcher")[LINE_BOT]
+
+
+@pytest.fixture(scope="module")
+def operator(guarded: Guarded) -> Database[Any]:
+    return guarded.client_of("operator")[LINE_BOT]
+
+
+def a_document(name: str) -> Document:
+    event = {
+        "type": "message",
+        "webhookEventId": name,
+        "source": {"type": "user", "userId": "U1"},
+    }
+    return make_document(event, channel="main", accept_time=datetime.now(UTC))
+
+
+# --- what the work needs
+
+
+def test_a_front_desk_stores_skips_what_is_there_and_guards(
+    admin: Database[Any], frontdesk: Database[Any]
+) -> None:
+    check_recvq(frontdesk)
+    documents = [a_document("desk-1"), a_document("desk-2")]
+    assert insert_documents(frontdesk[RECVQ], documents, timeout_seconds=5).inserted == 2
+    assert insert_documents(frontdesk[RECVQ], documents, timeout_seconds=5).duplicates == 2
+    progress = {"$set": {"after": documents[0]["_id"]}}
+    admin[PROGRESS].update_one({"_id": "dispatcher"}, progress, upsert=True)
+    guard = Guard(frontdesk)
+    guard.look()
+    assert guard.closed is None
+    assert (guard.share or 0) > 0
+    admin[PROGRESS].delete_one({"_id": "dispatcher"})
+    admin[RECVQ].drop_index("eventId")
+    with pytest.raises(WrongCollection):
+        check_recvq(frontdesk)
+    guard.look()
+    assert guard.closed is not None
+    Keeper(admin, size=CAPPED_MB * MEGABYTE).mend()
+
+
+@pytest.mark.parametrize("damage", ["dropped", "uncapped", "doubled"])
+def test_a_dispatcher_makes_recvq_again(
+    admin: Database[Any], frontdesk: Database[Any], dispatcher: Database[Any], damage: str
+) -> None:
+    admin[RECVQ].drop()
+    if damage != "dropped":
+        # What a front desk's insert makes of it.
+        names = ["again-1", "again-1" if damage == "doubled" else "again-2"]
+        for name in names:
+            frontdesk[RECVQ].insert_one(a_document(name))
+        assert Keeper(dispatcher).look() == UNCAPPED
+    keeper = Keeper(dispatcher, size=CAPPED_MB * MEGABYTE)
+    done = keeper.mend()
+    keeper.mend_neighbours()
+    assert keeper.look() is None
+    assert any("duplicates removed" in step for step in done) == (damage == "doubled")
+
+
+def test_a_dispatcher_makes_an_index_anew(admin: Database[Any], dispatcher: Database[Any]) -> None:
+    admin[RECVQ].drop_index("eventId")
+    admin[RECVQ].create_index("eventId", name="eventId")
+    assert Keeper(dispatcher).mend() == ["index eventId made"]
+
+
+def test_a_dispatcher_makes_the_whole_database_again(
+    admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
+) -> None:
+    admin.client.drop_database(LINE_BOT)
+    keeper = Keeper(dispatcher, size=CAPPED_MB * MEGABYTE)
+    keeper.mend()
+    assert "calls" in keeper.mend_neighbours()
+    guarded.init()
+
+
+def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
+    dispatcher: Database[Any],
+) -> None:
+    lease = Lease(dispatcher)
+    assert lease.try_acquire()
+    lease.renew()
+    first = Progress(dispatcher[PROGRESS], feed="changestream", epoch=lease.epoch)
+    first.take_over()
+    first._session.start_transaction()
+    row = {"_id": "dispatcher"}
+    dispatcher[PROGRESS].update_one(row, {"$set": {"held": 1}}, session=first._session)
+    second = Progress(dispatcher[PROGRESS], feed="changestream", epoch=lease.epoch + 1)
+    second.take_over()
+    with pytest.raises(OperationFailure, match="aborted"):
+        first._session.commit_transaction()
+    lease.release()
+
+
+@pytest.mark.parametrize("name", ["changestream", "oplog"])
+def test_both_feeds_bring_what_was_stored(
+    guarded: Guarded,
+    admin: Database[Any],
+    dispatcher: Database[Any],
+    frontdesk: Database[Any],
+    name: str,
+) -> None:
+    with feed_client(guarded.uri_of("dispatcher"), app_name="tests") as client:
+        history = History(client[LINE_BOT][RECVQ])
+        feed: Feed = make_feed(name, client, LINE_BOT)
+        feed.open_at(history.now())
+        document = a_document(f"feed-{name}")
+        insert_documents(frontdesk[RECVQ], [document], timeout_seconds=5)
+        insert_documents(dispatcher[RECVQ], [make_heartbeat(datetime.now(UTC))], timeout_seconds=5)
+        reading = eventually(feed.read)
+        assert reading.document["_id"] == document["_id"]
+        feed.close()
+        feed.open(reading.token)
+        assert eventually(feed.read)
+        feed.close()
+        taken: list[Any] = []
+        history.scan(None, lambda found: bool(taken.append(found["_id"])), lambda: False)
+        assert document["_id"] in taken
+    admin[RECVQ].drop()
+    Keeper(admin, size=CAPPED_MB * MEGABYTE).mend()
+    assert document["_id"] in recall(dispatcher, [document["_id"]])
+
+
+def test_an_operator_reads_all_that_the_commands_show(
+    guarded: Guarded, admin: Database[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin["deadletters"].insert_one({"_id": "letter-1", "cause": "handler: planted", **LETTER})
+    admin["conversations"].insert_one({"_id": "main/U1", **CONVERSATION})
+    settings = guarded.settings(guarded.uri_of("operator"))
+    list_letters(settings, Choice(), as_json=True)
+    show_letters(settings, ["letter-1"], text=True, as_json=True)
+    show_conversation(settings, "main/U1", text=True, as_json=True)
+    shown = capsys.readouterr().out
+    assert shown.count("letter-1") >= 2
+    assert "main/U1" in shown
+
+
+def test_a_dispatcher_s_user_replays_and_drops_dead_letters(
+    guarded: Guarded, admin: Database[Any]
+) -> None:
+    for name in ("letter-2", "letter-3"):
+        admin["deadletters"].insert_one({"_id": name, "document": a_document(name), **LETTER})
+    settings = guarded.settings(guarded.uri_of("dispatcher"))
+    one, other = Choice(ids=["letter-2"]), Choice(ids=["letter-3"])
+    assert not replay_letters(settings, one, force=False, dry_run=False, yes=True, as_json=True)
+    drop_letters(settings, other, dry_run=False, yes=True, as_json=True)
+    assert admin[RECVQ].find_one({"eventId": "replay:letter-2:1"}) is not None
+    assert admin["deadletters"].find_one({"_id": "letter-3"}) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "command"),
+    [
+        ("admin", {"replSetGetStatus": 1}),
+        ("admin", {"replSetGetConfig": 1}),
+        ("admin", {"serverStatus": 1}),
+        ("local", {"find": "oplog.rs", "limit": 1}),
+        ("local", {"collStats": "oplog.rs"}),
+        (LINE_BOT, {"dbStats": 1}),
+        (LINE_BOT, {"collStats": "recvq"}),
+        (LINE_BOT, {"listCollections": 1}),
+        (LINE_BOT, {"listIndexes": "schedule"}),
+        (LINE_BOT, {"aggregate": "recvq", "pipeline": [{"$changeStream": {}}], "cursor": {}}),
+    ],
+)
+def test_an_operator_may_ask(operator: Database[Any], place: str, command: Document) -> None:
+    assert operator.client[place].command(command)["ok"] == 1
+
+
+# --- where it ends
+
+
+def of(user: str, *commands: Document, place: str = LINE_BOT) -> list[tuple[str, str, Document]]:
+    return [(user, place, command) for command in commands]
+
+
+def writes_to(name: str) -> list[Document]:
+    row = {"_id": "by somebody who may not"}
+    return [
+        {"insert": name, "documents": [row]},
+        {"update": name, "updates": [{"q": row, "u": {"$set": {"by": 1}}}]},
+        {"delete": name, "deletes": [{"q": row, "limit": 1}]},
+    ]
+
+
+def reads_of(*names: str) -> list[Document]:
+    return [{"find": name} for name in names]
+
+
+EVERYTHING = (RECVQ, CALLS, *PLAIN)
+FOR_NO_USER: list[tuple[str, Document]] = [
+    (LINE_BOT, {"drop": "recvq"}),
+    (LINE_BOT, {"drop": "conversations"}),
+    (LINE_BOT, {"dropDatabase": 1}),
+    (LINE_BOT, {"collMod": "recvq", "cappedSize": 4096}),
+    (LINE_BOT, {"createUser": "thief", "pwd": "thief", "roles": []}),
+    (LINE_BOT, {"updateUser": "linedesk-frontdesk", "pwd": "thief"}),
+    (LINE_BOT, {"grantRolesToUser": "linedesk-frontdesk", "roles": ["dbOwner"]}),
+    (LINE_BOT, {"createRole": "thief", "privileges": [], "roles": []}),
+    (LINE_BOT, {"usersInfo": 1}),
+    ("admin", {"renameCollection": "line_bot.recvq", "to": "line_bot.gone"}),
+    ("admin", {"getCmdLineOpts": 1}),
+    ("admin", {"replSetStepDown": 1}),
+    ("admin", {"shutdown": 1}),
+    ("admin", {"find": "system.users"}),
+    ("local", {"delete": "oplog.rs", "deletes": [{"q": {}, "limit": 1}]}),
+    ("other", {"find": "anything"}),
+    ("other", {"insert": "anything", "documents": [{}]}),
+]
+REFUSED = [
+    *((who, *one) for who in ("frontdesk", "dispatcher", "operator") for one in FOR_NO_USER),
+    *of("frontdesk", *writes_to("recvq")[1:], *reads_of(*set(EVERYTHING) - {"recvq", "progress"})),
+    *(one for name in set(EVERYTHING) - {"recvq"} for one in of("frontdesk", *writes_to(name))),
+    *of(
+        "frontdesk",
+        {"create": "anything"},
+        {"createIndexes": "recvq", "indexes": [{"key": {"a": 1}, "name": "a"}]},
+        {"dropIndexes": "recvq", "index": "eventId"},
+        {"convertToCapped": "recvq", "size": 4096},
+        {"listCollections": 1},
+        {"aggregate": "recvq", "pipeline": [{"$changeStream": {}}], "cursor": {}},
+    ),
+    *of("frontdesk", {"find": "oplog.rs"}, place="local"),
+    *of(
+        "dispatcher",
+        *(writes_to(name)[2] for name in ("progress", "leases", "calls")),
+        *writes_to("control"),
+        *writes_to("anything"),
+        {"convertToCapped": "conversations", "size": 4096},
+        {"dropIndexes": "conversations", "index": "pending"},
+    ),
+    *of("dispatcher", {"replSetGetStatus": 1}, place="admin"),
+    *(one for name in EVERYTHING for one in of("operator", *writes_to(name))),
+    *of(
+        "operator",
+        {"create": "anything"},
+        {"createIndexes": "recvq", "indexes": [{"key": {"a": 1}, "name": "a"}]},
+        {"dropIndexes": "recvq", "index": "eventId"},
+        {"convertToCapped": "recvq", "size": 4096},
+    ),
+]
+
+
+def test_all_else_is_refused(guarded: Guarded) -> None:
+    clients = {who: guarded.client_of(who) for who in WHO}
+    allowed = [one for one in REFUSED if not is_refused(clients[one[0]][one[1]], one[2])]
+    assert allowed == []
+
+
+def is_refused(place: Database[Any], command: Document) -> bool:
+    try:
+        place.command(command)
+    except OperationFailure as error:
+        return error.code == UNAUTHORIZED
+    return False
+
+
+def test_a_refusal_quotes_nothing(frontdesk: Database[Any], guarded: Guarded) -> None:
+    with pytest.raises(AccessRefused) as refusal, translated():
+        frontdesk["conversations"].insert_one({"text": "secret words"})
+    wrong = replace(Uri.parse(guarded.uri_of("operator")), password="wrong-one")
+    with connect(str(wrong), app_name="tests") as client, pytest.raises(AccessRefused) as unknown:
+        require_replica_set(client)
+    told = f"{refusal.value} {unknown.value}"
+    assert "secret words" not in told
+    assert "wrong-one" not in told
+    assert [refusal.value.code, unknown.value.code] == [13, 18]
+
+
+def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Database[Any]) -> None:
+    """Else all of recvq would be read again after each replaced password."""
+    with dispatcher[RECVQ].watch() as stream:
+        stream.try_next()
+        token = stream.resume_token
+    with feed_client(guarded.uri_of("frontdesk"), app_name="tests") as client:
+        with pytest.raises(AccessRefused):
+            make_feed("changestream", client, LINE_BOT).open(token)
+        with pytest.raises(AccessRefused):
+            make_feed("oplog", client, LINE_BOT).open(Timestamp(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        ("linedesk-operator:wrong-one@", "refuses the user linedesk-operator: wrong name"),
+        ("", "does not allow nobody in particular"),
+    ],
+)
+def test_a_command_says_who_was_refused(guarded: Guarded, who: str, words: str) -> None:
+    uri = guarded.server.uri.replace("//", f"//{who}")
+    answer = CliRunner().invoke(cli.linedesk, ["dead", "list"], env={"MONGODB_URI": uri})
+    assert answer.exit_code == Exit.UNAVAILABLE
+    assert words in answer.output
+    assert "wrong-one" not in answer.output

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from recvq.connect import Client, connect
+from recvq.errors import AccessRefused
 from scheduler import process
 from scheduler.process import run
+from scheduler.trouble import Trouble
+from tests.listener import Listener
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +70,19 @@ def test_a_thread_that_dies_takes_the_process_along(
     assert "thread died thread=doomed" in caplog.text
 
 
+def test_a_wrong_password_ends_the_process_since_only_a_new_one_reads_another(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = Trouble("timers wait", over="timers ring again")
+    assert trouble.met(AccessRefused(13)) > 0
+    died = threading.Thread(target=trouble.met, args=(AccessRefused(18),))
+    part = Part(died.start)
+    with pytest.raises(AccessRefused):
+        run([part], client, SimpleQueue())
+    assert part.done == ["started", "stopped", "joined"]
+    assert "thread died" not in caplog.text
+
+
 def test_a_server_that_is_away_is_waited_for_until_a_signal_comes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,3 +98,40 @@ def test_a_server_that_is_away_is_waited_for_until_a_signal_comes(
         timer.join(5)
     assert "started" not in part.done
     assert "MongoDB cannot be reached, trying again" in caplog.text
+
+
+def test_it_says_how_it_goes_and_what_hangs(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    part, service = Part(lambda: None), Listener()
+    running = threading.Thread(target=run, args=([part], client, inbox, service))
+    running.start()
+    eventually(lambda: service.says("alive", "all is well"))
+    part.hangs = "the thread doorbell hangs"
+    stalled = ("unwell", "stalled: the thread doorbell hangs")
+    eventually(lambda: service.told[-3:] == [stalled] * 3)
+    part.hangs = None
+    eventually(lambda: service.says("alive", "all is well"))
+    inbox.put(signal.SIGTERM)
+    running.join(15)
+    assert service.told[:2] == [
+        ("starting", "asking for the replica set"),
+        ("ready", "all is well"),
+    ]
+    assert service.told[-1] == ("stopping", "stopping")
+    assert caplog.text.count("stalled: the thread doorbell hangs") == 1
+
+
+def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    service = Listener()
+    with connect(
+        "mongodb://127.0.0.1:1/?replicaSet=rs0", app_name="tests", server_selection_seconds=0.05
+    ) as nowhere:
+        running = threading.Thread(target=run, args=([], nowhere, inbox, service))
+        running.start()
+        eventually(lambda: service.says("starting", "waiting for MongoDB since"))
+        inbox.put(signal.SIGTERM)
+        running.join(15)
+    assert service.methods == ["starting", "stopping"]

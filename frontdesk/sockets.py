@@ -94,7 +94,8 @@ def _compare(address: Address, inherited: Sequence[socket.socket]) -> None:
     if any(port == address.port and host in (address.host, *EVERYWHERE) for host, port in places):
         return
     log.warning(
-        "listening elsewhere than set host=%s port=%d FRONTDESK_HOST=%s FRONTDESK_PORT=%d",
+        "inherited socket is not the one of the settings, which do not count "
+        "host=%s port=%d FRONTDESK_HOST=%s FRONTDESK_PORT=%d",
         *places[0],
         address.host,
         address.port,

@@ -1,0 +1,103 @@
+"""A box is lost, and another one gets the export: through the real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from jobworker import settling
+from linedesk.backup import export_to
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import Client
+from recvq.documents import make_document
+from tests.acceptance.backup_bots import keeper, texts
+from tests.jobworker.room import Room
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def lost(client: Client) -> Iterator[Database[Any]]:
+    """The database of the box that is lost."""
+    lost = client[f"test_{uuid.uuid4().hex[:12]}"]
+    create_collections(lost, capped_bytes=MEGABYTE)
+    yield lost
+    client.drop_database(lost.name)
+
+
+def command(house: Any, *arguments: str) -> str:
+    """`linedesk` with nothing in its environment but where MongoDB is."""
+    names = ("MONGODB_URI", "MONGODB_DATABASE")
+    process = subprocess.run(
+        [sys.executable, "-m", "linedesk", *arguments],
+        env=os.environ | {name: house.settings[name] for name in names},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(
+    house: Any,
+    sim: Any,
+    lost: Database[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 0.01)
+    hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
+    # The first box: LINE fails while a push waits, and an event waits in held.
+    sim.webhook_url = None
+    with Room(lost, sim, keeper) as room:
+        room.says(hanako, "timers")
+        room.until_quiet()
+        lost.schedule.update_one(
+            {"name": "morning"}, {"$set": {"runAt": datetime.now(UTC) - timedelta(days=3)}}
+        )
+        sim.answer_next("push", 500, times=1000)
+        room.says(hanako, "push")
+        waits = eventually(lambda: [e for e in room.pending() if e["triedAt"] is not None])
+        event = sim.drafts.text(taro, "held")
+        held = make_document(event, channel="main", accept_time=datetime.now(UTC))
+        place = {"_id": held["_id"], "n": 1, "key": held["key"], "channel": "main"}
+        lost.held.insert_one(place | {"document": held, "why": "?", "since": datetime.now(UTC)})
+        path = export_to(lost, tmp_path / "export.gz")
+    sim.clear_faults()
+
+    # The other box takes webhooks before it has the export.
+    sim.webhook_url = house.url
+    house.start_frontdesk()
+    sim.say(hanako, "still there?")
+    told = command(house, "import", str(path))
+    assert "3  deadletters" in told
+    house.start_dispatcher(BOT="backup_bots:keeper")
+    sim.wait_for(lambda: len(sim.answers(hanako)) == 2)
+    sim.say(hanako, "and now?")
+    sim.wait_for(lambda: len(sim.answers(hanako)) == 3)
+
+    first = ["1: timers None", "3: still there? 待つ", "4: and now? 待つ"]
+    assert texts(sim.answers(hanako)) == first
+    assert not sim.answers(taro)
+    waiting = {row["name"]: row["runAt"] for row in house.database.schedule.find()}
+    assert waiting["egg"] is None
+    assert datetime.now(UTC) < waiting["morning"] < datetime.now(UTC) + timedelta(days=1)
+    assert waiting["later"] == lost.schedule.find_one({"name": "later"})["runAt"]
+
+    # The operator has judged, and lets all of it go on.
+    command(house, "dead", "replay", "--cause", "restored", "--yes")
+    sim.wait_for(lambda: len(sim.answers(hanako)) == 5 and sim.answers(taro))
+    assert sorted(texts(sim.answers(hanako))[3:]) == ["2: push 待つ", "ring egg"]
+    assert texts(sim.answers(taro)) == ["1: held None"]
+    assert len(waits) == 1

@@ -1,0 +1,73 @@
+"""The real processes as systemd runs them: what they say, and what they leave when it ends them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recvq.collections import DISPATCHER
+from recvq.documents import LEASES
+from tests.acceptance.conftest import House
+from tests.listener import Manager
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(str(tmp_path / "notify"))
+    yield manager
+    manager.close()
+
+
+class Said:
+    """All that a process has said so far."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self.messages: list[list[str]] = []
+
+    def has(self, line: str) -> bool:
+        self.messages += self._manager.heard()
+        return any(line in message for message in self.messages)
+
+    def status(self) -> str:
+        """The last one."""
+        (line,) = (line for line in self.messages[-1] if line.startswith("STATUS="))
+        return line.removeprefix("STATUS=")
+
+
+def test_a_dispatcher_is_ready_with_the_lease_and_says_that_it_stops(
+    house: House, manager: Manager
+) -> None:
+    said = Said(manager)
+    process = house.start_dispatcher(
+        ready=False, NOTIFY_SOCKET=manager.address, WATCHDOG_USEC="120000000"
+    )
+    house.wait_for(lambda: said.has("READY=1"), process)
+    lease = house.database[LEASES].find_one({"_id": DISPATCHER})
+    assert lease is not None
+    assert lease["owner"].split("/")[1] == str(process.pid)
+    said.messages.clear()
+    house.wait_for(lambda: said.has("WATCHDOG=1"), process)
+    for words in ("holds the lease since", "0 in hand", "breaker closed", "timers done"):
+        assert words in said.status()
+    assert house.stop(process) == 0
+    assert said.has("STOPPING=1")
+    assert not said.has("READY=1")
+
+
+def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(
+    house: House, manager: Manager
+) -> None:
+    said = Said(manager)
+    process = house.start_scheduler(NOTIFY_SOCKET=manager.address, PYTHONFAULTHANDLER="1")
+    house.wait_for(lambda: said.has("READY=1"), process)
+    assert said.messages[0][0].startswith("EXTEND_TIMEOUT_USEC=")
+    assert said.status() == "0 timers done"
+    assert house.stop(process, signal.SIGABRT) == -signal.SIGABRT
+    log = house.log_of(process)
+    assert "Fatal Python error: Aborted" in log
+    for part in ("process", "scheduler", "doorbell"):
+        assert f'/scheduler/{part}.py", line ' in log

@@ -1,0 +1,246 @@
+"""deploy/nginx/linedesk.conf under a real nginx, in front of a real front desk."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.embedded import free_port
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import Client
+from tests.conftest import missing
+from tests.frontdesk.authority import Authority, Pair
+from tests.frontdesk.desk import DeskProcess
+from tests.frontdesk.load import PATIENCE_SECONDS, Load, post
+from tests.waiting import eventually
+
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx" / "linedesk.conf"
+# Any address of 127.0.0.0/8 is this machine; this one is no trusted proxy.
+STRANGER = "127.0.0.2"
+# All that a test needs of nginx.conf. Without another user the workers would be nobody.
+MAIN = """
+daemon off; pid {folder}/pid; worker_processes 2; user root; error_log stderr warn;
+events {{ worker_connections 512; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  include {folder}/linedesk.conf;
+}}
+"""
+
+
+class Nginx:
+    """A context manager; it listens on a port of its own, and passes on to `upstream`."""
+
+    def __init__(self, folder: Path, pair: Pair, trusted: Path, *, upstream: int) -> None:
+        self.port = free_port()
+        self.context = ssl.create_default_context(cafile=str(trusted))
+        self._folder = folder
+        text = CONFIGURATION.read_text()
+        for old, new in (
+            ("listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
+            ("listen [::]:443 ssl;", ""),
+            ("127.0.0.1:8000", f"127.0.0.1:{upstream}"),
+            ("proxy_read_timeout 10s;", f"proxy_read_timeout {PATIENCE_SECONDS:.0f}s;"),
+            ("/etc/linedesk/tls/fullchain.pem", str(pair.certificate)),
+            ("/etc/linedesk/tls/privkey.pem", str(pair.key)),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        (folder / "linedesk.conf").write_text(text)
+        (folder / "nginx.conf").write_text(MAIN.format(folder=folder))
+
+    def __enter__(self) -> Nginx:
+        # Where Debian has it, a user who is not root does not look.
+        nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+        if nginx is None:
+            missing("nginx is not installed")
+        assert nginx is not None
+        self._process = subprocess.Popen(
+            [nginx, "-e", "stderr", "-p", self._folder, "-c", self._folder / "nginx.conf"]
+        )
+        eventually(self._answers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+    def connection(self, *, source: str = "127.0.0.1") -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(
+            "localhost",
+            self.port,
+            timeout=PATIENCE_SECONDS,
+            context=self.context,
+            source_address=(source, 0),
+        )
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def pair(authority: Authority) -> Pair:
+    return authority.issue(serial=100)
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        yield listener
+
+
+@pytest.fixture(scope="module")
+def nginx(
+    listener: socket.socket,
+    authority: Authority,
+    pair: Pair,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Nginx]:
+    folder, upstream = tmp_path_factory.mktemp("nginx"), listener.getsockname()[1]
+    with Nginx(folder, pair, authority.root, upstream=upstream) as nginx:
+        yield nginx
+
+
+@pytest.fixture(scope="module")
+def own_database(client: Client) -> Iterator[Database[Any]]:
+    database = client[f"nginx_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=16 * MEGABYTE)
+    yield database
+    client.drop_database(database.name)
+
+
+@contextmanager
+def started(database: Database[Any], uri: str, listener: socket.socket) -> Iterator[DeskProcess]:
+    with DeskProcess(uri=uri, database=database.name, listener=listener) as desk:
+        yield desk
+
+
+def test_what_it_passes_on_and_what_it_keeps_away(
+    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+) -> None:
+    with started(own_database, mongo_uri, listener) as desk:
+        with closing(nginx.connection(source=STRANGER)) as line:
+            spoofed = {"X-Forwarded-For": "6.6.6.6, 127.0.0.1", "X-Forwarded-Proto": "http"}
+            assert post(line, "behind", **spoofed) == 200
+            assert post(line, "long-head", Padding="x" * 15_000) == 200
+        desk.wait_for_line("accepted events=1 duplicates=0 ms=", times=2)
+        with closing(http.client.HTTPConnection("127.0.0.1", desk.port, timeout=10)) as direct:
+            direct.source_address = (STRANGER, 0)
+            assert post(direct, "direct", **spoofed) == 200
+        eventually(lambda: desk.log.count(f" client={STRANGER}") == 3)
+        assert "6.6.6.6" not in desk.log
+        for path in ("/", "/readyz", "/callback/", "/docs"):
+            assert asked(nginx, "GET", path) == 404
+        assert asked(nginx, "GET", "/callback") == 405
+        assert asked(nginx, "POST", "/callback", body=b"x" * (MEGABYTE + 1)) == 413
+        assert asked(nginx, "POST", "/callback", Padding="x" * 20_000) == 400
+        # Of these only the 405 was asked of the front desk.
+        assert "refused status=413" not in desk.log
+
+
+def asked(nginx: Nginx, method: str, path: str, body: bytes = b"", **headers: str) -> int:
+    with closing(nginx.connection()) as line:
+        line.request(method, path, body or None, headers)
+        return line.getresponse().status
+
+
+def test_it_speaks_tls_1_2_and_1_3_only(nginx: Nginx, authority: Authority) -> None:
+    for version, refused in (("TLSv1_1", True), ("TLSv1_2", False), ("TLSv1_3", False)):
+        context = ssl.create_default_context(cafile=str(authority.root))
+        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+        set_maximum(context, version, deprecated=refused)
+        plain = socket.create_connection(("127.0.0.1", nginx.port), timeout=10)
+        with plain:
+            if refused:
+                with pytest.raises(ssl.SSLError):
+                    context.wrap_socket(plain, server_hostname="localhost")
+            else:
+                context.wrap_socket(plain, server_hostname="localhost").close()
+
+
+def set_maximum(context: ssl.SSLContext, version: str, *, deprecated: bool) -> None:
+    if deprecated:
+        with pytest.warns(DeprecationWarning, match=version):
+            context.maximum_version = ssl.TLSVersion[version]
+    else:
+        context.maximum_version = ssl.TLSVersion[version]
+
+
+def test_neither_a_restart_nor_a_kill_of_the_front_desk_fails_a_request(
+    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+) -> None:
+    desk = partial(started, own_database, mongo_uri, listener)
+    with Load(nginx.connection, killed=True) as load:
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with desk() as running:
+                running.wait_for_line("accepted ", times=50)
+                running.stop(end)
+        with desk() as running:
+            running.wait_for_line("accepted ", times=50)
+            load.__exit__()
+    print(f"requests={len(load.seconds)} slowest_seconds={max(load.seconds):.3f}")
+    assert load.failed == []
+    ids = own_database["recvq"].distinct("eventId")
+    assert set(load.accepted) <= set(ids)
+    assert own_database["recvq"].count_documents({}) == len(ids)
+
+
+def test_a_post_whose_connection_breaks_before_the_answer_is_sent_once_more(
+    authority: Authority, pair: Pair, tmp_path: Path
+) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    seen: list[bytes] = []
+
+    def take(line: socket.socket) -> None:
+        data = b""
+        while not data.endswith(b"}]}"):
+            data += line.recv(65536)
+        seen.append(data.partition(b"\r\n\r\n")[2])
+
+    def upstream(listener: socket.socket) -> None:
+        with listener.accept()[0] as broken:
+            take(broken)
+        with listener.accept()[0] as second:
+            take(second)
+            second.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=upstream, args=(listener,))
+        thread.start()
+        port = listener.getsockname()[1]
+        with (
+            Nginx(tmp_path, pair, authority.root, upstream=port) as nginx,
+            closing(nginx.connection()) as line,
+        ):
+            assert post(line, "first") == 200
+        thread.join(10)
+    assert len(seen) == 2
+    assert seen[0] == seen[1]

@@ -1,0 +1,128 @@
+"""deploy/linedesk, the command for people: which rights it takes for which command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from linedesk.cli import linedesk
+from linedesk.settings import Settings, load_settings
+
+ROOT = Path(__file__).parents[2]
+USERS = ("admin", "dispatcher", "operator")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A root with a release that says how it was called."""
+    program = tmp_path / "opt/linedesk/current/bin/linedesk"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$LINEDESK_CONFIG $CREDENTIALS_DIRECTORY" "$@"\n')
+    program.chmod(0o755)
+    for user in USERS:
+        folder = tmp_path / "etc/linedesk/credentials" / user
+        folder.mkdir(parents=True)
+        (folder / "MONGODB_URI").touch()
+    return tmp_path
+
+
+def call(root: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ROOT / "deploy" / "linedesk", *arguments],
+        env={"PATH": os.environ["PATH"], "LINEDESK_ROOT": str(root)} | environ,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "user"),
+    [
+        ("doctor", "operator"),
+        ("export backup.gz", "operator"),
+        ("dead list --since 2h", "operator"),
+        ("conversation show U4af", "operator"),
+        ("dead replay --cause KeyError", "dispatcher"),
+        ("dead drop 01M7", "dispatcher"),
+        ("import backup.gz", "dispatcher"),
+        ("init --capped-mb 2048", "admin"),
+        ("init", "admin"),
+    ],
+)
+def test_a_command_gets_the_rights_that_it_needs_and_the_settings(
+    command: str, user: str, installed: Path
+) -> None:
+    answer = call(installed, *command.split())
+    etc = installed / "etc/linedesk"
+    assert answer.stdout == f"{etc}/linedesk.toml {etc}/credentials/{user} {command}\n"
+    assert answer.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["", "--version", "dead list --help", "demo --once"])
+def test_what_needs_no_rights_gets_none(command: str, installed: Path) -> None:
+    (installed / "etc/linedesk/credentials").rename(installed / "hidden")
+    answer = call(installed, *command.split())
+    assert (answer.stdout.strip(), answer.returncode) == (command, 0)
+
+
+def test_without_root_it_says_so(installed: Path) -> None:
+    # Root may read what is for root only; so the folder is as good as hidden where it is not there.
+    (installed / "etc/linedesk/credentials").rename(installed / "hidden")
+    answer = call(installed, "dead", "list")
+    assert answer.returncode == 77
+    assert f"run it again as sudo {ROOT}/deploy/linedesk dead list" in answer.stderr
+
+
+def test_a_missing_user_of_mongodb_is_named(installed: Path) -> None:
+    (installed / "etc/linedesk/credentials/operator/MONGODB_URI").unlink()
+    answer = call(installed, "doctor")
+    assert answer.returncode == 78
+    assert "operator/MONGODB_URI is missing" in answer.stderr
+    assert call(installed, "doctor", MONGODB_URI="mongodb://127.0.0.1/").returncode == 0
+
+
+@pytest.mark.parametrize("service", ["frontdesk", "dispatcher", "scheduler", "up"])
+def test_a_service_is_not_run_by_hand_as_root(service: str, installed: Path) -> None:
+    answer = call(installed, service)
+    assert answer.returncode == 2
+    assert "systemctl start linedesk.target" in answer.stderr
+
+
+def test_without_a_release_it_says_so(tmp_path: Path) -> None:
+    answer = call(tmp_path, "doctor")
+    assert answer.returncode == 78
+    assert "run deploy/install.sh" in answer.stderr
+
+
+def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text('FRONTDESK_PROT = "8000"\n')
+    answer = CliRunner().invoke(linedesk, ["init"], env={"LINEDESK_CONFIG": str(path)})
+    assert answer.exit_code == 78
+    assert f"{path} has an unknown setting: FRONTDESK_PROT" in answer.stderr
+
+
+def test_the_shipped_settings_file_shows_the_defaults(tmp_path: Path) -> None:
+    """What is commented out can be switched on as it stands, and changes nothing."""
+    shipped = ROOT / "deploy" / "linedesk.toml"
+    assert load_settings({}, config_path=shipped) == Settings()
+    lines = shipped.read_text("utf-8").splitlines()
+    path = tmp_path / "all.toml"
+    path.write_text("\n".join(line.removeprefix("# ") for line in lines if is_setting(line)))
+    given = tomllib.loads(path.read_text("utf-8"))
+    files = {name: given.pop(name) for name in ("FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY")}
+    assert all(value.startswith("/etc/linedesk/tls/") for value in files.values())
+    assert given.pop("bot_settings") == {"timezone": "Asia/Tokyo"}
+    for name, value in given.items():
+        assert str(getattr(Settings(), name.lower())) == str(value), name
+
+
+def is_setting(line: str) -> bool:
+    return " = " in line or line.startswith("# [")

@@ -1,0 +1,345 @@
+"""What a dispatcher tells whoever runs it: ready when it is, alive while it goes on or waits for
+something that has a name, unwell when it hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import feed as feed_module
+from dispatcher import heartbeat as heartbeat_module
+from dispatcher import process as process_module
+from dispatcher import reader as reader_module
+from dispatcher import report as report_module
+from dispatcher import watch as watch_module
+from dispatcher.process import Ending
+from dispatcher.report import Report
+from linedesk.embedded import EmbeddedMongod
+from recvq import pulse as pulse_module
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import connect
+from recvq.documents import Document
+from recvq.errors import StoreUnavailable
+from tests.dispatcher.conftest import Dispatch, Running
+from tests.dispatcher.fakes import Holder, RecordingWorker, document
+from tests.listener import Listener
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+MUTE = "stalled: the feed brings nothing, not even a heartbeat"
+
+
+@pytest.fixture
+def service() -> Listener:
+    return Listener()
+
+
+def test_it_is_ready_once_it_holds_the_lease_and_tells_how_its_drain_goes(
+    database: Database[Document], dispatch: Dispatch, store: Store, service: Listener
+) -> None:
+    held = Holder("long")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker, service=service)
+    at_work(running, service)
+    store(database, document("long"), document("behind"))
+    held.wait_until_held("long")
+    eventually(lambda: service.says("alive", "2 in hand"))
+    assert service.told[0] == ("starting", "asking for the replica set")
+    assert re.fullmatch(
+        r"holds the lease since [-\d]+ [:\d]+ UTC · \d+\.\d events/s · 2 in hand, "
+        r"oldest \d+\.\d s · nothing waits",
+        service.told[-1][1],
+    )
+    running.inbox.put(signal.SIGTERM)
+    eventually(lambda: service.says("stopping", "stopping, 1 still at work"))
+    held.let_go()
+    assert running.end(None) is Ending.STOPPED
+    assert service.methods == ["starting", "ready", "alive", "stopping"]
+
+
+def test_a_standby_is_ready_and_at_work_once_the_lease_is_free(
+    database: Database[Document], dispatch: Dispatch, service: Listener
+) -> None:
+    one = dispatch(database, RecordingWorker(), service=service)
+    eventually(lambda: service.says("alive", "holds the lease"))
+    waits = Listener()
+    two = dispatch(database, RecordingWorker(), service=waits)
+    eventually(lambda: waits.says("alive", "standby, another dispatcher holds the lease"))
+    one.end()
+    eventually(lambda: waits.says("alive", "holds the lease"))
+    two.end()
+    assert waits.methods == ["starting", "ready", "alive", "stopping"]
+
+
+def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
+    own_mongod: EmbeddedMongod,
+    dispatch: Dispatch,
+    service: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before it is ready, and later on; killed, and frozen."""
+    monkeypatch.setattr(feed_module, "SOCKET_SECONDS", 0.5)
+    monkeypatch.setattr(feed_module, "SERVER_SELECTION_SECONDS", 0.2)
+    with connect(own_mongod.uri, app_name="tests") as client:
+        database = client.line_bot
+        create_collections(database, capped_bytes=MEGABYTE)
+        own_mongod.kill()
+        running = dispatch(
+            database,
+            RecordingWorker(),
+            uri=own_mongod.uri,
+            server_selection_seconds=0.2,
+            service=service,
+        )
+        eventually(lambda: service.says("starting", "waiting for MongoDB since"))
+        own_mongod.start()
+        at_work(running, service)
+        # Nothing but a reason keeps it alive from now on.
+        monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
+        eventually(lambda: service.says("unwell", MUTE))
+        assert own_mongod.pid is not None
+        os.kill(own_mongod.pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: service.says("alive", "waiting for MongoDB since"))
+            frozen = len(service.told)
+            eventually(lambda: len(service.told) > frozen + 10)
+            assert {method for method, _ in service.told[frozen:]} == {"alive"}
+        finally:
+            os.kill(own_mongod.pid, signal.SIGCONT)
+        assert running.end() is Ending.STOPPED
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may take minutes may take moments, and is looked at as often."""
+    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.05)
+    monkeypatch.setattr(reader_module, "pause_seconds", lambda failures: 0.02)
+    monkeypatch.setattr(watch_module, "FEED_SECONDS", 0.3)
+    monkeypatch.setattr(pulse_module, "RENEW_SECONDS", 0.3)
+
+
+def at_work(running: Running, service: Listener) -> None:
+    """Wait until the feed was opened and brings nothing, since there is nothing."""
+    eventually(lambda: service.says("alive", "holds the lease"))
+    reader = running.dispatcher._reader
+    eventually(lambda: reader._opened_at is not None and reader.reason.words is None)
+
+
+def test_a_read_that_never_ends_is_a_stall(
+    database: Database[Document],
+    dispatch: Dispatch,
+    service: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+    impatient: None,
+    told: Told,
+) -> None:
+    ends = threading.Event()
+
+    def never_returns() -> None:
+        assert ends.wait(30)
+
+    running = dispatch(database, RecordingWorker(), service=service)
+    at_work(running, service)
+    monkeypatch.setattr(running.feed, "read", never_returns)
+    eventually(lambda: service.says("unwell", MUTE))
+    eventually(lambda: told(MUTE))
+    ends.set()
+    running.end()
+
+
+def test_a_feed_that_hangs_in_an_outage_is_a_stall_in_the_end(
+    database: Database[Document],
+    dispatch: Dispatch,
+    service: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+    impatient: None,
+) -> None:
+    """A reason that nobody gives any more is none."""
+    ends, fails = threading.Event(), threading.Event()
+
+    def never_opens(*_: Any) -> None:
+        assert ends.wait(30)
+
+    def read() -> None:
+        fails.set()
+        raise StoreUnavailable("planted")
+
+    running = dispatch(database, RecordingWorker(), service=service)
+    at_work(running, service)
+    monkeypatch.setattr(running.feed, "open", never_opens)
+    monkeypatch.setattr(running.feed, "read", read)
+    assert fails.wait(15)
+    eventually(lambda: service.says("alive", "waiting for MongoDB since"))
+    eventually(lambda: service.says("unwell", MUTE))
+    ends.set()
+    running.end()
+
+
+def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
+    database: Database[Document],
+    dispatch: Dispatch,
+    service: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+    impatient: None,
+    told: Told,
+) -> None:
+    monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat_module, "BACK_SECONDS", 0.05)
+    create_collections(database, capped_bytes=MEGABYTE)
+    running = dispatch(database, RecordingWorker(), service=service)
+    at_work(running, service)
+    read, pause = running.feed.read, threading.Event()
+
+    def bring_nothing() -> None:
+        pause.wait(0.01)
+
+    monkeypatch.setattr(running.feed, "read", bring_nothing)
+    eventually(lambda: service.says("unwell", MUTE))
+    before, opened = len(service.told), len(told("feed unavailable"))
+    eventually(lambda: len(told("feed unavailable")) > opened + 2)
+    assert {method for method, _ in service.told[before:]} == {"unwell"}
+    monkeypatch.setattr(running.feed, "read", read)
+    eventually(lambda: service.says("alive", "holds the lease"))
+    running.end()
+
+
+def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
+    database: Database[Document],
+    dispatch: Dispatch,
+    service: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+    impatient: None,
+) -> None:
+    monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.02)
+    create_collections(database, capped_bytes=MEGABYTE)
+    running = dispatch(database, RecordingWorker(), service=service)
+    at_work(running, service)
+    monkeypatch.setattr(running.dispatcher._reader._heartbeat, "_closed", lambda: "planted")
+    monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
+    eventually(lambda: service.says("alive", "recvq is closed: planted since"))
+    running.end()
+
+
+@pytest.mark.parametrize("name", ["lease", "clock", "progress", "companion"])
+def test_any_thread_that_hangs_is_a_stall(
+    database: Database[Document],
+    dispatch: Dispatch,
+    service: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    ends = threading.Event()
+    companion = Hanging()
+    running = dispatch(database, RecordingWorker(), service=service, companions=[companion])
+    at_work(running, service)
+    one = running.dispatcher
+
+    def hang(*_: Any) -> bool:
+        return ends.wait(30)
+
+    for part in (one._lease, one._clock, one._saver):
+        monkeypatch.setattr(part.pulse, "_limit_seconds", 0.3)
+    if name == "lease":
+        monkeypatch.setattr(one._lease, "renew", hang)
+    elif name == "clock":
+        one._clock.later(0, hang)
+    elif name == "progress":
+        monkeypatch.setattr(one._saver, "save", hang)
+        one._pool.saving.changed.set()
+    else:
+        companion.hangs = "the thread companion hangs"
+    eventually(lambda: service.says("unwell", f"stalled: the thread {name} hangs"))
+    ends.set()
+    companion.hangs = None
+    eventually(lambda: service.says("alive", "holds the lease"))
+    running.end()
+
+
+class Hanging:
+    """A companion that says so."""
+
+    hangs: str | None = None
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def join(self, timeout_seconds: float) -> bool:
+        return True
+
+    def stalled(self) -> str | None:
+        return self.hangs
+
+    def status(self) -> str:
+        return "companion"
+
+
+def test_a_supervising_thread_that_hangs_is_a_stall(
+    service: Listener, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    monkeypatch.setattr(report_module, "STEP_SECONDS", 0.2)
+    report = Report(service)
+    report.start()
+    try:
+        report.working(lambda: "3 in hand", lambda: None)
+        eventually(lambda: service.says("unwell", "stalled: the thread main hangs"))
+        report.beat()
+        eventually(lambda: service.says("alive", "3 in hand"))
+    finally:
+        report.stop()
+        assert report.join(5)
+
+
+def test_an_end_that_takes_too_long_gets_no_more_time(
+    service: Listener, nothing_left: None
+) -> None:
+    report = Report(service)
+    report.start()
+    try:
+        report.stopping(lambda: "1 under way", within_seconds=0.2)
+        assert service.says("stopping", "1 under way")
+        eventually(lambda: service.says("unwell", "does not end"))
+    finally:
+        report.stop()
+        assert report.join(5)
+
+
+def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
+    database: Database[Document],
+    dispatch: Dispatch,
+    service: Listener,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Told,
+) -> None:
+    """The count of starts is put back by a worker."""
+    ends, begun = threading.Event(), threading.Event()
+    tries: list[None] = []
+
+    def rest() -> None:
+        tries.append(None)
+        begun.set()
+        assert ends.wait(30)
+
+    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.05)
+    running = dispatch(database, RecordingWorker(), service=service)
+    at_work(running, service)
+    poison = running.dispatcher._poison
+    monkeypatch.setattr(poison, "_at_rest", False)
+    monkeypatch.setattr(poison, "rest", rest)
+    assert begun.wait(15)
+    running.inbox.put(signal.SIGTERM)
+    eventually(lambda: told("stopping signal"))
+    assert len(tries) == 1
+    ends.set()
+    assert running.end(None) is Ending.STOPPED

@@ -1,0 +1,26 @@
+"""The table of rights in docs/architecture.md is what `linedesk init` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from recvq.rights import EVERY, USERS
+
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+def table() -> Iterator[str]:
+    yield "| user | where | may |"
+    yield "| --- | --- | --- |"
+    for user in USERS:
+        for name, actions in user.own.items():
+            yield f"| `{user.name}` | {name if name != EVERY else 'all'} | {', '.join(actions)} |"
+        if user.oplog:
+            yield f"| `{user.name}` | local.oplog.rs | {', '.join(user.oplog)} |"
+        if user.server:
+            yield f"| `{user.name}` | the server | {', '.join(user.server)} |"
+
+
+def test_the_table_of_rights_is_that_of_the_code() -> None:
+    assert "\n".join(table()) in ARCHITECTURE.read_text("utf-8")

@@ -1,0 +1,103 @@
+"""The doctor on a server with authorization: what each user may ask, and what each one may do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from linedesk import cli
+from linedesk.checks import rights
+from linedesk.checks.box import Box
+from linedesk.checks.finding import State
+from linedesk.settings import load_settings
+from tests.rights.conftest import Guarded
+
+# The checks that ask MongoDB, without those of what nobody has started here.
+OF_MONGODB = (
+    "MongoDB",
+    "MongoDB version",
+    "replica set",
+    "authorization",
+    "rights",
+    "rights of all users",
+    "clock, MongoDB's",
+    "recvq",
+    "collections",
+    "feed",
+    "progress",
+    "held",
+    "timers",
+    "dead letters",
+)
+
+
+def doctor(guarded: Guarded, who: str, **settings: str) -> dict[str, dict[str, str]]:
+    environ = {"CREDENTIALS_DIRECTORY": str(guarded.folder / who), **settings}
+    arguments = ["doctor", "--json", "--no-line"]
+    answer = CliRunner().invoke(cli.linedesk, arguments, env=environ)
+    return {one["name"]: one for one in json.loads(answer.stdout)["checks"]}
+
+
+@pytest.mark.parametrize("feed", ["changestream", "oplog"])
+def test_the_operator_may_ask_all_that_it_asks(guarded: Guarded, feed: str) -> None:
+    found = doctor(guarded, "operator", DISPATCHER_FEED=feed)
+    assert {name: found[name]["state"] for name in OF_MONGODB} == dict.fromkeys(OF_MONGODB, "ok")
+    # How much is there is a matter of the other tests.
+    for name in ("oplog window", "recvq's reach", "recvq unread", "MongoDB's disk"):
+        assert found[name]["state"] != "skip"
+
+
+def test_what_a_user_may_not_ask_is_skipped_and_says_who_may(guarded: Guarded) -> None:
+    found = doctor(guarded, "frontdesk")
+    assert found["rights"]["state"] == "ok"
+    assert found["oplog window"]["state"] == "skip"
+    assert "as the operator" in found["oplog window"]["do"]
+
+
+def test_a_password_that_mongodb_does_not_know_is_told(guarded: Guarded) -> None:
+    uri = guarded.uri_of("operator").replace("linedesk-operator:", "linedesk-operator:x")
+    found = doctor(guarded, "operator", MONGODB_URI=uri)
+    assert (found["MongoDB"]["state"], found["recvq"]["saw"]) == ("bad", "needs: MongoDB")
+    assert "password" in found["MongoDB"]["saw"]
+
+
+@pytest.fixture
+def box(guarded: Guarded) -> Iterator[Box]:
+    box = Box(load_settings({"MONGODB_URI": guarded.uri_of("operator")}), guarded.folder)
+    yield box
+    box.close()
+
+
+def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: Box) -> None:
+    database = guarded.client_of("admin")["line_bot"]
+    name = "linedesk-frontdesk"
+    told = database.command("rolesInfo", name, showPrivileges=True)["roles"][0]["privileges"]
+    spare = {"resource": {"db": "line_bot", "collection": "recvq"}, "actions": ["remove"]}
+    try:
+        database.command("updateRole", name, privileges=[*told, spare])
+        more = rights.of_all(box)
+        database.command("updateRole", name, privileges=told[1:])
+        fewer = rights.of_all(box)
+    finally:
+        database.command("updateRole", name, privileges=told)
+    assert (more.state, f"{name} may also remove on line_bot.recvq" in more.saw) == (
+        State.WARN,
+        True,
+    )
+    assert (fewer.state, f"{name} may not " in fewer.saw) == (State.BAD, True)
+    assert rights.of_all(box).state is State.OK
+
+
+def test_a_file_with_another_password_is_told(guarded: Guarded, box: Box, tmp_path: Any) -> None:
+    for who in ("frontdesk", "dispatcher", "operator"):
+        (tmp_path / who).mkdir()
+        uri = guarded.uri_of(who)
+        wrong = uri.replace(f"linedesk-{who}:", f"linedesk-{who}:x") if who == "dispatcher" else uri
+        (tmp_path / who / "MONGODB_URI").write_text(wrong)
+    box.credentials = tmp_path
+    found = rights.of_all(box)
+    assert (found.state, "linedesk-dispatcher cannot log in" in found.saw) == (State.BAD, True)

@@ -1,0 +1,80 @@
+"""The real processes, each as its own user; and passwords that are replaced under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import linesim
+from linedesk.exits import Exit
+from tests.acceptance.conftest import House
+from tests.rights.conftest import Guarded
+
+TIMER = {"BOT": "bots.timer:bot"}
+
+
+@pytest.fixture
+def house(guarded: Guarded, tmp_path: Path) -> Iterator[House]:
+    database = guarded.client_of("admin")["line_bot"]
+    database.client.drop_database(database)
+    guarded.init()
+    with linesim.running(rate_limits=False) as sim:
+        house = House(tmp_path, guarded.server.uri, database, sim)
+        with closing(house):
+            yield house
+
+
+def as_user(guarded: Guarded, who: str) -> dict[str, str]:
+    # After a refused password the driver waits for the server's next sign of life.
+    return {"MONGODB_URI": f"{guarded.uri_of(who)}&heartbeatFrequencyMS=500"}
+
+
+def texts(sim: Any, user: Any) -> list[str]:
+    return [bubble.text for bubble in sim.answers(user)]
+
+
+def test_each_does_its_work_and_replaced_passwords_cost_no_event(
+    house: House, guarded: Guarded
+) -> None:
+    sim = house.sim
+    user = sim.add_user("花子")
+    frontdesk = house.start_frontdesk(**as_user(guarded, "frontdesk"))
+    as_dispatcher = as_user(guarded, "dispatcher")
+    dispatcher = house.start_dispatcher(SCHEDULER="process", **TIMER, **as_dispatcher)
+    scheduler = house.start_scheduler(**as_dispatcher)
+    sim.say(user, "1")
+    sim.wait_for(lambda: len(texts(sim, user)) == 2, timeout=20)
+
+    guarded.init(new_passwords=True)
+    sim.say(user, "100")
+    sim.wait_for(lambda: len(texts(sim, user)) == 3, timeout=20)
+
+    # All have to open their connections again.
+    guarded.server.kill()
+    guarded.server.start()
+    for process in (dispatcher, scheduler):
+        assert process.wait(30) == Exit.UNAVAILABLE, house.log_of(process)
+        told = house.log_of(process)
+        assert "MongoDB refuses the user" in told
+        assert "Traceback" not in told
+        assert "CRITICAL" not in told
+    assert sim.say(user, "200").status == 200
+    house.wait_for(lambda: "MongoDB refuses the user" in house.log_of(frontdesk), frontdesk)
+    assert "Traceback" not in house.log_of(frontdesk)
+
+    house.start_dispatcher(DISPATCHER_FEED="oplog", **TIMER, **as_user(guarded, "dispatcher"))
+    assert len(texts(sim, user)) == 3
+    assert house.stop(frontdesk) == 0
+    house.start_frontdesk(**as_user(guarded, "frontdesk"))
+    sim.wait_for(lambda: len(texts(sim, user)) == 4, timeout=20)
+    assert texts(sim, user) == [
+        "1秒後にお知らせします",
+        "1秒経ちました",
+        "100秒後にお知らせします",
+        "200秒後にお知らせします",
+    ]
+    assert guarded.client_of("admin")["line_bot"]["deadletters"].count_documents({}) == 0
