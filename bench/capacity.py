@@ -1,4 +1,4 @@
-"""What an event costs on its whole way: bytes in recvq, on the disk and in the oplog, and processor.
+"""What an event costs on its whole way: bytes in recvq, on the disk and in the oplog, processor.
 
 The front desk and the dispatcher run as the real processes on a real mongod, the parrot bot answers
 every message, and nobody waits for LINE_ACCESS_INTERVAL_MS. First each user writes more often than
@@ -40,9 +40,15 @@ DATABASE = "line_bot"
 USERS = 20
 # More than a conversation remembers, which is 100: from then on its document does not grow.
 TO_FILL = 110
+FILL_RATE = 50.0
 TEXT = "明日の朝七時半に、駅前のいつもの店で待っています。遅れるときは連絡します。"
 SETTLE_SECONDS = 120.0
 TICKS = os.sysconf("SC_CLK_TCK")
+GIGABYTE = 1024**3
+# For which the last table reckons how many hours they reach.
+RATES = (1, 5, 10, 50, 100)
+RECVQ_GIGABYTES = (1, 4, 16)
+OPLOG_GIGABYTES = (3, 10, 30)
 RAW = bson.CodecOptions(document_class=RawBSONDocument)
 
 
@@ -123,10 +129,10 @@ class House:
             pause.wait(0.2)
         pause.wait(1.0)
 
-    def stats(self, name: str) -> Mapping[str, Any]:
+    def stats(self, database: str, name: str) -> Mapping[str, Any]:
         """collStats, once all is on the disk."""
         self.client.admin.command("fsync")
-        return self.client[DATABASE].command("collStats", name)
+        return self.client[database].command("collStats", name)
 
     def _send(self, count: int, rate: float) -> int:
         pause, began = threading.Event(), time.monotonic()
@@ -175,30 +181,27 @@ def measure(
     """The costs at each rate, and of nothing, and the sizes of what is stored."""
     with ExitStack() as stack:
         house = House(folder, stack)
-        first = house.cost(50.0, USERS * TO_FILL / 50.0)
+        house.cost(FILL_RATE, USERS * TO_FILL / FILL_RATE)
         costs = [house.cost(rate, seconds) for rate in (0.0, *rates)]
-        sizes: dict[str, Any] = {"version": house.version, "first": first}
+        sizes: dict[str, Any] = {"version": house.version}
         for name in (RECVQ, CONVERSATIONS):
-            sizes[name] = dict(house.stats(name))
+            sizes[name] = house.stats(DATABASE, name)
+        sizes["oplog"] = house.stats("local", "oplog.rs")
     return costs, sizes
 
 
 def show(costs: Sequence[Cost], sizes: Mapping[str, Any], console: Console) -> None:
     """The tables for docs/performance.md."""
-    idle = costs[0]
-    quiet = sum(idle.oplog.values()) / idle.seconds
-    table = Table("events/s", "oplog bytes an event", "of it", "processor ms an event",
-                  title=f"MongoDB {sizes['version']}; with no events {quiet:,.0f} bytes a second")
+    quiet = sum(costs[0].oplog.values()) / costs[0].seconds
+    title = f"MongoDB {sizes['version']}; with no events {quiet:,.0f} oplog bytes a second"
+    columns = ("events/s", "oplog bytes an event", "of it", "processor ms an event")
+    table = Table(*columns, title=title)
     for cost in costs[1:]:
         table.add_row(f"{cost.rate:g}", f"{_per_event(cost, quiet):,.0f}", *_parts(cost))
     console.print(table)
-    recvq, conversation = sizes[RECVQ], sizes[CONVERSATIONS]
-    console.print(
-        f"recvq: {recvq['avgObjSize']:,} bytes a document, on the disk "
-        f"{recvq['storageSize'] / recvq['count']:,.0f} and its indexes "
-        f"{recvq['totalIndexSize'] / recvq['count']:,.0f}; "
-        f"a conversation that is full: {conversation['avgObjSize']:,} bytes"
-    )
+    for name in (RECVQ, CONVERSATIONS, "oplog"):
+        console.print(f"{name}: {_on_disk(sizes[name])}")
+    console.print(_hours(_per_event(costs[-1], quiet), quiet, sizes[RECVQ]["avgObjSize"]))
 
 
 def _per_event(cost: Cost, quiet: float) -> float:
@@ -213,6 +216,26 @@ def _parts(cost: Cost) -> Iterator[str]:
     )
 
 
+def _on_disk(stats: Mapping[str, Any]) -> str:
+    count = stats["count"]
+    return (
+        f"{stats['size'] / count:,.0f} bytes a document, on the disk "
+        f"{stats['storageSize'] / count:,.0f} and {stats['totalIndexSize'] / count:,.0f} of indexes"
+    )
+
+
+def _hours(oplog_bytes: float, quiet: float, recvq_bytes: float) -> Table:
+    """How long recvq and oplog reach back, reckoned from what one event takes."""
+    recvq = [f"recvq {size} GB" for size in RECVQ_GIGABYTES]
+    oplog = [f"oplog {size} GB" for size in OPLOG_GIGABYTES]
+    table = Table("events/s", *recvq, *oplog, title="hours")
+    for rate in RATES:
+        spans = [size * GIGABYTE / (rate * recvq_bytes) for size in RECVQ_GIGABYTES]
+        spans += [size * GIGABYTE / (rate * oplog_bytes + quiet) for size in OPLOG_GIGABYTES]
+        table.add_row(str(rate), *(f"{seconds / 3600:,.1f}" for seconds in spans))
+    return table
+
+
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -221,10 +244,7 @@ def main() -> None:
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         costs, sizes = measure(Path(folder), chosen.rates, chosen.seconds)
-    console = Console(width=160)
-    first = sizes.pop("first")
-    show(costs, sizes, console)
-    console.print("while conversations fill:", dict(first.oplog), first.events, first.seconds)
+    show(costs, sizes, Console(width=150))
 
 
 if __name__ == "__main__":

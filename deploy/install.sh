@@ -153,9 +153,11 @@ In the LINE Developers Console, under Messaging API of your channel:
 HTTPS is nginx's, Caddy's or the front desk's own work: deploy/nginx, deploy/Caddyfile, or
 FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY in /etc/linedesk/linedesk.toml.
 
-Next:  linedesk doctor                     checks everything, LINE's side too
-       systemctl status 'linedesk-*'       how the services are
-       journalctl -u 'linedesk-*' -f       what they say
+Next, as root:
+  linedesk doctor                                 checks everything, LINE's side too
+  systemctl status 'linedesk-*'                   how the services are
+  journalctl -u 'linedesk-*' -f                   what they say
+  systemctl enable --now linedesk-export.timer    a backup each night
 Your own bot: its modules into /opt/linedesk/bot (and a requirements.txt, if it needs one), BOT into
 /etc/linedesk/linedesk.toml, then deploy/install.sh once more.
 END

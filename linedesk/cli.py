@@ -27,6 +27,7 @@ Examples:
   linedesk up --config line.toml   run everything on a small box
   linedesk dead list --since 2h    what was given up in the last two hours
   linedesk conversation show U4af  where the conversation with a user stands
+  linedesk export /mnt/backup      save conversations, timers and dead letters in one file
   linedesk doctor                  whether everything is right, and what to do
 """
 

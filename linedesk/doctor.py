@@ -5,6 +5,7 @@ It changes nothing, apart from the one call of the webhook that it asks LINE to 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from linedesk.errors import SettingsError
 from linedesk.exits import Exit
 from linedesk.findings import conclude, showing
 from linedesk.letters import visible
+from linedesk.logs import MASK, SHORTEST_SECRET
 from linedesk.options import set_up_logging
 from linedesk.settings import Settings, load_settings
 
@@ -36,6 +38,7 @@ SETTINGS, MONGODB, RECVQ, LINE = "settings", "MongoDB", "recvq", "LINE token"
 IN_MONGODB = (MONGODB,)
 IN_RECVQ = (MONGODB, RECVQ)
 AT_LINE = (LINE,)
+CLOSE_SECONDS = 1.0
 
 HERE = (
     Check(SETTINGS, configuration.settings),
@@ -126,16 +129,19 @@ def _results(
         for result in look_at(box, checks, began=began):
             yield _masked(result, settings)
     finally:
-        box.close()
+        # Of what hangs it would wait for an answer.
+        closing = threading.Thread(target=box.close, name="closing", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
 
 
 def _masked(result: Result, settings: Settings) -> Result:
     """Nothing that a check quotes shows a secret, whoever put it there."""
 
     def without(text: str) -> str:
-        for secret in filter(None, settings.secret_values):
-            text = text.replace(secret, "***")
-        return visible(text)
+        for secret in settings.secret_values:
+            text = text.replace(secret, MASK) if len(secret) >= SHORTEST_SECRET else text
+        return visible(text).replace("\n", " ")
 
     finding = result.finding
     return Result(result.name, Finding(finding.state, without(finding.saw), without(finding.do)))

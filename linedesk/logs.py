@@ -14,7 +14,16 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-ROOMS = ("recvq", "frontdesk", "dispatcher", "jobworker", "bots", "linesim", "linedesk")
+ROOMS = (
+    "recvq",
+    "frontdesk",
+    "scheduler",
+    "dispatcher",
+    "jobworker",
+    "bots",
+    "linesim",
+    "linedesk",
+)
 
 MASK = "***"
 # Anything shorter would be found in the middle of ordinary words.

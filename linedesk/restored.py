@@ -77,8 +77,9 @@ class Restored:
 
     def look(self, collection: str, document: RawBSONDocument) -> None:
         """Learn what is needed to carry any document of the export."""
-        if collection in (PROGRESS, CONVERSATIONS):
-            self.highest_epoch = max(self.highest_epoch, document.get("epoch") or 0)
+        epoch = document.get("epoch") if collection in (PROGRESS, CONVERSATIONS) else None
+        if isinstance(epoch, int):
+            self.highest_epoch = max(self.highest_epoch, epoch)
         if collection == HELD:
             self._held.add(_place(_document_of(document)))
         elif collection == CONVERSATIONS:

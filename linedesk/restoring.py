@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,12 +18,8 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
 
-import bson
 import click
-from bson.raw_bson import RawBSONDocument
-from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError
 from rich.console import Console
 
 from dispatcher.progress import Progress
@@ -33,17 +29,14 @@ from linedesk.choice import open_database
 from linedesk.errors import BackupError, NotImported
 from linedesk.importhold import Hold
 from linedesk.importqueue import finish_recvq, require_clear_queue
+from linedesk.importwrites import STATE, write
 from linedesk.letters import local
 from linedesk.restored import TOLD, Restored, Written
 from linedesk.settings import Settings
-from recvq.collections import DISPATCHER, INDEXES
-from recvq.documents import CONVERSATIONS, DEADLETTERS, PROGRESS, SCHEDULE
-from recvq.errors import StoreUnavailable, translated
-from recvq.insert import DUPLICATE_KEY
+from recvq.collections import DISPATCHER
+from recvq.documents import PROGRESS
+from recvq.errors import translated
 
-STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
-BATCH_ROWS = 1_000
-BATCH_BYTES = 8 * 1024 * 1024
 # A process of the database that is gone may have had an epoch after the export, but none so high.
 EPOCHS_SINCE = 1_000_000
 UNENDED = "not ended: no dispatcher starts until an import was run to its end"
@@ -114,7 +107,7 @@ def restore(
         hold.begin()
         _take_progress(database, hold, skip=wishes.recvq == "skip")
         restored.epoch = hold.epoch
-        _write(database, _written(reader, restored), hold, wrote)
+        write(database, _written(reader, restored), hold, wrote=wrote)
         hold.release()
 
 
@@ -160,79 +153,10 @@ def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
     click.echo(f"exported what was there to {export_to(database, replace)}")
 
 
-def _write(
-    database: Database[Any], written: Iterable[Written], hold: Hold, wrote: Callable[[str], None]
-) -> None:
-    """Begin from nothing, so that it makes no difference how far an import before this one came."""
-    _make_indexes(database)
-    for name in STATE:
-        _empty(database[name], hold)
-    for collection, batch in _batches(written):
-        hold.require()
-        _insert(database[collection], batch)
-        wrote(collection)
-
-
 def _written(reader: Reader, restored: Restored) -> Iterator[Written]:
     for collection, document in reader.documents():
         yield from restored.carry(collection, document)
     yield from restored.rest()
-
-
-def _make_indexes(database: Database[Any]) -> None:
-    """Those of a collection that was dropped, too."""
-    with translated():
-        for name in STATE:
-            for index in INDEXES[name]:
-                database[name].create_index(index.keys, **index.options)
-
-
-def _empty(collection: Collection[Any], hold: Hold) -> None:
-    """By slices, since deleting all at once may take longer than a command may."""
-    while True:
-        hold.require()
-        with translated():
-            ids = [row["_id"] for row in collection.find({}, {"_id": 1}).limit(BATCH_ROWS)]
-            if not ids:
-                return
-            collection.delete_many({"_id": {"$in": ids}})
-
-
-def _batches(written: Iterable[Written]) -> Iterator[tuple[str, list[RawBSONDocument]]]:
-    """Documents by their collections, some megabytes at a time, in their order."""
-    waiting: dict[str, list[RawBSONDocument]] = {}
-    sizes: dict[str, int] = {}
-    for collection, document in written:
-        raw = RawBSONDocument(bson.encode(document))
-        batch = waiting.setdefault(collection, [])
-        batch.append(raw)
-        sizes[collection] = sizes.get(collection, 0) + len(raw.raw)
-        if len(batch) >= BATCH_ROWS or sizes[collection] >= BATCH_BYTES:
-            yield collection, waiting.pop(collection)
-            del sizes[collection]
-    yield from waiting.items()
-
-
-def _insert(collection: Collection[Any], documents: Sequence[RawBSONDocument]) -> None:
-    """Store them on a majority. A letter that is there is the first one of its thing, and stays."""
-    try:
-        with translated():
-            collection.insert_many(documents, ordered=False)
-    except BulkWriteError as error:
-        _require_stored(collection.name, error.details)
-
-
-def _require_stored(collection: str, details: Mapping[str, Any]) -> None:
-    failed = details["writeErrors"]
-    if collection == DEADLETTERS:
-        failed = [one for one in failed if one["code"] != DUPLICATE_KEY]
-    for one in failed:
-        raise NotImported(
-            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): mend "
-            "what it says there, and run the import again"
-        )
-    if details["writeConcernErrors"]:
-        raise StoreUnavailable("documents not confirmed in time")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from recvq.errors import (
 )
 
 CHECK_SECONDS = 5.0
+SLOW_SECONDS = 2.0
 # What a person waits for before he thinks that it hangs.
 ROUND_SECONDS = 19.0
 
@@ -58,9 +59,13 @@ def look_at(
     unwell: set[str] = set()
     for check in checks:
         began(check.name)
-        finding = _finding(check, box, unwell, until - time.monotonic())
+        began_at = time.monotonic()
+        finding = _finding(check, box, unwell, until - began_at)
         if finding.state in (State.BAD, State.SKIP):
             unwell.add(check.name)
+        if finding.state is State.BAD and time.monotonic() - began_at > SLOW_SECONDS:
+            # It was what it needs that hangs, on which all others would wait as long.
+            unwell.update(check.needs)
         yield Result(check.name, finding)
 
 

@@ -38,7 +38,7 @@ def units(box: Box) -> Finding:
 
 
 def front_desk(box: Box) -> Finding:
-    """What it answers to /readyz, and how fast."""
+    """What it answers to /readyz."""
     host, port = address(box)
     try:
         with closing(_connection(host, port, tls=bool(box.settings.frontdesk_tls_cert))) as desk:
@@ -58,12 +58,16 @@ def spooled(box: Box) -> Finding:
     if not path.is_file():
         return ok("empty: no file yet")
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db:
+        name = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(name, uri=True, timeout=BUSY_SECONDS)) as db:
             documents, held = db.execute("SELECT documents, bytes FROM totals").fetchone()
             [refused] = db.execute("SELECT count(*) FROM refused").fetchone()
     except sqlite3.Error as error:
         reason = error.sqlite_errorname if hasattr(error, "sqlite_errorname") else "unknown"
-        return warn(f"{path} cannot be read ({reason})", "run it as root: `sudo linedesk doctor`")
+        return warn(
+            f"{path} cannot be read ({reason})",
+            "as root? `sudo linedesk doctor`; else it may be damaged",
+        )
     return judge_spooled(documents, held, refused)
 
 

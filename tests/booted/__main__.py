@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from linedesk.embedded import find_mongod
-from tests.booted.installed import NEXT_VERSION
+from tests.booted.installed import NEXT_VERSION, RUNNING
 from tests.booted.machine import Nspawn
 from tests.booted.root import PROJECT, Missing, checkout, copied, prepare
 
@@ -46,6 +46,7 @@ def main() -> int:
         pid = machine.start().pid
         print(f"Debian 12 booted under systemd in {time.monotonic() - began:.0f} s", flush=True)
         code = _check_inside(pid, work, options)
+        code = code or _check_reboot(machine)
         if options.keep and sys.stdin.isatty():
             input(f"nsenter -t {pid} -a gets in; Enter ends it. ")
     finally:
@@ -86,6 +87,17 @@ def _check_inside(pid: int, work: Path, options: argparse.Namespace) -> int:
     except subprocess.TimeoutExpired:
         print(f"✗ not done after {MOST_SECONDS} s", flush=True)
         return 1
+
+
+def _check_reboot(machine: Nspawn) -> int:
+    """All that was enabled comes up by itself."""
+    began = time.monotonic()
+    rebooted = machine.reboot()
+    states = {unit: rebooted.show(unit, "ActiveState") for unit in RUNNING}
+    code = 0 if set(states.values()) == {"active"} else 1
+    seconds, said = time.monotonic() - began, ", ".join(f"{u} {s}" for u, s in states.items())
+    print(f"{'✗' if code else '✓'} {seconds:6.1f} s  after a reboot all is active: {said}")
+    return code
 
 
 if __name__ == "__main__":

@@ -60,6 +60,14 @@ def backup(box: Box) -> str:
     return f"{size} bytes; the conversation is there and goes on"
 
 
+@check("the nightly export works under its own unit")
+def nightly(box: Box) -> str:
+    box.machine.systemctl("start", "linedesk-export.service")
+    folder = box.machine.files / "var/lib/private/linedesk-exports"
+    (file,) = folder.iterdir()
+    return f"{file.name}, {file.stat().st_size} bytes"
+
+
 @check("an upgrade under load refuses nobody")
 def upgrades(box: Box) -> str:
     before = _release(box)

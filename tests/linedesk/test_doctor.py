@@ -211,7 +211,7 @@ def test_the_interval_counts_from_when_a_call_really_left(
 
 
 def test_what_line_quotes_of_a_token_is_masked(doctor: Doctor, sim: linesim.Sim) -> None:
-    sim.answer_next("info", 403, {"message": f"no right for {sim.token}\x1b[2J"})
+    sim.answer_next("info", 403, {"message": f"no right\nfor {sim.token}\x1b[2J"})
     saw = found(doctor("--json", code=1))["LINE token"]["saw"]
     assert saw == "LINE answers 403: no right for ***\\x1b[2J"
 

@@ -1,6 +1,6 @@
 """A mongod with authorization, as deploy/mongod.conf has it, whose users `linedesk init` made.
 
-It was killed after every single step of the making.
+The making was killed after each step.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ def guarded(mongod: EmbeddedMongod) -> Iterator[Guarded]:
 
 
 def make_killed_at_each_step(one: Guarded) -> None:
-    """Each try does one step more than all before it, and dies."""
-    while True:
+    """Each try does one step more than all before it, and dies: those of the administrator and of
+    the first other user, since the rest is the same again.
+    """
+    while one.deaths.count("_make_user") < 2:
         with pytest.MonkeyPatch.context() as patch:
             die_after(patch, 1, one.deaths.append)
-            try:
+            with pytest.raises(Killed):
                 one.init()
-            except Killed:
-                continue
-        return
+    one.init()
