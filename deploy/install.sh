@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Takes a bare CentOS Stream 9 or Debian 12 to running services, from the checkout that it lies in;
-# upgrades what is there; may be run again at any time, and changes nothing where nothing is to do.
+# upgrades what is there; may be run again at any time, also after it was killed, and changes nothing
+# where nothing is to do.
 set -Eeuo pipefail
 
 usage() {

@@ -28,10 +28,10 @@ class Report:
         self._main = Pulse("main", limit_seconds=STEP_SECONDS)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
-        self._is_ready = False
         # So that nothing is told that was overtaken.
         self._lock = threading.Lock()
         # Under _lock.
+        self._is_ready = False
         self._again: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -102,9 +102,10 @@ class Report:
             self._service.starting(status, seconds=MORE_SECONDS)
 
     def _be_ready(self, status: str) -> None:
-        if not self._is_ready:
-            self._is_ready = True
-            self._service.ready(status)
+        with self._lock:
+            if not self._is_ready:
+                self._is_ready = True
+                self._service.ready(status)
 
     def _run(self) -> None:
         while not self._stop.wait(word_seconds(self._service)):

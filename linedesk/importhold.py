@@ -1,7 +1,8 @@
 """The lease while an import runs: no dispatcher begins before the import has come to its end.
 
-It does not run out, so a kill, or a restart of the machine, leaves the dispatchers waiting as
-standbys; only the next import goes on from there.
+From the first write on it does not run out, so a kill, or a restart of the machine, leaves the
+dispatchers waiting as standbys; only the next import goes on from there. Who dies before that
+leaves a database that is as it was, and a lease like any that is not given back.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from recvq.errors import SetupError, translated
 
 # What the owner of the lease begins with; so no dispatcher takes it for a dead one of its kind.
 IMPORT = "import "
-SKIPPED = "recvq skipped"
 FOR_GOOD = datetime(9999, 1, 1, tzinfo=UTC)
+# For looking, and for exporting what is to be replaced.
+LOOKING_SECONDS = 3600.0
 
 
 class Hold:
@@ -31,12 +33,11 @@ class Hold:
 
     def __init__(self, database: Database[Any], *, owner: str | None = None) -> None:
         self._leases = database[LEASES].with_options(write_concern=DURABLE)
-        self._owner = f"{IMPORT}{owner or owner_name()}"
+        self._name = owner or owner_name()
+        self._owner = self._name
         self.epoch = 0
         self.is_half_written = False
         """Whether an import has begun to write, be it this one or one that did not end."""
-        self.has_skipped = False
-        """Whether progress was set to the now of one, and is not to be set to a later one."""
 
     def take(self, *, above: int, take_over: bool) -> None:
         """Take the lease, with an epoch that is higher than `above` and than any of the database.
@@ -54,14 +55,16 @@ class Hold:
                 raise NotImported(_held(row))
             self._leases.update_one(counter, {"$max": {"epoch": above}})
             epoch = self._next_epoch(counter)
-            held = {"owner": self._owner, "epoch": epoch, "until": FOR_GOOD}
+            self.is_half_written = bool(row.get("importing"))
+            if self.is_half_written:
+                self._owner = f"{IMPORT}{self._name}"
+            until = FOR_GOOD if self.is_half_written else _from_now(LOOKING_SECONDS)
+            held = {"owner": self._owner, "epoch": epoch, "until": until}
             if not self._leases.update_one(
-                {"$and": [claim, {"epoch": {"$lt": epoch}}]}, {"$set": held}
+                {"$and": [claim, {"epoch": {"$lt": epoch}}]}, [{"$set": held}]
             ).matched_count:
                 raise NotImported(_held(row))
         self.epoch = epoch
-        self.is_half_written = bool(row.get("importing"))
-        self.has_skipped = row.get("importing") == SKIPPED
 
     def _next_epoch(self, counter: Document) -> int:
         drawn = self._leases.find_one_and_update(
@@ -74,20 +77,17 @@ class Hold:
     def _claim(self, row: Mapping[str, Any], *, take_over: bool) -> Document:
         """A filter that matches the row only while it may be taken."""
         owner = str(row["owner"] or "")
-        ended = owner == self._owner or is_dead(owner.removeprefix(IMPORT))
+        ended = is_dead(owner.removeprefix(IMPORT)) or owner.removeprefix(IMPORT) == self._name
         if ended or (take_over and owner.startswith(IMPORT)):
             return {"_id": DISPATCHER, "owner": row["owner"], "epoch": row["epoch"]}
         return {"_id": DISPATCHER, **VACANT}
 
     def begin(self) -> None:
-        """Note that from now on the database is half written. Raises NotImported."""
+        """Hold it for good: from now on the database is half written. Raises NotImported."""
+        owner = f"{IMPORT}{self._name}"
+        self._change({"$set": {"owner": owner, "until": FOR_GOOD, "importing": True}})
+        self._owner = owner
         self.is_half_written = True
-        self._change({"$set": {"importing": SKIPPED if self.has_skipped else True}})
-
-    def note_skipped(self) -> None:
-        """Note that progress was set to now. Raises NotImported."""
-        self.has_skipped = True
-        self._change({"$set": {"importing": SKIPPED}})
 
     def require(self) -> None:
         """Raise NotImported if another import has taken over."""

@@ -67,7 +67,7 @@ enable_services() {
   local unit
   for unit in linedesk.target linedesk-frontdesk.socket $(services); do
     if ! ask systemctl is-enabled --quiet "$unit"; then
-      change "$unit starts with the machine" systemctl enable --quiet "$unit"
+      change "$unit starts with the machine" systemctl enable --quiet "$unit" || return
     fi
   done
   if [[ $(setting scheduler) != process ]] && [[ $(systemctl is-enabled linedesk-scheduler.service 2>/dev/null) == enabled ]]; then

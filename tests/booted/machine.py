@@ -86,7 +86,7 @@ class Nspawn:
         """Boot, and wait until systemd has started all that it starts."""
         self._cgroups = _own_cgroups(self._name)
         enter = "; ".join(f"echo $$ >{folder}/cgroup.procs" for folder in self._cgroups)
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", f'{enter or ":"}; exec "$@"', "sh", *self._command()],
                 stdin=subprocess.DEVNULL,
@@ -96,11 +96,9 @@ class Nspawn:
         return self._booted()
 
     def reboot(self) -> Machine:
-        """The same machine after another boot, with a network of its own anew."""
-        before = self._pid
-        Machine(before).run("systemctl", "reboot")
-        eventually(lambda: self._find_systemd() not in (0, before), seconds=BOOT_SECONDS)
-        return self._booted()
+        """Switch it off and on again."""
+        self.stop()
+        return self.start()
 
     def _booted(self) -> Machine:
         self._pid = eventually(self._find_systemd, seconds=BOOT_SECONDS)

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import missing
 from tests.deploy.box import ROOT, Box
 
-SCRIPTS = ("deploy/install.sh", "deploy/linedesk")
-SCRIPTS += tuple(f"tests/deploy/pretended/{name}" for name in ("any", "python", "linedesk"))
 UNITS = "etc/systemd/system"
 
 
@@ -323,10 +320,3 @@ def test_another_linux_is_refused(tmp_path: Path) -> None:
     answer = Box(tmp_path, family="arch").install()
     assert answer.returncode == 2
     assert "neither Debian nor of CentOS's family" in answer.stderr
-
-
-def test_shellcheck_finds_nothing() -> None:
-    shellcheck = shutil.which("shellcheck")
-    if shellcheck is None:
-        missing("no shellcheck here")
-    subprocess.run([shellcheck, "-x", *SCRIPTS], cwd=ROOT, check=True, timeout=60)

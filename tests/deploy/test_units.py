@@ -104,6 +104,14 @@ def test_a_restart_of_the_target_leaves_the_socket_open_and_a_stop_closes_it() -
     assert all(service(name)["PartOf"] == ["linedesk.target"] for name in SERVICES)
 
 
+def test_the_target_starts_all_and_the_front_desk_first() -> None:
+    for name in SERVICES:
+        assert service(name)["WantedBy"] == ["linedesk.target"]
+    assert unit("linedesk-frontdesk.socket")["WantedBy"] == ["linedesk.target"]
+    for name in ("dispatcher", "scheduler"):
+        assert "linedesk-frontdesk.service" in service(name)["After"][0].split()
+
+
 def test_the_front_desk_listens_where_the_settings_say_by_default() -> None:
     host, port = (Settings.model_fields[f"frontdesk_{name}"].default for name in ("host", "port"))
     assert unit("linedesk-frontdesk.socket")["ListenStream"] == [f"{host}:{port}"]
