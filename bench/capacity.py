@@ -49,7 +49,7 @@ GIGABYTE = 1024**3
 RATES = (1, 5, 10, 50, 100)
 RECVQ_GIGABYTES = (1, 4, 16)
 OPLOG_GIGABYTES = (3, 10, 30)
-RAW = bson.CodecOptions(document_class=RawBSONDocument)
+AS_STORED: bson.CodecOptions[RawBSONDocument] = bson.CodecOptions(document_class=RawBSONDocument)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class House:
 
     def _oplog(self, since: Any) -> Mapping[str, int]:
         sizes: Counter[str] = Counter()
-        oplog = self.client.local.get_collection("oplog.rs", codec_options=RAW)
+        oplog = self.client.local.get_collection("oplog.rs").with_options(codec_options=AS_STORED)
         for entry in oplog.find({"ts": {"$gt": since}}):
             sizes[_collection(entry)] += len(entry.raw)
         return sizes

@@ -114,8 +114,9 @@ def _config(desk: Desk, store: Store, figures: Figures) -> uvicorn.Config:
     return uvicorn.Config(
         Overload(create_app(desk, store, figures=figures), figures),
         http=Connection,
-        # Only a proxy on this machine may say whom it speaks for.
-        forwarded_allow_ips="127.0.0.1,::1",
+        # Only a proxy on this machine may say whom it speaks for; the last one is how it looks to a
+        # socket for both IPv4 and IPv6.
+        forwarded_allow_ips="127.0.0.1,::1,::ffff:127.0.0.1",
         server_header=False,
         lifespan="on",
         ws="none",

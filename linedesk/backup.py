@@ -30,6 +30,8 @@ from linedesk.backupfile import AS_STORED, COLLECTIONS, Header, Writer
 from linedesk.choice import open_database
 from linedesk.errors import BackupError
 from linedesk.settings import Settings
+from recvq.collections import DISPATCHER
+from recvq.documents import LEASES
 from recvq.errors import translated
 
 STREAM = "-"
@@ -99,6 +101,7 @@ def write_export(
         with translated():
             header = _header(database)
             with database.client.start_session(snapshot=True) as session:
+                _require_whole(database, session)
                 for name, copy in copies.items():
                     _copy(database.get_collection(name, codec_options=AS_STORED), copy, session)
                     read(name)
@@ -123,6 +126,13 @@ def _header(database: Database[Any]) -> Header:
         linedesk=version("linedesk"),
         mongodb=client.server_info()["version"],
     )
+
+
+def _require_whole(database: Database[Any], session: ClientSession) -> None:
+    """A night's export amid an import must not pass for one of all that there is."""
+    lease = database[LEASES].find_one({"_id": DISPATCHER}, {"importing": 1}, session=session) or {}
+    if lease.get("importing"):
+        raise BackupError(f"{database.name} is half imported: run the import to its end first")
 
 
 def _copy(collection: Collection[RawBSONDocument], copy: IO[bytes], session: ClientSession) -> None:

@@ -58,13 +58,17 @@ class Hold:
             self.is_half_written = bool(row.get("importing"))
             if self.is_half_written:
                 self._owner = f"{IMPORT}{self._name}"
-            until = FOR_GOOD if self.is_half_written else _from_now(LOOKING_SECONDS)
-            held = {"owner": self._owner, "epoch": epoch, "until": until}
+            held = {"owner": self._owner, "epoch": epoch, "until": self._until()}
             if not self._leases.update_one(
                 {"$and": [claim, {"epoch": {"$lt": epoch}}]}, [{"$set": held}]
             ).matched_count:
                 raise NotImported(_held(row))
         self.epoch = epoch
+
+    def _until(self) -> Any:
+        if self.is_half_written:
+            return FOR_GOOD
+        return {"$add": ["$$NOW", int(LOOKING_SECONDS * 1000)]}
 
     def _next_epoch(self, counter: Document) -> int:
         drawn = self._leases.find_one_and_update(
@@ -84,10 +88,11 @@ class Hold:
 
     def begin(self) -> None:
         """Hold it for good: from now on the database is half written. Raises NotImported."""
+        # Before the write, whose outcome may be unknown.
+        self.is_half_written = True
         owner = f"{IMPORT}{self._name}"
         self._change({"$set": {"owner": owner, "until": FOR_GOOD, "importing": True}})
         self._owner = owner
-        self.is_half_written = True
 
     def require(self) -> None:
         """Raise NotImported if another import has taken over."""
@@ -115,4 +120,4 @@ def _held(row: Mapping[str, Any]) -> str:
             "another import runs, or was cut off on another machine or in another container; "
             "if it runs no more: --take-over"
         )
-    return "a dispatcher runs: stop it first (systemctl stop linedesk-dispatcher)"
+    return "a dispatcher or another import runs: stop it first (systemctl stop linedesk-dispatcher)"

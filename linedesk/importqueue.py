@@ -6,42 +6,105 @@ it, like all that progress does not name as finished.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from pymongo.database import Database
 
+from dispatcher.history import BEHIND
 from dispatcher.ledger import RING_SLOTS
 from linedesk.errors import NotImported
 from recvq.collections import DISPATCHER
 from recvq.connect import DURABLE
-from recvq.documents import PROGRESS, RECVQ
+from recvq.documents import (
+    CONVERSATIONS,
+    HELD,
+    PROGRESS,
+    RECVQ,
+    Document,
+    conversation_id,
+    name_of,
+)
 from recvq.errors import translated
 
 IN_DOUBT = (
-    "recvq holds documents from before the export, and no progress tells which were handled: with "
-    "--recvq skip all that it holds counts as handled, with --recvq handle all of it is handled, "
-    "and what was answered before may be answered again"
+    "recvq holds documents from before the export, and no progress tells which were handled. If no "
+    "dispatcher has run on this database yet, say --recvq handle: all of it is handled. If recvq "
+    "is the one that the export had, say --recvq skip: all that it holds counts as handled, "
+    "since what was answered before would be answered again"
 )
+# A dispatcher that was killed or frozen has at most so many in hand.
+MOST_DECIDED = 10_000
+SLICE = 1_000
 
 
-def require_clear_queue(
-    database: Database[Any], *, exported_at: datetime, wish: str | None
-) -> None:
-    """Raise NotImported where nobody can tell what of recvq was handled, and nobody has said it.
+def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: str | None) -> bool:
+    """Whether all that recvq holds counts as handled, since progress cannot tell what of it was.
 
-    Without a progress that is so for what is older than the export. What is younger came to a
-    database that no dispatcher has seen yet.
+    Without a progress that is in doubt for what is older than the export: then `wish` decides,
+    and without one NotImported is raised. What is younger came to a database that no dispatcher
+    has seen yet.
     """
-    if wish is not None:
-        return
     older = {"acceptTime": {"$lt": exported_at}, "heartbeat": {"$ne": True}}
     with translated():
         progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"token": 1, "after": 1}) or {}
         if progress.get("after") is not None or progress.get("token") is not None:
+            return False
+        if database[RECVQ].find_one(older, {"_id": 1}) is None:
+            return False
+    if wish is None:
+        raise NotImported(IN_DOUBT)
+    return wish == "skip"
+
+
+def finish_decided(database: Database[Any], *, epoch: int) -> None:
+    """Have progress name what the conversations that are to go have decided already.
+
+    A dispatcher that was killed, or is frozen, has not saved it; without the conversations it
+    would be decided and answered again.
+    """
+    with translated():
+        held = list(database[HELD].find({}, {"document": 1}))
+        decided = _decided(database, (row["document"] for row in held))
+        database[HELD].delete_many({"_id": {"$in": decided}})
+        decided = _decided(database, _read_lately(database))
+        database[PROGRESS].with_options(write_concern=DURABLE).update_one(
+            {"_id": DISPATCHER, "epoch": epoch},
+            {"$addToSet": {"finished": {"$each": decided}}},
+        )
+
+
+def _read_lately(database: Database[Any]) -> Iterator[Document]:
+    """The documents of recvq back to some way behind the last finished one, the newest first."""
+    progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1}) or {}
+    named = {"eventId": 1, "channel": 1, "key": 1}
+    behind: int | None = None
+    for document in database[RECVQ].find({"heartbeat": {"$ne": True}}, named).sort("$natural", -1):
+        yield document
+        if document["_id"] == progress.get("after"):
+            behind = BEHIND
+        elif behind is not None:
+            behind -= 1
+        if behind == 0:
             return
-        if database[RECVQ].find_one(older, {"_id": 1}) is not None:
-            raise NotImported(IN_DOUBT)
+
+
+def _decided(database: Database[Any], documents: Iterable[Document]) -> list[Any]:
+    """The ids of those that are in `applied` of their conversations."""
+    found: list[Any] = []
+    rest = iter(documents)
+    while len(found) < MOST_DECIDED and (some := list(islice(rest, SLICE))):
+        ids = {"$in": list({conversation_id(document) for document in some})}
+        rows = database[CONVERSATIONS].find({"_id": ids}, {"applied": 1})
+        applied = {row["_id"]: set(row.get("applied") or ()) for row in rows}
+        found += [
+            document["_id"]
+            for document in some
+            if name_of(document) in applied.get(conversation_id(document), ())
+        ]
+    return found
 
 
 def finish_recvq(database: Database[Any], *, epoch: int) -> None:

@@ -7,7 +7,7 @@ since. It becomes a dead letter, for a person to judge.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ from recvq.documents import (
     conversation_id,
     name_of,
 )
+from recvq.redact import message_id_of, redacted
 from recvq.timers import TIMER
 from scheduler.rows import BrokenRow, ring_of
 
@@ -39,10 +40,12 @@ STATE_PAST_DUE = "restored: the time of a state past due"
 # What is told apart beside them.
 WAITING = "timers that wait"
 MOVED_ON = "daily timers past due, moved to their next time"
+RANG = "timers past due that have rung since"
 TOLD = (
     CONVERSATIONS,
     WAITING,
     MOVED_ON,
+    RANG,
     DEADLETTERS,
     WAITED_IN_OUTBOX,
     WAITED_IN_HELD,
@@ -69,6 +72,10 @@ class Restored:
         self._decided: set[tuple[str, str]] = set()
         # Timers on their way to `schedule`, of each row the latest.
         self._timers: dict[str, Mapping[str, Any]] = {}
+        # Messages that were taken back, of which copies may not have been emptied yet.
+        self._unsent: set[tuple[str, str]] = set()
+        self.is_known: Callable[[Document], bool] = lambda place: False
+        """Whether the database has had a document in recvq already; it is judged there then."""
         self.highest_epoch = 0
         self.epoch = 0
         """The one that conversations get; to be set before they are written."""
@@ -86,6 +93,7 @@ class Restored:
             id_ = str(document["_id"])
             applied = ((id_, str(name)) for name in document.get("applied") or ())
             self._decided.update(self._held.intersection(applied))
+            self._unsent.update((id_, str(message)) for message in document.get("unsent") or ())
             for effect in document.get("pending") or ():
                 if _is_timer(effect):
                     self._note_timer(effect)
@@ -119,13 +127,26 @@ class Restored:
 
     # Of each collection.
 
-    def _letter(self, document: Mapping[str, Any]) -> Iterator[Written]:
-        yield DEADLETTERS, document
+    def _letter(self, letter: Mapping[str, Any]) -> Iterator[Written]:
+        yield DEADLETTERS, self._emptied(letter)
+
+    def _emptied(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A letter without the message that its sender took back."""
+        document = letter.get("document")
+        if not isinstance(document, Mapping) or not self._is_unsent(document):
+            return letter
+        return {**dict(letter), "document": redacted(document), "traceback": None}
+
+    def _is_unsent(self, document: Mapping[str, Any]) -> bool:
+        message = message_id_of(document)
+        return message is not None and (conversation_id(document), message) in self._unsent
 
     def _held_document(self, row: Mapping[str, Any]) -> Iterator[Written]:
         document = _document_of(row)
         # One that was taken back by its sender comes to nothing anyway.
-        if _place(document) in self._decided or document.get("unsent"):
+        if _place(document) in self._decided or document.get("unsent") or self._is_unsent(document):
+            return
+        if self.is_known({"_id": document["_id"]}):
             return
         since = row.get("since") or self._now
         letter = of_event(document, cause=WAITED_IN_HELD, traceback="", attempts=0, first_at=since)
@@ -137,7 +158,7 @@ class Restored:
                 continue
             named = {"id": f"{document['_id']}/{document.get('n')}/{place}", **effect}
             if effect.get("type") == "deadletter":
-                yield DEADLETTERS, _row_of_letter(named)
+                yield DEADLETTERS, self._emptied(_row_of_letter(named))
             else:
                 cause = WAITED_IN_OUTBOX
                 yield self._given_up(
@@ -179,16 +200,19 @@ class Restored:
     def _past_due(self, row: Mapping[str, Any]) -> Iterator[Written]:
         try:
             stored = RawBSONDocument(bson.encode(row), AS_STORED)
-            next_at = ring_of(stored, now=self._now, accept_time=self._now).next_at
+            ring = ring_of(stored, now=self._now, accept_time=self._now)
         except BrokenRow:
             # The scheduler sets it aside, and says why.
             yield SCHEDULE, row
             return
-        if next_at is not None:
+        if ring.next_at is not None:
             self.became[MOVED_ON] += 1
-            yield SCHEDULE, {**dict(row), "runAt": next_at}
+            yield SCHEDULE, {**dict(row), "runAt": ring.next_at}
             return
-        yield self._given_up(_letter_of_row(row))
+        if self.is_known({"eventId": ring.event_id}):
+            self.became[RANG] += 1
+        else:
+            yield self._given_up(_letter_of_row(row))
         yield SCHEDULE, {**dict(row), "runAt": None, "endedAt": self._now}
 
     def _given_up(self, letter: Document) -> Written:

@@ -28,13 +28,13 @@ from linedesk.backupfile import Header, Reader
 from linedesk.choice import open_database
 from linedesk.errors import BackupError, NotImported
 from linedesk.importhold import Hold
-from linedesk.importqueue import finish_recvq, require_clear_queue
+from linedesk.importqueue import finish_decided, finish_recvq, is_to_be_skipped
 from linedesk.importwrites import STATE, write
 from linedesk.letters import local
 from linedesk.restored import TOLD, Restored, Written
 from linedesk.settings import Settings
 from recvq.collections import DISPATCHER
-from recvq.documents import PROGRESS
+from recvq.documents import CONVERSATIONS, HELD, PROGRESS, RECVQ, Document
 from recvq.errors import translated
 
 # A process of the database that is gone may have had an epoch after the export, but none so high.
@@ -101,12 +101,13 @@ def restore(
     above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
     hold.take(above=above, take_over=wishes.take_over)
     with _kept_until_whole(hold):
-        require_clear_queue(database, exported_at=header.at, wish=wishes.recvq)
+        skip = is_to_be_skipped(database, exported_at=header.at, wish=wishes.recvq)
         if not hold.is_half_written:
             _clear_the_way(database, wishes.replace)
         hold.begin()
-        _take_progress(database, hold, skip=wishes.recvq == "skip")
+        _take_progress(database, hold, skip=skip)
         restored.epoch = hold.epoch
+        restored.is_known = lambda place: _knows(database, place)
         write(database, _written(reader, restored), hold, wrote=wrote)
         hold.release()
 
@@ -128,9 +129,16 @@ def _take_progress(database: Database[Any], hold: Hold, *, skip: bool) -> None:
     """Before all else, since what a front desk stores from now on is to be handled."""
     # Who was frozen while it was dispatcher has its saves refused from here on.
     Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
-    if skip and not hold.has_skipped:
+    if skip:
         finish_recvq(database, epoch=hold.epoch)
-        hold.note_skipped()
+    else:
+        finish_decided(database, epoch=hold.epoch)
+
+
+def _knows(database: Database[Any], place: Document) -> bool:
+    """Whether a document is in recvq or in `held`, whose own progress judges it then."""
+    with translated():
+        return any(database[name].find_one(place, {"_id": 1}) for name in (RECVQ, HELD))
 
 
 def _epoch_of(database: Database[Any]) -> int:
@@ -151,6 +159,10 @@ def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
             "--replace NEWFILE; what is there now is exported to NEWFILE before"
         )
     click.echo(f"exported what was there to {export_to(database, replace)}")
+    with translated():
+        waiting = database[CONVERSATIONS].count_documents({"pending.0": {"$exists": True}})
+    if waiting:
+        click.echo(f"outboxes of {waiting} conversations were not empty: that is in there only")
 
 
 def _written(reader: Reader, restored: Restored) -> Iterator[Written]:

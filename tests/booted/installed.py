@@ -22,7 +22,8 @@ def install(box: Box, *more: str, source: str = NOW) -> str:
     environ = {"LINE_CHANNEL_SECRET": box.sim.secret, "LINE_CHANNEL_ACCESS_TOKEN": box.sim.token}
     command = (f"{source}/deploy/install.sh", *OPTIONS, *more)
     done = box.machine.run(*command, environ=environ, seconds=300)
-    (box.work / "install.txt").open("a").write(done.stdout + done.stderr)
+    with (box.work / "install.txt").open("a") as file:
+        file.write(done.stdout + done.stderr)
     for secret in box.secrets:
         assert secret not in done.stdout + done.stderr, "a secret is in its output"
     return done.stdout.strip().splitlines()[-1]
