@@ -57,7 +57,7 @@ class Figures:
             self._leading(),
             f"{self._per_second(now.passed):.1f} events/s",
             f"{now.documents} in hand, oldest {now.oldest_seconds:.1f} s",
-            "{1} of {0} keys in held".format(*now.held) if any(now.held) else None,
+            "{1} documents of {0} keys in held".format(*now.held) if any(now.held) else None,
             *(part.status() for part in self._parts),
         ]
         return " · ".join(word for word in words if word)

@@ -26,11 +26,12 @@ class Patience:
         self._inbox = inbox
         self._report = report
         self._reason = Reason()
+        self._told = ""
 
     def until_available(self, action: Callable[[], Found], doing: str) -> Found:
         """What the action returns, once MongoDB lets it; meanwhile `doing` is reported."""
         failures = 0
-        self._report.waiting(doing)
+        self._tell(doing)
         while True:
             self._report.beat()
             try:
@@ -39,11 +40,17 @@ class Patience:
                 failures += 1
                 log.warning("taking over, trying again error=%s", error)
                 self._reason.say(AWAY)
-                self._report.waiting(self._reason.fresh() or AWAY)
+                self._tell(self._reason.fresh() or AWAY)
                 self.pause(pause_seconds(failures))
             else:
                 self._reason.say(None)
                 return found
+
+    def _tell(self, words: str) -> None:
+        """Only what is new: a standby asks for the lease several times a second."""
+        if words != self._told:
+            self._told = words
+            self._report.waiting(words)
 
     def pause(self, seconds: float) -> None:
         """Wait, unless something arrives."""

@@ -123,6 +123,9 @@ class Dispatcher:
         except Replaced as error:
             log.error("replaced before it began error=%s", error)  # noqa: TRY400
             return self._leave(Ending.REPLACED)
+        except AccessRefused:  # whoever waits may have another password
+            self._release()
+            raise
         self._begin()
         return self._end(self._supervise())
 

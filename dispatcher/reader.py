@@ -33,6 +33,8 @@ LOOK_SECONDS = 10.0
 # A read that takes longer was not answered in time, and the driver asked again by itself.
 SLOW_READ_SECONDS = 2.0
 
+OPENING = "opening the feed"
+
 
 class Reader:
     """Reads the feed into the pool until it is stopped.
@@ -106,6 +108,10 @@ class Reader:
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
+    def quiet_seconds(self) -> float:
+        """For how long it has brought nothing, not even a heartbeat, and named no reason."""
+        return time.monotonic() - max(self.delivered_at, self.reason.said_at)
+
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
@@ -155,11 +161,14 @@ class Reader:
             self._remedy.done()
         self._opened_at = time.monotonic()
         self._heartbeat.heard()
+        if not self._mute:
+            # The outage is over: from now on the feed has its time to bring something.
+            self.reason.say(OPENING)
         self._look()
 
     def _opens(self) -> None:
         if not self._mute and self.reason.words != AWAY:
-            self.reason.say("opening the feed")
+            self.reason.say(OPENING)
 
     def _lose_token(self, error: HistoryLost) -> None:
         log.info("feed lost its position, scanning recvq feed=%s cause=%s", self._feed.name, error)

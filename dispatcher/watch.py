@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 # most ten of them to settle its record. A step waits up to 60 s for the interval, notes its try,
 # calls LINE in 13 s and writes down the answer. Beyond this a thread hangs where nothing may.
 STEP_SECONDS = 600.0
-# The feed brings a document at least this often, be it a heartbeat, or says what it waits for.
+# The feed brings a document at least this often, be it a heartbeat, or says what it waits for; so
+# it has as long once it waits no more.
 FEED_SECONDS = 90.0
 
 
@@ -75,8 +76,7 @@ class Watch:
         for part in self._parts:
             if (stall := part.stalled()) is not None:
                 return stall
-        quiet = time.monotonic() - self._reader.delivered_at
-        if quiet > FEED_SECONDS and self._reader.reason.fresh() is None:
+        if self._reader.quiet_seconds() > FEED_SECONDS and self._reader.reason.fresh() is None:
             return "the feed brings nothing, not even a heartbeat"
         return None
 

@@ -100,7 +100,7 @@ class GroupCommit:
         """What is not as it should be, and since when, for a person; None when all is well."""
         if self._unavailable is None:
             return None
-        return f"{self._who} away since {clock_time(self._unavailable_since)}"
+        return f"{self._who} away since {clock_time(self._unavailable_since)}: {self._unavailable}"
 
     @property
     def hanging(self) -> str | None:

@@ -48,7 +48,7 @@ class Recvq:
     def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
         """Store all documents on a journalled majority; returns the places of duplicates."""
         size = sum(len(document.raw) for document in documents)
-        with _not_stored(), self._guard.inserting(size):
+        with self._not_stored(), self._guard.inserting(size):
             stored = insert_documents(self._collection, documents, timeout_seconds=timeout_seconds)
         return stored.duplicate_indexes
 
@@ -57,7 +57,7 @@ class Recvq:
 
         An insert into a missing recvq would make one that is uncapped, so this comes first.
         """
-        with _not_stored():
+        with self._not_stored():
             try:
                 with pymongo.timeout(PROBE_SECONDS):
                     check_recvq(self._database)
@@ -72,18 +72,18 @@ class Recvq:
         if (reason := self._guard.closed) is not None:
             raise NotStored(reason)
 
-
-@contextmanager
-def _not_stored() -> Iterator[None]:
-    try:
-        yield
-    except RecvqClosed as error:
-        raise NotStored(str(error)) from error
-    except StoreUnavailable as error:
-        raise NotStored("MongoDB does not answer", detail=str(error)) from error
-    except SetupError as error:
-        raise NotStored(str(error)) from error
-    except PyMongoError as error:
-        # By name and code only: the server's own words can quote what was to be inserted.
-        detail = f"{type(error).__name__} {getattr(error, 'code', None)}"
-        raise NotStored("MongoDB refuses, and the log says why", detail=detail) from error
+    @contextmanager
+    def _not_stored(self) -> Iterator[None]:
+        try:
+            yield
+        except RecvqClosed as error:
+            raise NotStored(str(error)) from error
+        except StoreUnavailable as error:
+            reason = self._guard.refused or "MongoDB does not answer"
+            raise NotStored(reason, detail=str(error)) from error
+        except SetupError as error:
+            raise NotStored(str(error)) from error
+        except PyMongoError as error:
+            # By name and code only: the server's own words can quote what was to be inserted.
+            detail = f"{type(error).__name__} {getattr(error, 'code', None)}"
+            raise NotStored("MongoDB refuses, and the log says why", detail=detail) from error

@@ -33,12 +33,12 @@ def export_command(settings: Settings, target: str) -> None:
     "--replace",
     type=click.Path(path_type=Path),
     metavar="NEWFILE",
-    help="Replace what the database holds, which is exported to NEWFILE before.",
+    help="Replace conversations and timers that are there; all is exported to NEWFILE before.",
 )
 @click.option(
     "--recvq",
     type=click.Choice(["handle", "skip"]),
-    help="Whether what recvq holds is still to be handled, where nothing tells.",
+    help="Whether what recvq holds is still to be handled, where no progress tells.",
 )
 @click.option("--take-over", is_flag=True, help="Go on after an import that another machine began.")
 @with_settings
@@ -47,7 +47,8 @@ def import_command(settings: Settings, source: str, dry_run: bool, **wishes: Any
 
     FILE may be - for stdin; all of it is checked before anything is written. What was to be sent
     or handled at the moment of the export becomes dead letters (`linedesk dead list --cause
-    restored`), and so does a timer whose time has passed. Events in recvq are handled afterwards.
+    restored`), and so does a timer whose time has passed. Dead letters and recvq stay: events
+    there are handled afterwards. A new database needs no option; where one is needed, it is said.
     """
     from linedesk.restoring import Wishes, import_export
 

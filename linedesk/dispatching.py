@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
@@ -21,12 +22,15 @@ from jobworker.delivery import ReplyUnknown
 from linedesk.botloader import load_bot
 from linedesk.botsettings import read_bot_settings
 from linedesk.exits import Exit
+from linedesk.refused import let_time_pass
 from linedesk.scheduling import make_scheduler, simulated_clock
 from linedesk.settings import Settings
 from linedesk.signals import take_signals
 from linedesk.systemd import service_from
 from recvq.connect import Client, connect
 from recvq.documents import RECVQ
+from recvq.errors import AccessRefused
+from recvq.service import Service
 from scheduler.scheduler import system_now
 
 log = logging.getLogger(__name__)
@@ -89,10 +93,22 @@ def run_dispatcher(settings: Settings) -> int:
             companions=companions,
             service=service,
         )
-        ending = dispatcher.run()
+        ending = _run(dispatcher, inbox, service)
         for desk in desks:
             desk.close()
     return EXITS[ending]
+
+
+def _run(dispatcher: Dispatcher, inbox: SimpleQueue[Any], service: Service) -> Ending:
+    began = time.monotonic()
+    try:
+        ending = dispatcher.run()
+    except AccessRefused:
+        let_time_pass(began, inbox, service)
+        raise
+    if ending is Ending.REFUSED:
+        let_time_pass(began, inbox, service)
+    return ending
 
 
 def make_feed(name: str, client: Client, database: str) -> Feed:

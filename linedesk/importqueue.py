@@ -41,11 +41,10 @@ SLICE = 1_000
 
 
 def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: str | None) -> bool:
-    """Whether all that recvq holds counts as handled, since progress cannot tell what of it was.
+    """Whether all that recvq holds counts as handled, as `wish` decides where progress cannot tell.
 
-    Without a progress that is in doubt for what is older than the export: then `wish` decides,
-    and without one NotImported is raised. What is younger came to a database that no dispatcher
-    has seen yet.
+    Without a progress what is older than the export is in doubt, and NotImported is raised without
+    a wish. What is younger came to a database that no dispatcher has seen yet.
     """
     older = {"acceptTime": {"$lt": exported_at}, "heartbeat": {"$ne": True}}
     with translated():
@@ -94,7 +93,8 @@ def _read_lately(database: Database[Any]) -> Iterator[Document]:
 def _decided(database: Database[Any], documents: Iterable[Document]) -> list[Any]:
     """The ids of those that are in `applied` of their conversations."""
     found: list[Any] = []
-    rest = iter(documents)
+    # What somebody typed in a shell may belong to no conversation.
+    rest = (document for document in documents if "channel" in document and "key" in document)
     while len(found) < MOST_DECIDED and (some := list(islice(rest, SLICE))):
         ids = {"$in": list({conversation_id(document) for document in some})}
         rows = database[CONVERSATIONS].find({"_id": ids}, {"applied": 1})

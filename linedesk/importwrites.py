@@ -1,4 +1,8 @@
-"""The writes of an import: a database is emptied of its state, and gets that of the export."""
+"""The writes of an import: a database is emptied of its state, and gets that of the export.
+
+Dead letters stay, and those of the export join them: whatever was given up since, or replayed, is
+so whatever becomes of the state.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from recvq.documents import CONVERSATIONS, DEADLETTERS, SCHEDULE
 from recvq.errors import StoreUnavailable, translated
 from recvq.insert import DUPLICATE_KEY
 
-STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
+STATE = (CONVERSATIONS, SCHEDULE)
 BATCH_ROWS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
 
@@ -29,16 +33,25 @@ def write(
     written: Iterable[Written],
     hold: Hold,
     *,
+    left: Iterable[Written],
     wrote: Callable[[str], None],
 ) -> None:
     """Have the state be what is written here and nothing else; `wrote` is told of each batch.
 
-    It begins from nothing, so it makes no difference how far an import before this one came. Raises
-    NotImported for a document that MongoDB refuses, StoreUnavailable.
+    `left` are letters of the state that goes. It begins from nothing, so it makes no difference how
+    far an import before this one came. Raises NotImported for a document that MongoDB refuses,
+    StoreUnavailable.
     """
     _make_indexes(database)
+    _insert_all(database, left, hold, wrote)
     for name in STATE:
         _empty(database[name], hold)
+    _insert_all(database, written, hold, wrote)
+
+
+def _insert_all(
+    database: Database[Any], written: Iterable[Written], hold: Hold, wrote: Callable[[str], None]
+) -> None:
     for collection, batch in _batches(written):
         hold.require()
         _insert(database[collection], batch)
@@ -48,7 +61,7 @@ def write(
 def _make_indexes(database: Database[Any]) -> None:
     """Those of a collection that was dropped, too."""
     with translated():
-        for name in STATE:
+        for name in (*STATE, DEADLETTERS):
             for index in INDEXES[name]:
                 database[name].create_index(index.keys, **index.options)
 

@@ -22,6 +22,7 @@ from linedesk.users import (
     ensure_users,
     open_admin,
     replace_admin_password,
+    require_fitting,
 )
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
@@ -36,6 +37,8 @@ AUTHORIZATION_OFF = (
     "security.authorization and security.keyFile in mongod.conf (see deploy/mongod.conf) and "
     "restart mongod"
 )
+# No process runs as the administrator or the operator.
+PROCESSES = ("frontdesk", "dispatcher")
 RESTART = (
     "new password for {who}: what runs now keeps its connections until it has to open another one, "
     "so restart it soon (systemctl restart linedesk.target); until then nothing is lost"
@@ -55,15 +58,22 @@ def init_database(
     Raises SettingsError, SetupError, StoreUnavailable.
     """
     require_server(settings)
-    click.echo(f"server      {without_credentials(settings.mongodb_uri)}")
-    click.echo(f"replicaset  {ensure_replica_set(settings.mongodb_uri)}")
-    click.echo(f"database    {settings.mongodb_database}")
     if users is None:
+        _init_server(settings)
         with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
             _init_collections(client[settings.mongodb_database], capped_mb)
         return
     with at_work_in(users):
+        given = Uri.parse(settings.mongodb_uri)
+        require_fitting(given, users, database=settings.mongodb_database)
+        _init_server(settings)
         _init_with_users(settings, users, capped_mb, new_passwords=new_passwords)
+
+
+def _init_server(settings: Settings) -> None:
+    click.echo(f"server      {without_credentials(settings.mongodb_uri)}")
+    click.echo(f"replicaset  {ensure_replica_set(settings.mongodb_uri)}")
+    click.echo(f"database    {settings.mongodb_database}")
 
 
 def _init_with_users(
@@ -114,5 +124,6 @@ def _show_users(outcomes: Sequence[Outcome]) -> None:
     for one in outcomes:
         click.echo(f"user        {one.user}: {one.state}, {one.path}")
     renewed = [one.path.parent.name for one in outcomes if one.state == NEW_PASSWORD]
+    renewed = [who for who in renewed if who in PROCESSES]
     if renewed:
         click.echo(RESTART.format(who=", ".join(renewed)))

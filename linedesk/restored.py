@@ -34,6 +34,7 @@ from scheduler.rows import BrokenRow, ring_of
 
 # The causes of what becomes a dead letter; `linedesk dead replay --cause` takes a part of one.
 WAITED_IN_OUTBOX = "restored: waited in an outbox"
+REPLACED = "restored: waited in an outbox of what was replaced"
 WAITED_IN_HELD = "restored: waited in held"
 TIMER_PAST_DUE = "restored: a timer past due"
 STATE_PAST_DUE = "restored: the time of a state past due"
@@ -48,11 +49,12 @@ TOLD = (
     RANG,
     DEADLETTERS,
     WAITED_IN_OUTBOX,
+    REPLACED,
     WAITED_IN_HELD,
     TIMER_PAST_DUE,
     STATE_PAST_DUE,
 )
-"""The order in which an operator reads it; the last four are among the dead letters."""
+"""The order in which an operator reads it; the last five are among the dead letters."""
 
 Written = tuple[str, Mapping[str, Any]]
 
@@ -73,7 +75,7 @@ class Restored:
         # Timers on their way to `schedule`, of each row the latest.
         self._timers: dict[str, Mapping[str, Any]] = {}
         # Messages that were taken back, of which copies may not have been emptied yet.
-        self._unsent: set[tuple[str, str]] = set()
+        self._unsent: set[tuple[str, str | None]] = set()
         self.is_known: Callable[[Document], bool] = lambda place: False
         """Whether the database has had a document in recvq already; it is judged there then."""
         self.highest_epoch = 0
@@ -138,8 +140,8 @@ class Restored:
         return {**dict(letter), "document": redacted(document), "traceback": None}
 
     def _is_unsent(self, document: Mapping[str, Any]) -> bool:
-        message = message_id_of(document)
-        return message is not None and (conversation_id(document), message) in self._unsent
+        id_ = f"{document.get('channel')}/{document.get('key')}"
+        return (id_, message_id_of(document)) in self._unsent
 
     def _held_document(self, row: Mapping[str, Any]) -> Iterator[Written]:
         document = _document_of(row)
@@ -153,29 +155,21 @@ class Restored:
         yield self._given_up(letter)
 
     def _conversation(self, document: Mapping[str, Any]) -> Iterator[Written]:
-        for place, effect in enumerate(document.get("pending") or ()):
-            if _is_timer(effect):
-                continue
-            named = {"id": f"{document['_id']}/{document.get('n')}/{place}", **effect}
-            if effect.get("type") == "deadletter":
-                yield DEADLETTERS, self._emptied(_row_of_letter(named))
-            else:
-                cause = WAITED_IN_OUTBOX
-                yield self._given_up(
-                    of_effect(self._perhaps_done(named), document["_id"], cause=cause, attempts=0)
-                )
+        for effect in _effects_of(document):
+            # It may have gone out after the export.
+            yield self._ended(document, _perhaps_done(effect, at=self._at), cause=WAITED_IN_OUTBOX)
         emptied: Document = {"pending": []} if "pending" in document else {}
         yield CONVERSATIONS, {**dict(document), "epoch": self.epoch, **emptied}
 
-    def _perhaps_done(self, effect: Document) -> Document:
-        """A send as one of unknown outcome, since it may have gone out after the export."""
-        if effect.get("type") != "send":
-            return effect
-        return {
-            **effect,
-            "triedAt": effect.get("triedAt") or self._at,
-            "as": effect.get("as") or effect.get("way"),
-        }
+    def left(self, document: Mapping[str, Any]) -> Iterator[Written]:
+        """What stays of a conversation that is to go: letters of what waits in its outbox."""
+        for effect in _effects_of(document):
+            yield from self._counted(iter([self._ended(document, effect, cause=REPLACED)]))
+
+    def _ended(self, document: Mapping[str, Any], effect: Document, *, cause: str) -> Written:
+        if effect.get("type") == "deadletter":
+            return DEADLETTERS, self._emptied(_row_of_letter(effect))
+        return self._given_up(of_effect(effect, document["_id"], cause=cause, attempts=0))
 
     def _row(self, row: Mapping[str, Any]) -> Iterator[Written]:
         effect = self._timers.get(str(row["_id"]))
@@ -229,6 +223,22 @@ def _document_of(row: Mapping[str, Any]) -> Document:
 def _place(document: Mapping[str, Any]) -> tuple[str, str]:
     """A document by its conversation and its name."""
     return conversation_id(document), name_of(document)
+
+
+def _effects_of(conversation: Mapping[str, Any]) -> Iterator[Document]:
+    """What waits in an outbox, but for timers; what somebody made by hand gets an id."""
+    for place, effect in enumerate(conversation.get("pending") or ()):
+        if not _is_timer(effect):
+            id_ = f"{conversation['_id']}/{conversation.get('n')}/{place}"
+            yield {"id": id_, **effect}
+
+
+def _perhaps_done(effect: Document, *, at: datetime) -> Document:
+    """A send as one of unknown outcome, from that moment on."""
+    if effect.get("type") != "send":
+        return effect
+    tried_as = effect.get("as") or effect.get("way")
+    return {**effect, "triedAt": effect.get("triedAt") or at, "as": tried_as}
 
 
 def _is_timer(effect: Mapping[str, Any]) -> bool:

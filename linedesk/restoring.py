@@ -108,7 +108,8 @@ def restore(
         _take_progress(database, hold, skip=skip)
         restored.epoch = hold.epoch
         restored.is_known = lambda place: _knows(database, place)
-        write(database, _written(reader, restored), hold, wrote=wrote)
+        left = _left(database, restored)
+        write(database, _written(reader, restored), hold, left=left, wrote=wrote)
         hold.release()
 
 
@@ -155,14 +156,17 @@ def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
         return
     if replace is None:
         raise NotImported(
-            f"{database.name} is not empty, it has {' and '.join(filled)}: to replace them, say "
+            f"{database.name} is not empty, it has {' and '.join(filled)}: to replace that, say "
             "--replace NEWFILE; what is there now is exported to NEWFILE before"
         )
     click.echo(f"exported what was there to {export_to(database, replace)}")
+
+
+def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
+    """Letters of what waits in the outboxes of a database that is replaced."""
     with translated():
-        waiting = database[CONVERSATIONS].count_documents({"pending.0": {"$exists": True}})
-    if waiting:
-        click.echo(f"outboxes of {waiting} conversations were not empty: that is in there only")
+        for conversation in database[CONVERSATIONS].find({"pending.0": {"$exists": True}}):
+            yield from restored.left(conversation)
 
 
 def _written(reader: Reader, restored: Restored) -> Iterator[Written]:

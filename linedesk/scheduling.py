@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from queue import SimpleQueue
 
 from dispatcher.feed import feed_client
 from linedesk.exits import Exit
+from linedesk.refused import let_time_pass
 from linedesk.settings import Settings
 from linedesk.signals import take_signals
 from linedesk.simclock import SimClock
 from linedesk.systemd import service_from
 from recvq.connect import Client, connect
+from recvq.errors import AccessRefused
 from scheduler.process import Part, run
 from scheduler.scheduler import Scheduler
 
@@ -28,7 +31,12 @@ def run_scheduler(settings: Settings) -> int:
     ):
         scheduler = make_scheduler(settings, client, listening, clock=clock)
         parts: list[Part] = [scheduler] if clock is None else [clock, scheduler]
-        return Exit.OK if run(parts, client, inbox, service) else Exit.SOFTWARE
+        began = time.monotonic()
+        try:
+            return Exit.OK if run(parts, client, inbox, service) else Exit.SOFTWARE
+        except AccessRefused:
+            let_time_pass(began, inbox, service)
+            raise
 
 
 def simulated_clock(settings: Settings) -> SimClock | None:

@@ -16,6 +16,9 @@ from recvq.service import Nobody, Service
 
 FIRST_FD = 3
 MICROSECONDS = 1_000_000
+# Of up to four bytes each: systemd passes over a whole message of 4,096 bytes (PIPE_BUF) or more,
+# the watchdog's word in it included.
+STATUS_CHARACTERS = 900
 
 
 def service_from(environ: MutableMapping[str, str]) -> Service:
@@ -114,8 +117,8 @@ class Systemd:
 
 
 def _status(text: str) -> str:
-    """One line: what follows a line's end would be read as a variable of its own."""
-    return "STATUS=" + " ".join(text.split())
+    """One line, not too long: what follows a line's end would be read as a variable of its own."""
+    return "STATUS=" + " ".join(text.split())[:STATUS_CHARACTERS]
 
 
 def _extension(seconds: float) -> str:

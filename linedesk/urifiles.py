@@ -54,6 +54,7 @@ class UriFile:
         """Have it hold this URI, for its owner only: on the disk and whole, or not at all."""
         beside = self.path.with_name(f".{self.path.name}.part")
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sync(self.path.parent.parent)
         with suppress(FileNotFoundError):
             # One that a killed `init` has left would keep its owner and mode.
             beside.unlink()
@@ -67,11 +68,7 @@ class UriFile:
     def become(self, other: UriFile) -> None:
         """Take the other one's place, and have that on the disk."""
         self.path.replace(other.path)
-        folder = os.open(other.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(other.path.parent)
 
     def _useless(self) -> SettingsError:
         words = (
@@ -96,3 +93,11 @@ def at_work_in(folder: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename or folder
         raise SettingsError([f"{where} cannot be read or written: {error.strerror}"]) from error
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

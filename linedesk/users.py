@@ -40,16 +40,22 @@ NEW_RIGHTS, NEW_PASSWORD = "new rights", "new password"
 USER_EXISTS = 51003
 
 LOCKED_OUT = (
-    "MongoDB has users already, and {path} does not open it: run `linedesk init --users` once with "
-    "the MONGODB_URI of a user who may make users, such as one with the role root, or, where "
-    "MongoDB has none yet, on MongoDB's own machine with 127.0.0.1 in MONGODB_URI"
+    "MongoDB lets neither the user in {path} nor the one in MONGODB_URI make users: run `linedesk "
+    "init --users` once with the MONGODB_URI of one who may, such as one with the role root; if "
+    "MongoDB has no users yet, on its own machine with 127.0.0.1 in MONGODB_URI"
 )
 ANOTHERS = (
     "{path} is of the user {found}, and should be of {wanted}: remove it, and `linedesk init` "
     "makes a new one"
 )
+ELSEWHERE = (
+    "{path} is for MongoDB at {found}, and MONGODB_URI for {wanted}: have both name the same "
+    "servers, or remove the file, and `linedesk init` makes a new one"
+)
 
 Role = Mapping[str, str]
+Roles = frozenset[tuple[str, str]]
+"""Names of roles with the database of each, to be compared."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,30 @@ class Outcome:
     path: Path
 
 
+def require_fitting(given: Uri, folder: Path, *, database: str) -> None:
+    """Refuse, before anything is made, files of other users or servers than are to be made ready.
+
+    Raises SettingsError, which names all of them.
+    """
+    owners = {"admin": f"{ADMIN_NAME}@{ADMIN}"}
+    owners |= {who: f"{user.name}@{database}" for who, user in WHO.items()}
+    found = (_misfit(UriFile.of(folder, who), given, wanted) for who, wanted in owners.items())
+    problems = [problem for problem in found if problem]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
+    uri = file.read()
+    if uri is None:
+        return None
+    if _full_name(uri) != wanted:
+        return ANOTHERS.format(path=file.path, found=_full_name(uri), wanted=wanted)
+    if uri.servers != given.servers:
+        return ELSEWHERE.format(path=file.path, found=uri.hosts, wanted=given.hosts)
+    return None
+
+
 def open_admin(given: Uri, folder: Path) -> tuple[Uri, Outcome]:
     """The administrator's URI; he is made where nobody has made him.
 
@@ -69,17 +99,20 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, Outcome]:
     """
     file = UriFile.of(folder, "admin")
     uri = _end_rotation(file) or file.read()
-    if uri is not None and logs_in(uri):
-        return uri, Outcome(_full_name(uri), WAS_THERE, file.path)
     if uri is None:
         uri = given.with_user(ADMIN_NAME, _password(), source=ADMIN)
         file.write(uri)
-    maker = given if given.user and logs_in(given) else given.without_user()
+    found = roles_of(uri)
+    if found == _as_set(ADMIN_ROLES):
+        return uri, Outcome(_full_name(uri), WAS_THERE, file.path)
+    maker = given if given.user and roles_of(given) is not None else given.without_user()
     try:
         with translated(), connect(str(maker), app_name="linedesk-init") as client:
             state = _make_user(client, uri, ADMIN_ROLES)
     except AccessRefused as error:
         raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
+    if found is not None:
+        state = NEW_RIGHTS
     return uri, Outcome(_full_name(uri), state, file.path)
 
 
@@ -111,9 +144,6 @@ def ensure_users(
         with translated():
             roles_changed = _ensure_roles(client, user, database)
         uri = file.read()
-        if uri is not None and (uri.user, uri.source) != (user.name, database):
-            found, wanted = _full_name(uri), f"{user.name}@{database}"
-            raise SettingsError([ANOTHERS.format(path=file.path, found=found, wanted=wanted)])
         if uri is None or new_passwords:
             uri = admin.with_user(user.name, _password(), source=database)
             file.write(uri)
@@ -124,14 +154,17 @@ def ensure_users(
     return outcomes
 
 
-def logs_in(uri: Uri) -> bool:
-    """Whether MongoDB takes this user and password. Raises StoreUnavailable."""
+def roles_of(uri: Uri) -> Roles | None:
+    """The roles of this user; None if MongoDB does not take user and password.
+
+    Raises StoreUnavailable.
+    """
     try:
         with translated(), connect(str(uri), app_name="linedesk-init") as client:
-            client.admin.command("ping")
+            told = client.admin.command("connectionStatus")["authInfo"]
     except AccessRefused:
-        return False
-    return True
+        return None
+    return _as_set(told["authenticatedUserRoles"])
 
 
 def asks_for_users(uri: Uri) -> bool:
@@ -149,7 +182,7 @@ def asks_for_users(uri: Uri) -> bool:
 def _end_rotation(file: UriFile) -> Uri | None:
     """End what `replace_admin_password` had begun when it was killed."""
     uri = file.next.read()
-    if uri is None or not logs_in(uri):
+    if uri is None or roles_of(uri) is None:
         return None
     file.next.become(file)
     return uri
@@ -157,13 +190,12 @@ def _end_rotation(file: UriFile) -> Uri | None:
 
 def _ensure_user(client: Client, user: User, uri: Uri) -> str:
     wanted = [{"role": user.name, "db": place} for place in user.privileges(uri.source)]
-    if not logs_in(uri):
-        with translated():
-            return _make_user(client, uri, wanted)
+    found = roles_of(uri)
+    if found == _as_set(wanted):
+        return WAS_THERE
     with translated():
-        [found] = client[uri.source].command("usersInfo", user.name)["users"]
-        if _pairs(found["roles"]) == _pairs(wanted):
-            return WAS_THERE
+        if found is None:
+            return _make_user(client, uri, wanted)
         _change(client, uri, roles=wanted)
     return NEW_RIGHTS
 
@@ -208,7 +240,7 @@ def _write_role(
     place.command(command, name, privileges=privileges, roles=[], writeConcern=WRITTEN)
 
 
-def _pairs(roles: Sequence[Role]) -> frozenset[tuple[str, str]]:
+def _as_set(roles: Sequence[Role]) -> Roles:
     return frozenset((role["role"], role["db"]) for role in roles)
 
 

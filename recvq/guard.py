@@ -14,10 +14,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import pymongo
+from bson.errors import BSONError
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
+from pymongo.errors import PyMongoError
 
-from recvq.errors import AccessRefused, RecvqClosed, StoreUnavailable, WrongCollection, translated
+from recvq.errors import (
+    AccessRefused,
+    QueueError,
+    RecvqClosed,
+    StoreUnavailable,
+    WrongCollection,
+    translated,
+)
 from recvq.gauge import READ_SECONDS, SUM_SECONDS, Gauge
 from recvq.reach import Reach
 
@@ -47,6 +55,7 @@ class Guard:
         self._every_seconds = every_seconds
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._looked_at = time.monotonic()
+        self._refused: str | None = None
         self._stop = threading.Event()
         self._looking = threading.Lock()  # held for a whole look: guards the gauge
         self._counting = threading.Lock()  # guards all below
@@ -60,6 +69,15 @@ class Guard:
         """Why recvq takes no inserts, in words for anybody; None while it does."""
         with self._counting:
             return self._closed_to(0)
+
+    @property
+    def refused(self) -> str | None:
+        """Why MongoDB refuses the user, in words for anybody; None once it has let him look.
+
+        It stays while MongoDB does not answer: after a refused password the driver waits for the
+        server's next sign of life.
+        """
+        return self._refused
 
     @property
     def hanging(self) -> str | None:
@@ -135,8 +153,13 @@ class Guard:
             with translated():
                 reach = self._gauge.measure(patient=patient)
         except WrongCollection as error:
+            self._refused = None
             self._is_wrong(str(error))
+        except AccessRefused as error:
+            self._refused = str(error)
+            raise
         else:
+            self._refused = None
             self._reaches(reach, ended)
 
     @property
@@ -187,13 +210,19 @@ class Guard:
     def _try_to_look(self, failed: bool) -> bool:
         try:
             self.look()
-        except StoreUnavailable as error:
-            if not failed:
-                log.warning("recvq cannot be looked at, trying again error=%s", error)
-            return False
-        except (OperationFailure, AccessRefused) as error:
-            if not failed:
-                code = error.code
-                log.error("recvq cannot be looked at code=%s", code)  # noqa: TRY400
+        except (QueueError, PyMongoError, BSONError) as error:
+            # The client may be closed under a look that outlasts a stop; nobody needs its word.
+            if not failed and not self._stop.is_set():
+                _tell(error)
             return False
         return True
+
+
+def _tell(error: Exception) -> None:
+    if isinstance(error, StoreUnavailable):
+        log.warning("recvq cannot be looked at, trying again error=%s", error)
+    elif isinstance(error, AccessRefused):
+        log.error('recvq cannot be looked at reason="%s"', error)
+    else:
+        name, code = type(error).__name__, getattr(error, "code", None)
+        log.error("recvq cannot be looked at error=%s code=%s", name, code)

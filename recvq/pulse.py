@@ -50,13 +50,15 @@ class Reason:
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._said_at = 0.0
+        self.said_at = monotonic()
+        """Monotonic time at which something was waited for last; at first that of its making."""
         # Replaced as a whole, so that who reads it sees words and time that belong together.
         self._said: tuple[str, datetime] | None = None
 
     def say(self, words: str | None) -> None:
         """The thread waits for this, and would say so again; None: for nothing any more."""
-        self._said_at = self._monotonic()
+        if True:
+            self.said_at = self._monotonic()
         if words != self.words:
             self._said = None if words is None else (words, datetime.now(UTC))
 
@@ -69,7 +71,7 @@ class Reason:
     def fresh(self) -> str | None:
         """What is waited for and since when; None if nothing is, or it was not said lately."""
         said = self._said
-        if said is None or self._monotonic() - self._said_at > RENEW_SECONDS:
+        if said is None or self._monotonic() - self.said_at > RENEW_SECONDS:
             return None
         return f"{said[0]} since {moment(said[1])}"
 

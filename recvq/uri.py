@@ -5,12 +5,14 @@ Only pymongo's own parser says whether a URI is one; nothing here asks the netwo
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote_plus, unquote_plus
 
 # What belongs to the user; compared without regard to case, as MongoDB does.
 OF_THE_USER = frozenset({"authsource", "authmechanism", "authmechanismproperties"})
 OF_THE_SET = frozenset({"replicaset", "directconnection", "loadbalanced"})
+HAS_PORT = re.compile(r":\d+\Z")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,14 @@ class Uri:
     def source(self) -> str:
         """The database in which the user stands."""
         return self.option("authSource") or self.database or "admin"
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """Its hosts, to be compared with another URI's."""
+        hosts = (host.lower() for host in self.hosts.split(","))
+        if self.scheme != "mongodb":
+            return frozenset(hosts)
+        return frozenset(host if HAS_PORT.search(host) else f"{host}:27017" for host in hosts)
 
     def option(self, name: str) -> str | None:
         """The value of an option; None if it is not there."""

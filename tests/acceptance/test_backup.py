@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pymongo.database import Database
 
 from jobworker import settling
+from linedesk import cli
 from linedesk.backup import export_to
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client
@@ -35,18 +34,10 @@ def lost(client: Client) -> Iterator[Database[Any]]:
 
 def command(house: Any, *arguments: str) -> str:
     """`linedesk` with nothing in its environment but where MongoDB is."""
-    names = ("MONGODB_URI", "MONGODB_DATABASE")
-    process = subprocess.run(
-        [sys.executable, "-m", "linedesk", *arguments],
-        env=os.environ | {name: house.settings[name] for name in names},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
+    environ = {name: house.settings[name] for name in ("MONGODB_URI", "MONGODB_DATABASE")}
+    answer = CliRunner().invoke(cli.linedesk, arguments, env=environ)
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
 
 
 def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(

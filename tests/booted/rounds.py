@@ -51,4 +51,6 @@ def _made(function: Check, box: Box) -> tuple[str, str]:
     except (AssertionError, OSError, subprocess.SubprocessError) as error:
         with (box.work / "failures.txt").open("a") as file:
             traceback.print_exc(file=file)
-        return str(error) or type(error).__name__, ""
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        # All of it stands in the file.
+        return lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}", ""

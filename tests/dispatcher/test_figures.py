@@ -41,7 +41,7 @@ def test_what_keeps_it_from_work_comes_first(monkeypatch: Any) -> None:
     assert desk.words()[1:] == [
         "0.0 events/s",
         "3 in hand, oldest 0.2 s",
-        "5 of 2 keys in held",
+        "5 documents of 2 keys in held",
         "nothing waits",
     ]
     desk.reason.say("waiting for MongoDB")

@@ -87,7 +87,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before it is ready, and later on; killed, and frozen."""
+    """Before it is ready, and later on; killed, and frozen; and when it is there again."""
     monkeypatch.setattr(feed_module, "SOCKET_SECONDS", 0.5)
     monkeypatch.setattr(feed_module, "SERVER_SELECTION_SECONDS", 0.2)
     with connect(own_mongod.uri, app_name="tests") as client:
@@ -107,6 +107,13 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         # Nothing but a reason keeps it alive from now on.
         monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
         eventually(lambda: service.says("unwell", MUTE))
+        reader, open_ = running.dispatcher._reader, running.feed.open
+
+        def open_slowly(token: Any) -> None:
+            open_(token)
+            reader.reason.said_at -= 1000.0
+
+        monkeypatch.setattr(running.feed, "open", open_slowly)
         assert own_mongod.pid is not None
         os.kill(own_mongod.pid, signal.SIGSTOP)
         try:
@@ -114,8 +121,13 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
             frozen = len(service.told)
             eventually(lambda: len(service.told) > frozen + 10)
             assert {method for method, _ in service.told[frozen:]} == {"alive"}
+            reader.delivered_at -= 1000.0
+            monkeypatch.setattr(watch_module, "FEED_SECONDS", 90.0)
         finally:
             os.kill(own_mongod.pid, signal.SIGCONT)
+        # Nor is it a stall that nothing came while it was away.
+        at_work(running, service)
+        assert running.dispatcher.stalled() is None
         assert running.end() is Ending.STOPPED
 
 

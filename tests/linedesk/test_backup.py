@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 
-from dispatcher.lease import Lease
+from dispatcher.lease import Lease, owner_name
 from dispatcher.ledger import Ledger
 from dispatcher.progress import Progress
 from jobworker.conversations import Conversations, Decision
@@ -26,13 +26,14 @@ from linedesk.backupfile import AS_STORED, Reader
 from linedesk.errors import BackupError, NotImported
 from linedesk.importhold import Hold
 from linedesk.importqueue import finish_recvq
-from linedesk.restored import Restored
+from linedesk.restored import REPLACED, TIMER_PAST_DUE, Restored
 from linedesk.restoring import Wishes, restore
 from recvq.collections import INDEXES, MEGABYTE, create_collections
 from recvq.connect import Client
 from recvq.documents import (
     CONVERSATIONS,
     DEADLETTERS,
+    HELD,
     LEASES,
     PROGRESS,
     RECVQ,
@@ -41,6 +42,7 @@ from recvq.documents import (
     make_heartbeat,
 )
 from recvq.errors import Replaced
+from recvq.timers import due_event_id
 from tests.dispatcher.faults import failing
 from tests.jobworker.room import a_send
 
@@ -128,7 +130,7 @@ def target(shared: Callable[[str], Database[Any]]) -> Database[Any]:
 
 
 def emptied(database: Database[Any]) -> Database[Any]:
-    for name in (*STATE, PROGRESS, RECVQ, LEASES):
+    for name in (*STATE, PROGRESS, RECVQ, LEASES, HELD):
         database[name].delete_many({})
     create_collections(database)
     return database
@@ -331,7 +333,7 @@ def test_while_a_dispatcher_runs_nothing_is_imported(
     lease = Lease(target, owner="elsewhere/1/1")
     assert lease.try_acquire()
     answer = run(target, "import", str(export), code=1)
-    assert "a dispatcher runs" in answer.stderr
+    assert "stop it first" in answer.stderr
     lease.renew()
     assert not any(whole(target).values())
     lease.release()
@@ -346,10 +348,9 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
     run: Run, source: Database[Any], target: Database[Any], export: Path
 ) -> None:
     target[CONVERSATIONS].insert_one(a_conversation("U次郎"))
-    target[DEADLETTERS].insert_one(a_letter("E7"))
     before = whole(target)
     answer = run(target, "import", str(export), code=1)
-    assert "has conversations and deadletters: to replace them, say --replace" in answer.stderr
+    assert "is not empty, it has conversations: to replace that, say --replace" in answer.stderr
     answer = run(target, "import", str(export), "--replace", str(export), code=1)
     assert "is there already" in answer.stderr
     assert whole(target) == before
@@ -357,12 +358,21 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
 
     back = export.with_name("before.gz")
     run(target, "import", str(export), "--replace", str(back))
-    keys = {row["key"] for row in target[CONVERSATIONS].find()}
-    assert keys == {KEY, "U太郎"}
-    assert target[DEADLETTERS].find_one({"_id": "E7"}) is None
+    assert {row["key"] for row in target[CONVERSATIONS].find()} == {KEY, "U太郎"}
     run(target, "import", str(back), "--replace", str(export.with_name("after.gz")))
     assert [row["key"] for row in target[CONVERSATIONS].find()] == ["U次郎"]
-    assert [row["_id"] for row in target[DEADLETTERS].find()] == ["E7"]
+
+
+def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
+    run: Run, source: Database[Any], target: Database[Any], export: Path
+) -> None:
+    """What was replayed since the export is not offered again, and its replay has its number."""
+    replayed = {**a_letter(), "replays": 1, "replayedAt": now()}
+    target[DEADLETTERS].insert_many([replayed, a_letter("E7")])
+    run(target, "import", str(export))
+    assert target[DEADLETTERS].find_one({"_id": "E0"}) == replayed
+    found = {row["_id"] for row in target[DEADLETTERS].find()}
+    assert found == {"E0", "E1/0", "E1/timer/tea", "E7"}
 
 
 def test_a_killed_import_keeps_dispatchers_away_until_it_is_run_again(
@@ -382,6 +392,9 @@ def test_a_killed_import_keeps_dispatchers_away_until_it_is_run_again(
     assert target[CONVERSATIONS].count_documents({}) == 2
     assert target[SCHEDULE].find_one() is None
     assert not is_free(target)
+    # Nor does a night's export take it for all that there is.
+    answer = run(target, "export", str(export.with_name("part.gz")), code=1)
+    assert "half imported" in answer.stderr
     answer = run(target, "import", str(export))
     assert "imported" in answer.stdout
     assert target[CONVERSATIONS].count_documents({}) == 2
@@ -454,8 +467,13 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
 # What waits in recvq.
 
 
-def store(database: Database[Any], *, hours: float) -> Any:
-    document = make_document({"type": "follow"}, channel="main", accept_time=now() + hours_(hours))
+def a_document(name: str, key: str = "U", *, hours: float = 0) -> dict[str, Any]:
+    event = {"type": "follow", "webhookEventId": name, "source": {"userId": key}}
+    return make_document(event, channel="main", accept_time=now() + hours_(hours))
+
+
+def store(database: Database[Any], *, hours: float, name: str = "", key: str = "U") -> Any:
+    document = a_document(name or uuid.uuid4().hex, key, hours=hours)
     database[RECVQ].insert_one(document)
     return document["_id"]
 
@@ -539,6 +557,52 @@ def test_a_progress_of_the_database_itself_goes_on(
     progress = target[PROGRESS].find_one()
     assert progress is not None
     assert (progress["after"], progress["passed"]) == (handled, 1)
+
+
+def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    """Progress was not saved since, and the conversations that know of it are to go."""
+    first, decided, waiting = (store(target, hours=-1, name=f"E{n}", key=KEY) for n in (7, 8, 9))
+    for n, name in enumerate(("H1", "H2")):
+        document = a_document(name, KEY)
+        target[HELD].insert_one({"_id": document["_id"], "n": n, "document": document})
+    send = {**a_send(at=now()).as_document(), "id": "E8/0"}
+    target[CONVERSATIONS].insert_one(a_conversation(applied=["E8", "H1"], pending=[send]))
+    Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
+    target[PROGRESS].update_one({}, {"$set": {"after": first}})
+    target[RECVQ].insert_one({"what": "somebody typed"})
+
+    answer = run(target, "import", str(export), "--replace", str(export.with_name("before.gz")))
+    progress = target[PROGRESS].find_one()
+    assert progress is not None
+    assert (progress["after"], progress["finished"]) == (first, [decided])
+    assert waiting not in progress["finished"]
+    assert [row["document"]["eventId"] for row in target[HELD].find()] == ["H2"]
+    # Nor is what waited to be sent lost.
+    letter = target[DEADLETTERS].find_one({"cause": REPLACED})
+    assert letter is not None
+    assert letter["effect"] == send
+    assert "        1  restored: waited in an outbox of what was replaced" in answer.stdout
+
+
+def test_a_timer_that_has_rung_here_since_the_export_becomes_no_letter(
+    run: Run, source: Database[Any], target: Database[Any], export: Path
+) -> None:
+    row = source[SCHEDULE].find_one({"name": "tea"})
+    assert row is not None
+    store(target, hours=1, name=due_event_id(row))
+    assert "1  timers past due that have rung since" in run(target, "import", str(export)).stdout
+    assert target[DEADLETTERS].find_one({"cause": TIMER_PAST_DUE}) is None
+
+
+def test_an_import_that_dies_before_it_writes_holds_up_nobody(target: Database[Any]) -> None:
+    machine, pid, ticks = owner_name().split("/")
+    hold = Hold(target, owner=f"{machine}/{pid}/{ticks}1")
+    hold.take(above=0, take_over=False)
+    assert is_free(target)
+    with pytest.raises(NotImported):
+        hold.begin()
 
 
 def test_an_empty_recvq_can_be_skipped_too(target: Database[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from jobworker.timers import Timers
 from linedesk.backupfile import AS_STORED, COLLECTIONS
 from linedesk.restored import (
     MOVED_ON,
+    RANG,
     STATE_PAST_DUE,
     TIMER_PAST_DUE,
     WAITED_IN_HELD,
@@ -33,6 +34,7 @@ from recvq.documents import (
     Document,
     make_document,
 )
+from recvq.timers import due_event_id
 from tests.jobworker.room import a_send
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -43,9 +45,15 @@ ID = f"main/{KEY}"
 Database = dict[str, list[Document]]
 
 
-def restored(**collections: list[Mapping[str, Any]]) -> tuple[Database, Restored]:
-    """All that is written for these collections of an export, read as an import reads it."""
+def restored(
+    known: Sequence[Document] = (), **collections: list[Mapping[str, Any]]
+) -> tuple[Database, Restored]:
+    """All that is written for these collections of an export, read as an import reads it.
+
+    `known` are the documents that the database knows, each by what it is asked for.
+    """
     one = Restored(at=AT, now=NOW)
+    one.is_known = lambda place: place in known
     one.epoch = 77
     rows = [
         (name, RawBSONDocument(bson.encode(row), AS_STORED))
@@ -199,6 +207,14 @@ def test_a_timer_past_due_becomes_a_letter_whose_replay_lets_it_ring() -> None:
     assert (again["timer"], again["runAt"], again["data"]) == (f"{ID}/egg", NOW - HOUR, {"x": 1})
 
 
+def test_a_timer_past_due_that_rang_in_this_database_has_ended() -> None:
+    rang = {"eventId": due_event_id(a_row(run_at=NOW - HOUR))}
+    found, one = restored([rang], schedule=[a_row(run_at=NOW - HOUR)])
+    assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
+    assert not found[DEADLETTERS]
+    assert one.became[RANG] == 1
+
+
 def test_the_time_of_a_state_has_a_cause_of_its_own() -> None:
     found, _ = restored(schedule=[a_row("~state", run_at=NOW - HOUR)])
     assert found[DEADLETTERS][0]["cause"] == STATE_PAST_DUE
@@ -277,6 +293,32 @@ def test_what_was_decided_or_taken_back_while_it_stood_in_held_becomes_none() ->
     held = [a_held("E9"), a_held("E8", unsent=True)]
     found, _ = restored(held=held, conversations=conversations)
     assert not found[DEADLETTERS]
+
+
+def test_what_this_database_had_in_recvq_or_held_is_judged_there() -> None:
+    held = a_held()
+    assert not restored([{"_id": held["_id"]}], held=[held])[0][DEADLETTERS]
+
+
+def test_no_copy_of_a_message_that_was_taken_back_comes_amid_the_unsend() -> None:
+    """The unsend had been noted, and not all copies were empty yet."""
+    message = {"type": "text", "id": "m1", "text": "secret"}
+    documents = [a_held(name)["document"] for name in ("E7", "E8", "E9")]
+    for document in documents:
+        document["event"]["message"] = message
+    letters = [
+        {"channel": "main", "key": KEY, "document": document, "traceback": "secret"}
+        for document in documents
+    ]
+    on_its_way = {"id": "E8", "type": "deadletter", **letters[1]}
+    found, _ = restored(
+        deadletters=[{"_id": "E7", **letters[0]}],
+        conversations=[a_conversation(on_its_way, unsent=["m1"])],
+        held=[a_held("E9", **documents[2])],
+    )
+    assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E7", "E8"]
+    assert "secret" not in str(found)
+    assert all(letter["document"]["unsent"] for letter in found[DEADLETTERS])
 
 
 def test_the_same_name_in_another_conversation_decides_nothing() -> None:
