@@ -104,8 +104,10 @@ class History:
         """Hand every document that may be unfinished to `take`, until a pass is short enough.
 
         Returns the last pass: stream from its `operation_time`, dropping what it has `seen`.
-        None if `stopped` said so. Raises StoreUnavailable: nothing is lost by beginning again.
-        That `after` is not in recvq is an error in the log, unless the reason was `told`.
+        None if `stopped` said so, which is asked with each document that is read, and with each
+        that is counted on the way back to the start. Raises StoreUnavailable: nothing is lost by
+        beginning again. That `after` is not in recvq is an error in the log, unless the reason was
+        `told`.
         """
         if after is not None and not told:
             self._complain_if_gone(after)
@@ -140,7 +142,7 @@ class History:
         try:
             with self._client.start_session(causal_consistency=True) as session:
                 one = Pass(self._time(session))
-                for document in self._documents(after, session):
+                for document in self._documents(after, session, stopped):
                     if stopped():
                         return None
                     if not has_a_place(document):
@@ -159,9 +161,11 @@ class History:
         except PyMongoError as error:
             raise translate(error) from error
 
-    def _documents(self, after: Any, session: ClientSession) -> Iterator[Document]:
+    def _documents(
+        self, after: Any, session: ClientSession, stopped: Callable[[], bool]
+    ) -> Iterator[Document]:
         """recvq in natural order, from BEHIND documents before `after`; all if it is gone."""
-        record = self._anchor(after, session)
+        record = self._anchor(after, session, stopped)
         if record is None:
             yield from self._collection.find({}, session=session).sort("$natural", 1)
             return
@@ -169,7 +173,9 @@ class History:
             del document["$recordId"]
             yield document
 
-    def _anchor(self, after: Any, session: ClientSession) -> tuple[int, int] | None:
+    def _anchor(
+        self, after: Any, session: ClientSession, stopped: Callable[[], bool]
+    ) -> tuple[int, int] | None:
         """Record id of the document BEHIND places before `after`, and its distance to the end.
 
         None if `after` is not in recvq. Only `_id`s travel, from the newest backwards.
@@ -181,6 +187,8 @@ class History:
         ).sort("$natural", -1)
         distance, behind, record = 0, -1, 0
         for row in newest_first:
+            if stopped():
+                return None
             distance, record = distance + 1, row["$recordId"]
             if behind >= 0 or row["_id"] == after:
                 behind += 1

@@ -16,10 +16,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from dispatcher.job import Condemned, Verdict
+from dispatcher.job import Condemned, Step, Verdict
 from dispatcher.line import Task
 from dispatcher.progress import Progress, Start, Trying
-from recvq.errors import StoreUnavailable
+from recvq.errors import AccessRefused, Replaced, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -185,3 +185,39 @@ class Poison:
             except StoreUnavailable as error:
                 # The next name, or `rest`, takes its place.
                 log.warning("suspect not cleared event_id=%s error=%s", trying.name, error)
+
+
+class Resting:
+    """Counts the starts anew: at a good end, or as a worker's step, one at a time.
+
+    The thread that supervises waits for no answer of MongoDB. `replaced` hears of a higher epoch.
+    """
+
+    def __init__(
+        self,
+        poison: Poison,
+        *,
+        step: Callable[[Step], None],
+        replaced: Callable[[Replaced], None],
+    ) -> None:
+        self._poison = poison
+        self._step = step
+        self._replaced = replaced
+        self._is_under_way = False
+
+    def begin(self) -> None:
+        """Have a worker do it, unless one is at it or nothing is left to do."""
+        if not self._is_under_way and not self._poison.is_at_rest:
+            self._is_under_way = True
+            self._step(self.rest)
+
+    def rest(self) -> None:
+        """Do it now; where MongoDB is away the next start counts as one more."""
+        try:
+            self._poison.rest()
+        except (StoreUnavailable, AccessRefused) as error:
+            log.warning("count of starts not reset error=%s", error)
+        except Replaced as error:
+            self._replaced(error)
+        finally:
+            self._is_under_way = False

@@ -24,7 +24,7 @@ from dispatcher.holding import HELD_AFTER_SECONDS
 from dispatcher.job import MakeWorker
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.patience import Patience
-from dispatcher.poison import Poison, Suspects
+from dispatcher.poison import Poison, Resting, Suspects
 from dispatcher.pool import Pool
 from dispatcher.progress import Progress, Start
 from dispatcher.reader import Reader
@@ -91,7 +91,6 @@ class Dispatcher:
         self._companions = companions
         self._report = Report(service or Nobody())
         self._patience = Patience(inbox, self._report)
-        self._resting = False
         self._clock = Clock()
         self._guard = Guard(database)
         self._worker = make_worker(
@@ -156,6 +155,7 @@ class Dispatcher:
         self._poison = Poison(progress, start, decide=self._worker.decide, later=self._clock.later)
         keys = self._patience.until_available(progress.held.all_keys, TAKING_OVER)
         self._pool = self._make_pool(start, progress.held, keys)
+        self._resting = Resting(self._poison, step=self._pool.step, replaced=self._inbox.put)
         self._saver = Saver(self._pool, progress)
         self._patience.until_available(
             lambda: self._worker.take_over(self._lease.epoch), "loading the outboxes"
@@ -220,33 +220,14 @@ class Dispatcher:
             except Empty:
                 if not self._watch.look():
                     return Ending.STUCK
-                self._rest_once()
+                if self._pool.suspects_are_through:
+                    self._resting.begin()
                 continue
             return ending_of(message)
 
     def stalled(self) -> str | None:
         """What hangs although it may not, as words for a watchdog; None while all goes on."""
         return self._watch.stalled()
-
-    def _rest_once(self) -> None:
-        """Count the starts anew once all suspects are through, and one try of that at a time.
-
-        It is a worker's step: this thread waits for no answer of MongoDB while it supervises.
-        """
-        if self._resting or self._poison.is_at_rest or not self._pool.suspects_are_through:
-            return
-        self._resting = True
-        self._pool.step(self._rest)
-
-    def _rest(self) -> None:
-        try:
-            self._poison.rest()
-        except (StoreUnavailable, AccessRefused) as error:
-            log.warning("count of starts not reset error=%s", error)
-        except Replaced as error:
-            self._inbox.put(error)
-        finally:
-            self._resting = False
 
     def _end(self, ending: Ending) -> Ending:
         """No more reading, drain against one deadline, save, give back the lease."""
@@ -267,7 +248,7 @@ class Dispatcher:
         self._clock.join(CLOSE_SECONDS)
         # Nor is it poison where MongoDB refuses the process.
         if ending in (Ending.STOPPED, Ending.STUCK, Ending.REFUSED):
-            self._rest()
+            self._resting.rest()
         if stuck or self._pool.abandoned():
             # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
             # waits takes over once this process is gone, or its lease has run out.

@@ -109,7 +109,7 @@ class Remedy:
         after = self._pool.begin_scan()
         log.info("scanning recvq after=%s", after)
         last = self._history.scan(
-            after, tally, self._stop.is_set, told=isinstance(self._lost, RecvqGone)
+            after, tally, self._is_over, told=isinstance(self._lost, RecvqGone)
         )
         if last is not None:
             log.log(
@@ -124,6 +124,11 @@ class Remedy:
                 self._lost or "first start",
             )
         return last
+
+    def _is_over(self) -> bool:
+        """Asked with each row of a scan, which may take long before the first is handed over."""
+        self._waits_for(SCANNING)
+        return self._stop.is_set()
 
     def done(self) -> None:
         """The feed goes on behind the scan."""

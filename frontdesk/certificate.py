@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,6 +130,10 @@ def _print(files: tuple[Path, Path]) -> Print:
 
 def _take(certificate: Path, key: Path) -> _Taken:
     """Load and try them; raises OSError (ssl.SSLError is one) where they do not fit."""
+    for path in (certificate, key):
+        # To read a pipe would wait for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(f"{path} is no file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Without one OpenSSL would ask a terminal for the key's password, and wait.

@@ -12,14 +12,13 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Protocol
 
 from frontdesk.calling import CallingThread
-from frontdesk.entry import Bounds, Documents, Entry, answer, refuse, undone
+from frontdesk.entry import Bounds, Detour, Documents, Entry, answer, refuse, undone
 from frontdesk.errors import KeysHeld, NotStored
 from frontdesk.figures import clock_time
 
-__all__ = ["Bounds", "Detour", "Documents", "GroupCommit", "Insert", "Probe"]
+__all__ = ["Bounds", "Documents", "GroupCommit", "Insert", "Probe"]
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +35,6 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0
 START_SECONDS = 3.0
 STOP_SECONDS = 3.0
-
-
-class Detour(Protocol):
-    """Where requests go that this store does not serve; each method belongs to the event loop."""
-
-    def divert(self, group: list[Entry], held: Iterable[tuple[str, str]] = ()) -> list[Entry]:
-        """Take what must queue up elsewhere, as what is `held` does; returns the others."""
-
-    def take_over(self, entries: list[Entry], error: NotStored) -> None:
-        """Take all of these, in their order, since the store did not confirm them."""
-
-    def resumed(self) -> None:
-        """The store takes everything again."""
 
 
 class GroupCommit:
@@ -83,6 +69,7 @@ class GroupCommit:
         self._unavailable: str | None = "not connected yet"
         self._unavailable_since = time.time()
         self._failures = 0
+        self._probing = False
         self._thread = CallingThread("frontdesk-commit")
         self._task: asyncio.Task[None] | None = None
 
@@ -159,26 +146,35 @@ class GroupCommit:
             self._waiting.append(entry)
         self._wake.set()
 
-    async def close(self) -> None:
-        """Refuse what is new, finish what waits, and end the thread; bounded, may be repeated."""
+    async def close(self, *, patient: bool = True) -> None:
+        """Refuse what is new, finish what waits, and end the thread; bounded, may be repeated.
+
+        Who is not patient leaves a probe to itself: nothing waits for its answer.
+        """
         self._unavailable = "stopping"
         self._stop.set()
         self._wake.set()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=STOP_SECONDS)
+        task = self._task
+        if task is not None:
+            if self._probing and not patient:
+                task.cancel()
+            await asyncio.wait([task], timeout=STOP_SECONDS)
         # A call that outlives its own time-out must not hold up the end of the loop.
-        self._thread.end(wait=self._task is None or self._task.done())
+        self._thread.end(wait=task is None or (task.done() and not task.cancelled()))
 
     async def _run(self) -> None:
-        while not self._stop.is_set():
-            await self._probe_until_it_answers()
-            await self._insert_until_it_fails()
-        self._give_up(NotStored("stopping"))
+        try:
+            while not self._stop.is_set():
+                await self._probe_until_it_answers()
+                await self._insert_until_it_fails()
+        finally:
+            self._give_up(NotStored("stopping"))
 
     async def _probe_until_it_answers(self) -> None:
         while not self._stop.is_set():
-            await self._pause()
+            self._probing = True
             try:
+                await self._pause()
                 await self._thread.call(self._probe)
             except NotStored as error:
                 self._failed(error)
@@ -186,6 +182,7 @@ class GroupCommit:
                 self._available()
                 return
             finally:
+                self._probing = False
                 self._first_probe.set()
 
     async def _insert_until_it_fails(self) -> None:

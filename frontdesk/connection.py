@@ -99,10 +99,9 @@ class Connection(HttpToolsProtocol):
         return now - self._since if self.cycle is None or self._in_head else math.inf
 
     def ask_to_leave(self) -> None:
-        """The answer that it is waiting for, if any, is the last one."""
-        for cycle in (self.cycle, *(waiting for waiting, _ in self.pipeline)):
-            if cycle is not None:
-                cycle.keep_alive = False
+        """The answer to the last of its requests, if it is yet to come, ends it."""
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def abort(self) -> None:
         """End it, whatever is still under way."""

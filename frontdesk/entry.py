@@ -6,6 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bson.raw_bson import RawBSONDocument
 
@@ -41,6 +42,19 @@ class Entry:
         """Let the deadline pass unnoticed."""
         if self.timer is not None:
             self.timer.cancel()
+
+
+class Detour(Protocol):
+    """Where requests go that this store does not serve; each method belongs to the event loop."""
+
+    def divert(self, group: list[Entry], held: Iterable[tuple[str, str]] = ()) -> list[Entry]:
+        """Take what must queue up elsewhere, as what is `held` does; returns the others."""
+
+    def take_over(self, entries: list[Entry], error: NotStored) -> None:
+        """Take all of these, in their order, since the store did not confirm them."""
+
+    def resumed(self) -> None:
+        """The store takes everything again."""
 
 
 def undone(entries: Iterable[Entry]) -> list[Entry]:

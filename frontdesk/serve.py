@@ -36,6 +36,7 @@ EXIT_SOFTWARE = 70
 KEEP_ALIVE_SECONDS = 75
 # Both stores are asked at the start, for three seconds at most.
 START_SECONDS = 15.0
+GUARD_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def _guarding(database: Database[Document]) -> Iterator[Guard]:
         yield guard
     finally:
         guard.stop()
-        guard.join()
+        # A look changes nothing, so it may end with the process.
+        guard.join(GUARD_SECONDS)
 
 
 def _certificate(address: Address) -> Certificate | None:

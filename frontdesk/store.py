@@ -18,7 +18,7 @@ from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk.commit import STOP_SECONDS, GroupCommit, Insert, Probe
+from frontdesk.commit import GroupCommit, Insert, Probe
 from frontdesk.entry import Documents, Entry, refuse
 from frontdesk.errors import KeysHeld, NotStored
 from recvq.drain import Drain, oldest_seconds
@@ -35,6 +35,9 @@ SPOOL_SECONDS = 0.8
 UNREADABLE_SECONDS = 1.0
 # How long a start waits for MongoDB: callers wait with it, and the spool could take theirs.
 MONGODB_SECONDS = 0.5
+# What a stop waits for the drain's batch, which MongoDB may never answer; whoever drains next
+# begins with the same documents.
+DRAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,11 @@ class TwoStores:
 
     async def close(self) -> None:
         """Finish what waits, in either store, and end all threads; bounded, may be repeated."""
-        await self._recvq.close()
-        await self._spool.close()
         self._drain.stop()
-        await asyncio.to_thread(self._drain.join, STOP_SECONDS)
+        # MongoDB may be slow to answer the probe, and callers wait for the successor.
+        await self._recvq.close(patient=False)
+        await self._spool.close()
+        await asyncio.to_thread(self._drain.join, DRAIN_SECONDS)
         if not self._drain.alive:
             self._spools.close()
 

@@ -99,15 +99,17 @@ def run_dispatcher(settings: Settings) -> int:
     return EXITS[ending]
 
 
-def _run(dispatcher: Dispatcher, inbox: SimpleQueue[Any], service: Service) -> Ending:
+def _run(
+    dispatcher: Dispatcher, inbox: SimpleQueue[int | BaseException], service: Service
+) -> Ending:
     began = time.monotonic()
     try:
         ending = dispatcher.run()
-    except AccessRefused:
-        let_time_pass(began, inbox, service)
+    except AccessRefused as error:
+        let_time_pass(began, inbox, service, why=str(error))
         raise
     if ending is Ending.REFUSED:
-        let_time_pass(began, inbox, service)
+        let_time_pass(began, inbox, service, why="MongoDB refuses it, see above")
     return ending
 
 

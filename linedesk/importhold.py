@@ -95,10 +95,10 @@ class Hold:
         self._owner = owner
 
     def require(self) -> None:
-        """Raise NotImported if another import has taken over."""
+        """Raise NotImported if somebody else has taken over."""
         with translated():
             if self._leases.find_one(self._own) is None:
-                raise NotImported("another import has taken over")
+                raise NotImported("the lease was taken over meanwhile")
 
     def release(self) -> None:
         """Leave the lease to whoever waits for it: the database is whole. Raises NotImported."""
@@ -111,7 +111,7 @@ class Hold:
     def _change(self, update: Any) -> None:
         with translated():
             if not self._leases.update_one(self._own, update).matched_count:
-                raise NotImported("another import has taken over")
+                raise NotImported("the lease was taken over meanwhile")
 
 
 def _held(row: Mapping[str, Any]) -> str:

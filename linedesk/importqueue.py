@@ -25,6 +25,7 @@ from recvq.documents import (
     RECVQ,
     Document,
     conversation_id,
+    has_a_place,
     name_of,
 )
 from recvq.errors import translated
@@ -38,6 +39,8 @@ IN_DOUBT = (
 # A dispatcher that was killed or frozen has at most so many in hand.
 MOST_DECIDED = 10_000
 SLICE = 1_000
+# What tells of a document in which conversation it was decided, and under which name.
+NAMED = ("eventId", "channel", "key")
 
 
 def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: str | None) -> bool:
@@ -65,7 +68,7 @@ def finish_decided(database: Database[Any], *, epoch: int) -> None:
     would be decided and answered again.
     """
     with translated():
-        held = list(database[HELD].find({}, {"document": 1}))
+        held = database[HELD].find({}, {f"document.{name}": 1 for name in ("_id", *NAMED)})
         decided = _decided(database, (row["document"] for row in held))
         database[HELD].delete_many({"_id": {"$in": decided}})
         decided = _decided(database, _read_lately(database))
@@ -76,12 +79,13 @@ def finish_decided(database: Database[Any], *, epoch: int) -> None:
 
 
 def _read_lately(database: Database[Any]) -> Iterator[Document]:
-    """The documents of recvq back to some way behind the last finished one, the newest first."""
-    progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1}) or {}
-    named = {"eventId": 1, "channel": 1, "key": 1}
+    """What progress does not name, back to some way behind the last finished one."""
+    progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "ring": 1}) or {}
+    ring = set(progress.get("ring") or ())
     behind: int | None = None
-    for document in database[RECVQ].find({"heartbeat": {"$ne": True}}, named).sort("$natural", -1):
-        yield document
+    for document in database[RECVQ].find({}, NAMED).sort("$natural", -1):
+        if has_a_place(document) and document["_id"] not in ring:
+            yield document
         if document["_id"] == progress.get("after"):
             behind = BEHIND
         elif behind is not None:
@@ -93,7 +97,7 @@ def _read_lately(database: Database[Any]) -> Iterator[Document]:
 def _decided(database: Database[Any], documents: Iterable[Document]) -> list[Any]:
     """The ids of those that are in `applied` of their conversations."""
     found: list[Any] = []
-    # What somebody typed in a shell may belong to no conversation.
+    # Heartbeats, and what somebody typed in a shell, belong to no conversation.
     rest = (document for document in documents if "channel" in document and "key" in document)
     while len(found) < MOST_DECIDED and (some := list(islice(rest, SLICE))):
         ids = {"$in": list({conversation_id(document) for document in some})}

@@ -10,7 +10,6 @@ import logging
 import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from recvq.service import Service
 
@@ -21,16 +20,20 @@ LEAST_SECONDS = 25.0
 
 
 def let_time_pass(
-    began: float, inbox: SimpleQueue[Any], service: Service, *, least_seconds: float = LEAST_SECONDS
+    began: float, inbox: SimpleQueue[int | BaseException], service: Service, *, why: str
 ) -> None:
-    """Wait until `least_seconds` after `began` (a time of time.monotonic()), or a signal.
+    """Wait until LEAST_SECONDS after `began` (a time of time.monotonic()), or until a signal.
 
-    A process that has run for longer ends at once: its start is what reads a new password.
+    A process that has run for longer ends at once, since the next start reads a new password.
     """
-    left = began + least_seconds - time.monotonic()
+    until = began + LEAST_SECONDS
+    left = until - time.monotonic()
     if left <= 0:
         return
-    log.error("refused by MongoDB, waiting for the next start seconds=%.0f", left)
-    service.unwell("refused by MongoDB, waiting for the next start; the log says why")
-    with suppress(Empty):
-        inbox.get(timeout=left)
+    log.error('refused, ending in a while seconds=%.0f reason="%s"', left, why)
+    service.unwell(why)
+    while (left := until - time.monotonic()) > 0:
+        with suppress(Empty):
+            # Its other threads die of the same, and say so here, too.
+            if isinstance(inbox.get(timeout=left), int):
+                return

@@ -34,7 +34,7 @@ from scheduler.rows import BrokenRow, ring_of
 
 # The causes of what becomes a dead letter; `linedesk dead replay --cause` takes a part of one.
 WAITED_IN_OUTBOX = "restored: waited in an outbox"
-REPLACED = "restored: waited in an outbox of what was replaced"
+REPLACED = "restored: replaced before it was sent"
 WAITED_IN_HELD = "restored: waited in held"
 TIMER_PAST_DUE = "restored: a timer past due"
 STATE_PAST_DUE = "restored: the time of a state past due"

@@ -39,6 +39,7 @@ from recvq.errors import translated
 
 # A process of the database that is gone may have had an epoch after the export, but none so high.
 EPOCHS_SINCE = 1_000_000
+NO_SAY = "--recvq has no say: it is beyond doubt what of recvq is still to be handled"
 UNENDED = "not ended: no dispatcher starts until an import was run to its end"
 
 
@@ -102,6 +103,8 @@ def restore(
     hold.take(above=above, take_over=wishes.take_over)
     with _kept_until_whole(hold):
         skip = is_to_be_skipped(database, exported_at=header.at, wish=wishes.recvq)
+        if wishes.recvq == "skip" and not skip:
+            click.echo(NO_SAY, err=True)
         if not hold.is_half_written:
             _clear_the_way(database, wishes.replace)
         hold.begin()
@@ -138,8 +141,9 @@ def _take_progress(database: Database[Any], hold: Hold, *, skip: bool) -> None:
 
 def _knows(database: Database[Any], place: Document) -> bool:
     """Whether a document is in recvq or in `held`, whose own progress judges it then."""
+    names = (RECVQ, HELD) if "_id" in place else (RECVQ,)
     with translated():
-        return any(database[name].find_one(place, {"_id": 1}) for name in (RECVQ, HELD))
+        return any(database[name].find_one(place, {"_id": 1}) for name in names)
 
 
 def _epoch_of(database: Database[Any]) -> int:

@@ -34,8 +34,8 @@ def run_scheduler(settings: Settings) -> int:
         began = time.monotonic()
         try:
             return Exit.OK if run(parts, client, inbox, service) else Exit.SOFTWARE
-        except AccessRefused:
-            let_time_pass(began, inbox, service)
+        except AccessRefused as error:
+            let_time_pass(began, inbox, service, why=str(error))
             raise
 
 

@@ -57,7 +57,7 @@ class Reason:
 
     def say(self, words: str | None) -> None:
         """The thread waits for this, and would say so again; None: for nothing any more."""
-        if True:
+        if words is not None:
             self.said_at = self._monotonic()
         if words != self.words:
             self._said = None if words is None else (words, datetime.now(UTC))

@@ -90,6 +90,10 @@ def test_mongod_starts_with_it_and_init_makes_a_replica_set_and_users(
         assert parsed["security"]["authorization"] == "enabled"
         assert client.line_bot.recvq.options() == {"capped": True, "size": 8 * 1024 * 1024}
         oplog = client.local.command("collStats", "oplog.rs")
+        # Now everything is slow.
+        client.line_bot.command("profile", 0, slowms=-1)
+        client.line_bot.conversations.find_one_and_update({}, {"$set": {"text": "of a message"}})
+        assert "of a message" not in Path(parsed["systemLog"]["path"]).read_text("utf-8")
     assert oplog["maxSize"] == 3072 * 1024 * 1024
 
 

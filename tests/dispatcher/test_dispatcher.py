@@ -18,6 +18,7 @@ from dispatcher.job import Job, Verdict
 from dispatcher.lease import Lease
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.process import Ending
+from dispatcher.progress import Progress, Start
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import DISPATCHER, MEGABYTE, create_collections
 from recvq.connect import connect
@@ -232,6 +233,22 @@ def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
         assert (row["starts"], row["trying"]) == (0, None)
     assert told("mongodb refuses the dispatcher thread=worker-")
     assert not told("thread died")
+
+
+def test_one_that_is_refused_before_it_begins_gives_the_lease_back(
+    database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits before it ends: another one with a better password need not."""
+
+    def take_over(progress: Progress) -> Start:
+        raise AccessRefused(13)
+
+    monkeypatch.setattr(Progress, "take_over", take_over)
+    with pytest.raises(AccessRefused):
+        dispatch(database, RecordingWorker()).end(None)
+    row = database[LEASES].find_one({"_id": "dispatcher"})
+    assert row is not None
+    assert row["owner"] is None
 
 
 def test_a_dispatcher_whose_lease_was_taken_ends(

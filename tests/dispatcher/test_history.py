@@ -176,6 +176,15 @@ def test_a_scan_ends_when_told_to(database: Database[Document], store: Store) ->
     one = History(database[RECVQ]).scan(None, taken, lambda: len(taken.documents) == 7)
     assert one is None
     assert len(taken.documents) == 7
+    asked: list[None] = []
+
+    def on_the_way_back() -> bool:
+        asked.append(None)
+        return len(asked) > 5
+
+    after, nothing = taken.documents[0]["_id"], Taken()
+    assert History(database[RECVQ]).scan(after, nothing, on_the_way_back) is None
+    assert nothing.documents == []
 
 
 def test_a_scan_that_is_overtaken_begins_anew(database: Database[Document], store: Store) -> None:
@@ -505,7 +514,10 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
     find_start = History._anchor
 
     def find_start_slowly(self: History, *arguments: Any) -> Any:
+        reason = running.dispatcher._reader.reason
+        reason.said_at -= 1000.0
         found = find_start(self, *arguments)
+        assert reason.fresh() is not None, "each document counted is a sign of life"
         held.let_go("slow")
         eventually(lambda: database[PROGRESS].find_one()["passed"] >= len(given))
         return found

@@ -487,3 +487,4 @@ async def test_since_when_a_store_is_away_is_told_to_a_person(
         await one
     assert store.trouble is not None
     assert store.trouble.startswith("MongoDB away since 2")
+    assert store.trouble.endswith(" UTC: no")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
@@ -85,6 +86,34 @@ async def _play(play: Play, scene: Scene) -> None:
             scene.insert.let_go()
             scene.probe.let_go()
         await scene.store.close()
+
+
+def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MONGODB_SECONDS", 0.0)
+    monkeypatch.setattr(store, "DRAIN_SECONDS", 0.05)
+    scene, end = Scene(tmp_path / "spool.db", monkeypatch), threading.Event()
+    draining = threading.Thread(target=end.wait, args=(WAIT_SECONDS,))
+    monkeypatch.setattr(scene.drain, "_thread", draining)
+    draining.start()
+
+    async def play() -> None:
+        await scene.store.open()
+        await scene.probe.arguments()
+        task = await scene.ask("A-1")
+        assert await task == 0
+        async with asyncio.timeout(2):
+            await scene.store.close()
+            await scene.store.close()
+
+    try:
+        asyncio.run(play())
+        assert scene.spooled() == ["A-1"]
+    finally:
+        end.set()
+        scene.probe.let_go()
+        draining.join()
 
 
 @scene

@@ -46,6 +46,21 @@ def test_another_user_for_the_same_servers() -> None:
     assert found["options"] == {"replicaSet": "rs0", "tls": True, "authSource": "users"}
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("mongodb://a,b:2/?replicaSet=rs0", "mongodb://u:p@B:2,a:27017/x", True),
+        ("mongodb://[::1]/", "mongodb://[::1]:27017/", True),
+        ("mongodb://a:1/", "mongodb://a:2/", False),
+        ("mongodb://a,b/", "mongodb://a/", False),
+        ("mongodb+srv://a/", "mongodb+srv://A/", True),
+        ("mongodb+srv://a/", "mongodb://a/", False),
+    ],
+)
+def test_whether_two_name_the_same_servers(one: str, other: str, same: bool) -> None:
+    assert (Uri.parse(one).servers == Uri.parse(other).servers) is same
+
+
 def test_nobody_in_particular() -> None:
     uri = Uri.parse("mongodb://u:p@h/?authSource=admin&replicaSet=rs0").without_user()
     assert str(uri) == "mongodb://h/?replicaSet=rs0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,9 @@ from dispatcher.history import History
 from dispatcher.lease import Lease
 from dispatcher.progress import Progress
 from dispatcher.recall import recall
-from linedesk import cli
+from frontdesk import storage
+from frontdesk.errors import NotStored
+from linedesk import cli, scheduling
 from linedesk.choice import Choice
 from linedesk.dead import drop_letters, list_letters, replay_letters, show_letters
 from linedesk.dispatching import make_feed
@@ -28,6 +31,7 @@ from recvq.collections import MEGABYTE, PLAIN, check_recvq
 from recvq.connect import connect
 from recvq.documents import CALLS, PROGRESS, RECVQ, Document, make_document, make_heartbeat
 from recvq.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
+from recvq.gauge import Gauge
 from recvq.guard import Guard
 from recvq.insert import insert_documents
 from recvq.replicaset import require_replica_set
@@ -333,6 +337,37 @@ def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Databas
             make_feed("changestream", client, LINE_BOT).open(token)
         with pytest.raises(AccessRefused):
             make_feed("oplog", client, LINE_BOT).open(Timestamp(1, 1))
+
+
+def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
+    guarded: Guarded, frontdesk: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the refusal the driver asks the server nothing for a while, as if it were away."""
+    monkeypatch.setattr(storage, "PROBE_SECONDS", 0.1)
+    wrong = replace(Uri.parse(guarded.uri_of("frontdesk")), password="wrong-one")
+    with storage.connect_storage(str(wrong)) as client:
+        guard = Guard(client[LINE_BOT])
+        with pytest.raises(AccessRefused):
+            guard.look()
+        with pytest.raises(NotStored, match="refuses the user") as unavailable:
+            storage.Recvq(client[LINE_BOT], guard).probe()
+    assert "Timeout" in unavailable.value.detail
+    guard._gauge = Gauge(frontdesk)
+    guard.look()
+    assert guard.refused is None
+
+
+def test_a_scheduler_with_a_wrong_password_takes_its_time_before_it_ends(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(scheduling, "take_signals", lambda inbox: None)
+    monkeypatch.setattr(scheduling, "let_time_pass", lambda *_, why: waited.append(why))
+    wrong = replace(Uri.parse(guarded.uri_of("dispatcher")), password="wrong-one")
+    with pytest.raises(AccessRefused) as refusal:
+        scheduling.run_scheduler(guarded.settings(str(wrong)))
+    assert waited == [str(refusal.value)]
 
 
 @pytest.mark.parametrize(
