@@ -46,7 +46,7 @@ SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$SOURCE/deploy/install.d/services.bash"
 
 read_options() {
-  DRY_RUN='' NO_START='' ROLL_BACK='' WHEELS='' SECRETS_FROM='' CAPPED_MB=''
+  DRY_RUN='' NO_START='' ROLL_BACK='' WHEELS='' SECRETS_FROM='' CAPPED_MB='' FIRST=''
   while [[ $# -gt 0 ]]; do
     case $1 in
       --dry-run) DRY_RUN=yes ;;
@@ -128,7 +128,7 @@ lay_settings() {
 
 report() {
   local words
-  [[ $CHANGES -eq 0 || -n $ROLL_BACK ]] || say_what_is_left_to_do
+  [[ -z $FIRST ]] || say_what_is_left_to_do
   printf '\n'
   for words in "${NOTES[@]}"; do
     printf -- '- %s\n' "$words"
@@ -138,7 +138,7 @@ report() {
   elif [[ $CHANGES -eq 0 ]]; then
     printf 'nothing changed: %s runs\n' "$(basename "$(current_release)")"
   else
-    printf '%s is in use\n' "$(basename "$(current_release)")"
+    printf '%s is in use; linedesk doctor says whether all is well\n' "$(basename "$(current_release)")"
   fi
   printf 'changed: %s\n' "$CHANGES"
 }
@@ -149,7 +149,7 @@ say_what_is_left_to_do() {
 In the LINE Developers Console, under Messaging API of your channel:
   Webhook URL                https://YOUR.HOST/callback, then "Verify"
   Use webhook                on
-  Webhook redelivery         off for now; on when you want LINE to bring again what nobody answered
+  Webhook redelivery         on: LINE then brings again what nobody answered
   Auto-reply messages        disabled, as well as the greeting message: else both answer
 HTTPS is nginx's, Caddy's or the front desk's own work: deploy/nginx, deploy/Caddyfile, or
 FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY in /etc/linedesk/linedesk.toml.
@@ -168,6 +168,7 @@ main() {
   read_options "$@"
   find_family
   require_root
+  [[ -n $(marked_releases) ]] || FIRST=yes
   keep_secrets_here
   # Root's own umask may hide from the services what they run.
   umask 022

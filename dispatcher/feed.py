@@ -6,12 +6,14 @@ saved and when is not its business.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import pymongo
 from bson.timestamp import Timestamp
+from pymongo.errors import PyMongoError
 
 from recvq.connect import Client, connect
 from recvq.documents import Document
@@ -57,10 +59,17 @@ def patiently(client: Client) -> Iterator[None]:
     """Give one opening of a feed OPEN_SECONDS, but only with a server that answers at once.
 
     The driver's own time-out for a block counts for finding a server, too: it would not give up.
+    Raises HistoryLost where all that time was not enough: no other try would come any further.
     """
     client.admin.command("ping")
-    with pymongo.timeout(OPEN_SECONDS):
-        yield
+    began = time.monotonic()
+    try:
+        with pymongo.timeout(OPEN_SECONDS):
+            yield
+    except PyMongoError as error:
+        if not error.timeout or time.monotonic() - began < OPEN_SECONDS / 2:
+            raise
+        raise HistoryLost("the way through the oplog takes too long") from error
 
 
 def feed_client(uri: str, *, app_name: str, **options: Any) -> Client:

@@ -13,14 +13,13 @@ from pymongo.collection import Collection
 from recvq.documents import make_heartbeat
 from recvq.errors import StoreUnavailable
 from recvq.insert import insert_documents
+from recvq.pulse import AWAY
 
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 30.0
 BACK_SECONDS = 30.0
 INSERT_SECONDS = 5.0
-
-AWAY = "waiting for MongoDB"
 
 
 class Stalled(StoreUnavailable):

@@ -31,6 +31,9 @@ RENEW_SECONDS = 1.0
 # A standby asks this often: two small reads, and a clean stop is seen soon after.
 STANDBY_SECONDS = 0.25
 
+# By whether an import has emptied collections and not filled them yet.
+HOLDERS = {False: "another dispatcher", True: "an import that has not ended"}
+
 VACANT: Mapping[str, Any] = {"$expr": {"$lte": ["$until", "$$NOW"]}}
 
 
@@ -90,6 +93,8 @@ class Lease:
         self._saw_row = False
         self.pulse = Pulse("lease")
         self.epoch = 0
+        self.held_by = "nobody"
+        """Who had it when `try_acquire` failed last, in words."""
 
     def try_acquire(self) -> bool:
         """Take the lease if it is vacant or its owner is dead; sets `epoch`.
@@ -103,6 +108,7 @@ class Lease:
             claim = self._claim(row)
             if self._leases.count_documents(claim) == 0:
                 self._saw_row = True
+                self.held_by = HOLDERS[bool(row.get("importing"))]
                 return False
             epoch = self._next_epoch()
             self._saw_row = True

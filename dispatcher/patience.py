@@ -8,11 +8,10 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from dispatcher.ending import Interrupted, ending_of
-from dispatcher.heartbeat import AWAY
 from dispatcher.report import Report
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
-from recvq.pulse import Reason
+from recvq.pulse import AWAY, Reason
 
 log = logging.getLogger(__name__)
 

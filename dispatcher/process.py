@@ -47,7 +47,6 @@ CLOSE_SECONDS = 5.0
 # What an end takes beyond the drain at the longest: two calls of MongoDB, 50 s each, and six joins.
 END_SECONDS = 150.0
 
-STANDBY = "standby, another dispatcher holds the lease"
 TAKING_OVER = "taking over"
 
 
@@ -136,9 +135,10 @@ class Dispatcher:
         """Acquire the lease, as a standby for as long as another one holds it."""
         doing = "asking for the lease"
         while not self._patience.until_available(self._lease.try_acquire, doing):
-            if doing != STANDBY:
-                doing = STANDBY
-                log.info("standby: another dispatcher holds the lease")
+            standby = f"standby, {self._lease.held_by} holds the lease"
+            if doing != standby:
+                doing = standby
+                log.info("standby: %s holds the lease", self._lease.held_by)
                 self._report.standby(doing)
             self._patience.pause(STANDBY_SECONDS)
         log.info("lease acquired epoch=%d", self._lease.epoch)

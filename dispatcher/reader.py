@@ -11,7 +11,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from dispatcher.feed import Feed, HistoryLost, Reading, RecvqGone
-from dispatcher.heartbeat import AWAY, Heartbeat, Stalled
+from dispatcher.heartbeat import Heartbeat, Stalled
 from dispatcher.history import History
 from dispatcher.pool import Pool
 from dispatcher.remedy import SCANNING, Remedy
@@ -19,7 +19,7 @@ from dispatcher.saver import Saver
 from recvq.documents import Document, has_a_place, is_heartbeat
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
-from recvq.pulse import Reason
+from recvq.pulse import AWAY, Reason
 from recvq.restore import ANOTHER, Keeper
 
 log = logging.getLogger(__name__)

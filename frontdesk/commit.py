@@ -172,9 +172,11 @@ class GroupCommit:
 
     async def _probe_until_it_answers(self) -> None:
         while not self._stop.is_set():
+            await self._pause()
+            if self._stop.is_set():
+                return
             self._probing = True
             try:
-                await self._pause()
                 await self._thread.call(self._probe)
             except NotStored as error:
                 self._failed(error)

@@ -1,6 +1,7 @@
 """Taking connections under TLS: a handshake is counted like any connection, and bounded in time.
 
-uvloop's own server counts nobody before the end of the handshake, and knows one certificate.
+uvloop's own server counts nobody before the end of the handshake, and `start_tls` on a connection
+that a plain server took may hand over the first request before there is anybody to take it.
 """
 
 from __future__ import annotations
@@ -124,6 +125,9 @@ class Handshake:
     async def _run(self, one: socket.socket) -> None:
         try:
             await self._server.agree(one)
+        except ConnectionResetError:
+            # Who only looks whether somebody listens does so every few seconds.
+            log.debug("left amid the handshake client=%s", self._client)
         except OSError as error:
             reason = getattr(error, "reason", None) or type(error).__name__
             log.warning('handshake failed reason="%s" client=%s', reason, self._client)

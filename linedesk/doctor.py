@@ -34,6 +34,7 @@ from linedesk.options import set_up_logging
 from linedesk.settings import Settings, load_settings
 
 SETTINGS, MONGODB, RECVQ, LINE = "settings", "MongoDB", "recvq", "LINE token"
+FRONT_DESK = "front desk"
 # MongoDB is named first: where it is away, that is what has to be mended.
 IN_MONGODB = (MONGODB,)
 IN_RECVQ = (MONGODB, RECVQ)
@@ -57,15 +58,17 @@ HERE = (
     Check("recvq's reach", space.reach, IN_RECVQ),
     Check("recvq unread", space.unread, IN_RECVQ, seconds=8.0),
     Check("MongoDB's disk", space.disk, IN_RECVQ),
-    Check("spool's disk", space.spool, IN_RECVQ),
+    Check("spool's reach", space.bridge, IN_RECVQ),
+    Check("spool's disk", space.spool),
     Check("services", services.units),
-    Check("front desk", services.front_desk),
+    Check(FRONT_DESK, services.front_desk),
     Check("spool", services.spooled),
     Check("dispatcher", work.lease, IN_RECVQ),
     Check("progress", work.progress, IN_RECVQ),
     Check("held", work.held, IN_MONGODB),
     Check("timers", work.timers, IN_MONGODB),
     Check("dead letters", work.letters, IN_MONGODB),
+    Check("backup", services.exports),
     Check("certificate", certificate.files),
     Check("certificate served", certificate.served, ("certificate",)),
 )
@@ -75,7 +78,7 @@ THERE = (
     Check("quota", account.quota, AT_LINE),
     Check("webhook", account.endpoint, AT_LINE),
     Check("certificate, public", certificate.public, AT_LINE),
-    Check("webhook test", account.test, AT_LINE, seconds=10.0),
+    Check("webhook test", account.test, (*AT_LINE, FRONT_DESK), seconds=10.0),
     Check("redelivery", account.redelivery),
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import select
+import sys
 from typing import Any
 
 import click
@@ -60,9 +62,22 @@ class Command(click.Command):
             code = super().invoke(ctx)
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
+        except BrokenPipeError as error:
+            if _somebody_reads():
+                code = report(error)
+            else:
+                # As click ends it: quietly, with 1.
+                raise
         except Exception as error:  # noqa: BLE001 - main: the one place where all errors end
             code = report(error)
         ctx.exit(Exit.OK if code is None else code)
+
+
+def _somebody_reads() -> bool:
+    """Not so where standard output is a pipe whose reader, such as `head`, had enough."""
+    poller = select.poll()
+    poller.register(sys.stdout.fileno(), 0)
+    return not any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def report(error: Exception) -> Exit:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from linedesk.checks.finding import State
+from linedesk.checks.finding import State, skip
 from linedesk.checks.round import Result
 
 NAME_WIDTH = 19
@@ -37,14 +37,51 @@ def showing(*, as_json: bool) -> Iterator[tuple[Begin, Show]]:
     if as_json:
         yield _nothing, _nothing
     elif not sys.stdout.isatty():
-        yield _nothing, _echo
+        with Gathering(_echo) as gathering:
+            yield _nothing, gathering.take
     else:
         console = Console()
-        with console.status("") as status:
-            yield (
-                lambda name: status.update(f"looking at {name}"),
-                lambda result: console.print(row(result)),
-            )
+        with (
+            console.status("") as status,
+            Gathering(lambda result: console.print(row(result))) as gathering,
+        ):
+            yield lambda name: status.update(f"looking at {name}"), gathering.take
+
+
+class Gathering:
+    """Shows results as they come; neighbours that were skipped for the same reason as one.
+
+    So what is bad is not lost between them.
+    """
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._skipped: list[Result] = []
+
+    def __enter__(self) -> Gathering:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._show_skipped()
+
+    def take(self, result: Result) -> None:
+        """Show it, at once or with the next ones."""
+        if self._skipped and self._skipped[0].finding != result.finding:
+            self._show_skipped()
+        if result.finding.state is State.SKIP:
+            self._skipped.append(result)
+        else:
+            self._show(result)
+
+    def _show_skipped(self) -> None:
+        if len(self._skipped) == 1:
+            self._show(self._skipped[0])
+        elif self._skipped:
+            names = ", ".join(result.name for result in self._skipped)
+            found = self._skipped[0].finding
+            merged = skip(f"{found.saw} ({names})", found.do)
+            self._show(Result(f"{len(self._skipped)} checks", merged))
+        self._skipped = []
 
 
 def conclude(results: Sequence[Result], *, as_json: bool) -> None:

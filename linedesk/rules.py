@@ -23,6 +23,9 @@ _PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
 _OWN_PATHS = frozenset({"/healthz", "/readyz"})
 _MONGODB_DATABASES = frozenset({"admin", "local", "config"})
 _MONGODB_CREDENTIALS = re.compile(r"//.*@")
+_MONGODB_SECRET_OPTIONS = re.compile(
+    r"(tlsCertificateKeyFilePassword|authMechanismProperties)=[^&;]*", re.IGNORECASE
+)
 
 
 def comma_separated(value: object) -> object:
@@ -139,7 +142,7 @@ def passwords_in(uri: str) -> tuple[str, ...]:
 
 def without_credentials(uri: str) -> str:
     """A MongoDB URI that may be shown."""
-    return _MONGODB_CREDENTIALS.sub("//***@", uri)
+    return _MONGODB_SECRET_OPTIONS.sub(r"\1=***", _MONGODB_CREDENTIALS.sub("//***@", uri))
 
 
 def _parts(text: str) -> tuple[str, ...]:

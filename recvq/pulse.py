@@ -12,6 +12,9 @@ LIMIT_SECONDS = 180.0
 # through the oplog 60 s, and a few commands before and after.
 RENEW_SECONDS = 180.0
 
+# The reason that every process may have.
+AWAY = "waiting for MongoDB"
+
 
 class Pulse:
     """That of one thread, which says `beat` as it takes up something and `rest` when it sleeps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from urllib.parse import quote_plus
 
 from pymongo import MongoClient, uri_parser
 from pymongo.errors import OperationFailure
@@ -48,8 +49,7 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
     name for one, AccessRefused, and StoreUnavailable if it cannot be reached or elects no primary
     within `wait_seconds`.
     """
-    host, port = uri_parser.parse_uri(uri)["nodelist"][0]
-    where = f"{host}:{port}"
+    where = _first_server(uri)
     with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
         hello = client.admin.command("hello")
         if "setName" in hello:
@@ -92,6 +92,14 @@ def is_not_initiated(client: Client) -> bool:
 def direct(uri: Uri) -> Client:
     """A client of one node: before that is initiated, no replica set could be discovered."""
     return connect(str(uri), app_name="linedesk-init", directConnection=True)
+
+
+def _first_server(uri: str) -> str:
+    """As it stands in a URI: a mongodb+srv one names its servers only in the DNS."""
+    host, port = uri_parser.parse_uri(uri)["nodelist"][0]
+    if port is None:  # the path of a socket
+        return quote_plus(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _initiate(client: Client, uri: str, where: str) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 from recvq.connect import Client
 from recvq.errors import AccessRefused, StoreUnavailable
 from recvq.pause import pause_seconds
-from recvq.pulse import Reason
+from recvq.pulse import AWAY, Reason
 from recvq.replicaset import require_replica_set
 from recvq.service import Nobody, Service, word_seconds
 
@@ -72,7 +72,7 @@ def _wait_for_server(
             log.warning("MongoDB cannot be reached, trying again error=%s", error)
         else:
             return None
-        reason.say("waiting for MongoDB")
+        reason.say(AWAY)
         service.starting(reason.fresh() or "", seconds=ASK_SECONDS)
         try:
             return inbox.get(timeout=pause_seconds(failures))

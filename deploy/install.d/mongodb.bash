@@ -34,8 +34,9 @@ tell_how_to_get_mongodb() {
   cat >&2 <<END
 install: MongoDB is not installed, and no configured repository has its package mongodb-org.
   MongoDB's manual says under "$page" how its repository is
-  added: a key and one file. Do so for a version from 7.0 on, leave the package itself to this
-  installer, and run it again. A mongod that was installed in another way is used as it is.
+  added: a key and one file. Do so for 6.0, with which linedesk is tested, or for the oldest newer
+  one that is offered for this system; leave the package itself to this installer, and run it again.
+  A mongod that was installed in another way is used as it is.
 END
 }
 

@@ -165,9 +165,18 @@ tell_why() {
   local unit
   # What a process said last may not be in the journal yet.
   ask journalctl --sync || true
-  for unit in $(services); do
+  for unit in $(failed_services); do
     journalctl --unit "$unit" --lines 8 --no-pager >&2 || true
   done
+}
+
+# Those that are not up; all, where one died and came up again.
+failed_services() {
+  local unit failed=()
+  for unit in $(services); do
+    ask systemctl is-active --quiet "$unit" || failed+=("$unit")
+  done
+  printf '%s\n' "${failed[@]:-$(services)}"
 }
 
 roll_back() {

@@ -81,7 +81,7 @@ def _found(database: str, folder: Path) -> Iterator[Finding]:
                     raise
                 yield bad(
                     f"{user.name} cannot log in: the password in {folder / name} is not MongoDB's",
-                    "`linedesk init --users` with --new-passwords makes new ones; restart then",
+                    "`linedesk init --new-passwords` makes new ones; restart then",
                 )
 
 

@@ -121,7 +121,7 @@ def _refused(error: AccessRefused) -> Finding:
     if error.code == AUTHENTICATION_FAILED:
         return bad(
             "MongoDB refuses the password in MONGODB_URI",
-            "`linedesk init --users` with --new-passwords makes new ones",
+            "`linedesk init --new-passwords` makes new ones",
         )
     return skip(
         "the user of MONGODB_URI may not ask",

@@ -20,11 +20,12 @@ from linedesk.wiring import REACHED_AT
 
 SOCKET = "linedesk-frontdesk.socket"
 SYSTEMD = Path("/run/systemd/system")
+EXPORT = ("linedesk-export.timer", "linedesk-export.service")
 COMMAND_SECONDS = 3.0
 ANSWER_SECONDS = 3.0
 BUSY_SECONDS = 1.0
 MOST_BYTES = 64 * 1024
-SHOWN = ("Id", "LoadState", "ActiveState", "SubState", "NRestarts")
+SHOWN = ("Id", "LoadState", "ActiveState", "Result", "ExecMainStatus", "NRestarts")
 JOURNAL = "`journalctl -u {}` tells why"
 
 Unit = Mapping[str, str]
@@ -35,6 +36,15 @@ def units(box: Box) -> Finding:
     if not _has_systemd():
         return skip("no systemd here")
     return judge_units(list(parse(_systemctl(*SHOWN, units=_services(box)))))
+
+
+def exports(_: Box) -> Finding:
+    """How the last nightly export went, where they are made."""
+    if not _has_systemd():
+        return skip("no systemd here")
+    shown = _systemctl("ActiveState", "ExecMainExitTimestamp", units=EXPORT)
+    timer, service = parse(shown)
+    return judge_exports(timer, service)
 
 
 def front_desk(box: Box) -> Finding:
@@ -104,10 +114,21 @@ def judge_units(found: Sequence[Unit]) -> Finding:
     wanted = [unit for unit in found if unit in there or unit.get("Id") != SOCKET]
     down = [unit["Id"] for unit in wanted if unit.get("ActiveState") != "active"]
     if down:
-        start = f"`systemctl start {' '.join(down)}`"
-        return bad(saw, f"{start}; {JOURNAL.format(down[0])}")
+        # Of a socket the journal tells only that its service failed.
+        first = next((unit for unit in down if unit != SOCKET), SOCKET)
+        return bad(saw, f"{JOURNAL.format(first)}; then {_start(wanted, down)}")
     restarted = [unit["Id"] for unit in there if int(unit.get("NRestarts") or 0)]
     return warn(saw, JOURNAL.format(restarted[0])) if restarted else ok(saw)
+
+
+def judge_exports(timer: Unit, service: Unit) -> Finding:
+    """By the timer and what it starts."""
+    if timer.get("ActiveState") != "active":
+        return skip("none is made", "`systemctl enable --now linedesk-export.timer`: each night")
+    if service.get("ActiveState") == "failed":
+        return bad("the last export failed", JOURNAL.format(EXPORT[1]))
+    last = service.get("ExecMainExitTimestamp")
+    return ok(f"each night{f', the last one {last}' if last else ''}")
 
 
 def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
@@ -147,12 +168,23 @@ def _services(box: Box) -> Iterator[str]:
         yield "linedesk-scheduler.service"
 
 
+def _start(units: Sequence[Unit], down: Sequence[str]) -> str:
+    if all(unit.get("ActiveState") != "failed" for unit in units):
+        return f"`systemctl start {' '.join(down)}`"
+    # After too many starts systemd refuses another one; a restart of the target hides that.
+    return "`systemctl reset-failed 'linedesk-*'; systemctl start linedesk.target`"
+
+
 def _told(unit: Unit) -> str:
     name = unit.get("Id", "?").removeprefix("linedesk-").removesuffix(".service")
     if unit.get("LoadState") != "loaded":
         return f"{name} {unit.get('LoadState', 'unknown')}"
     restarts = int(unit.get("NRestarts") or 0)
-    return f"{name} {unit['ActiveState']}" + (f", {restarts} restarts" if restarts else "")
+    state = unit["ActiveState"]
+    if state == "failed":
+        code = f" {unit['ExecMainStatus']}" if unit.get("Result") == "exit-code" else ""
+        state += f" ({unit.get('Result', 'unknown')}{code})"
+    return f"{name} {state}" + (f", {restarts} restarts" if restarts else "")
 
 
 def _connection(host: str, port: int, *, tls: bool) -> HTTPConnection:

@@ -62,15 +62,21 @@ def disk(box: Box) -> Finding:
 
 
 def spool(box: Box) -> Finding:
-    """The spool's disk, and how long an outage of MongoDB it bridges."""
+    """The spool's disk; asks nothing of MongoDB, since it counts most while that is away."""
     folder = box.settings.spool_path.parent
     try:
         free = os.statvfs(folder)
     except FileNotFoundError:
         return bad(f"{folder} is missing", "make it, for the user linedesk: see SPOOL_PATH")
+    return judge_spool(free.f_bavail * free.f_frsize, box.settings.spool_max_mb * MEGABYTE)
+
+
+def bridge(box: Box) -> Finding:
+    """How long an outage of MongoDB the spool bridges."""
     span = recvq_span(box.database, now=box.now)
-    rate = span.bytes_per_second if span is not None else 0.0
-    return judge_spool(free.f_bavail * free.f_frsize, box.settings.spool_max_mb * MEGABYTE, rate)
+    if span is None or not span.bytes_per_second:
+        return ok("nothing is measured yet")
+    return judge_bridge(box.settings.spool_max_mb * MEGABYTE / span.bytes_per_second)
 
 
 def judge_oplog(span: Span) -> Finding:
@@ -109,13 +115,20 @@ def judge_disk(found: Disk, promised_bytes: int) -> Finding:
     return warn(saw, do) if left < WARN_FREE_BYTES else ok(saw)
 
 
-def judge_spool(free_bytes: int, most_bytes: int, bytes_per_second: float) -> Finding:
-    """`most_bytes` is SPOOL_MAX_MB; the rate is that of recvq."""
-    bridged = f", {lasting(most_bytes / bytes_per_second)}" if bytes_per_second else ""
-    saw = f"{size(free_bytes)} free for SPOOL_MAX_MB of {size(most_bytes)}{bridged} of events"
+def judge_spool(free_bytes: int, most_bytes: int) -> Finding:
+    """`most_bytes` is SPOOL_MAX_MB."""
+    saw = f"{size(free_bytes)} free for SPOOL_MAX_MB of {size(most_bytes)}"
+    if free_bytes < SPOOL_SPARE_BYTES:
+        return bad(saw, "make room: with MongoDB away, LINE would be answered 503")
     if free_bytes < most_bytes + SPOOL_SPARE_BYTES:
         return warn(saw, "make room, or lower SPOOL_MAX_MB to what there is")
-    if bytes_per_second and most_bytes / bytes_per_second < BAD_SECONDS:
+    return ok(saw)
+
+
+def judge_bridge(seconds: float) -> Finding:
+    """For how long SPOOL_MAX_MB takes what comes at recvq's rate."""
+    saw = f"lasts for {lasting(seconds)} without MongoDB"
+    if seconds < BAD_SECONDS:
         return warn(saw, "raise SPOOL_MAX_MB: it has to last for an outage of MongoDB")
     return ok(saw)
 

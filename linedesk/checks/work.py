@@ -73,7 +73,8 @@ def judge_lease(row: Mapping[str, Any] | None, now: datetime) -> Finding:
     since = f" for {lasting((now - row['until']).total_seconds())}" if row["until"] else ""
     return bad(
         f"no dispatcher has run{since}, epoch {row['epoch']}",
-        f"`systemctl start linedesk-dispatcher`; {RESTART}",
+        # One that hangs is active, and a start would leave it.
+        f"`systemctl restart linedesk-dispatcher`; {RESTART}",
     )
 
 

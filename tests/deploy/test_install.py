@@ -148,8 +148,12 @@ def test_the_same_version_with_other_content_is_another_release(running: Box) ->
     )
 
 
-@pytest.mark.parametrize("how", ["broken", "dying"])
-def test_a_release_that_does_not_stay_up_is_switched_back_loudly(how: str, running: Box) -> None:
+@pytest.mark.parametrize(
+    ("how", "told"), [("broken", ["dispatcher"]), ("dying", ["dispatcher", "frontdesk"])]
+)
+def test_a_release_that_does_not_stay_up_is_switched_back_loudly(
+    how: str, told: list[str], running: Box
+) -> None:
     first = running.current
     units = running.path(f"{UNITS}/linedesk-dispatcher.service").read_text()
     running.next_version("0.2.0")
@@ -161,9 +165,12 @@ def test_a_release_that_does_not_stay_up_is_switched_back_loudly(how: str, runni
     assert answer.returncode == 3
     assert re.search(r"0\.2\.0-\w+ DID NOT COME UP", answer.stderr)
     assert f"switched back: {first} runs again" in answer.stderr
+    journals = running.calls("journalctl --unit")
+    assert [re.split("[-.]", call.split()[2])[1] for call in journals] == told
     assert running.current == first
     assert running.path(f"{UNITS}/linedesk-dispatcher.service").read_text() == units
     assert running.calls("systemctl restart")[-1] == "systemctl restart linedesk-frontdesk.service"
+    assert "LINE Developers Console" not in answer.stdout
     # The failed one is nothing to roll back to.
     assert running.install("--roll-back").returncode == 1
     assert running.current == first
@@ -299,6 +306,7 @@ def test_a_dry_run_says_every_step_and_touches_nothing(
     for step in (packages, "user linedesk", "mongod.conf", "init --config", "systemctl restart"):
         assert step in answer.stdout
     assert "dry run: nothing was touched" in answer.stdout
+    assert "Webhook redelivery         on" in answer.stdout
     assert box.files() == {}
     assert {call.split()[1] for call in box.calls("systemctl")} <= {
         "is-active",

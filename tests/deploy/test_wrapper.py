@@ -52,8 +52,8 @@ def call(root: Path, *arguments: str, **environ: str) -> subprocess.CompletedPro
         ("dead replay --cause KeyError", "dispatcher"),
         ("dead drop 01M7", "dispatcher"),
         ("import backup.gz", "dispatcher"),
-        ("init --capped-mb 2048", "admin"),
-        ("init", "admin"),
+        ("init --users /elsewhere", "admin"),
+        ("init --users=/elsewhere --capped-mb 2048", "admin"),
     ],
 )
 def test_a_command_gets_the_rights_that_it_needs_and_the_settings(
@@ -63,6 +63,23 @@ def test_a_command_gets_the_rights_that_it_needs_and_the_settings(
     etc = installed / "etc/linedesk"
     assert answer.stdout == f"{etc}/linedesk.toml {etc}/credentials/{user} {command}\n"
     assert answer.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("init", "init"),
+        # As messages name it.
+        ("init --users", "init"),
+        ("init --users --new-passwords", "init --new-passwords"),
+        ("init --capped-mb 2048", "init --capped-mb 2048"),
+    ],
+)
+def test_init_sees_to_the_users_of_the_box(command: str, asked: str, installed: Path) -> None:
+    answer = call(installed, *command.split())
+    etc = installed / "etc/linedesk"
+    with_users = f"{asked} --users {etc}/credentials"
+    assert answer.stdout == f"{etc}/linedesk.toml {etc}/credentials/admin {with_users}\n"
 
 
 @pytest.mark.parametrize("command", ["", "--version", "dead list --help", "demo --once"])

@@ -41,7 +41,7 @@ def test_a_dispatcher_that_starts_amid_an_import_waits_for_its_end(
     hold.take(above=1_000, take_over=False)
     hold.begin()
     running: Any = dispatch(database, RecordingWorker())
-    eventually(lambda: told("standby"))
+    eventually(lambda: told("standby: an import that has not ended holds the lease"))
     assert not told("lease acquired")
     hold.release()
     eventually(lambda: told("ready"))

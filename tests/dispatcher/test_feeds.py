@@ -17,6 +17,7 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from dispatcher import feed as feed_module
 from dispatcher.changestream import ChangeStreamFeed
 from dispatcher.feed import Feed, HistoryLost, Reading, RecvqGone
 from dispatcher.history import History
@@ -360,6 +361,24 @@ def test_the_token_of_another_feed_is_lost_history(database: Database[Document],
         token = read(feed, 1)[0].token
     with closing(InDatabase(database, name).feed()) as feed, pytest.raises(HistoryLost):
         feed.open(token)
+
+
+@pytest.mark.parametrize("name", DATABASE_FEEDS)
+def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
+    faulty: EmbeddedMongod, database: Database[Document], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other try would come further; one that ends sooner is tried again."""
+    monkeypatch.setattr(feed_module, "OPEN_SECONDS", 0.2)
+    place = InDatabase(database, name)
+    place.insert(document("e0"))
+    opening, at = ["aggregate", "find"], place.now()
+    with closing(place.feed()) as feed:
+        slowly = failing(database.client, opening, blockConnection=True, blockTimeMS=300)
+        with slowly, pytest.raises(HistoryLost):
+            feed.open_at(at)
+        ended = failing(database.client, opening, errorCode=50)
+        with ended, pytest.raises(StoreUnavailable):
+            feed.open_at(at)
 
 
 @pytest.mark.parametrize("name", DATABASE_FEEDS)

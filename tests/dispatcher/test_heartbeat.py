@@ -10,6 +10,7 @@ from pymongo.database import Database
 
 from dispatcher import heartbeat as heartbeat_module
 from dispatcher import saver as saver_module
+from dispatcher import watch as watch_module
 from dispatcher.heartbeat import BACK_SECONDS, QUIET_SECONDS, Heartbeat, Stalled
 from dispatcher.history import History
 from linedesk.embedded import EmbeddedMongod
@@ -177,7 +178,11 @@ def test_a_feed_that_does_not_bring_one_is_opened_again(
 
 
 def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
-    database: Database[Document], dispatch: Dispatch, store: Store, quick: None
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
@@ -190,6 +195,8 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
     assert reader.reason.words is None
     worker.room = False
     eventually(lambda: reader.reason.words == "too much waits to be carried out")
+    monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
+    assert running.dispatcher.stalled() is None
     worker.room = True
     eventually(lambda: reader.reason.words is None)
     running.end()

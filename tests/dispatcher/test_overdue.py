@@ -320,21 +320,3 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     eventually(lambda: len(worker.decided) == len(given))
     eventually(lambda: running.dispatcher.stalled() is None)
     assert running.end() is Ending.STOPPED
-
-
-def test_a_feed_that_brings_nothing_is_a_stall_unless_it_is_held_back(
-    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = RecordingWorker()
-    running = dispatch(database, worker)
-    store(database, document("e0"))
-    eventually(lambda: worker.decided)
-    assert running.dispatcher.stalled() is None
-    monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
-    silent = "the feed brings nothing, not even a heartbeat"
-    eventually(lambda: running.dispatcher.stalled() == silent)
-    worker.room = False
-    eventually(lambda: running.dispatcher._reader.reason.words)
-    assert running.dispatcher.stalled() is None
-    worker.room = True
-    assert running.end() is Ending.STOPPED

@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pymongo.database import Database
 
 from dispatcher import feed as feed_module
 from dispatcher import heartbeat as heartbeat_module
+from dispatcher import lease as lease_module
 from dispatcher import process as process_module
 from dispatcher import reader as reader_module
 from dispatcher import report as report_module
@@ -242,38 +244,39 @@ def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
     running.end()
 
 
-@pytest.mark.parametrize("name", ["lease", "clock", "progress", "companion"])
 def test_any_thread_that_hangs_is_a_stall(
     database: Database[Document],
     dispatch: Dispatch,
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
-    name: str,
 ) -> None:
-    ends = threading.Event()
+    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.02)
     companion = Hanging()
     running = dispatch(database, RecordingWorker(), service=service, companions=[companion])
     at_work(running, service)
     one = running.dispatcher
-
-    def hang(*_: Any) -> bool:
-        return ends.wait(30)
-
     for part in (one._lease, one._clock, one._saver):
-        monkeypatch.setattr(part.pulse, "_limit_seconds", 0.3)
-    if name == "lease":
-        monkeypatch.setattr(one._lease, "renew", hang)
-    elif name == "clock":
-        one._clock.later(0, hang)
-    elif name == "progress":
-        monkeypatch.setattr(one._saver, "save", hang)
-        one._pool.saving.changed.set()
-    else:
-        companion.hangs = "the thread companion hangs"
-    eventually(lambda: service.says("unwell", f"stalled: the thread {name} hangs"))
-    ends.set()
-    companion.hangs = None
-    eventually(lambda: service.says("alive", "holds the lease"))
+        monkeypatch.setattr(part.pulse, "_limit_seconds", 0.1)
+    for name in ("lease", "clock", "progress", "companion"):
+        ends, words = threading.Event(), f"stalled: the thread {name} hangs"
+
+        def hang(*_: Any, ends: threading.Event = ends) -> bool:
+            return ends.wait(30)
+
+        with monkeypatch.context() as patched:
+            if name == "lease":
+                patched.setattr(one._lease, "renew", hang)
+            elif name == "clock":
+                one._clock.later(0, hang)
+            elif name == "progress":
+                patched.setattr(one._saver, "save", hang)
+                one._pool.saving.changed.set()
+            else:
+                companion.hangs = "the thread companion hangs"
+            eventually(partial(service.says, "unwell", words))
+        ends.set()
+        companion.hangs = None
+        eventually(lambda: service.says("alive", " the lease"))
     running.end()
 
 

@@ -420,6 +420,24 @@ def test_closing_does_not_wait_for_an_insert_that_hangs(monkeypatch: pytest.Monk
     asyncio.run(scenario())
 
 
+def test_closing_amid_a_pause_asks_the_store_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "FIRST_PAUSE_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(commit, "LONGEST_PAUSE_SECONDS", WAIT_SECONDS)
+    probes = []
+
+    def away() -> None:
+        probes.append(1)
+        raise NotStored("away")
+
+    async def scenario() -> None:
+        store = GroupCommit(never_asked, away)
+        await store.open()
+        await asyncio.wait_for(store.close(), 2)
+
+    asyncio.run(scenario())
+    assert probes == [1]
+
+
 def test_it_may_be_closed_before_it_is_opened_twice_and_in_parallel() -> None:
     async def scenario() -> None:
         await GroupCommit(never_asked, lambda: None).close()

@@ -19,7 +19,7 @@ from frontdesk.sockets import Address, listeners
 from tests.frontdesk.desk import DeskProcess
 from tests.frontdesk.load import Load, plain
 
-RESTARTS = 3
+RESTARTS = 2
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer(
             assert "connection" not in (await idle.post()).headers
             waiting = await desk.connect()
             desk.store.free.clear()
-            waiting.send(request())
+            waiting.send(request() * 3)
             await desk.reach(lambda: desk.server.server_state.tasks)
             stop = asyncio.create_task(desk.stop())
             await desk.reach(lambda: desk.service.last("stopping"))
@@ -76,6 +76,8 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer(
             late.send(request())
             await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
             desk.store.free.set()
+            for _ in range(2):
+                assert "connection" not in (await waiting.answer()).headers
             for line in (waiting, late):
                 answer = await line.answer()
                 assert (answer.status, answer.headers["connection"]) == (200, "close")
@@ -83,7 +85,7 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer(
             answer = await idle.post()
             assert (answer.status, answer.headers["connection"]) == (200, "close")
             await stop
-            assert desk.store.stored == 4
+            assert desk.store.stored == 6
 
     in_loop(scenario)
 

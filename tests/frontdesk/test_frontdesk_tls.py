@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import shutil
 import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -232,16 +234,21 @@ def test_half_a_renewal_keeps_the_old_pair_and_is_told_once_if_it_stays(
     assert certificate.context is not before
 
 
-@pytest.mark.parametrize("broken", [b"", b"no certificate", None])
+@pytest.mark.parametrize("broken", [b"", b"no certificate", None, os.mkfifo])
 def test_a_broken_or_missing_file_keeps_the_old_pair(
-    files: Pair, old: Pair, broken: bytes | None, caplog: pytest.LogCaptureFixture
+    files: Pair,
+    old: Pair,
+    broken: bytes | Callable[[Path], None] | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     certificate = opened(files)
     before = certificate.context
-    if broken is None:
-        files.certificate.unlink()
-    else:
+    files.certificate.unlink()
+    if isinstance(broken, bytes):
         files.certificate.write_bytes(broken)
+    elif broken is not None:
+        # Whoever opened it would wait for a writer.
+        broken(files.certificate)
     for _ in range(3):
         certificate.look()
     assert certificate.context is before

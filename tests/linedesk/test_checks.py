@@ -30,7 +30,7 @@ from linedesk.checks.finding import Finding, State, bad, ok, skip, warn
 from linedesk.checks.round import Check, Result, look_at
 from linedesk.doctor import HERE, THERE, verdict
 from linedesk.exits import Exit
-from linedesk.findings import NAME_WIDTH, row, summary
+from linedesk.findings import NAME_WIDTH, Gathering, row, summary
 from linedesk.settings import load_settings
 from recvq.capacity import Disk, Span
 from recvq.collections import INDEXES, MEGABYTE
@@ -226,19 +226,17 @@ def test_a_disk_has_to_hold_what_capped_collections_will_still_take(
 
 
 @pytest.mark.parametrize(
-    ("free", "rate", "state", "words"),
-    [
-        (9 * GIGABYTE, 0.0, OK, "of 1 GB of events"),
-        (9 * GIGABYTE, GIGABYTE / (5 * HOUR), OK, "5 h"),
-        (9 * GIGABYTE, GIGABYTE / HOUR, WARN, "1 h"),
-        (GIGABYTE, 0.0, WARN, "1 GB free"),
-    ],
+    ("free", "state", "words"),
+    [(9 * GIGABYTE, OK, "9 GB free"), (GIGABYTE, WARN, "1 GB free"), (0, BAD, "0 B free")],
 )
-def test_the_spool_has_to_bridge_an_outage(
-    free: int, rate: float, state: State, words: str
-) -> None:
-    found = space.judge_spool(free, GIGABYTE, rate)
+def test_the_spool_has_room_for_what_it_may_take(free: int, state: State, words: str) -> None:
+    found = space.judge_spool(free, GIGABYTE)
     assert (found.state, words in found.saw) == (state, True), found
+
+
+def test_the_spool_has_to_bridge_an_outage() -> None:
+    assert space.judge_bridge(5 * HOUR) == ok("lasts for 5 h without MongoDB")
+    assert space.judge_bridge(HOUR).state is WARN
 
 
 # Work.
@@ -306,9 +304,15 @@ def test_a_late_timer_names_who_should_ring_it(
 # Services.
 
 
-def a_unit(name: str, active: str = "active", restarts: str = "0", load: str = "loaded") -> str:
+def a_unit(
+    name: str,
+    active: str = "active",
+    restarts: str = "0",
+    load: str = "loaded",
+    result: str = "success",
+) -> str:
     lines = [f"Id=linedesk-{name}", f"LoadState={load}", f"ActiveState={active}"]
-    return "\n".join([*lines, "SubState=running", f"NRestarts={restarts}"])
+    return "\n".join([*lines, f"Result={result}", "ExecMainStatus=78", f"NRestarts={restarts}"])
 
 
 @pytest.mark.parametrize(
@@ -317,7 +321,17 @@ def a_unit(name: str, active: str = "active", restarts: str = "0", load: str = "
         ([a_unit("frontdesk.service"), a_unit("dispatcher.service")], OK, "dispatcher active"),
         ([a_unit("frontdesk.socket").replace("NRestarts=0", "")], OK, "socket active"),
         ([a_unit("frontdesk.service", restarts="3")], WARN, "3 restarts"),
-        ([a_unit("frontdesk.service", active="failed")], BAD, "systemctl start linedesk-front"),
+        ([a_unit("frontdesk.service", active="inactive")], BAD, "systemctl start linedesk-front"),
+        (
+            [
+                a_unit("frontdesk.socket", "failed", result="service-start-limit-hit"),
+                a_unit("frontdesk.service", "failed", result="exit-code"),
+            ],
+            BAD,
+            "frontdesk.socket failed (service-start-limit-hit), frontdesk failed (exit-code 78) "
+            "`journalctl -u linedesk-frontdesk.service` tells why; then "
+            "`systemctl reset-failed 'linedesk-*'; systemctl start linedesk.target`",
+        ),
         (
             [a_unit("frontdesk.service"), a_unit("dispatcher.service", "inactive", load="masked")],
             BAD,
@@ -338,6 +352,20 @@ def a_unit(name: str, active: str = "active", restarts: str = "0", load: str = "
 )
 def test_units_are_judged_as_systemd_shows_them(told: list[str], state: State, words: str) -> None:
     found = services.judge_units(list(services.parse("\n\n".join(told) + "\n")))
+    assert (found.state, words in f"{found.saw} {found.do}") == (state, True), found
+
+
+@pytest.mark.parametrize(
+    ("timer", "service", "state", "words"),
+    [
+        ("inactive", "inactive", SKIP, "enable --now linedesk-export.timer"),
+        ("active", "failed", BAD, "journalctl -u linedesk-export.service"),
+        ("active", "inactive", OK, "the last one Sat"),
+    ],
+)
+def test_an_export_that_failed_is_told(timer: str, service: str, state: State, words: str) -> None:
+    last = {"ActiveState": service, "ExecMainExitTimestamp": "Sat 2026-11-21 03:31:07 UTC"}
+    found = services.judge_exports({"ActiveState": timer}, last)
     assert (found.state, words in f"{found.saw} {found.do}") == (state, True), found
 
 
@@ -639,6 +667,27 @@ def test_a_line_on_a_terminal_has_its_sign_and_folds() -> None:
     assert "✗" in text
     assert "\x1b[1;31m" in text
     assert len(text.splitlines()) == 3
+
+
+def test_what_was_skipped_for_the_same_reason_is_one_line() -> None:
+    shown: list[Result] = []
+    with Gathering(shown.append) as gathering:
+        for result in (
+            Result("store", bad("away", "start it")),
+            Result("a", skip("needs: store")),
+            Result("b", skip("needs: store")),
+            Result("c", ok("")),
+            Result("d", skip("needs: store")),
+            Result("e", skip("needs: d")),
+        ):
+            gathering.take(result)
+    assert shown == [
+        Result("store", bad("away", "start it")),
+        Result("2 checks", skip("needs: store (a, b)")),
+        Result("c", ok("")),
+        Result("d", skip("needs: store")),
+        Result("e", skip("needs: d")),
+    ]
 
 
 def test_every_name_fits_its_column_and_stands_once() -> None:

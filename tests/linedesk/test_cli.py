@@ -111,7 +111,8 @@ def test_an_unknown_name_in_the_config_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_init_without_a_server_says_so_and_shows_no_password() -> None:
-    answer = linedesk("init", MONGODB_URI="mongodb://u:hunter2@127.0.0.1:1/")
+    secret_option = "tls=true&tlsCertificateKeyFilePassword=hunter2"
+    answer = linedesk("init", MONGODB_URI=f"mongodb://u:hunter2@127.0.0.1:1/?{secret_option}")
     assert answer.returncode == 69
     assert answer.stderr.startswith("linedesk: MongoDB cannot be reached")
     assert "mongodb://***@127.0.0.1:1/" in answer.stdout
@@ -186,6 +187,23 @@ def test_a_bot_that_cannot_be_imported_is_told_by_its_line(
     assert told in answer.stderr
     assert f"broken_bot.py:{len(text.splitlines())}" in answer.stderr
     assert SECRETS["LINE_CHANNEL_ACCESS_TOKEN"] not in answer.stderr
+
+
+def test_a_reader_who_had_enough_ends_a_command_quietly() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    answer = subprocess.run(
+        [sys.executable, "-m", "linedesk", "doctor"],
+        cwd=ROOT,
+        env=os.environ | {"MAX_BODY_KB": "much"},
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(theirs)
+    assert (answer.returncode, answer.stderr) == (1, "")
 
 
 def test_an_error_that_nobody_foresaw_is_logged_without_secrets() -> None:

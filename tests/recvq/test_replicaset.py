@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pymongo.uri_parser import parse_uri
 
 from recvq import replicaset
 from recvq.connect import Client, connect
 from recvq.errors import NotReplicaSet, StoreUnavailable
-from recvq.replicaset import ensure_replica_set, require_replica_set
+from recvq.replicaset import _first_server, ensure_replica_set, require_replica_set
+from recvq.uri import Uri
 
 HELPFUL = r"replSetName in mongod.conf.*--replSet rs0.*linedesk init"
 
@@ -44,6 +46,18 @@ def test_a_server_that_is_away_is_no_standalone() -> None:
         pytest.raises(StoreUnavailable),
     ):
         require_replica_set(client)
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("mongodb://a,b:2/?replicaSet=rs0", ("a", 27017)),
+        ("mongodb://u:p@[::1]:27018/", ("::1", 27018)),
+        ("mongodb://%2Ftmp%2Fmongodb-27017.sock/", ("/tmp/mongodb-27017.sock", None)),
+    ],
+)
+def test_the_first_server_alone_can_be_spoken_to(text: str, node: tuple[str, int | None]) -> None:
+    assert parse_uri(str(Uri.parse(text).at(_first_server(text))))["nodelist"] == [node]
 
 
 def test_a_replica_set_passes_and_is_left_as_it_is(client: Client, mongo_uri: str) -> None:

@@ -329,7 +329,7 @@ def test_a_refusal_quotes_nothing(frontdesk: Database[Any], guarded: Guarded) ->
 
 def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Database[Any]) -> None:
     """Else all of recvq would be read again after each replaced password."""
-    with dispatcher[RECVQ].watch() as stream:
+    with dispatcher[RECVQ].watch(max_await_time_ms=1) as stream:
         stream.try_next()
         token = stream.resume_token
     with feed_client(guarded.uri_of("frontdesk"), app_name="tests") as client:

