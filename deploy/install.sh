@@ -18,10 +18,10 @@ deploy/install.sh --roll-back [options]  go back to the release before
   --capped-mb N   the size of the capped collection recvq, where it is not there yet (1024)
   --no-start      do all but start or restart the services
 
-Exit codes: 0 done, or nothing to do; 1 a step failed, and the services run on as they were; 2 the
-command line is wrong, or this Linux is no Debian and no CentOS; 3 the new release did not come up,
-and the one before runs again; 69 MongoDB is not to be had; 77 not root; 78 a secret or a setting is
-missing.
+Exit codes: 0 done, or nothing to do; 1 a step failed: the services run on as they were, unless the
+last lines say that the very first release did not come up; 2 the command line is wrong, or this
+Linux is no Debian and no CentOS; 3 the new release did not come up, and the one before runs again;
+69 MongoDB is not to be had; 77 not root; 78 a secret or a setting is missing.
 END
 }
 

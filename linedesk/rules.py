@@ -91,7 +91,11 @@ def database_name(name: str) -> str:
 
 def readable_file(path: Path) -> Path:
     """Accept a file that this process may read."""
-    _demand(path.is_file() and os.access(path, os.R_OK))
+    try:
+        is_file = path.is_file()
+    except OSError:  # a folder on its way that this user may not look into
+        is_file = False
+    _demand(is_file and os.access(path, os.R_OK))
     return path
 
 

@@ -144,7 +144,7 @@ def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
             f"ready, all goes to the spool: {spool.get('documents', 0)} documents",
             "MongoDB takes nothing at the moment: see above",
         )
-    return ok("ready, stores into MongoDB")
+    return ok("ready")
 
 
 def judge_spooled(documents: int, held_bytes: int, refused: int) -> Finding:

@@ -87,6 +87,11 @@ def refusal(environ: dict[str, str], config_path: Path | None = None) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["/nowhere/at/all.pem", "/" + "x" * 300, "/etc"])
+def test_a_file_that_cannot_be_read_is_a_wrong_setting(path: str) -> None:
+    assert refusal({"FRONTDESK_TLS_KEY": path}).startswith("FRONTDESK_TLS_KEY must be a file")
+
+
 def test_defaults_are_those_of_the_documentation() -> None:
     settings = load_settings({})
     assert settings.model_dump(mode="json") == {
