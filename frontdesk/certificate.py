@@ -10,9 +10,11 @@ import logging
 import ssl
 import stat
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from frontdesk.errors import CannotListen
 from frontdesk.figures import clock_time
@@ -155,13 +157,22 @@ def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]
     trusting.check_hostname = False
     trusting.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     trusting.load_verify_locations(certificate)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = trusting.wrap_bio(to_client, to_server)
-    server = context.wrap_bio(to_server, to_client, server_side=True)
-    for side in (client, server) * 3:
-        with suppress(ssl.SSLWantReadError):
-            side.do_handshake()
-    shown = client.getpeercert()
-    assert shown is not None
+    shown = shown_to(trusting, by=context)
     since, until = (str(shown[name]) for name in ("notBefore", "notAfter"))
     return ssl.cert_time_to_seconds(since), ssl.cert_time_to_seconds(until)
+
+
+def shown_to(client: ssl.SSLContext, *, by: ssl.SSLContext) -> Mapping[str, Any]:
+    """What `ssl` tells a client of the certificate of a server, by a handshake in memory.
+
+    Raises ssl.SSLError where they do not agree.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server)
+    serving = by.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asking, serving) * 3:
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    shown = asking.getpeercert()
+    assert shown is not None, "the handshake is through"
+    return shown

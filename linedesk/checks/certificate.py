@@ -8,13 +8,13 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from frontdesk.certificate import shown_to
 from linedesk.checks.box import Box
 from linedesk.checks.finding import DAY_SECONDS, Finding, bad, ok, skip, warn
 from linedesk.checks.services import address
@@ -107,7 +107,7 @@ def read(certificate: Path, key: Path) -> Certificate:
     trusting.check_hostname = False
     trusting.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     trusting.load_verify_locations(cadata=_leaf(certificate))
-    return _told(_shaken(serving, trusting))
+    return _told(shown_to(trusting, by=serving))
 
 
 def judge_days(found: Certificate, now: datetime) -> Finding:
@@ -145,18 +145,6 @@ def _leaf(path: Path) -> bytes:
     if match is None:
         raise ssl.SSLError("no certificate")
     return ssl.PEM_cert_to_DER_cert(match[0])
-
-
-def _shaken(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> Mapping[str, Any]:
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = trusting.wrap_bio(to_client, to_server)
-    server = serving.wrap_bio(to_server, to_client, server_side=True)
-    for side in (client, server, client, server):
-        with suppress(ssl.SSLWantReadError):
-            side.do_handshake()
-    shown = client.getpeercert()
-    assert shown is not None, "the handshake is through"
-    return shown
 
 
 def _told(shown: Mapping[str, Any]) -> Certificate:
