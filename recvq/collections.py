@@ -14,11 +14,14 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from recvq.documents import (
+    AUDIT,
     CALLS,
     CONTROL,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
+    HISTORY,
+    JOBS,
     LEASES,
     PROGRESS,
     RECVQ,
@@ -30,7 +33,14 @@ from recvq.shape import foreign, lacks_index, read_shape, require_shape
 
 MEGABYTE = 1024 * 1024
 DEFAULT_CAPPED_BYTES = 1024 * MEGABYTE
-CALLS_BYTES = 64 * MEGABYTE
+# What only tells of the work, the oldest overwritten by the newest.
+CAPPED_BYTES: Mapping[str, int] = {
+    CALLS: 64 * MEGABYTE,
+    JOBS: 64 * MEGABYTE,
+    # At a row each ten seconds more than a week.
+    HISTORY: 32 * MEGABYTE,
+}
+DAY_SECONDS = 24 * 3600
 WEEK_SECONDS = 7 * 24 * 3600
 
 # Rows that exist from the start: an upsert cannot use $$NOW (MongoDB error 224), and one
@@ -113,8 +123,17 @@ INDEXES: Mapping[str, list[Index]] = {
             {"name": "endedAt", "expireAfterSeconds": WEEK_SECONDS},
         ),
     ],
+    CALLS: [Index([("eventId", ASCENDING)], {"name": "eventId"})],
+    JOBS: [Index([("eventId", ASCENDING)], {"name": "eventId"})],
+    HISTORY: [Index([("at", ASCENDING)], {"name": "at"})],
+    AUDIT: [Index([("at", ASCENDING)], {"name": "at"})],
+    STATUS: [Index([("at", ASCENDING)], {"name": "at", "expireAfterSeconds": DAY_SECONDS})],
+    CONTROL: [
+        # What was released; a pause has no `doneAt`.
+        Index([("doneAt", ASCENDING)], {"name": "doneAt", "expireAfterSeconds": DAY_SECONDS}),
+    ],
 }
-PLAIN = (PROGRESS, LEASES, CONVERSATIONS, HELD, SCHEDULE, DEADLETTERS, CONTROL, STATUS)
+PLAIN = (PROGRESS, LEASES, CONVERSATIONS, HELD, SCHEDULE, DEADLETTERS, CONTROL, STATUS, AUDIT)
 
 
 def create_collections(
@@ -138,7 +157,7 @@ def create_collections(
 def create_missing(database: Database[Any], *, capped_bytes: int) -> list[str]:
     """Make the collections and indexes that are missing, no rows; returns the names it made."""
     existing = _options(database)
-    made = [name for name in (RECVQ, CALLS, *PLAIN) if name not in existing]
+    made = [name for name in (RECVQ, *CAPPED_BYTES, *PLAIN) if name not in existing]
     for name in made:
         _create(database, name, capped_bytes)
     # An uncapped recvq may hold an event twice: its index is made by whoever converts it.
@@ -191,8 +210,8 @@ def _create(database: Database[Any], name: str, capped_bytes: int) -> None:
 def _creation(name: str, capped_bytes: int) -> dict[str, Any]:
     if name == RECVQ:
         return {"capped": True, "size": capped_bytes}
-    if name == CALLS:
-        return {"capped": True, "size": CALLS_BYTES}
+    if name in CAPPED_BYTES:
+        return {"capped": True, "size": CAPPED_BYTES[name]}
     return {}
 
 

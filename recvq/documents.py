@@ -20,8 +20,11 @@ HELD = "held"
 SCHEDULE = "schedule"
 DEADLETTERS = "deadletters"
 CALLS = "calls"
+JOBS = "jobs"
 CONTROL = "control"
 STATUS = "status"
+HISTORY = "history"
+AUDIT = "audit"
 
 Document = dict[str, Any]
 

@@ -8,6 +8,7 @@
 // The contract is recvq/collections.py; a test compares what both make.
 
 var MEGABYTE = 1024 * 1024;
+var DAY_SECONDS = 24 * 3600;
 var WEEK_SECONDS = 7 * 24 * 3600;
 var databaseName = typeof DATABASE === "undefined" ? "line_bot" : DATABASE;
 var cappedMegabytes = typeof CAPPED_MB === "undefined" ? 1024 : CAPPED_MB;
@@ -16,6 +17,8 @@ var target = db.getSiblingDB(databaseName);
 var collections = [
   { name: "recvq", options: { capped: true, size: cappedMegabytes * MEGABYTE } },
   { name: "calls", options: { capped: true, size: 64 * MEGABYTE } },
+  { name: "jobs", options: { capped: true, size: 64 * MEGABYTE } },
+  { name: "history", options: { capped: true, size: 32 * MEGABYTE } },
   { name: "progress", options: {} },
   { name: "leases", options: {} },
   { name: "conversations", options: {} },
@@ -23,7 +26,8 @@ var collections = [
   { name: "schedule", options: {} },
   { name: "deadletters", options: {} },
   { name: "control", options: {} },
-  { name: "status", options: {} }
+  { name: "status", options: {} },
+  { name: "audit", options: {} }
 ];
 
 var indexes = [
@@ -79,6 +83,20 @@ var indexes = [
     collection: "schedule",
     keys: { endedAt: 1 },
     options: { name: "endedAt", expireAfterSeconds: WEEK_SECONDS }
+  },
+  { collection: "calls", keys: { eventId: 1 }, options: { name: "eventId" } },
+  { collection: "jobs", keys: { eventId: 1 }, options: { name: "eventId" } },
+  { collection: "history", keys: { at: 1 }, options: { name: "at" } },
+  { collection: "audit", keys: { at: 1 }, options: { name: "at" } },
+  {
+    collection: "status",
+    keys: { at: 1 },
+    options: { name: "at", expireAfterSeconds: DAY_SECONDS }
+  },
+  {
+    collection: "control",
+    keys: { doneAt: 1 },
+    options: { name: "doneAt", expireAfterSeconds: DAY_SECONDS }
   }
 ];
 

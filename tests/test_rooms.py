@@ -17,7 +17,11 @@ MAY_IMPORT = {
     "jobworker": {"recvq"},
     "bots": {"jobworker"},
     "linesim": set(),
-    "linedesk": {"recvq", "frontdesk", "scheduler", "dispatcher", "jobworker", "bots", "linesim"},
+    "console": {"recvq", "jobworker"},
+    "linedesk": {
+        *("recvq", "frontdesk", "scheduler", "dispatcher", "jobworker", "bots", "linesim"),
+        "console",
+    },
 }
 
 

@@ -9,8 +9,7 @@ from pymongo.database import Database
 
 from linedesk.checks.box import Box
 from linedesk.checks.finding import Finding, bad, ok, size
-from recvq.collections import INDEXES, PLAIN, Index, check_recvq
-from recvq.documents import CALLS
+from recvq.collections import CAPPED_BYTES, INDEXES, PLAIN, Index, check_recvq
 from recvq.errors import WrongCollection
 from recvq.shape import read_shape
 
@@ -31,12 +30,12 @@ def others(box: Box) -> Finding:
     wrong = list(_wrong(box.database))
     if wrong:
         return bad(f"missing or otherwise: {', '.join(wrong)}", "`linedesk init` makes them")
-    return ok(f"{len(PLAIN) + 1} collections and their indexes")
+    return ok(f"{len(CAPPED_BYTES) + len(PLAIN)} collections and their indexes")
 
 
 def _wrong(database: Database[Any]) -> Iterator[str]:
     found = {row["name"] for row in database.list_collections()}
-    yield from (name for name in (CALLS, *PLAIN) if name not in found)
+    yield from (name for name in (*CAPPED_BYTES, *PLAIN) if name not in found)
     for name in sorted(found & INDEXES.keys()):
         there = database[name].index_information()
         for index in INDEXES[name]:

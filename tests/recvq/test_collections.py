@@ -18,6 +18,9 @@ from recvq.errors import StoreUnavailable, WrongCollection
 from recvq.restore import Keeper
 
 ALL = {
+    "audit",
+    "history",
+    "jobs",
     *("recvq", "progress", "leases", "conversations", "held", "schedule"),
     *("deadletters", "calls", "control", "status"),
 }

@@ -1,0 +1,112 @@
+"""A process's row in `status`: its figures and what it is at, written once a second.
+
+It only tells of the work and never stands in its way: who writes waits a moment for MongoDB and
+else goes on, on a thread of its own. A row is removed by MongoDB a day after its last writing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import pymongo
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
+
+from recvq.documents import STATUS, Document
+from recvq.figures import Snapshot
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 1.0
+WRITE_SECONDS = 2.0
+# A row that was written before is of a process that hangs, is cut off or is gone.
+FRESH_SECONDS = 10.0
+
+Tell = Callable[[], Document]
+"""What stands in the row beside the figures: see `StatusRow`."""
+
+
+class StatusRow:
+    """The row of one process, `<role>/<host>/<pid>`.
+
+    `snapshot` gives the figures as they were taken last. `tell` gives what else there is to say,
+    quickly and from any thread: `words` (the line that systemd shows), `state` (working, standby,
+    waiting, stopping), and for whom it applies `threads`, `waiting`, `paused`.
+    """
+
+    def __init__(
+        self,
+        database: Database[Any],
+        role: str,
+        *,
+        snapshot: Callable[[], Snapshot],
+        tell: Tell,
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
+        self._rows = database[STATUS].with_options(write_concern=WriteConcern(w=1))
+        self._snapshot = snapshot
+        self._tell = tell
+        self._every_seconds = every_seconds
+        self._who: Document = {
+            "role": role,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": version("linedesk"),
+            "startedAt": datetime.now(UTC),
+        }
+        self.id = f"{role}/{self._who['host']}/{os.getpid()}"
+        self._failed = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="status", daemon=True)
+
+    def start(self) -> None:
+        """Write from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write a last time, that it has ended; may be called twice, and before `start`."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the thread to end; returns whether it did."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._write(self._tell())
+            self._stop.wait(self._every_seconds)
+        self._write({**self._tell(), "state": "ended"})
+
+    def _write(self, told: Document) -> None:
+        snapshot = self._snapshot()
+        row = {
+            **self._who,
+            "at": snapshot.at,
+            **told,
+            "figures": snapshot.figures,
+            "perSecond": snapshot.per_second,
+            "lately": snapshot.lately,
+        }
+        try:
+            with pymongo.timeout(WRITE_SECONDS):
+                # As a pipeline, of which the oplog gets only what is different: a whole row each
+                # second would be some 500 MB a day of it.
+                new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]
+                self._rows.update_one({"_id": self.id}, new, upsert=True)
+        except PyMongoError as error:
+            # Whatever it is: what only tells of the work must not end it.
+            if not self._failed:
+                log.warning("status not written, trying again error=%s", type(error).__name__)
+            self._failed = True
+        else:
+            self._failed = False
