@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pymongo import ASCENDING
+from pymongo import ASCENDING, IndexModel
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
@@ -159,12 +159,15 @@ def create_missing(database: Database[Any], *, capped_bytes: int) -> list[str]:
     existing = _options(database)
     made = [name for name in (RECVQ, *CAPPED_BYTES, *PLAIN) if name not in existing]
     for name in made:
-        _create(database, name, capped_bytes)
+        # A plain collection comes with its indexes, by one command less.
+        if name not in INDEXES or _creation(name, capped_bytes):
+            _create(database, name, capped_bytes)
     # An uncapped recvq may hold an event twice: its index is made by whoever converts it.
     uncapped_recvq = RECVQ in existing and not existing[RECVQ].get("capped")
     for name, indexes in INDEXES.items():
-        for index in indexes if name != RECVQ or not uncapped_recvq else ():
-            database[name].create_index(index.keys, **index.options)
+        if name != RECVQ or not uncapped_recvq:
+            models = [IndexModel(index.keys, **index.options) for index in indexes]
+            database[name].create_indexes(models)
     return made
 
 
