@@ -64,6 +64,10 @@ class NoJob:
         """Nothing waits."""
         return ""
 
+    def waiting(self) -> list[Document]:
+        """Nothing waits."""
+        return []
+
     def stop(self) -> None:
         """Nothing is under way."""
 

@@ -101,6 +101,7 @@ install_or_upgrade() {
   make_user
   lay_folders
   lay_secrets
+  lay_console_password
   lay_settings
   find_release
   build_release

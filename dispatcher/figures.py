@@ -1,76 +1,156 @@
-"""How a dispatcher goes, in one line for whoever asks systemctl; nothing here asks MongoDB."""
+"""A dispatcher's figures: its metrics, and where their values come from. Nothing asks MongoDB.
+
+What the pool counts by itself is only read here, once a second, so that no document pays for it.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from dispatcher.companion import Companion
-from dispatcher.job import Worker
-from dispatcher.lease import Lease
-from recvq.pulse import Reason, moment
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-# Events per second are those of the last so many seconds.
-RATE_SECONDS = 10.0
+from dispatcher.view import InHand, View
+from recvq.depth import Depth
+from recvq.figures import SECONDS_BUCKETS, Figure, Measured, Snapshot, Snapshots, Values
+
+IN_HAND = (
+    Figure("read_documents", "Documents that were read and put in line.", is_count=True),
+    Figure("finished_documents", "Documents that were decided.", is_count=True),
+    Figure("in_hand_documents", "Documents that are read and not decided, without those in held."),
+    Figure(
+        "window_documents",
+        "Documents from the oldest one in hand to the newest that was read, decided ones among "
+        "them. Reading pauses at 10000.",
+    ),
+    Figure("held_documents", "Documents in held: they wait long, and no longer in the window."),
+    Figure("held_keys", "Keys that have documents in held."),
+    Figure(
+        "waiting_keys",
+        "Keys at rest although they have documents: paused by an operator; again, waiting for the "
+        "next try of the first; save, waiting for a save of progress; held, on their way there.",
+        label="why",
+    ),
+    Figure("threads", "Threads that decide documents and call LINE."),
+    Figure("busy_threads", "Threads that are at work."),
+    Figure("abandoned_threads", "Threads whose handler did not return in time.", is_count=True),
+    Figure(
+        "lost_history",
+        "How often the feed could not go on where it stood, so that recvq was scanned.",
+        is_count=True,
+    ),
+)
+DEPTH = (
+    Figure("lag_documents", "Documents stored in recvq that the feed has not brought yet."),
+    Figure("lag_seconds", "Age of the oldest document that the feed has not brought yet."),
+    Figure("queue_documents", "All documents that are stored and not decided."),
+    Figure("oldest_unfinished_seconds", "Age of the oldest document that is not decided."),
+    Figure("recvq_unread_share", "Part of recvq that is not finished; at 0.95 it is closed."),
+    Figure(
+        "recvq_left_seconds",
+        "Until recvq would overwrite what is not finished, at the present rate; at most 30 days.",
+    ),
+    Figure(
+        "oplog_left_seconds",
+        "Until the oplog would no longer reach back to progress, at the present rate; at most 30 "
+        "days.",
+    ),
+)
 
 
-class InHand(NamedTuple):
-    """The pool's own figures at one moment."""
+@dataclass(frozen=True)
+class Source:
+    """Where the figures of a dispatcher at work come from."""
 
-    documents: int
-    oldest_seconds: float
-    passed: int
-    """How many documents were finished in all, without a gap."""
-    held: tuple[int, int]
-    """How many keys have documents in `held`, and how many documents those are."""
+    view: View
+    lost_history: Callable[[], int]
 
 
 class Figures:
-    """Asked by one thread; `in_hand` is the pool's, `reason` why the feed brings nothing."""
+    """Those of one process. A standby has none but that it does not lead."""
 
     def __init__(
-        self,
-        in_hand: Callable[[], InHand],
-        reason: Reason,
-        lease: Lease,
-        worker: Worker,
-        companions: Sequence[Companion],
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, registry: CollectorRegistry | None = None, *, leads: Callable[[], bool]
     ) -> None:
-        self._in_hand = in_hand
-        self._reason = reason
-        self._lease = lease
-        self._parts: list[Worker | Companion] = [worker, *companions]
-        self._began_at = datetime.now(UTC)
-        self._monotonic = monotonic
-        self._passed: deque[tuple[float, int]] = deque([(monotonic(), in_hand().passed)])
+        registry = registry or CollectorRegistry()
+        self._leads = leads
+        self._leading = Gauge(
+            "linedesk_leading", "1 where the process holds the lease, else 0.", registry=registry
+        )
+        self.saved = Counter(
+            "linedesk_saved_progress", "Saves of progress that succeeded.", registry=registry
+        )
+        self.save_seconds = Histogram(
+            "linedesk_save_seconds",
+            "How long a save of progress takes.",
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self._in_hand = Measured(registry, IN_HAND)
+        self._depth = Measured(registry, DEPTH)
+        self._snapshots = Snapshots(registry)
+        self._lock = threading.Lock()  # for one look at a time
+        self._source: Source | None = None
 
-    def status(self) -> str:
-        """What waits for whom first, then the figures."""
-        now = self._in_hand()
-        words = [
-            self._reason.fresh(),
-            self._leading(),
-            f"{self._per_second(now.passed):.1f} events/s",
-            f"{now.documents} in hand, oldest {now.oldest_seconds:.1f} s",
-            "{1} documents of {0} keys in held".format(*now.held) if any(now.held) else None,
-            *(part.status() for part in self._parts),
-        ]
-        return " · ".join(word for word in words if word)
+    @property
+    def latest(self) -> Snapshot:
+        """The figures of the last look."""
+        return self._snapshots.latest
 
-    def _leading(self) -> str:
-        if self._lease.is_fresh():
-            return f"holds the lease since {moment(self._began_at)}"
-        return "cannot renew the lease"
+    @property
+    def leads(self) -> bool:
+        """Whether the process holds the lease."""
+        return self._leads()
 
-    def _per_second(self, passed: int) -> float:
-        now = self._monotonic()
-        while len(self._passed) > 1 and self._passed[1][0] <= now - RATE_SECONDS:
-            self._passed.popleft()
-        then, before = self._passed[0]
-        self._passed.append((now, passed))
-        return (passed - before) / max(now - then, 1.0)
+    def begin(self, source: Source) -> None:
+        """The process is at work: from now on these are looked at, too."""
+        self._source = source
+
+    def look(self) -> Snapshot:
+        """Take all figures of this moment; from any thread."""
+        with self._lock:
+            self._leading.set(self._leads())
+            if self._source is not None:
+                self._in_hand.set(_values(self._source))
+            return self._snapshots.take()
+
+    def know(self, depth: Depth | None) -> None:
+        """What was measured last in MongoDB; None: that is not known any more."""
+        self._depth.set({} if depth is None else _depth_values(depth))
+
+
+def _values(source: Source) -> Values:
+    now: InHand = source.view.in_hand()
+    threads, busy, abandoned = source.view.busy()
+    held_keys, held_documents = now.held
+    return {
+        "read_documents": now.taken,
+        "finished_documents": now.decided,
+        "in_hand_documents": now.documents,
+        "window_documents": now.window,
+        "held_documents": held_documents,
+        "held_keys": held_keys,
+        "waiting_keys": {
+            "paused": now.paused,
+            "again": now.parked,
+            "save": now.saving,
+            "held": now.holding,
+        },
+        "threads": threads,
+        "busy_threads": busy,
+        "abandoned_threads": abandoned,
+        "lost_history": source.lost_history(),
+    }
+
+
+def _depth_values(depth: Depth) -> Values:
+    return {
+        "lag_documents": depth.lag_documents,
+        "lag_seconds": depth.lag_seconds,
+        "queue_documents": depth.documents,
+        "oldest_unfinished_seconds": depth.oldest_seconds,
+        "recvq_unread_share": depth.unread_share,
+        "recvq_left_seconds": depth.recvq_left_seconds,
+        "oplog_left_seconds": depth.oplog_left_seconds,
+    }

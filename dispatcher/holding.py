@@ -1,7 +1,8 @@
 """Which documents have to leave the window for `held`, and the batch that is on its way there.
 
 A key is set aside by its own fault only: a document that waits because every thread is busy stays
-where it is, else any flood would move recvq into `held`. All of it under the pool's lock; no I/O.
+where it is, else any flood would move recvq into `held`. What is paused goes soon, so that progress
+goes on without it. All of it under the pool's lock; no I/O.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from recvq.documents import Document
 log = logging.getLogger(__name__)
 
 HELD_AFTER_SECONDS = 60.0
+PAUSED_AFTER_SECONDS = 1.0
+PAUSED = "paused"
+"""The `why` of what is held because an operator has paused its key."""
 LOOKS = 60
 """How often the lines are looked at in that time."""
 # A key is slow by itself whose first document has been under way for this part of that time.
@@ -40,6 +44,7 @@ class Holding:
         self._lines = lines
         self._ledger = ledger
         self._after = after_seconds
+        self._paused_after = min(after_seconds, PAUSED_AFTER_SECONDS)
         self._bound = bound
         self.look_seconds = min(1.0, max(0.01, after_seconds / LOOKS))
         self._looked_at = 0.0
@@ -70,7 +75,8 @@ class Holding:
         self._looked_at = now
         oldest = self._ledger.oldest
         crowded = len(self._ledger) * 2 > self._bound
-        if oldest is None or (not crowded and now - oldest.since < self._after):
+        after = self._paused_after if self._lines.pauses else self._after
+        if oldest is None or (not crowded and now - oldest.since < after):
             return
         for line in self._lines.by_key.values():
             count = self._count(line, now, crowded=crowded)
@@ -79,16 +85,27 @@ class Holding:
 
     def _count(self, line: Line, now: float, *, crowded: bool) -> int:
         """How many of the line's documents have to go; what comes before them goes along."""
-        if line.holding or not self._is_slow(line, now):
+        if line.holding:
+            return 0
+        if self._is_paused(line):
+            return self._waited(line, now, self._paused_after)
+        if not self._is_slow(line, now):
             return 0
         if crowded and len(line) > MOST_WHOLE and self._takes_too_long(line):
             return sum(1 for _ in line.not_held())
+        return self._waited(line, now, self._after)
+
+    def _waited(self, line: Line, now: float, seconds: float) -> int:
+        """How many of the line's documents have waited for so long."""
         count = 0
         for task in line.not_held():
-            if now - max(task.slot.since, self._counts_from) < self._after:
+            if now - max(task.slot.since, self._counts_from) < seconds:
                 break
             count += 1
         return count
+
+    def _is_paused(self, line: Line) -> bool:
+        return self._lines.pauses.covers(*line.key)
 
     def _is_slow(self, line: Line, now: float) -> bool:
         """Whether it waits for itself: for a thread it would wait only while all are busy."""
@@ -158,7 +175,7 @@ class Holding:
                 "key": key,
                 "channel": channel,
                 "document": document,
-                "why": _why(line),
+                "why": PAUSED if self._is_paused(line) else _why(line),
                 "since": datetime.now(UTC),
             }
         )
@@ -182,7 +199,7 @@ class Holding:
 def _why(line: Line) -> str:
     head = line.tasks[0] if line.tasks else None
     if head is not None and head.parked:
-        return head.parked_because or "set aside"
+        return head.because or "set aside"
     return "waiting behind a slow handler"
 
 

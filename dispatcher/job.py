@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -43,6 +43,11 @@ class Handling:
         self.is_abandoned = True
         return True
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has returned or was abandoned."""
+        return self._claim.locked()
+
 
 @dataclass(frozen=True)
 class Condemned:
@@ -51,6 +56,8 @@ class Condemned:
     cause: str
     attempts: int
     first_at: datetime
+    stack: str = ""
+    """Where its handler stood, if it was at work."""
 
 
 class Job(Protocol):
@@ -63,6 +70,8 @@ class Job(Protocol):
     """The worker's own notes between two runs of the job; None at first."""
     condemned: Condemned | None
     """Set where the job is to be given up, unless it has been decided already."""
+    because: str | None
+    """Why it was parked, in words for a person: set by the worker before it returns "parked"."""
 
     def begin_handler(self) -> Handling:
         """The handler begins, on this thread: from now on it may be found overdue."""
@@ -104,6 +113,21 @@ class Worker(Protocol):
 
     def status(self) -> str:
         """What waits to be carried out, in words for a person; quick, from any thread."""
+        ...
+
+    def waiting(self) -> Sequence[Mapping[str, Any]]:
+        """What is decided and waits to be carried out, a few of those that wait longest.
+
+        Each as `{channel, key, eventId, since, why}`, `why` in words for a person; quick, from any
+        thread.
+        """
+        ...
+
+    def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
+        """Have a send become a dead letter if it is the first that its conversation waits for.
+
+        True as long as that is under way, so it has to be asked again. Quick, from any thread.
+        """
         ...
 
     def stop(self) -> None:

@@ -60,6 +60,8 @@ class Ledger:
     after: Any = None
     passed: int = 0
     held: int = 0
+    unfinished: int = 0
+    """How many documents of the window are not finished; those moved to `held` count as such."""
     _ring: list[Any] = field(default_factory=lambda: [None] * RING_SLOTS)
     _window: deque[Slot] = field(default_factory=deque)
     # Ids of the window and of the ring, and of what a predecessor had finished beyond `after`.
@@ -96,6 +98,11 @@ class Ledger:
         return len(self._window)
 
     @property
+    def newest(self) -> Any:
+        """The `_id` of the newest document that was read; None before the first."""
+        return self._window[-1].id if self._window else self.after
+
+    @property
     def oldest(self) -> Slot | None:
         """The oldest unfinished document; None if there is none."""
         return self._window[0] if self._window else None
@@ -123,12 +130,17 @@ class Ledger:
             return None
         slot = Slot(id_, token)
         self._window.append(slot)
+        self.unfinished += 1
         self._known.add(id_)
         if was_finished:
             self._finished_before.discard(id_)
             self.finish(slot)
             return None
         return slot
+
+    def has_read(self, id_: Any) -> bool:
+        """Whether a document is in hand or finished, as far back as is known of the latter."""
+        return self._knows(id_) or id_ in self._finished_before
 
     def _knows(self, id_: Any) -> bool:
         return id_ in self._known or id_ in self._before_scan or id_ in self._out_of_held
@@ -162,6 +174,7 @@ class Ledger:
     def finish(self, slot: Slot) -> None:
         """The document is finished; progress moves over all that is finished without a gap."""
         slot.finished = True
+        self.unfinished -= 1
         self._changed = True
         window = self._window
         while window and window[0].finished:

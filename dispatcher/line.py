@@ -23,6 +23,8 @@ class Task:
     memo: Any = None
     handling: Handling | None = None
     condemned: Condemned | None = None
+    tries = 0
+    """How often its handler was called."""
     suspect = False
     """Whether a predecessor may have died of it (`dispatcher.poison`)."""
     held_as: int | None = None
@@ -34,7 +36,10 @@ class Task:
     begun = 0.0
     """Monotonic seconds of its first run; 0 before."""
     parked = False
-    parked_because: str | None = None
+    because: str | None = None
+    """Why its last run ended parked."""
+    passes = False
+    """Whether its next run may begin although its key is paused."""
     resumed = False
     """A resume that came before the job was parked: it runs again as soon as it is."""
 
@@ -56,6 +61,7 @@ class Task:
 
     def begin_handler(self) -> Handling:
         """The handler begins, on this thread: from now on it may be found overdue."""
+        self.tries += 1
         self.handling = Handling()
         return self.handling
 

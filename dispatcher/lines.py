@@ -1,4 +1,4 @@
-"""All lines by their key, and where each stands: ready, blocked or at rest.
+"""All lines by their key, and where each stands: ready, blocked, paused or at rest.
 
 All of it under the pool's lock; no I/O and no threads.
 """
@@ -15,6 +15,7 @@ from dispatcher.job import Verdict
 from dispatcher.ledger import Ledger, Slot
 from dispatcher.line import MOST_WHOLE, Line, Task
 from recvq.documents import Document
+from recvq.orders import NO_PAUSES, Pauses
 
 
 class Lines:
@@ -26,6 +27,7 @@ class Lines:
         *,
         wake: Callable[[], None],
         resume: Callable[[Task], None],
+        pauses: Pauses = NO_PAUSES,
     ) -> None:
         self._ledger = ledger
         self._wake = wake
@@ -34,8 +36,11 @@ class Lines:
         """Set when a line waits for a save."""
         self.by_key: dict[Any, Line] = {}
         self.ready: deque[Line] = deque()
+        self.pauses = pauses
+        # Lines whose first task might go to a thread, if they were not paused.
+        self.paused: dict[Line, None] = {}
         # Lines that may not decide on before a save.
-        self._blocked: list[Line] = []
+        self.blocked: list[Line] = []
         self._generation = 1
         # Lines that decided something which the save under way does not cover.
         self._touched: list[Line] = []
@@ -43,11 +48,19 @@ class Lines:
         self.gone: list[Any] = []
         self.held_keys = 0
         self.held_documents = 0
+        # Since the start of the process: documents put in line, and documents decided.
+        self.taken = 0
+        self.decided = 0
+        # Lines whose first task was parked, in the order in which that happened first, and how
+        # many of those tasks are parked at this moment.
+        self.slow: dict[Line, None] = {}
+        self.parked = 0
 
     def add(self, document: Document, slot: Slot, key: Any, *, again: bool) -> bool:
         """Put a document at the end of its line; returns whether it is the only one of its key."""
         line = self.by_key.get(key)
         is_first = line is None
+        self.taken += 1
         if line is None:
             line = self.by_key[key] = Line(key)
         line.add(Task(line, document, slot, again=again, resume=self._resume))
@@ -65,17 +78,44 @@ class Lines:
     def queue(self, line: Line) -> None:
         """The line's first task may go to a thread, once nothing has to be saved before."""
         line.queued = True
-        if line.needs_save or line.holding:
-            self._blocked.append(line)
+        if self.pauses.rows and self._is_to_rest(line):
+            self.paused[line] = None
+        elif line.needs_save or line.holding:
+            self.blocked.append(line)
             self.urgent.set()
         else:
             self.ready.append(line)
             self._wake()
 
+    def _is_to_rest(self, line: Line) -> bool:
+        """Whether it is paused, and no operator has released its first task."""
+        return self.pauses.covers(*line.key) and not line.tasks[0].passes
+
+    def obey(self, pauses: Pauses) -> None:
+        """These are the pauses from now on: no job that they cover begins, all others may."""
+        self.pauses = pauses
+        # Those that were ready go first: nobody waits for what others had to wait for.
+        waiting = [*self.ready, *self.paused]
+        self.paused.clear()
+        self.ready.clear()
+        for line in waiting:
+            self.queue(line)
+
+    def let_pass(self, task: Task) -> None:
+        """The first task of its line may run once, paused or not; one that is parked is resumed."""
+        task.passes = True
+        if task.line in self.paused:
+            del self.paused[task.line]
+            self.queue(task.line)
+        else:
+            self.resume(task)
+
     def park(self, task: Task) -> None:
         """The task's run did not decide it; it stays the first of its line."""
         if not task.resumed:
             task.parked = True
+            self.parked += 1
+            self.slow.setdefault(task.line)
         else:
             self._continue(task.line)
 
@@ -83,6 +123,7 @@ class Lines:
         """Its run may be repeated, or will be at once when it is parked."""
         if task.parked:
             task.parked = False
+            self.parked -= 1
             self.queue(task.line)
         else:
             task.resumed = True
@@ -97,6 +138,9 @@ class Lines:
         if line.careful:
             line.careful -= 1
         line.total += 1
+        self.decided += 1
+        if self.slow:
+            self.slow.pop(line, None)
         if verdict == "recorded":
             line.unsaved = []
         elif verdict == "finished":
@@ -133,6 +177,7 @@ class Lines:
 
     def _drop_if_done(self, line: Line) -> None:
         if not line.queued and not line.decided and self.by_key.get(line.key) is line:
+            self.slow.pop(line, None)
             del self.by_key[line.key]
 
     def load(self, line: Line, rows: Sequence[Document], *, upto: int, asked: int) -> int:
@@ -186,6 +231,6 @@ class Lines:
 
     def unblock(self) -> None:
         """A save has succeeded: the lines that waited for it decide on, if they may."""
-        blocked, self._blocked = self._blocked, []
+        blocked, self.blocked = self.blocked, []
         for line in blocked:
             self.queue(line)

@@ -61,6 +61,8 @@ class Threads:
 
     def __init__(self, number: int, work: Callable[[Thread], None]) -> None:
         self._work = work
+        # Held while a thread is replaced, and while those abandoned are counted.
+        self._lock = threading.Lock()
         self._made = 0
         self._useful = [self._make() for _ in range(number)]
         self._abandoned: list[Thread] = []
@@ -78,21 +80,37 @@ class Threads:
         return [thread.doing for thread in self._useful if thread.is_alive()]
 
     @property
+    def useful(self) -> list[Thread]:
+        """A copy of the fixed number."""
+        return list(self._useful)
+
+    @property
+    def ever_abandoned(self) -> int:
+        """How many were abandoned since the start of the process."""
+        return self._made - len(self._useful)
+
+    @property
     def abandoned(self) -> list[Thread]:
         """Those whose handler has still not returned."""
-        self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
-        return self._abandoned
+        with self._lock:
+            self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
+            return list(self._abandoned)
 
-    def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
-        """Give up the threads whose handler is overdue; `replace` must follow for each."""
+    def abandon_overdue(self, limit_seconds: float, *, only: Task | None = None) -> list[Thread]:
+        """Give up the threads whose handler is overdue; `replace` must follow for each.
+
+        With `only` no other than the one that is at this job.
+        """
         now = time.monotonic()
-        return [thread for thread in self._useful if thread.abandon(limit_seconds, now)]
+        those = [thread for thread in self._useful if only is None or thread.task is only]
+        return [thread for thread in those if thread.abandon(limit_seconds, now)]
 
     def replace(self, lost: Thread) -> None:
         """Have a fresh thread, under a name of its own, do what an abandoned one did."""
-        fresh = self._make()
-        self._useful[self._useful.index(lost)] = fresh
-        self._abandoned.append(lost)
+        with self._lock:
+            fresh = self._make()
+            self._useful[self._useful.index(lost)] = fresh
+            self._abandoned.append(lost)
         fresh.start()
 
     def busy_longer_than(self, seconds: float) -> list[Thread]:

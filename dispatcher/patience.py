@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from dispatcher.ending import Interrupted, ending_of
-from dispatcher.report import Report
+from dispatcher.report import STARTING, WAITING, Report
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 from recvq.pulse import AWAY, Reason
@@ -27,10 +27,12 @@ class Patience:
         self._reason = Reason()
         self._told = ""
 
-    def until_available(self, action: Callable[[], Found], doing: str) -> Found:
+    def until_available(
+        self, action: Callable[[], Found], doing: str, *, state: str = STARTING
+    ) -> Found:
         """What the action returns, once MongoDB lets it; meanwhile `doing` is reported."""
         failures = 0
-        self._tell(doing)
+        self._tell(doing, state)
         while True:
             self._report.beat()
             try:
@@ -39,17 +41,17 @@ class Patience:
                 failures += 1
                 log.warning("taking over, trying again error=%s", error)
                 self._reason.say(AWAY)
-                self._tell(self._reason.fresh() or AWAY)
+                self._tell(self._reason.fresh() or AWAY, WAITING)
                 self.pause(pause_seconds(failures))
             else:
                 self._reason.say(None)
                 return found
 
-    def _tell(self, words: str) -> None:
+    def _tell(self, words: str, state: str) -> None:
         """Only what is new: a standby asks for the lease several times a second."""
         if words != self._told:
             self._told = words
-            self._report.waiting(words)
+            self._report.waiting(words, state=state)
 
     def pause(self, seconds: float) -> None:
         """Wait, unless something arrives."""

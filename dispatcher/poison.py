@@ -79,6 +79,11 @@ class Suspects:
             self._keys.discard(key)
 
     @property
+    def all_met(self) -> bool:
+        """Whether all that was stored before this start is in hand, as far as it can be known."""
+        return self._left == 0
+
+    @property
     def are_through(self) -> bool:
         """Whether every suspect of this start is known, and decided."""
         return self._left == 0 and not self._keys
@@ -125,6 +130,7 @@ class Poison:
             named = self._note(task)
         except StoreUnavailable as error:
             log.warning("suspect not named, trying again event_id=%s error=%s", task.name, error)
+            task.because = "MongoDB does not take the name of what may have killed the process"
             self._later(NAME_AGAIN_SECONDS, task.resume)
             return "parked"
         verdict = self._decide(task)

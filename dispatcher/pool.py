@@ -14,18 +14,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dispatcher.figures import InHand
 from dispatcher.held import Held, HeldKey
 from dispatcher.holding import HELD_AFTER_SECONDS, Holding
 from dispatcher.job import Step, Verdict
 from dispatcher.ledger import Ledger
 from dispatcher.line import MOST_UNSAVED, Task
 from dispatcher.lines import Lines
+from dispatcher.ordered import Ordered
 from dispatcher.overdue import Thread, Threads
 from dispatcher.poison import Suspects
 from dispatcher.rereading import Later, Load, Rereading
 from dispatcher.saving import Saving
+from dispatcher.view import View
 from recvq.documents import Document
+from recvq.orders import NO_PAUSES, Pauses
 
 
 class Pool:
@@ -51,6 +53,7 @@ class Pool:
         held: Held | None = None,
         held_keys: Sequence[HeldKey] = (),
         held_after_seconds: float = HELD_AFTER_SECONDS,
+        pauses: Pauses = NO_PAUSES,
     ) -> None:
         self._decide = decide
         self._bound = bound
@@ -66,13 +69,21 @@ class Pool:
         self._jobs = 0
         self._stopped = False
         self._scanning = False
-        self._lines = Lines(ledger, wake=self._wake_one, resume=self._resume)
+        self._lines = Lines(ledger, wake=self._wake_one, resume=self._resume, pauses=pauses)
         after = held_after_seconds if held is not None else 0
+        self.view = View(ledger, self._lines, self._threads, lock=self._lock)
         holding = Holding(self._lines, ledger, after_seconds=after, bound=bound)
         # For the saver; it takes the lock itself.
         self.saving = Saving(ledger, self._lines, holding, room=self._room, load=load)
         self._rereading = Rereading(
             self._lines, self._lock, load=load, held=held, later=later, bound=bound
+        )
+        # For the thread that reads `control`; it takes the lock itself.
+        self.ordered = Ordered(
+            self._lines,
+            self._lock,
+            abandon=lambda task: self.abandon_overdue(0.0, only=task),
+            all_met=lambda: self._suspects.all_met,
         )
         for key in held_keys:
             self._suspects.meet_held((key.channel, key.key))
@@ -99,13 +110,13 @@ class Pool:
         """Wait for the threads until the monotonic deadline; says what those left are doing."""
         return self._threads.join(deadline)
 
-    def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
+    def abandon_overdue(self, limit_seconds: float, *, only: Task | None = None) -> list[Thread]:
         """Give up the threads whose handler runs longer than the limit; others take their place.
 
-        Their jobs are parked, and somebody has to resume them.
+        Their jobs are parked, and somebody has to resume them. With `only` just that job's.
         """
         with self._lock:
-            lost = self._threads.abandon_overdue(limit_seconds)
+            lost = self._threads.abandon_overdue(limit_seconds, only=only)
             for thread in lost:
                 assert thread.task is not None, "only a handler is abandoned"
                 self._jobs -= 1
@@ -173,14 +184,6 @@ class Pool:
         """How many documents are in hand, and the one up to which all is finished."""
         with self._lock:
             return len(self._ledger), self._ledger.after
-
-    def in_hand(self) -> InHand:
-        """The figures of this moment."""
-        with self._lock:
-            oldest = self._ledger.oldest
-            seconds = time.monotonic() - oldest.since if oldest is not None else 0.0
-            held = self._lines.held_keys, self._lines.held_documents
-            return InHand(len(self._ledger), seconds, self._ledger.passed, held)
 
     def move(self, token: Any) -> None:
         """The feed stands at `token` with nothing new before it."""
@@ -254,7 +257,7 @@ class Pool:
                 # Any of what the predecessor may have decided and not saved comes before it.
                 line.careful = MOST_UNSAVED + 1
             # Whatever resumed it so far is answered by this run.
-            task.resumed = False
+            task.resumed = task.passes = False
             return task
         return None
 

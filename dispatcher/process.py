@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
 from dispatcher.companion import Companion
+from dispatcher.control import Obedience
 from dispatcher.ending import Ending, Interrupted, death_of, ending_of
 from dispatcher.feed import Feed
-from dispatcher.figures import Figures
 from dispatcher.heartbeat import Heartbeat
 from dispatcher.held import Held, HeldKey
 from dispatcher.history import History
@@ -29,12 +30,15 @@ from dispatcher.pool import Pool
 from dispatcher.progress import Progress, Start
 from dispatcher.reader import Reader
 from dispatcher.recall import recall
-from dispatcher.report import Report
+from dispatcher.report import STANDBY, STARTING
 from dispatcher.saver import Saver
+from dispatcher.voice import Voice
 from dispatcher.watch import Watch
+from recvq.control import Control
 from recvq.documents import PROGRESS, RECVQ
 from recvq.errors import AccessRefused, Replaced, StoreUnavailable
 from recvq.guard import Guard
+from recvq.orders import Pauses
 from recvq.replicaset import require_replica_set
 from recvq.restore import Keeper
 from recvq.service import Nobody, Service
@@ -65,7 +69,7 @@ class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
     `inbox` takes the numbers of signals: the first one stops it. `companions` live as long as it
-    holds the lease. `service` is told how it goes.
+    holds the lease. `service` is told how it goes. Its figures are on `registry`.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Dispatcher:
         inbox: SimpleQueue[int | BaseException],
         companions: Sequence[Companion] = (),
         service: Service | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._database = database
         self._feed = feed
@@ -87,8 +92,9 @@ class Dispatcher:
         self._limits = limits
         self._lease = lease
         self._inbox = inbox
-        self._companions = companions
-        self._report = Report(service or Nobody())
+        self._companions = list(companions)
+        self._voice = Voice(database, service or Nobody(), registry=registry, leads=lease.is_fresh)
+        self._report = self._voice.report
         self._patience = Patience(inbox, self._report)
         self._clock = Clock()
         self._guard = Guard(database)
@@ -101,12 +107,11 @@ class Dispatcher:
     def run(self) -> Ending:
         """Run until a signal or a failure; raises SetupError where a person has to act first."""
         threading.excepthook = self._thread_died
-        self._report.start()
+        self._voice.start()
         try:
             return self._live()
         finally:
-            self._report.stop()
-            self._report.join(CLOSE_SECONDS)
+            self._voice.stop()
 
     def _live(self) -> Ending:
         try:
@@ -133,11 +138,11 @@ class Dispatcher:
 
     def _wait_for_lease(self) -> None:
         """Acquire the lease, as a standby for as long as another one holds it."""
-        doing = "asking for the lease"
-        while not self._patience.until_available(self._lease.try_acquire, doing):
+        doing, state = "asking for the lease", STARTING
+        while not self._patience.until_available(self._lease.try_acquire, doing, state=state):
             standby = f"standby, {self._lease.held_by} holds the lease"
             if doing != standby:
-                doing = standby
+                doing, state = standby, STANDBY
                 log.info("standby: %s holds the lease", self._lease.held_by)
                 self._report.standby(doing)
             self._patience.pause(STANDBY_SECONDS)
@@ -154,9 +159,13 @@ class Dispatcher:
             start.ledger.forget_token()
         self._poison = Poison(progress, start, decide=self._worker.decide, later=self._clock.later)
         keys = self._patience.until_available(progress.held.all_keys, TAKING_OVER)
-        self._pool = self._make_pool(start, progress.held, keys)
+        # As of no earlier than our own write: what is paused is known before anything is decided.
+        control = Control(self._database, seen=progress.held.time)
+        pauses = self._patience.until_available(control.read, TAKING_OVER)
+        self._pool = self._make_pool(start, progress.held, keys, pauses)
+        self._companions.append(Obedience(control, self._pool.ordered, self._worker, self._lease))
         self._resting = Resting(self._poison, step=self._pool.step, replaced=self._inbox.put)
-        self._saver = Saver(self._pool, progress)
+        self._saver = Saver(self._pool, progress, self._voice.figures)
         self._patience.until_available(
             lambda: self._worker.take_over(self._lease.epoch), "loading the outboxes"
         )
@@ -179,16 +188,15 @@ class Dispatcher:
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
         )
-        self._figures = Figures(
-            self._pool.in_hand, self._reader.reason, self._lease, self._worker, self._companions
-        )
 
     def _recvq_closed(self) -> str | None:
         """Why recvq takes no heartbeat now; raises StoreUnavailable."""
         self._guard.look()
         return self._guard.closed
 
-    def _make_pool(self, start: Start, held: Held, held_keys: Sequence[HeldKey]) -> Pool:
+    def _make_pool(
+        self, start: Start, held: Held, held_keys: Sequence[HeldKey], pauses: Pauses
+    ) -> Pool:
         return Pool(
             self._poison.decide,
             start.ledger,
@@ -200,6 +208,7 @@ class Dispatcher:
             held=held,
             held_keys=held_keys,
             held_after_seconds=self._limits.held_after_seconds,
+            pauses=pauses,
         )
 
     def _begin(self) -> None:
@@ -209,7 +218,14 @@ class Dispatcher:
         self._reader.start()
         for companion in self._companions:
             companion.start()
-        self._report.working(self._figures.status, self.stalled)
+        self._voice.begin(
+            self._pool.view,
+            self._reader,
+            self._worker,
+            self._companions,
+            about={"feed": self._feed.name, "epoch": self._lease.epoch},
+            stalled=self.stalled,
+        )
         log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)
 
     def _supervise(self) -> Ending:

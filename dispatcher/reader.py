@@ -112,6 +112,10 @@ class Reader:
         """For how long it has brought nothing, not even a heartbeat, and named no reason."""
         return time.monotonic() - max(self.delivered_at, self.reason.said_at)
 
+    def lost_history(self) -> int:
+        """How often the feed could not go on where it stood, since the start of the process."""
+        return self._remedy.losses
+
     def _run(self) -> None:
         try:
             while not self._stop.is_set():

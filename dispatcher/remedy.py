@@ -69,10 +69,13 @@ class Remedy:
         self._stop = stop
         # Why the next scan is needed; None at the very first start.
         self._lost: HistoryLost | None = None
+        self.losses = 0
+        """How often history was lost since the start of the process."""
 
     def lose(self, error: HistoryLost) -> None:
         """From now on there is no token; what is in hand stays there."""
         self._lost = error
+        self.losses += 1
         self._pool.forget_token()
 
     def finish_old(self, gone: RecvqGone) -> bool:

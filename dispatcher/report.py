@@ -11,23 +11,33 @@ import time
 from collections.abc import Callable
 
 from dispatcher.watch import STEP_SECONDS
+from recvq.documents import Document
 from recvq.pulse import Pulse
 from recvq.service import Service, word_seconds
 
 # Each word of a start or a stop is good for so long: thirty of them may get lost.
 MORE_SECONDS = 30.0
 
+STARTING, WAITING, STANDBY, WORKING = "starting", "waiting", "standby", "working"
+STOPPING = "stopping"
+
 Words = Callable[[], str]
 
 
 class Report:
-    """One process's; its methods but `stop` are for the main thread."""
+    """One process's; its methods but `stop` and `told` are for the main thread.
 
-    def __init__(self, service: Service) -> None:
+    `look` takes the figures of the moment, and comes before each word.
+    """
+
+    def __init__(self, service: Service, *, look: Callable[[], object] = lambda: None) -> None:
         self._service = service
+        self._look = look
         self._main = Pulse("main", limit_seconds=STEP_SECONDS)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+        self.told: Document = {"state": STARTING, "words": ""}
+        """State and words as they were told last; replaced as a whole."""
         # So that nothing is told that was overtaken.
         self._lock = threading.Lock()
         # Under _lock.
@@ -52,22 +62,26 @@ class Report:
         """The main thread goes on to its next call."""
         self._main.beat()
 
-    def waiting(self, status: str) -> None:
+    def waiting(self, status: str, *, state: str = STARTING) -> None:
         """Not at work yet; the main thread has to `beat` meanwhile."""
         self.beat()
-        self._say(lambda: status, stalled=self._main.stalled, tell=self._wait)
+        self._say(lambda: status, lambda: state, stalled=self._main.stalled, tell=self._wait)
 
     def standby(self, status: str) -> None:
         """Another one is at work, and nobody is to wait for that: this one is ready."""
         self._be_ready(status)
-        self.waiting(status)
+        self.waiting(status, state=STANDBY)
 
-    def working(self, status: Words, stalled: Callable[[], str | None]) -> None:
+    def working(self, status: Words, state: Words, *, stalled: Callable[[], str | None]) -> None:
         """At work, as long as nothing is `stalled`; the main thread has to `beat`."""
         self.beat()
+        self._look()
         self._be_ready(status())
         self._say(
-            status, stalled=lambda: self._main.stalled() or stalled(), tell=self._service.alive
+            status,
+            state,
+            stalled=lambda: self._main.stalled() or stalled(),
+            tell=self._service.alive,
         )
 
     def stopping(self, status: Words, *, within_seconds: float) -> None:
@@ -75,21 +89,30 @@ class Report:
         until = time.monotonic() + within_seconds
         self._say(
             status,
+            lambda: STOPPING,
             stalled=lambda: "does not end" if time.monotonic() > until else None,
             tell=lambda words: self._service.stopping(words, seconds=MORE_SECONDS),
         )
 
     def _say(
-        self, status: Words, *, stalled: Callable[[], str | None], tell: Callable[[str], None]
+        self,
+        status: Words,
+        state: Words,
+        *,
+        stalled: Callable[[], str | None],
+        tell: Callable[[str], None],
     ) -> None:
         """At once, and again each second."""
 
         def say() -> None:
+            self._look()
             why = stalled()
+            words = status() if why is None else f"stalled: {why}"
+            self.told = {"state": state(), "words": words}
             if why is None:
-                tell(status())
+                tell(words)
             else:
-                self._service.unwell(f"stalled: {why}")
+                self._service.unwell(words)
 
         with self._lock:
             self._again = say

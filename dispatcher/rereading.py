@@ -48,6 +48,7 @@ class Rereading:
         try:
             return self._load_held(task) if task.stands_in else self._make_whole(task)
         except StoreUnavailable:
+            task.because = "MongoDB does not give the document"
             self._later(LOAD_AGAIN_SECONDS, task.resume)
             return "parked"
 

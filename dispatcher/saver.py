@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 
+from dispatcher.figures import Figures
 from dispatcher.line import Line
 from dispatcher.pool import Pool
 from dispatcher.progress import Progress
@@ -25,9 +26,10 @@ QUIET_SECONDS = 10.0
 class Saver:
     """Saves the pool's progress until it is stopped, and once more then."""
 
-    def __init__(self, pool: Pool, progress: Progress) -> None:
+    def __init__(self, pool: Pool, progress: Progress, figures: Figures | None = None) -> None:
         self._pool = pool
         self._progress = progress
+        self._figures = figures or Figures(leads=lambda: True)
         self._stop = threading.Event()
         self._saving = threading.Lock()
         self.pulse = Pulse("progress")
@@ -63,12 +65,14 @@ class Saver:
             if taken is None:
                 return True
             snapshot, covered = taken
-            self._progress.save(snapshot)
+            with self._figures.save_seconds.time():
+                self._progress.save(snapshot)
         except StoreUnavailable as error:
             self._pool.saving.not_saved(covered)
             log.warning("progress not saved, trying again error=%s", error)
             return False
         self._pool.saving.saved(snapshot, covered)
+        self._figures.saved.inc()
         return True
 
     def _wait(self) -> None:

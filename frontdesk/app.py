@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from bson.raw_bson import RawBSONDocument
@@ -105,7 +106,8 @@ def create_app(
     It serves no API description unless asked to: only LINE calls it, and nobody else has to be
     told what is here. `app.openapi()` gives the description all the same.
     """
-    callback = Callback(desk, store, figures or Figures())
+    figures = figures or Figures()
+    callback = Callback(desk, store, figures)
     app = FrontDesk(
         desk.path,
         callback,
@@ -115,7 +117,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_lifespan(store),
-        exception_handlers={HTTPException: _http_problem},
+        exception_handlers={HTTPException: partial(_http_problem, figures)},
     )
     app.add_api_route(
         desk.path,
@@ -150,14 +152,15 @@ class Callback:
             documents = await self._documents(request, accept_time)
             duplicates = await self._stored(documents, deadline)
         except Refused as refusal:
-            self._figures.refused_requests += 1
+            self._figures.refuse(refusal.counted_as)
             return _refused(request, refusal, started)
-        self._figures.accepted_events += len(documents)
+        seconds = time.monotonic() - started
+        self._figures.accepted(len(documents), duplicates, seconds)
         log.info(
             "accepted events=%d duplicates=%d ms=%.1f client=%s",
             len(documents),
             duplicates,
-            _milliseconds_since(started),
+            seconds * 1000,
             _client(request),
         )
         return JSONResponse({})
@@ -199,7 +202,7 @@ def _refused(request: Request, refusal: Refused, started: float) -> JSONResponse
         'refused status=%d reason="%s" ms=%.1f client=%s',
         refusal.status,
         refusal,
-        _milliseconds_since(started),
+        (time.monotonic() - started) * 1000,
         _client(request),
     )
     # Who stopped amid a body has nothing more to say on this connection.
@@ -211,13 +214,10 @@ def _client(request: Request) -> str:
     return request.client.host if request.client else "-"
 
 
-def _milliseconds_since(started: float) -> float:
-    return (time.monotonic() - started) * 1000
-
-
-async def _http_problem(request: Request, error: Exception) -> JSONResponse:
+async def _http_problem(figures: Figures, request: Request, error: Exception) -> JSONResponse:
     """404 and 405 in the same form as every other refusal; Allow comes along in the headers."""
     assert isinstance(error, HTTPException)
+    figures.refuse("http")
     body = {"error": error.detail}
     return JSONResponse(body, status_code=error.status_code, headers=error.headers)
 

@@ -69,6 +69,11 @@ class Certificate:
         """What new handshakes are made with."""
         return self._taken.context
 
+    @property
+    def ends(self) -> float:
+        """Until when it is valid, of time.time(); 0 where nobody accepts it."""
+        return self._taken.until
+
     def look(self) -> None:
         """Take what was renewed since the last look, if it fits and has not expired.
 

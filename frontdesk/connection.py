@@ -45,7 +45,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._await_head()
         if len(self.connections) > MOST_CONNECTIONS:
-            self._end(503, "too many connections")
+            self._end(503, "too many connections", counted_as="overload")
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a head has so many bytes, and so much time from the first one."""
@@ -57,7 +57,7 @@ class Connection(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
-                self._end(431, "head is too large")
+                self._end(431, "head is too large", counted_as="http")
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -109,7 +109,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP in the form of every other refusal."""
-        self._end(400, "not an HTTP request")
+        self._end(400, "not an HTTP request", counted_as="http")
 
     def _await_head(self) -> None:
         self._since = self.loop.time()
@@ -123,19 +123,19 @@ class Connection(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self._timer = None
         if self._in_head:
-            self._end(408, "head did not arrive in time")
+            self._end(408, "head did not arrive in time", counted_as="slow")
         else:
             # Nobody asked anything, or the answer was given while the body still came.
             self.transport.close()
 
-    def _end(self, status: int, reason: str) -> None:
+    def _end(self, status: int, reason: str, *, counted_as: str) -> None:
         """Refuse, log it, and close."""
         self._in_head = False
         self._stop_clock()
         if self.transport.is_closing():
             return
         client = self.client[0] if self.client else "-"
-        self._overload.figures.refused_requests += 1
+        self._overload.figures.refuse(counted_as)
         log.warning('refused status=%d reason="%s" client=%s', status, reason, client)
         self._close_with(status, reason)
 

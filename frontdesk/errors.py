@@ -28,30 +28,36 @@ class Refused(FrontdeskError):
     """
 
     status: ClassVar[int]
+    counted_as: ClassVar[str]
+    """One of `frontdesk.figures.REASONS`."""
 
 
 class BadRequest(Refused):
     """The body is not what LINE sends, and sending it again would not help."""
 
     status = 400
+    counted_as = "body"
 
 
 class BadSignature(Refused):
     """The signature is missing, or was made with none of the channel secrets."""
 
     status = 401
+    counted_as = "signature"
 
 
 class TooSlow(Refused):
     """The body did not arrive while an answer was still worth giving."""
 
     status = 408
+    counted_as = "slow"
 
 
 class TooLarge(Refused):
     """The body, or what it would take in MongoDB, is over the limit."""
 
     status = 413
+    counted_as = "size"
 
 
 class NotStored(Refused):
@@ -61,6 +67,7 @@ class NotStored(Refused):
     """
 
     status = 503
+    counted_as = "store"
 
     def __init__(self, reason: str, *, detail: str = "") -> None:
         super().__init__(reason)

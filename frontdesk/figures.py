@@ -1,40 +1,193 @@
-"""What one front desk has done, in the figures that whoever runs it shows to a person."""
+"""What one front desk has done, and what it holds: the metrics on the registry of its process.
+
+The event loop only adds to plain numbers, since a metric of prometheus-client takes ten times as
+long and an answer waits for it. Whoever reads the registry makes metrics of them.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from itertools import accumulate
+from typing import Protocol
 
-# The rate is that of the last so many looks, one a second.
-LOOKS = 10
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from recvq.drain import oldest_seconds
+from recvq.figures import PREFIX, SECONDS_BUCKETS, Snapshot
+from recvq.guard import Guard
+from recvq.spool import Held
+
+REASONS = ("signature", "body", "size", "slow", "store", "overload", "http")
+# How the gauges of several front desks that share a port become one: the largest counts, but for
+# these.
+SUMMED = frozenset({f"{PREFIX}connections"})
+SMALLEST = frozenset({f"{PREFIX}certificate_ends_seconds"})
+
+BOUNDS = (*map(str, SECONDS_BUCKETS), "+Inf")
+
+Reading = Callable[[], float | None]
+"""What a gauge stands at, from any thread; None while it has no value."""
 
 
-@dataclass
+class Spooling(Protocol):
+    """What there is to know of a spool."""
+
+    @property
+    def held(self) -> Held:
+        """What it holds."""
+
+    @property
+    def spooled_events(self) -> int:
+        """How many events this process has stored there."""
+
+
 class Figures:
-    """Counts since the start; all of it belongs to the event loop."""
+    """The counts belong to the event loop; `collect`, the registry's, to whoever asks."""
 
-    accepted_events: int = 0
-    refused_requests: int = 0
-    _looks: deque[tuple[float, int]] = field(
-        default_factory=lambda: deque(maxlen=LOOKS + 1), repr=False
-    )
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.accepted_events = 0
+        self.duplicate_events = 0
+        self.refused = dict.fromkeys(REASONS, 0)
+        self._stored_in = [0] * len(BOUNDS)
+        self._stored_seconds = 0.0
+        self._spooling: Spooling | None = None
+        self._gauges: list[tuple[str, str, Reading]] = []
+        self.registry.register(self)
 
-    def status(self, now: float, *, trouble: str | None, spool: dict[str, Any] | None) -> str:
-        """One line for a person; `now` is a time of time.monotonic(), a second after the last."""
-        self._looks.append((now, self.accepted_events))
-        parts = [
-            f"{self.accepted_events:,} events accepted",
-            f"{self._per_second():.1f}/s",
-            f"{self.refused_requests:,} requests refused",
-            f"spool {spool['documents']:,} documents" if spool else "spool empty",
-        ]
-        return " · ".join([trouble, *parts] if trouble else parts)
+    def accepted(self, events: int, duplicates: int, seconds: float) -> None:
+        """Count one request that is answered 200, so long after it arrived."""
+        self.accepted_events += events
+        self.duplicate_events += duplicates
+        if events:
+            self._stored_in[bisect_left(SECONDS_BUCKETS, seconds)] += 1
+            self._stored_seconds += seconds
 
-    def _per_second(self) -> float:
-        (began, before), (ended, after) = self._looks[0], self._looks[-1]
-        return (after - before) / (ended - began) if ended > began else 0.0
+    def refuse(self, reason: str) -> None:
+        """Count one request, or connection, that is refused for one of REASONS."""
+        self.refused[reason] += 1
+
+    # --- what is measured: asked of its owner whenever the registry is read
+
+    def watch_spool(self, spooling: Spooling, *, max_bytes: int) -> None:
+        """Tell of the spool, which may take so much."""
+        self._spooling = spooling
+        self._measure(
+            "spool_documents",
+            "Documents in the host's spool, which wait for MongoDB.",
+            lambda: spooling.held.documents,
+        )
+        self._measure(
+            "spool_bytes", "BSON bytes of the documents in the spool.", lambda: spooling.held.bytes
+        )
+        self._measure(
+            "spool_oldest_seconds",
+            "Age of the oldest document in the spool; 0 while it is empty.",
+            lambda: oldest_seconds(spooling.held),
+        )
+        self._measure(
+            "spool_max_bytes",
+            "How much of the disk the spool may take (SPOOL_MAX_MB).",
+            lambda: max_bytes,
+        )
+
+    def watch_guard(self, guard: Guard) -> None:
+        """Tell how full recvq is of what nobody has read yet."""
+        self._measure(
+            "recvq_unread_share",
+            "Share of recvq that is stored and not read yet, 0 to 1; at 0.95 it closes.",
+            lambda: guard.share,
+        )
+        self._measure(
+            "recvq_closed",
+            "1 while recvq takes no inserts, since unread events would be overwritten or it is "
+            "not as it must be; webhooks go to the spool meanwhile.",
+            lambda: guard.closed is not None,
+        )
+
+    def watch_connections(self, count: Callable[[], int]) -> None:
+        """Tell how many connections are open."""
+        self._measure("connections", "Open connections of clients.", count)
+
+    def watch_certificate(self, ends: Callable[[], float]) -> None:
+        """Tell until when the certificate is valid; a time of time.time()."""
+        self._measure(
+            "certificate_ends_seconds",
+            "Unix time at which the certificate in use expires; 0 where LINE would not accept it.",
+            ends,
+        )
+
+    def _measure(self, name: str, help_text: str, reading: Reading) -> None:
+        self._gauges.append((PREFIX + name, help_text, reading))
+
+    # --- the registry's side
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures of this moment."""
+        yield from self._counts()
+        for name, help_text, reading in self._gauges:
+            value = reading()
+            if value is not None:
+                yield GaugeMetricFamily(name, help_text, float(value))
+
+    def _counts(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            f"{PREFIX}accepted_events",
+            "Events of requests that were answered 200: stored, or stored before.",
+            self.accepted_events,
+        )
+        yield CounterMetricFamily(
+            f"{PREFIX}duplicate_events",
+            "Events among the accepted ones that were stored before: LINE delivered them again.",
+            self.duplicate_events,
+        )
+        yield self._refusals()
+        yield HistogramMetricFamily(
+            f"{PREFIX}store_seconds",
+            "From the arrival of a request to the moment when all its events were stored. LINE "
+            "gives up after 2 s.",
+            list(zip(BOUNDS, accumulate(self._stored_in), strict=True)),
+            self._stored_seconds,
+        )
+        if self._spooling is not None:
+            yield CounterMetricFamily(
+                f"{PREFIX}spooled_events",
+                "Events that were stored in the spool, since MongoDB did not confirm in time.",
+                self._spooling.spooled_events,
+            )
+
+    def _refusals(self) -> Metric:
+        family = CounterMetricFamily(
+            f"{PREFIX}refused_requests",
+            "Requests and connections that were refused: wrong signature, unusable body, too "
+            "large (size), too slow, not stored, too many at once (overload), or not the HTTP "
+            "that this server speaks (http: a wrong path or method, a failed TLS handshake).",
+            labels=["reason"],
+        )
+        for reason, count in self.refused.items():
+            family.add_metric([reason], count)
+        return family
+
+
+def status_words(snapshot: Snapshot, *, trouble: str | None) -> str:
+    """The line that a person sees, from the same figures as everybody's."""
+    figures = snapshot.figures
+    spooled = figures.get("spoolDocuments", 0)
+    parts = [
+        f"{figures.get('acceptedEvents', 0):,} events accepted",
+        f"{snapshot.per_second.get('acceptedEvents', 0.0):.1f}/s",
+        f"{sum(figures.get('refusedRequests', {}).values()):,} requests refused",
+        f"spool {spooled:,} documents" if spooled else "spool empty",
+    ]
+    return " · ".join([trouble, *parts] if trouble else parts)
 
 
 def clock_time(seconds: float) -> str:

@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 
 from frontdesk.certificate import Certificate
 from frontdesk.connection import MOST_CONNECTIONS, Connection
+from frontdesk.figures import Figures
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,14 @@ class TlsServer:
         certificate: Certificate,
         connect: Callable[[], Connection],
         state: ServerState,
+        figures: Figures,
     ) -> None:
         self._listener = listener
         self._certificate = certificate
         self._connect = connect
         # uvicorn's set: what it holds is what a stop has to see off.
         self._connections: set[object] = state.connections  # type: ignore[assignment]
+        self.figures = figures
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         listener.setblocking(False)
@@ -81,6 +84,7 @@ class TlsServer:
             else:
                 # An answer would take the very handshake.
                 one.close()
+                self.figures.refuse("overload")
 
     async def agree(self, one: socket.socket) -> None:
         """Shake hands on it; raises OSError (ssl.SSLError is one) where that fails."""
@@ -129,6 +133,7 @@ class Handshake:
             # Who only looks whether somebody listens does so every few seconds.
             log.debug("left amid the handshake client=%s", self._client)
         except OSError as error:
+            self._server.figures.refuse("http")
             reason = getattr(error, "reason", None) or type(error).__name__
             log.warning('handshake failed reason="%s" client=%s', reason, self._client)
         finally:

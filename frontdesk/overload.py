@@ -56,7 +56,7 @@ class Overload:
         if self._refused == 0:
             asyncio.get_running_loop().call_later(LOG_SECONDS, self._tell)
         self._refused += 1
-        self.figures.refused_requests += 1
+        self.figures.refuse("overload")
 
     def _tell(self) -> None:
         refused, self._refused = self._refused, 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from frontdesk.app import Desk, Store, create_app
@@ -26,6 +28,7 @@ from recvq.drain import Drain
 from recvq.guard import Guard
 from recvq.service import Nobody, Service
 from recvq.spool import Spool
+from recvq.status import StatusRow
 
 __all__ = ["Address", "SpoolAt", "serve"]
 
@@ -36,7 +39,7 @@ EXIT_SOFTWARE = 70
 KEEP_ALIVE_SECONDS = 75
 # Both stores are asked at the start, for three seconds at most.
 START_SECONDS = 15.0
-GUARD_SECONDS = 0.5
+BESIDE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,14 @@ def serve(
     spool: SpoolAt | None = None,
     service: Service | None = None,
     inherited: Sequence[socket.socket] = (),
+    registry: CollectorRegistry | None = None,
 ) -> int:
     """Take webhooks until SIGTERM or SIGINT; returns the exit code. Belongs to the main thread.
 
     With `inherited` sockets, which must listen, the address is not bound. Raises CannotListen
     where a socket, the address or the certificate cannot be used. Without MongoDB it starts all
-    the same, spools what it cannot store there, and refuses what it cannot spool.
+    the same, spools what it cannot store there, and refuses what it cannot spool. Its figures are
+    on the registry, and in its row of `status`.
     """
     service = service or Nobody()
     service.starting("opening the stores", seconds=START_SECONDS)
@@ -70,9 +75,15 @@ def serve(
     with (
         listeners(address, inherited) as sockets,
         connect_storage(mongodb_uri) as client,
-        _guarding(client[database]) as guard,
+        _beside() as beside,
     ):
-        store, figures = _store(client[database], guard, spool), Figures()
+        guard = Guard(client[database])
+        beside(guard)
+        figures = Figures(registry)
+        figures.watch_guard(guard)
+        store = _store(client[database], guard, spool, figures)
+        if certificate is not None:
+            figures.watch_certificate(lambda: certificate.ends)
         server = Server(
             _config(desk, store, figures),
             store,
@@ -81,20 +92,33 @@ def serve(
             service=service,
             hanging=lambda: store.hanging or guard.hanging,
         )
+        row = StatusRow(
+            client[database], "frontdesk", snapshot=lambda: server.snapshot, tell=server.tell
+        )
+        beside(row)
         server.run(sockets=list(sockets))
     return EXIT_SOFTWARE if store.dead else EXIT_OK
 
 
 @contextlib.contextmanager
-def _guarding(database: Database[Document]) -> Iterator[Guard]:
-    guard = Guard(database)
-    guard.start()
+def _beside() -> Iterator[Callable[[Guard | StatusRow], None]]:
+    """Starts what works on a thread beside the server, and ends it with the process: neither a
+    look nor a row is waited for longer than BESIDE_SECONDS, since nothing depends on either.
+    """
+    started: list[Guard | StatusRow] = []
+
+    def start(one: Guard | StatusRow) -> None:
+        one.start()
+        started.append(one)
+
     try:
-        yield guard
+        yield start
     finally:
-        guard.stop()
-        # A look changes nothing, so it may end with the process.
-        guard.join(GUARD_SECONDS)
+        until = time.monotonic() + BESIDE_SECONDS
+        for one in started:
+            one.stop()
+        for one in started:
+            one.join(max(0.0, until - time.monotonic()))
 
 
 def _certificate(address: Address) -> Certificate | None:
@@ -103,13 +127,17 @@ def _certificate(address: Address) -> Certificate | None:
     return Certificate(address.tls_cert, address.tls_key)
 
 
-def _store(database: Database[Document], guard: Guard, spool: SpoolAt | None) -> Store:
+def _store(
+    database: Database[Document], guard: Guard, spool: SpoolAt | None, figures: Figures
+) -> Store:
     recvq = Recvq(database, guard)
     if spool is None:
         return GroupCommit(recvq.insert, recvq.probe)
     writer, reader, drained = (Spool(spool.path, max_bytes=spool.max_bytes) for _ in range(3))
     drain = Drain(drained, database, inserting=guard.inserting)
-    return TwoStores(recvq.insert, recvq.probe, Spools(writer, reader), drain)
+    store = TwoStores(recvq.insert, recvq.probe, Spools(writer, reader), drain)
+    figures.watch_spool(store, max_bytes=spool.max_bytes)
+    return store
 
 
 def _config(desk: Desk, store: Store, figures: Figures) -> uvicorn.Config:

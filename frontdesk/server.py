@@ -25,8 +25,10 @@ import uvicorn
 from frontdesk.app import Store
 from frontdesk.certificate import Certificate
 from frontdesk.connection import Connection
-from frontdesk.figures import Figures
+from frontdesk.figures import Figures, status_words
 from frontdesk.handshake import Handshake, TlsServer
+from recvq.documents import Document
+from recvq.figures import Snapshot, Snapshots
 from recvq.service import Service
 
 log = logging.getLogger(__name__)
@@ -54,7 +56,8 @@ class Server(uvicorn.Server):
     """The first signal stops in order, a second one exits at once; SIGHUP reads the certificate.
 
     It also stops when the store has died, since only a new process could store again. `hanging`
-    says which thread hangs; then the service is told so, and no longer that all is well.
+    says which thread hangs; then the service is told so, and no longer that all is well. Once a
+    second it looks at all figures, for whoever shows them.
     """
 
     def __init__(
@@ -68,11 +71,15 @@ class Server(uvicorn.Server):
         hanging: Callable[[], str | None],
     ) -> None:
         super().__init__(config)
+        figures.watch_connections(lambda: len(self._connections))
         self._store = store
         self._certificate = certificate
         self._figures = figures
         self._service = service
         self._hanging = hanging
+        self._snapshots = Snapshots(figures.registry)
+        self._snapshots.take()
+        self._state, self._words = "starting", "opening the stores"
         self._hung: str | None = None
         self._hangup = False
         self._looking: asyncio.Task[None] | None = None
@@ -110,7 +117,9 @@ class Server(uvicorn.Server):
             tls = self._certificate is not None
             log.info("listening host=%s port=%d tls=%s pid=%d", *place, tls, os.getpid())
         _spare_the_collector()
-        self._service.ready(self._status())
+        self._state = "working"
+        self._words = self._status()
+        self._service.ready(self._words)
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second uvicorn asks whether to stop."""
@@ -128,7 +137,9 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See everybody off, then close the stores."""
         began, connections = time.monotonic(), self._connections
-        self._service.stopping(f"stopping · {self._status()}", seconds=STOP_SECONDS)
+        self._state = "stopping"
+        self._words = f"stopping · {self._status()}"
+        self._service.stopping(self._words, seconds=STOP_SECONDS)
         log.info("stopping connections=%d", len(connections))
         await self._linger()
         for server in self.servers:
@@ -140,6 +151,7 @@ class Server(uvicorn.Server):
         for connection in list(connections):
             connection.abort()
         await self.lifespan.shutdown()
+        self._snapshots.take()
         log.info("stopped connections_left=%d seconds=%.1f", left, time.monotonic() - began)
 
     # --- taking connections
@@ -150,7 +162,7 @@ class Server(uvicorn.Server):
             Connection, config=self.config, server_state=state, app_state=self.lifespan.state
         )
         if self._certificate is not None:
-            return TlsServer(listener, self._certificate, connect, state)
+            return TlsServer(listener, self._certificate, connect, state, self._figures)
         loop = asyncio.get_running_loop()
         return await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
 
@@ -160,17 +172,28 @@ class Server(uvicorn.Server):
 
     # --- telling
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The figures of the last look."""
+        return self._snapshots.latest
+
+    def tell(self) -> Document:
+        """What stands in `status` beside them, from any thread."""
+        waits = self._state == "working" and self._store.unavailable is not None
+        return {"state": "waiting" if waits else self._state, "words": self._words}
+
     def _status(self) -> str:
-        return self._figures.status(
-            time.monotonic(), trouble=self._store.trouble, spool=self._store.spool
-        )
+        """Look at all figures; returns them as one line."""
+        return status_words(self._snapshots.take(), trouble=self._store.trouble)
 
     def _tell(self) -> None:
         hanging, status = self._hanging(), self._status()
         if hanging is None:
-            self._service.alive(status)
+            self._words = status
+            self._service.alive(self._words)
         else:
-            self._service.unwell(f"{hanging} · {status}")
+            self._words = f"{hanging} · {status}"
+            self._service.unwell(self._words)
         if hanging != self._hung:
             self._hung = hanging
             if hanging is not None:

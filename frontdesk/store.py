@@ -24,7 +24,7 @@ from frontdesk.errors import KeysHeld, NotStored
 from recvq.drain import Drain, oldest_seconds
 from recvq.errors import SpoolUnavailable
 from recvq.redact import redacted, unsent_id_of
-from recvq.spool import Spool
+from recvq.spool import Held, Spool
 from recvq.spoolrow import Key, keys_of
 
 log = logging.getLogger(__name__)
@@ -82,13 +82,23 @@ class TwoStores:
         self._drain = drain
         self._on_their_way: Counter[Key] = Counter()
         self._began: float | None = None
-        self._spooled = 0
+        self._spooled = self._spooled_before = 0
 
     @property
     def unavailable(self) -> str | None:
         """Why nothing can be stored at the moment, neither here nor there; None when it can."""
         reasons = self._recvq.unavailable, self._spool.unavailable
         return "; ".join(map(str, reasons)) if all(reasons) else None
+
+    @property
+    def held(self) -> Held:
+        """What the spool holds, as it was seen last."""
+        return self._drain.held
+
+    @property
+    def spooled_events(self) -> int:
+        """How many documents it has stored in the spool."""
+        return self._spooled
 
     @property
     def spool(self) -> dict[str, Any] | None:
@@ -170,7 +180,8 @@ class TwoStores:
         """recvq takes new documents again; those of keys in the spool still queue up there."""
         if self._began is not None:
             seconds = time.monotonic() - self._began
-            log.info("spooling ended documents=%d seconds=%.1f", self._spooled, seconds)
+            documents = self._spooled - self._spooled_before
+            log.info("spooling ended documents=%d seconds=%.1f", documents, seconds)
             self._began = None
 
     def _to_spool(self, entry: Entry, error: NotStored | None = None) -> None:
@@ -197,7 +208,7 @@ class TwoStores:
     def _begin(self) -> None:
         # Not for those that only queue up behind others: no `resumed` would tell the end.
         if self._recvq.unavailable is not None and self._began is None:
-            self._began, self._spooled = time.monotonic(), 0
+            self._began, self._spooled_before = time.monotonic(), self._spooled
             log.warning('spooling began reason="%s"', self._recvq.unavailable)
 
     def _settled(self, keys: frozenset[Key], documents: int, outcome: asyncio.Future[int]) -> None:

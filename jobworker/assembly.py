@@ -9,32 +9,49 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from jobworker.bot import Bot
 from jobworker.bound import bind, release
-from jobworker.breaker import Breaker
+from jobworker.breaker import Breaker, State
 from jobworker.calls import CallLog
 from jobworker.client import LineClient
 from jobworker.content import Contents
 from jobworker.conversations import Conversations
+from jobworker.deadletters import KeptLetters
 from jobworker.delivery import ReplyUnknown
+from jobworker.figures import Figures
 from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
 from jobworker.hosts import Hosts
 from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
+from jobworker.parts import Parts
 from jobworker.profiles import ProfileFetch
+from jobworker.quota import Quota
+from jobworker.rowlog import RowWriter
+from jobworker.running import Runs
 from jobworker.schedule import Schedule
 from jobworker.settling import Tools
 from jobworker.unsend import Unsends
-from jobworker.worker import Parts, Worker
-from recvq.documents import CALLS, CONVERSATIONS, Document
+from jobworker.worker import Worker
+from recvq.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
+from recvq.orders import RELEASED
 
 if TYPE_CHECKING:
     from jobworker.sdkclient import SdkClients
 
 CLOSE_SECONDS = 2.0
+MOST_WAITING = 20
+# Why a send waits at the gate, for a person.
+FAILING = "a send waits: LINE fails, the breaker is open"
+GATE_WORDS = {
+    State.CLOSED: "a send waits for its turn at the gate",
+    State.OPEN: FAILING,
+    State.HALF_OPEN: FAILING,
+    State.UNAUTHORIZED: "a send waits: LINE refuses the access token",
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,7 @@ class LineSide:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
+        figures: Figures,
     ) -> None:
         self.hosts = hosts = Hosts.of(
             line.api_base,
@@ -75,6 +93,7 @@ class LineSide:
             step=step,
             later=later,
             lease_is_fresh=lease_is_fresh,
+            figures=figures,
         )
         self.client = LineClient(
             line.api_base,
@@ -88,6 +107,7 @@ class LineSide:
         self.holdback = HoldBack()
         self._later = later
         self._stopping = threading.Event()
+        self.quota = Quota(hosts.api.gate, get=self.client.get, later=later, figures=figures)
         self.contents = Contents(hosts.data, line.token, calls=calls, stopping=self._stopping)
 
     @cached_property
@@ -152,13 +172,17 @@ class Desk:
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        registry: CollectorRegistry | None = None,
     ) -> None:
-        self._calls = CallLog(database[CALLS])
+        figures = Figures(registry)
+        calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
+        kept = KeptLetters(database[DEADLETTERS], figures)
+        self._rows = RowWriter(calls, runs.rows, look=kept.look)
         self.line = side = LineSide(
-            line, self._calls, step=step, later=later, lease_is_fresh=lease_is_fresh
+            line, calls, step=step, later=later, lease_is_fresh=lease_is_fresh, figures=figures
         )
         conversations = Conversations(database[CONVERSATIONS])
-        unsends = Unsends(database, conversations)
+        unsends = Unsends(database, conversations, figures=figures)
         schedule = Schedule(database)
         self.outbox = Outbox(
             Tools(
@@ -171,8 +195,11 @@ class Desk:
                 step=step,
                 later=later,
                 reply_unknown=line.reply_unknown,
+                figures=figures,
+                quota_met=side.quota.ask_soon,
             )
         )
+        figures.outbox_effects.set_function(self.outbox.__len__)
         parts = Parts(
             conversations=conversations,
             outbox=self.outbox,
@@ -183,6 +210,7 @@ class Desk:
             content=side.contents.fetch,
             later=later,
             lease_is_fresh=lease_is_fresh,
+            runs=runs,
             now=now,
             settings=bot.settings if settings is None else settings,
         )
@@ -200,9 +228,10 @@ class Desk:
 
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document: loads the outboxes."""
-        self._calls.start()
+        self._rows.start()
         bind(self.line.sdk_clients)
         self._worker.take_over(epoch)
+        self.line.quota.start()
 
     def decide(self, job: Job) -> Verdict:
         """Run one job (see `jobworker.worker.Worker.decide`)."""
@@ -220,12 +249,20 @@ class Desk:
         """What waits for LINE, in words for a person."""
         return f"{len(self.outbox)} to be carried out, breaker {self.breaker.state.value}"
 
+    def waiting(self) -> list[Document]:
+        """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
+        return self.outbox.waiting(MOST_WAITING, at_gate=GATE_WORDS[self.breaker.state])
+
+    def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
+        """See `jobworker.outbox.Outbox.give_up`."""
+        return self.outbox.give_up(f"{channel}/{key}", effect_id, cause=RELEASED)
+
     def stop(self) -> None:
         """Begin no more calls of LINE, and end a download that is under way."""
         self.line.stop()
 
     def close(self) -> None:
-        """Write the last rows of calls and close the connections, once the threads have ended."""
-        self._calls.stop()
-        self._calls.join(CLOSE_SECONDS)
+        """Write the last rows and close the connections, once the threads have ended."""
+        self._rows.stop()
+        self._rows.join(CLOSE_SECONDS)
         self.line.close()

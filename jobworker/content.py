@@ -143,7 +143,7 @@ class Contents:
         whose = context.get("key", ENDPOINT)
         with (
             self._host.gate.turn(within_seconds=current.seconds_left if current else REPLY_SECONDS),
-            self._calls.noted("GET", ENDPOINT, context) as row,
+            self._calls.noted("GET", ENDPOINT, context, host=self._host.name) as row,
             within(DOWNLOAD_SECONDS, step_seconds=READ_SECONDS),
         ):
             try:

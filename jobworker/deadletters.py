@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pymongo
 from pymongo.collection import Collection
+from pymongo.errors import PyMongoError
 
+from jobworker.figures import Figures
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, name_of
 from recvq.errors import translated
 from recvq.redact import emptying, message_id_of
 
 TRACEBACK_CHARACTERS = 20_000
+# How often, and for how long, it is asked how many letters there are.
+KEPT_EVERY_SECONDS = 5.0
+KEPT_SECONDS = 2.0
 
 
 def of_event(
@@ -62,6 +70,12 @@ def emptied(document: Mapping[str, Any], *, at: str = "") -> Document:
     return {**emptying(document, at=f"{at}document."), f"{at}traceback": None}
 
 
+def _kind_of(letter: Mapping[str, Any]) -> str:
+    if "document" in letter:
+        return "event"
+    return "timer" if letter["effect"].get("type") == "timer" else "send"
+
+
 def _storable(traceback: str) -> str:
     """Its end, as text that MongoDB takes whatever the error's message held."""
     return traceback[-TRACEBACK_CHARACTERS:].encode(errors="backslashreplace").decode()
@@ -74,16 +88,25 @@ class DeadLetters:
     """
 
     def __init__(
-        self, collection: Collection[Any], *, is_unsent: Callable[[Document], bool]
+        self,
+        collection: Collection[Any],
+        *,
+        is_unsent: Callable[[Document], bool],
+        figures: Figures | None = None,
     ) -> None:
         self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
         self._is_unsent = is_unsent
+        self._figures = figures or Figures()
 
     def write(self, letter: Mapping[str, Any]) -> None:
         """Write a letter under its id, unless it is there: a late writer changes nothing."""
         row = {name: value for name, value in letter.items() if name not in ("id", "type")}
         with translated():
-            self._collection.update_one({"_id": letter["id"]}, {"$setOnInsert": row}, upsert=True)
+            answer = self._collection.update_one(
+                {"_id": letter["id"]}, {"$setOnInsert": row}, upsert=True
+            )
+        if answer.upserted_id is not None:
+            self._figures.dead_letters[_kind_of(letter)].inc()
         document = letter.get("document")
         # After the write: whichever came first, it or the unsend, one of them sees the other.
         if document is not None and self._is_unsent(document):
@@ -101,3 +124,29 @@ class DeadLetters:
             for letter in list(self._collection.find(condition, {"document": 1})):
                 changes = emptied(letter["document"])
                 self._collection.update_one({"_id": letter["_id"]}, {"$set": changes})
+
+
+class KeptLetters:
+    """How many letters there are, asked of MongoDB once in a while by one thread; not known while
+    it is away.
+    """
+
+    def __init__(self, collection: Collection[Any], figures: Figures) -> None:
+        self._collection = collection
+        self._figures = figures
+        self._asked_at = -math.inf
+
+    def look(self) -> None:
+        """Ask, unless that was a moment ago; raises nothing."""
+        now = time.monotonic()
+        if now - self._asked_at < KEPT_EVERY_SECONDS:
+            return
+        self._asked_at = now
+        try:
+            with pymongo.timeout(KEPT_SECONDS):
+                count = self._collection.estimated_document_count()
+        except PyMongoError:
+            # What only tells of the work says nothing then; the work itself says so.
+            self._figures.kept_letters.set({})
+        else:
+            self._figures.kept_letters.set({"dead_letters_kept": count})

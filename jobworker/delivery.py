@@ -29,6 +29,8 @@ MOST_UNANSWERED = 1000
 INVALID_REPLY_TOKEN = "invalid reply token"
 MONTHLY_LIMIT = "monthly limit"
 SAME_USER = "same user"
+# The cause of a send that met a used-up quota.
+QUOTA = "quota"
 
 
 class Way(Enum):
@@ -245,7 +247,7 @@ def _invalid_token(
 
 def _too_many(send: Send, way: Way, answer: Answer, was_tried: bool) -> Outcome:
     if way is not Way.REPLY and MONTHLY_LIMIT in answer.text.lower():
-        return _dead(send, was_tried, "quota")
+        return _dead(send, was_tried, QUOTA)
     # What LINE says of the endpoint is waited for there (`is_endpoint_limit`), since by then a
     # reply may have become a push. A Retry-After of 0 must not make a hot loop of it.
     own = not is_endpoint_limit(answer) and answer.retry_after

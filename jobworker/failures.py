@@ -55,18 +55,16 @@ class Failure:
         return Decision({}, [letter])
 
 
-def given_up(document: Document, condemned: Condemned) -> Decision:
+def given_up(document: Document, condemned: Condemned, *, has_sent: bool = False) -> Decision:
     """The decision to give a condemned event up, without another run of its handler."""
+    cause = condemned.cause + has_sent * AFTER_A_SEND
     log.error(
-        "given up event_id=%s attempts=%d cause=%s",
-        name_of(document),
-        condemned.attempts,
-        condemned.cause,
+        "given up event_id=%s attempts=%d cause=%s", name_of(document), condemned.attempts, cause
     )
     letter = of_event(
         document,
-        cause=condemned.cause,
-        traceback="",
+        cause=cause,
+        traceback=condemned.stack,
         attempts=condemned.attempts,
         first_at=condemned.first_at,
     )

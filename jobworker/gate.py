@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
+from jobworker.entry import Entry
 from jobworker.errors import GateClosed, LineAway
+from jobworker.figures import Figures, GateFigures, Used
 from jobworker.handling import can_run_again, require_wanted
 
 log = logging.getLogger(__name__)
@@ -30,32 +31,6 @@ LEASE_AGAIN_SECONDS = 0.1
 # Nobody waits longer than this for a turn on a thread: by then something is wrong.
 TURN_SECONDS = 120.0
 HANDLER_TURN_SECONDS = 20.0
-
-
-class Entry(Protocol):
-    """Something that wants to call. The gate calls its methods on a thread of the pool."""
-
-    deadline: float
-    """When it should be served at the latest, as a monotonic time: the order of serving."""
-    patient: bool
-    """Whether it waits on while LINE must not be called; else it is told `sent_away`. The patient
-    one is told so at a stop, if it is prepared by then."""
-
-    def sent_away(self) -> None:
-        """LINE must not be called for now, so do without. Must be quick."""
-        ...
-
-    def prepare(self) -> bool:
-        """Get ready; False if there is nothing to call, and then the turn goes to the next."""
-        ...
-
-    def call(self) -> None:
-        """Make the one call. Must not raise."""
-        ...
-
-    def after(self) -> None:
-        """What follows from the answer; the gate is free for others by now."""
-        ...
 
 
 class Gate:
@@ -82,6 +57,7 @@ class Gate:
         held_seconds: Callable[[], float] = lambda: 0.0,
         sent_at: Callable[[], float] = lambda: 0.0,
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
+        figures: GateFigures | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
@@ -92,25 +68,34 @@ class Gate:
         self._held_seconds = held_seconds
         self._sent_at = sent_at
         self._monotonic = monotonic
+        self._figures = figures or Figures().of_gate("api")
         self._closed = threading.Event()
         self._lock = threading.Lock()
         # All below under _lock.
-        self._waiting: list[tuple[float, int, Entry | _Turn]] = []
+        # Each by its deadline, with the time since which it waits.
+        self._waiting: list[tuple[float, int, Entry | _Turn, float]] = []
         self._numbers = itertools.count()
         self._busy = False
         self._called_for = False
         self._next_start = 0.0
         self._last_start = 0.0
         self._call_seconds = 0.0
+        self._used = Used()
+        # Since when the one whose turn it is had waited for it.
+        self._waits_since = 0.0
 
-    def enter(self, entry: Entry | _Turn) -> None:
-        """Wait for a turn; entering again with an earlier deadline moves it forward."""
+    def enter(self, entry: Entry | _Turn, *, since: float | None = None) -> None:
+        """Wait for a turn; entering again with an earlier deadline moves it forward.
+
+        `since`: the monotonic time of its first entering, where this is another one.
+        """
         with self._lock:
             if self._closed.is_set() and isinstance(entry, _Turn):
                 entry.granted.set()
             waits = entry.patient or not self._held_seconds()
             if waits:
-                heapq.heappush(self._waiting, (entry.deadline, next(self._numbers), entry))
+                began = self._monotonic() if since is None else since
+                heapq.heappush(self._waiting, (entry.deadline, next(self._numbers), entry, began))
                 self._arrange()
         if not waits:
             entry.sent_away()
@@ -125,12 +110,18 @@ class Gate:
         """How long a turn takes of late: the interval, or the calls themselves if slower."""
         return max(self.interval_seconds, self._call_seconds)
 
+    @property
+    def used_seconds(self) -> float:
+        """How long it was busy or kept its interval, since it was made."""
+        with self._lock:
+            return self._used.seconds(self._monotonic())
+
     def close(self) -> None:
         """Begin no more calls; one under way ends by itself."""
         with self._lock:
             self._closed.set()
             waiting, self._waiting = self._waiting, []
-        for _, _, entry in waiting:
+        for _, _, entry, _ in waiting:
             if isinstance(entry, _Turn):
                 entry.granted.set()
 
@@ -197,14 +188,16 @@ class Gate:
         """The most urgent entry, and the gate with it; None frees the gate."""
         with self._lock:
             self._called_for = False
+            self._used.begin(self._monotonic())
             while self._waiting and not self._closed.is_set():
                 self._busy = True
-                entry = heapq.heappop(self._waiting)[2]
+                _, _, entry, self._waits_since = heapq.heappop(self._waiting)
                 if not isinstance(entry, _Turn):
                     return entry
                 if not entry.given_up:
                     entry.granted.set()
                     return entry
+            self._used.end(max(self._monotonic(), self._next_start))
             self._busy = False
         return None
 
@@ -250,9 +243,14 @@ class Gate:
                 self._call_seconds += (took - self._call_seconds) / 8
                 left = max(self._last_start, self._sent_at())
                 self._next_start = left + self.interval_seconds
+            waited = self._last_start - self._waits_since
+            self._used.end(max(self._monotonic(), self._next_start))
             self._busy = False
             away = self._take_impatient() if self._held_seconds() else []
             self._arrange()
+        if called:
+            self._figures.turns.inc()
+            self._figures.wait.observe(waited)
         for entry in away:
             entry.sent_away()
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from jobworker.breaker import Breaker
+from jobworker.breaker import Breaker, State
+from jobworker.figures import Figures
 from jobworker.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.timed import sent_at
 
@@ -22,6 +23,8 @@ class Host:
     base: str
     gate: Gate
     breaker: Breaker
+    name: str = "api"
+    """By which its figures go: api or data."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,12 @@ class Hosts:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
+        figures: Figures | None = None,
     ) -> Hosts:
         """The hosts of two bases; bases of one and the same host share its gate."""
+        counts = figures or Figures()
 
-        def host(base: str) -> Host:
+        def host(base: str, name: str) -> Host:
             breaker = Breaker()
             gate = Gate(
                 interval_seconds,
@@ -55,18 +60,33 @@ class Hosts:
                 held_seconds=breaker.held_seconds,
                 sent_at=sent_at,
                 handler_turn_seconds=handler_turn_seconds,
+                figures=counts.of_gate(name),
             )
-            return Host(base.rstrip("/"), gate, breaker)
+            _watch(counts, name, gate, breaker)
+            return Host(base.rstrip("/"), gate, breaker, name)
 
-        api = host(api_base)
+        api = host(api_base, "api")
         if _host_and_port(api_base) == _host_and_port(data_base):
-            return cls(api, replace(api, base=data_base.rstrip("/")))
-        return cls(api, host(data_base))
+            hosts = cls(api, replace(api, base=data_base.rstrip("/"), name="data"))
+        else:
+            hosts = cls(api, host(data_base, "data"))
+        counts.watch_token(lambda: hosts.token_is_refused)
+        return hosts
+
+    @property
+    def token_is_refused(self) -> bool:
+        """Whether either host refuses the access token."""
+        return any(one.breaker.state is State.UNAUTHORIZED for one in (self.api, self.data))
 
     def close(self) -> None:
         """Begin no more calls."""
         for host in (self.api, self.data):
             host.gate.close()
+
+
+def _watch(figures: Figures, name: str, gate: Gate, breaker: Breaker) -> None:
+    figures.watch_gate(name, used_seconds=lambda: gate.used_seconds, waiting=lambda: gate.waiting)
+    figures.watch_breaker(name, lambda: breaker.state in (State.OPEN, State.HALF_OPEN))
 
 
 def _host_and_port(base: str) -> tuple[str | None, int]:

@@ -32,6 +32,9 @@ class Condemned(Protocol):
     @property
     def first_at(self) -> datetime: ...
 
+    @property
+    def stack(self) -> str: ...
+
 
 class Job(Protocol):
     """One document in hand."""
@@ -39,6 +42,7 @@ class Job(Protocol):
     document: Document
     again: bool
     memo: Any
+    because: str | None
 
     @property
     def condemned(self) -> Condemned | None: ...

@@ -22,6 +22,7 @@ from jobworker.entering import Entering
 from jobworker.sending import Sending
 from jobworker.settling import Tools
 from jobworker.timers import is_timer
+from recvq.documents import Document
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 
@@ -35,6 +36,8 @@ KEPT_GONE = 20_000
 # A send without a token is served within this of its recording, as far as the gate allows.
 PUSH_SECONDS = 60.0
 STORE_AGAIN_SECONDS = 5.0
+# Among the first sends of so many conversations those that wait longest are looked for.
+LOOKED_AT = 500
 
 
 class Box:
@@ -137,6 +140,31 @@ class Outbox:
         for action in begin:
             action()
 
+    def waiting(self, limit: int, *, at_gate: str) -> list[Document]:
+        """The sends that wait longest, one a conversation, each with why, for a person.
+
+        `at_gate` is said of those that wait for a turn. Quick, from any thread.
+        """
+        with self._lock:
+            # Boxes go once they are empty, so the oldest come first.
+            heads = [(b.id, b.sends[0]) for b in islice(self._boxes.values(), LOOKED_AT)]
+        heads.sort(key=lambda one: one[1].send.at)
+        return [_told(id_, sending, at_gate) for id_, sending in heads[:limit]]
+
+    def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
+        """Have the send become a dead letter if it is the first of the conversation's outbox.
+
+        True as long as that is under way: a call of it ends by itself before. Any thread may ask,
+        also again and again.
+        """
+        with self._lock:
+            box = self._boxes.get(id_)
+            first = box.sends[0] if box is not None else None
+        if first is None or first.send.id != effect_id:
+            return False
+        first.give_up(cause)
+        return True
+
     # Under the lock.
 
     def _enqueue(self, id_: str, send: Send) -> list[Callable[[], None]]:
@@ -230,3 +258,16 @@ class Outbox:
                 self.tools.later(again, lambda: self.tools.step(lambda: bury(failures + 1)))
 
         return lambda: self.tools.step(bury)
+
+
+def _told(id_: str, sending: Sending, at_gate: str) -> Document:
+    channel, _, key = id_.partition("/")
+    send = sending.send
+    return {
+        "channel": channel,
+        "key": key,
+        "eventId": send.event_id,
+        "effectId": send.id,
+        "since": send.at,
+        "why": f"a send waits: {sending.because}" if sending.because else at_gate,
+    }

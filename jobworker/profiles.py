@@ -51,7 +51,7 @@ def has_time(accepted: datetime, now: datetime, *, waiting: int, turn_seconds: f
 
 
 class ProfileFetch:
-    """One profile on its way: an entry of the gate (see `jobworker.gate.Entry`).
+    """One profile on its way: an entry of the gate (see `jobworker.entry.Entry`).
 
     `done` is called once, with the profile or None if the bot has to do without.
     """

@@ -7,7 +7,7 @@ answer's body.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             sending.withheld_is_noted(),
             self._host.gate.turn(within_seconds=current.seconds_left if current else TURN_SECONDS),
             sending,
-            self._calls.noted(method, resource_path, current.context if current else {}) as row,
+            self._noted(method, resource_path, current) as row,
             within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
         ):
             whose = current.context["key"] if current else resource_path
@@ -99,6 +99,12 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
                     return super().call_api(resource_path, method, *args, **kwargs)
             finally:
                 sending.status = row["status"]
+
+    def _noted(
+        self, method: str, path: str, current: Doing | None
+    ) -> AbstractContextManager[dict[str, Any]]:
+        context = current.context if current else {}
+        return self._calls.noted(method, path, context, host=self._host.name)
 
     @contextmanager
     def _told(self, row: dict[str, Any], whose: str) -> Iterator[None]:

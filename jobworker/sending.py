@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ import pymongo
 from jobworker.client import answer_or_error
 from jobworker.delivery import Answer, Send, Way, expired, judge, way_of
 from jobworker.events import since_ms
-from jobworker.settling import Settling, Tools
+from jobworker.settling import Settling, Tools, next_try_words
 from recvq.boottime import boottime
 from recvq.errors import StoreUnavailable
 
@@ -28,14 +29,18 @@ class Stage(Enum):
     """Where a send is, as far as its own steps go."""
 
     AWAY = "away"
-    """With a thread, or waiting for the clock; a place left over at the gate counts for nothing."""
+    """With a thread; a place left over at the gate counts for nothing."""
+    RESTING = "resting"
+    """Waiting for the clock, and otherwise as while away."""
     AT_GATE = "at the gate"
+    CHOSEN = "chosen"
+    """The gate has its turn come, or had it come in vain."""
     NOTED = "noted"
-    """At the gate and written down as tried, but not called yet."""
+    """Chosen and written down as tried, but not called yet."""
 
 
 class Sending(Settling):
-    """The first send of an outbox as an entry of the gate (see `jobworker.gate.Entry`).
+    """The first send of an outbox as an entry of the gate (see `jobworker.entry.Entry`).
 
     It waits there as long as LINE must not be called.
     """
@@ -54,7 +59,10 @@ class Sending(Settling):
     ) -> None:
         super().__init__(tools, conversation_id, send, failed=failed, finished=finished)
         self.deadline = deadline
+        # Held for a change of the stage by whoever takes the send up; only one of them can.
+        self._lock = threading.Lock()
         self._stage = Stage.AWAY
+        self._given_up: str | None = None
         self._entered = 0.0
         self._way = send.way
         # Whether an earlier try is of unknown outcome.
@@ -64,14 +72,48 @@ class Sending(Settling):
 
     def begin(self) -> None:
         """It is the first of its outbox, or its pause is over: wait for a turn."""
-        self._stage = Stage.AT_GATE
         self._entered = time.monotonic()
-        self._tools.gate.enter(self)
+        self.because = None
+        if self._is_left_alone(Stage.AT_GATE):
+            self._tools.gate.enter(self)
 
     def hurry(self) -> None:
         """Its deadline became earlier."""
-        if self._stage is not Stage.AWAY:
-            self._tools.gate.enter(self)
+        if self._stage not in (Stage.AWAY, Stage.RESTING):
+            self._tools.gate.enter(self, since=self._entered)
+
+    def give_up(self, cause: str) -> None:
+        """Have it become a dead letter: at once if nobody is at it, else when its turn is over."""
+        with self._lock:
+            if self._given_up is not None:
+                return
+            self._given_up = cause
+            waits = self._stage in (Stage.AT_GATE, Stage.RESTING)
+            if waits:
+                self._stage = Stage.AWAY
+        if waits:
+            self._tools.step(lambda: self._bury(cause))
+
+    def _is_left_alone(self, stage: Stage) -> bool:
+        """Enter a stage in which nobody is at it; False where it was given up meanwhile."""
+        with self._lock:
+            cause = self._given_up
+            self._stage = Stage.AWAY if cause is not None else stage
+        if cause is not None:
+            self._tools.step(lambda: self._bury(cause))
+        return cause is None
+
+    def _rest(self, seconds: float) -> None:
+        if self._is_left_alone(Stage.RESTING):
+            self._tools.later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._stage is not Stage.RESTING:
+                # It was given up, and is with a thread, or gone.
+                return
+            self._stage = Stage.AWAY
+        self.begin()
 
     # The gate's side.
 
@@ -80,26 +122,28 @@ class Sending(Settling):
         successor would take it for one of unknown outcome.
         """
         if self._stage is Stage.NOTED:
-            self._stage = Stage.AT_GATE
+            self._stage = Stage.CHOSEN
             with pymongo.timeout(NOTE_SECONDS):
                 self._rewrite(self.send.refused())
 
     def prepare(self) -> bool:
         """Choose the way and write the try down, before anything leaves the house."""
-        if self._stage is Stage.AWAY:
-            return False
-        if self._stage is Stage.NOTED:
+        with self._lock:
+            before = self._stage
+            if before in (Stage.AWAY, Stage.RESTING):
+                return False
+            self._stage = Stage.CHOSEN
+        if before is Stage.NOTED:
             # The gate did not let it call, so the try that stands there is none.
-            self._stage = Stage.AT_GATE
             self.send = self.send.refused()
         now = self._now()
-        if cause := expired(self.send, now):
+        if cause := self._given_up or expired(self.send, now):
             self._leave_gate(lambda: self._bury(cause))
             return False
         way = way_of(self.send, now)
         if seconds := self._held_seconds(way, now):
-            self._stage = Stage.AWAY
-            self._tools.later(seconds, self.begin)
+            self.because = next_try_words("LINE answered 429 for all such calls", seconds)
+            self._rest(seconds)
             return False
         self._was_tried = self.send.tried_at is not None
         if not self._was_tried and not self._note(self.send.tried(way, now)):
@@ -124,7 +168,7 @@ class Sending(Settling):
             log.warning("try not written down, waiting id=%s error=%s", tried.id, error)
             # Nothing was called, so it stays fresh here; a successor may see it as tried, and
             # then takes the careful road for nothing.
-            self._leave_gate(lambda: self._tools.later(self._store_pause(), self.begin))
+            self._leave_gate(lambda: self._rest(self._store_pause()))
             return False
         if not pending:
             log.info("send is no longer pending id=%s", tried.id)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.conversations import Conversations
 from jobworker.deadletters import DeadLetters, of_effect
-from jobworker.delivery import MOST_UNANSWERED, Answer, Ending, Outcome, ReplyUnknown, Send
-from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.delivery import (
+    MOST_UNANSWERED,
+    QUOTA,
+    Answer,
+    Ending,
+    Outcome,
+    ReplyUnknown,
+    Send,
+)
+from jobworker.errors import LineError, NotSent, OutcomeUnknown
+from jobworker.figures import Figures
 from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
 from jobworker.schedule import Schedule
@@ -40,6 +50,9 @@ class Tools:
     step: Callable[[Callable[[], None]], None]
     later: Callable[[float, Callable[[], None]], None]
     reply_unknown: ReplyUnknown
+    figures: Figures = field(default_factory=Figures)
+    quota_met: Callable[[], None] = lambda: None
+    """Told of a send that LINE refused since the month's messages are used up."""
 
 
 class Settling(ABC):
@@ -58,6 +71,8 @@ class Settling(ABC):
         finished: Callable[[], None],
     ) -> None:
         self.send = send
+        self.because: str | None = None
+        """Why it rests, in words for a person; None while it is under way or at the gate."""
         self._tools = tools
         self._conversation_id = conversation_id
         self._failed = failed
@@ -71,9 +86,16 @@ class Settling(ABC):
     def begin(self) -> None:
         """It is the first of its outbox, or its pause is over: wait for a turn."""
 
+    @abstractmethod
+    def _rest(self, seconds: float) -> None:
+        """Begin again after a pause."""
+
     def _settle(self, outcome: Outcome) -> None:
         if outcome.unproved:
             log.warning("reply of unknown outcome, not provable id=%s", self.send.id)
+            self._tools.figures.unproved_replies.inc()
+        if outcome.cause == QUOTA:
+            self._tools.quota_met()
         if outcome.ending is Ending.AGAIN:
             self._again(outcome)
         elif outcome.ending is Ending.DEAD:
@@ -92,6 +114,7 @@ class Settling(ABC):
             self._bury(f"no verdict of LINE's in {self._unanswered} tries")
             return
         self._failures += 1
+        self._tools.figures.send_retries.inc()
         self._failed()
         pause = outcome.wait_seconds
         if pause is None:
@@ -105,7 +128,8 @@ class Settling(ABC):
                 told_of(self._answer),
                 pause,
             )
-            self._tools.later(pause, self.begin)
+            self.because = next_try_words(words_of(self._answer), pause)
+            self._rest(pause)
         else:
             self.begin()
 
@@ -158,9 +182,22 @@ class Settling(ABC):
 
     def _store_pause(self) -> float:
         self._failures += 1
+        self.because = "MongoDB did not confirm in time"
         return pause_seconds(self._failures, most=STORE_PAUSE_SECONDS)
 
 
 def told_of(answer: Answer | LineError) -> str:
     """What LINE said, for a log line: a status or the kind of failure, never a text."""
     return str(answer.status) if isinstance(answer, Answer) else f"{type(answer).__name__}"
+
+
+def words_of(answer: Answer | LineError) -> str:
+    """What LINE said, for a person."""
+    if isinstance(answer, Answer):
+        return f"LINE answered {answer.status}"
+    return "no connection to LINE" if isinstance(answer, NotSent) else "LINE did not answer"
+
+
+def next_try_words(why: str, seconds: float) -> str:
+    """Why something rests, and until when, in UTC as in the log."""
+    return f"{why}, next try at {datetime.now(UTC) + timedelta(seconds=seconds):%H:%M:%S} UTC"

@@ -17,6 +17,7 @@ from pymongo.database import Database
 
 from jobworker.conversations import Conversations
 from jobworker.deadletters import DeadLetters
+from jobworker.figures import Figures
 from jobworker.unsent import Notes, Unsent
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import (
@@ -40,10 +41,18 @@ LOADED = timedelta(days=1)
 class Unsends:
     """Carries unsends out. Every method raises StoreUnavailable, and Replaced for a successor."""
 
-    def __init__(self, database: Database[Any], conversations: Conversations) -> None:
+    def __init__(
+        self,
+        database: Database[Any],
+        conversations: Conversations,
+        *,
+        figures: Figures | None = None,
+    ) -> None:
         self._notes = Notes(database[CONVERSATIONS], epoch=lambda: conversations.epoch)
         self._unsent = Unsent()
-        self.deadletters = DeadLetters(database[DEADLETTERS], is_unsent=self._unsent.covers)
+        self.deadletters = DeadLetters(
+            database[DEADLETTERS], is_unsent=self._unsent.covers, figures=figures
+        )
         self._recvq = _durable(database[RECVQ])
         self._held = _durable(database[HELD])
 

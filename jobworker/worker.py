@@ -8,29 +8,36 @@ again: only the record is repeated.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
 
 from bson.dbref import DBRef
 
-from jobworker.around import Around, no_content
-from jobworker.bot import Bot, Rule
-from jobworker.conversations import Conversations, Decision
+from jobworker.around import Around
+from jobworker.bot import Bot
+from jobworker.conversations import Decision
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
 from jobworker.events import model_of, since_ms, text_of
 from jobworker.failures import Failure, did_not_return, given_up, raised
 from jobworker.handling import Abandoned, Doing
 from jobworker.job import Job, Verdict
-from jobworker.outbox import Outbox
-from jobworker.profiles import ProfileFetch, is_fresh
+from jobworker.parts import Parts
+from jobworker.profiles import is_fresh
 from jobworker.replay import is_sound, replayed
-from jobworker.schedule import Schedule
+from jobworker.running import (
+    FAILED,
+    FETCHING,
+    FULL,
+    UNHEARD,
+    Lap,
+    Run,
+    failed_words,
+    undecided_words,
+)
 from jobworker.storable import checked
 from jobworker.talk import Talk
-from jobworker.unsend import Unsends
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
@@ -40,48 +47,6 @@ log = logging.getLogger(__name__)
 HANDLER_PAUSE_SECONDS = 1.0
 MOST_HANDLER_PAUSE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 5.0
-
-
-@dataclass
-class Run:
-    """What the worker remembers of a job between its runs."""
-
-    first_at: datetime | None = None
-    """When the handler was tried first."""
-    failures: int = 0
-    store_failures: int = 0
-    checked: bool = False
-    profile: Document | None = None
-    profile_asked: bool = False
-    decision: Decision | None = None
-    doing: Doing | None = None
-    """The last call of the handler."""
-
-    @property
-    def has_sent(self) -> bool:
-        """Whether the handler has sent something by itself, which no record tells of."""
-        return self.doing is not None and self.doing.has_sent
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a worker is made of."""
-
-    conversations: Conversations
-    outbox: Outbox
-    unsends: Unsends
-    schedule: Schedule
-    fetch: Callable[..., ProfileFetch]
-    """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
-    api: Callable[[], Any]
-    """The SDK's MessagingApi, made when a handler asks for it."""
-    later: Callable[[float, Callable[[], None]], None]
-    lease_is_fresh: Callable[[], bool]
-    content: Callable[..., Any] = no_content
-    """Fetches what a user sent: `content(message, to)` (see `jobworker.content`)."""
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """The bot's own settings."""
 
 
 class Worker:
@@ -112,39 +77,51 @@ class Worker:
         if not _is_ours(job.document):
             log.error("not a document of the front desk, passed over id=%s", job.document["_id"])
             return "finished"
+        lap = run.lap = Lap()
         try:
-            return self._decide(job, run)
+            verdict = self._decide(job, run, lap)
         except Abandoned:
+            # Counted and noted when it was abandoned.
             log.warning("abandoned handler returned after all event_id=%s", name_of(job.document))
             return "parked"
         except (StoreUnavailable, GateClosed) as error:
-            run.store_failures += 1
-            pause = pause_seconds(run.store_failures, most=STORE_PAUSE_SECONDS)
-            log.warning(
-                "not decided, trying again event_id=%s error=%s", name_of(job.document), error
-            )
-            self._parts.later(pause, job.resume)
-            return "parked"
+            verdict = self._undecided(job, run, lap, error)
+        self._parts.runs.ended(job.document, run, lap, verdict)
+        return verdict
 
-    def _decide(self, job: Job, run: Run) -> Verdict:
+    def _undecided(self, job: Job, run: Run, lap: Lap, error: Exception) -> Verdict:
+        """MongoDB or the gate is in the way, so the job is parked for a while."""
+        run.store_failures += 1
+        pause = pause_seconds(run.store_failures, most=STORE_PAUSE_SECONDS)
+        lap.error = type(error).__name__
+        job.because = undecided_words(error, run, pause)
+        log.warning("not decided, trying again event_id=%s error=%s", name_of(job.document), error)
+        self._parts.later(pause, job.resume)
+        return "parked"
+
+    def _decide(self, job: Job, run: Run, lap: Lap) -> Verdict:
         if job.again and not run.checked:
             if self._was_applied(job.document):
                 return "applied"
             run.checked = True
         if run.decision is None and self._ends_unheard(job.document):
+            lap.outcome = UNHEARD
             return "finished"
-        if self._parts.outbox.waits_for_room(conversation_id(job.document), job.resume):
+        full = self._parts.outbox.waits_for_room
+        # What is condemned sends nothing, and is to be out of the way.
+        if job.condemned is None and full(conversation_id(job.document), job.resume):
+            job.because = FULL
             return "parked"
         if run.decision is None and job.condemned is not None:
-            run.decision = given_up(job.document, job.condemned)
+            run.decision = given_up(job.document, job.condemned, has_sent=run.has_sent)
         run.decision = run.decision or replayed(job.document)
-        if run.decision is None and not self._run_handler(job, run):
+        if run.decision is None and not self._run_handler(job, run, lap):
             return "parked"
         assert run.decision is not None
         # What the handler has sent by itself is at least not to be sent again.
         if run.decision.is_empty and not run.has_sent:
             return "finished"
-        return self._record(job, run.decision)
+        return self._record(job, run.decision, lap)
 
     def _was_applied(self, document: Document) -> bool:
         """Whether a predecessor has decided it; then its outbox is taken over once more, too."""
@@ -163,7 +140,7 @@ class Worker:
 
     # The handler.
 
-    def _run_handler(self, job: Job, run: Run) -> bool:
+    def _run_handler(self, job: Job, run: Run, lap: Lap) -> bool:
         """Let the bot decide; False if the job has to wait before it can."""
         event = model_of(job.document["event"])
         talk = self._talk(job.document)
@@ -175,7 +152,7 @@ class Worker:
                 talk.know_profile(run.profile)
             self._note_friendship(talk)
             if rule is not None:
-                self._call_handler(job, run, rule, event, talk)
+                self._call_handler(job, run, lap, partial(rule.handler, event, talk))
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.
             run.decision = replace(decision, read_n=None) if run.has_sent else decision
@@ -186,6 +163,7 @@ class Worker:
                 raise
             # Around one job: the bot's own errors end here. A thread that took SystemExit for its
             # end would leave the key behind without a word.
+            lap.outcome, lap.error = FAILED, type(error).__name__
             return self._handler_failed(job, run, raised(error, has_sent=run.has_sent))
         return True
 
@@ -200,17 +178,23 @@ class Worker:
         )
         return Talk(document, around)
 
-    def _call_handler(self, job: Job, run: Run, rule: Rule, event: Any, talk: Talk) -> None:
+    def _call_handler(self, job: Job, run: Run, lap: Lap, handler: Callable[[], object]) -> None:
+        since_accept_ms = since_ms(job.document["acceptTime"])
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
-            talk.event_id,
-            threading.current_thread().name,
-            since_ms(talk.accepted),
+            *(name_of(job.document), lap.thread, since_accept_ms),
         )
-        run.first_at = run.first_at or datetime.now(UTC)
+        if run.first_at is None:
+            run.first_at = datetime.now(UTC)
+            self._parts.runs.waited(job.document, run.first_at)
+        run.tries += 1
         run.doing = Doing(job.document)
-        with run.doing.under(job.begin_handler()):
-            rule.handler(event, talk)
+        lap.begin_handler()
+        try:
+            with run.doing.under(job.begin_handler()):
+                handler()
+        finally:
+            lap.end_handler()
 
     def _note_friendship(self, talk: Talk) -> None:
         kind = talk.raw.get("type")
@@ -226,6 +210,7 @@ class Worker:
         run.profile_asked = True
         if known:
             return False
+        job.because = FETCHING
 
         def done(profile: Document | None) -> None:
             run.profile = profile
@@ -236,6 +221,7 @@ class Worker:
 
     def did_not_return(self, job: Job, stack: str) -> None:
         """The job's handler was abandoned: a failed try, and the job runs again some time."""
+        self._parts.runs.abandoned(job.document, job.memo)
         failure = did_not_return(stack, has_sent=job.memo.has_sent)
         if self._handler_failed(job, job.memo, failure):
             job.resume()
@@ -253,6 +239,7 @@ class Worker:
                 "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",
                 *(name, run.failures, pause, what, place),
             )
+            job.because = failed_words(run.failures, pause)
             self._parts.later(pause, job.resume)
             return False
         log.error(
@@ -264,7 +251,7 @@ class Worker:
 
     # The record.
 
-    def _record(self, job: Job, decision: Decision) -> Verdict:
+    def _record(self, job: Job, decision: Decision, lap: Lap) -> Verdict:
         document = job.document
         if document["event"].get("mode") == "standby":
             log.info("standby event, nothing is carried out event_id=%s", name_of(document))
@@ -286,6 +273,7 @@ class Worker:
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
         if recorded.unsent:
             self._parts.unsends.met(document)
+            lap.outcome = UNHEARD
             return "finished"
         return "recorded" if recorded.is_ours or recorded.along else "applied"
 

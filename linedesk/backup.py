@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from linedesk.backupfile import AS_STORED, COLLECTIONS, Header, Writer
-from linedesk.choice import open_database
 from linedesk.errors import BackupError
+from linedesk.opening import open_database
 from linedesk.settings import Settings
 from recvq.collections import DISPATCHER
 from recvq.documents import LEASES

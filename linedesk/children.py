@@ -23,18 +23,20 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     then stops its children one after the other.
     """
     return subprocess.Popen(
-        command, preexec_fn=_dying_with(os.getpid()), process_group=0, **options
+        command, preexec_fn=dying_with(os.getpid()), process_group=0, **options
     )
 
 
-def _dying_with(parent: int) -> Callable[[], None]:
-    def before_exec() -> None:
+def dying_with(parent: int) -> Callable[[], None]:
+    """What a child of this process calls first, so that it gets SIGTERM when its parent dies."""
+
+    def at_birth() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         # The parent may have died before the line above; then nobody will send the signal.
         if os.getppid() != parent:
             os._exit(0)
 
-    return before_exec
+    return at_birth
 
 
 def stop(child: subprocess.Popen[bytes], *, timeout_seconds: float) -> int:

@@ -15,6 +15,7 @@ from linedesk.backupcommands import export_command, import_command
 from linedesk.conversationcommands import conversation
 from linedesk.deadcommands import dead
 from linedesk.failure import Command
+from linedesk.operatorcommands import OPERATOR_COMMANDS
 from linedesk.options import config_option, set_up_logging, verbose_option, with_settings
 from linedesk.settings import Settings, load_settings
 
@@ -25,6 +26,10 @@ Examples:
   linedesk demo --bot timer        chat with another bot: timer or reminder
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run everything on a small box
+  linedesk status --watch          whether all is well, what comes, what waits
+  linedesk tail                    events, runs and calls as they come
+  linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
+  linedesk pause main/U4af         decide nothing of one conversation until `resume`
   linedesk dead list --since 2h    what was given up in the last two hours
   linedesk conversation show U4af  where the conversation with a user stands
   linedesk export /mnt/backup      save conversations, timers and dead letters in one file
@@ -55,7 +60,7 @@ def linedesk() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Make MongoDB's users, too, each with the rights it needs; their URIs go into "
-    "FOLDER/{admin,frontdesk,dispatcher,operator}/MONGODB_URI.",
+    "FOLDER/{admin,frontdesk,dispatcher,operator,console}/MONGODB_URI.",
 )
 @click.option("--new-passwords", is_flag=True, help="With --users: give all users new passwords.")
 @with_settings
@@ -98,6 +103,19 @@ def scheduler(settings: Settings) -> int:
     from linedesk.wiring import scheduler_process
 
     return scheduler_process(settings)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def console(settings: Settings) -> int:
+    """Serve the operator's page: see how it goes, and act.
+
+    Its address is CONSOLE_HOST and CONSOLE_PORT, http://127.0.0.1:8010/ unless set. Beyond this
+    machine it takes CONSOLE_PASSWORD or CONSOLE_TOKEN.
+    """
+    from linedesk.consoling import run_console
+
+    return run_console(settings)
 
 
 @linedesk.command(cls=Command)
@@ -182,6 +200,8 @@ linedesk.add_command(dead)
 linedesk.add_command(conversation)
 linedesk.add_command(export_command)
 linedesk.add_command(import_command)
+for operators in OPERATOR_COMMANDS:
+    linedesk.add_command(operators)
 
 
 def main() -> None:

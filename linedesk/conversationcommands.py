@@ -28,3 +28,16 @@ def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -
     from linedesk.showing import show_conversation
 
     show_conversation(settings, who, text=text, as_json=as_json)
+
+
+@conversation.command(
+    "recent", cls=Command, epilog="\b\nExample:\n  linedesk conversation recent 花子"
+)
+@click.argument("who", metavar="USER")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@with_settings
+def conversation_recent(settings: Settings, who: str, as_json: bool) -> None:
+    """Show the newest events and calls of one conversation; USER as for `show`."""
+    from linedesk.storytelling import show_recent
+
+    show_recent(settings, who, as_json=as_json)

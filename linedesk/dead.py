@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from pymongo.collection import Collection
+from pymongo.database import Database
 from rich.console import Console
 from rich.progress import Progress
 
-from jobworker.errors import MayArriveTwice
-from jobworker.replay import anew, is_sound
-from linedesk.choice import Choice, all_of, found, open_database, whole
-from linedesk.errors import NotReplayed
+from console.acts import Acts
+from console.choice import Choice, all_of, found, whole
+from console.errors import NotReplayed
+from console.replaying import Replaying
 from linedesk.exits import Exit
-from linedesk.letters import Letter, echo_json, local, show_list, show_one
+from linedesk.letters import echo_json, show_list, show_one
+from linedesk.opening import open_database, operator
 from linedesk.settings import Settings
 from recvq.documents import DEADLETTERS, Document
 from recvq.errors import translated
-from recvq.guard import Guard
-from recvq.replay import Replays, effect_again, event_again, replay_name
 
 # From so many letters on, a terminal shows how far the work is.
 MANY = 20
-SLICE = 1_000
+# How an operator says that he wants it all the same.
+UNLESS = {"again": "--all does it again", "force": "--force accepts that"}
 
 
 def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
@@ -62,17 +61,15 @@ def replay_letters(
         rows = all_of(found(letters, choice), choice)
         if not dry_run:
             _agree(len(rows), "Replay", yes=yes)
-        replays = Replays(database, Guard(database))
+        replay = _rehearsal(database) if dry_run else _acts(database).replay
         refused = 0
         for row in _slowly(rows, "replaying"):
             told = {"id": row["_id"]}
             try:
-                told["replay"] = _replay(
-                    letters, replays, row["_id"], choice, force=force, dry_run=dry_run
-                )
+                told["replay"] = replay(row["_id"], again=choice.everything, force=force)
             except NotReplayed as error:
                 refused += 1
-                told["refused"] = str(error)
+                told["refused"] = _words(error)
             _tell(told, as_json=as_json, dry_run=dry_run)
     return Exit.FAILED if refused else Exit.OK
 
@@ -89,56 +86,27 @@ def drop_letters(
             click.echo(f"{len(rows)} would be dropped", err=True)
             return
         _agree(len(rows), "Drop", yes=yes)
-        ids = [row["_id"] for row in rows]
-        dropped = 0
-        with translated():
-            for start in range(0, len(ids), SLICE):
-                some = {"_id": {"$in": ids[start : start + SLICE]}}
-                dropped += letters.delete_many(some).deleted_count
+        dropped = _acts(database).drop([row["_id"] for row in rows])
     click.echo(f"dropped {dropped}")
 
 
-def _replay(
-    letters: Collection[Any],
-    replays: Replays,
-    id_: str,
-    choice: Choice,
-    *,
-    force: bool,
-    dry_run: bool,
-) -> str:
-    """The eventId under which a letter was replayed. Raises NotReplayed."""
-    letter = whole(letters, id_)
-    if letter is None:
-        raise NotReplayed("it was dropped meanwhile")
-    if letter.get("replayedAt") and not choice.everything:
-        raise NotReplayed(f"it was replayed at {local(letter['replayedAt'])}; --all does it again")
-    document = _document(letter, now=datetime.now(UTC), force=force)
-    if not dry_run and not replays.replay(letter, document):
-        raise NotReplayed("somebody else replayed or dropped it meanwhile")
-    return str(document["eventId"])
+def _acts(database: Database[Any]) -> Acts:
+    return Acts(database, by=operator(), via="command")
 
 
-def _document(letter: Letter, *, now: datetime, force: bool) -> Document:
-    """What goes into recvq. Raises NotReplayed, also for a letter that a person has changed."""
-    name = replay_name(letter)
-    if "effect" in letter:
-        return effect_again(letter, _effect(letter, name, now, force=force), name=name, now=now)
-    document = letter.get("document")
-    if not isinstance(document, Mapping) or not isinstance(document.get("event"), Mapping):
-        raise NotReplayed("it holds neither an event nor a send")
-    if document.get("unsent"):
-        raise NotReplayed("its message was taken back by its sender")
-    return event_again(letter, name=name, now=now)
+def _rehearsal(database: Database[Any]) -> Callable[..., str]:
+    """As a replay, but nothing is written."""
+    replaying = Replaying(database)
+
+    def rehearse(id_: str, *, again: bool, force: bool) -> str:
+        _, document = replaying.prepared(id_, again=again, force=force)
+        return str(document["eventId"])
+
+    return rehearse
 
 
-def _effect(letter: Letter, name: str, now: datetime, *, force: bool) -> Document:
-    if not is_sound(letter) or not all(isinstance(letter.get(n), str) for n in ("channel", "key")):
-        raise NotReplayed("its send is not whole, or names no conversation")
-    try:
-        return anew(letter["effect"], name=name, now=now, force=force)
-    except MayArriveTwice as error:
-        raise NotReplayed(f"{error}, so it may arrive twice; --force accepts that") from error
+def _words(error: NotReplayed) -> str:
+    return f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
 
 
 # The operator.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,7 +14,10 @@ from linedesk.options import with_settings
 from linedesk.settings import Settings
 
 if TYPE_CHECKING:
-    from linedesk.choice import Choice
+    from console.choice import Choice
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @click.group()
@@ -29,12 +32,12 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options by which dead letters are chosen, and its function the choice."""
 
     @click.option("--cause", metavar="TEXT", help="Only letters whose cause contains this.")
-    @click.option("--since", callback=_moment, help="Given up last at this time or later.")
-    @click.option("--until", callback=_moment, help="Given up last before this time.")
+    @moment_option("--since", help="Given up last at this time or later.")
+    @moment_option("--until", help="Given up last before this time.")
     @click.option("--all", "everything", is_flag=True, help="Those that were replayed, too.")
     @wraps(function)
     def command(*args: Any, **options: Any) -> Any:
-        from linedesk.choice import Choice
+        from console.choice import Choice
 
         names = ("ids", "cause", "since", "until", "everything", "limit")
         given = {name: options.pop(name) for name in names if name in options}
@@ -45,12 +48,17 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> Any:
-    from linedesk.choice import moment_of
+    from console.choice import moment_of
 
     try:
         return None if value is None else moment_of(value, now=datetime.now(UTC))
     except ValueError as error:
         raise click.BadParameter("neither like 2h nor like 2026-01-31T09:00") from error
+
+
+def moment_option(name: str, *, help: str) -> Callable[[Function], Function]:  # noqa: A002
+    """An option that takes a moment, as 2h ago or as a date."""
+    return click.option(name, callback=_moment, help=help)
 
 
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")

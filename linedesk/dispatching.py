@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from dispatcher.changestream import ChangeStreamFeed
 from dispatcher.companion import Companion
 from dispatcher.ending import Ending
@@ -22,6 +24,7 @@ from jobworker.delivery import ReplyUnknown
 from linedesk.botloader import load_bot
 from linedesk.botsettings import read_bot_settings
 from linedesk.exits import Exit
+from linedesk.metrics import serve_metrics
 from linedesk.refused import let_time_pass
 from linedesk.scheduling import make_scheduler, simulated_clock
 from linedesk.settings import Settings
@@ -53,6 +56,7 @@ def run_dispatcher(settings: Settings) -> int:
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
     clock = simulated_clock(settings)
+    registry = CollectorRegistry()
     desks: list[Desk] = []
 
     def make_desk(**tools: Callable[..., Any]) -> Desk:
@@ -63,19 +67,22 @@ def run_dispatcher(settings: Settings) -> int:
             tries=settings.handler_tries,
             settings=bot_settings,
             now=system_now if clock is None else clock.now,
+            registry=registry,
             **tools,
         )
         desks.append(desk)
         return desk
 
     with (
+        serve_metrics(registry, settings.metrics_host, settings.dispatcher_metrics_port),
         connect(settings.mongodb_uri, app_name="linedesk-dispatcher") as client,
         feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
     ):
         database = client[settings.mongodb_database]
         companions: list[Companion] = [] if clock is None else [clock]
         if settings.scheduler == "dispatcher":
-            companions.append(make_scheduler(settings, client, feeds, clock=clock))
+            scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
+            companions.append(scheduler)
         else:
             log.info("timers wait for a scheduler of its own setting=SCHEDULER")
         dispatcher = Dispatcher(
@@ -92,6 +99,7 @@ def run_dispatcher(settings: Settings) -> int:
             inbox=inbox,
             companions=companions,
             service=service,
+            registry=registry,
         )
         ending = _run(dispatcher, inbox, service)
         for desk in desks:

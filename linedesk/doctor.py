@@ -65,6 +65,7 @@ HERE = (
     Check("spool", services.spooled),
     Check("dispatcher", work.lease, IN_RECVQ),
     Check("progress", work.progress, IN_RECVQ),
+    Check("pauses", work.pauses, IN_MONGODB),
     Check("held", work.held, IN_MONGODB),
     Check("timers", work.timers, IN_MONGODB),
     Check("dead letters", work.letters, IN_MONGODB),

@@ -16,32 +16,11 @@ class SettingsError(LinedeskError):
 
 
 class CannotServe(LinedeskError):
-    """The simulator's port cannot be had."""
+    """The port of the simulator or of the console cannot be had."""
 
 
 class DataInUse(LinedeskError):
     """Another `linedesk up` runs the embedded mongod on the same data."""
-
-
-class NoSuchLetter(LinedeskError):
-    """Dead letters were named that do not exist; `problems` has a line for each."""
-
-    def __init__(self, ids: Sequence[str]) -> None:
-        super().__init__(", ".join(ids))
-        self.problems = tuple(f"no dead letter {id_!r}" for id_ in ids)
-
-
-class NotOneConversation(LinedeskError):
-    """No conversation was meant, or more than one; `problems` has a line for each of these."""
-
-    def __init__(self, word: str, found: Sequence[str]) -> None:
-        super().__init__(word)
-        several = f"several conversations are meant by {word!r}:"
-        self.problems = (several, *found) if found else (f"no conversation {word!r}",)
-
-
-class NotReplayed(LinedeskError):
-    """A dead letter that is not to be replayed, or no more; the text is the reason."""
 
 
 class BackupError(LinedeskError):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from pymongo.errors import PyMongoError
 
+from console.errors import ConsoleError
 from frontdesk.errors import CannotListen
 from linedesk.embedded import MongodFailed, MongodNotFound
 from linedesk.errors import (
@@ -17,13 +18,11 @@ from linedesk.errors import (
     CannotServe,
     DataInUse,
     DemoFailed,
-    NoSuchLetter,
     NotImported,
-    NotOneConversation,
     SettingsError,
 )
 from linedesk.exits import Exit
-from recvq.errors import AccessRefused, QueueError, RecvqClosed, SetupError
+from recvq.errors import AccessRefused, NotAScope, QueueError, RecvqClosed, SetupError
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +32,7 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     # Not CONFIG: systemd hands a replaced password to the process that it starts next.
     (AccessRefused, Exit.UNAVAILABLE, ""),
     (SetupError, Exit.CONFIG, ""),
+    (NotAScope, Exit.FAILED, ""),
     (CannotListen, Exit.CONFIG, ""),
     (RecvqClosed, Exit.UNAVAILABLE, ""),
     (
@@ -46,8 +46,7 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     (MongodNotFound, Exit.UNAVAILABLE, ""),
     (MongodFailed, Exit.UNAVAILABLE, ""),
     (DemoFailed, Exit.FAILED, "demo: "),
-    (NoSuchLetter, Exit.FAILED, ""),
-    (NotOneConversation, Exit.FAILED, ""),
+    (ConsoleError, Exit.FAILED, ""),
     (BackupError, Exit.FAILED, ""),
     (NotImported, Exit.FAILED, ""),
 )

@@ -31,6 +31,7 @@ from recvq.errors import translated
 from recvq.replicaset import ensure_replica_set
 from recvq.shape import uncapped
 from recvq.uri import Uri
+from recvq.views import VIEWS, ensure_views
 
 AUTHORIZATION_OFF = (
     "authorization is OFF: MongoDB does whatever anybody on this machine asks, users or not. Set "
@@ -38,7 +39,7 @@ AUTHORIZATION_OFF = (
     "restart mongod"
 )
 # No process runs as the administrator or the operator.
-PROCESSES = ("frontdesk", "dispatcher")
+PROCESSES = ("frontdesk", "dispatcher", "console")
 RESTART = (
     "new password for {who}: what runs now keeps its connections until it has to open another one, "
     "so restart it soon (systemctl restart linedesk.target); until then nothing is lost"
@@ -97,8 +98,10 @@ def _init_with_users(
 
 def _init_collections(database: Database[Any], capped_mb: int) -> None:
     made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
+    changed = ensure_views(database)
     with translated():
         _show(database, made)
+        click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
         options = database[RECVQ].options()
     if not options.get("capped"):
         click.echo(uncapped(database.name))
@@ -113,7 +116,9 @@ def _init_collections(database: Database[Any], capped_mb: int) -> None:
 
 def _show(database: Database[Any], made: list[str]) -> None:
     table = Table("collection", "", "indexes", box=None, pad_edge=False)
-    for name in sorted(database.list_collection_names()):
+    for name in sorted(database.list_collection_names(filter={"type": "collection"})):
+        if name.startswith("system."):
+            continue
         indexes = (index for index in database[name].index_information() if index != "_id_")
         state = "made" if name in made else "was there"
         table.add_row(name, state, ", ".join(sorted(indexes)))

@@ -7,7 +7,6 @@ error, which may quote it, stand in a list.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,58 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-Letter = Mapping[str, Any]
+from console.letters import Letter, frames, replayed, summary, what
+from console.words import local
 
 COLUMNS = ("id", "last", "what", "key", "cause", "tries", "replayed")
-# The lines of a traceback that Python itself makes, and after each the line of code.
-FRAME = re.compile(r'^\s*File ".*", line \d+')
-
-
-def local(moment: datetime | None) -> str:
-    """A moment in this machine's time, with its zone."""
-    if moment is None:
-        return "-"
-    return moment.astimezone().isoformat(sep=" ", timespec="seconds")
-
-
-def what(letter: Letter) -> str:
-    """What was given up: an event by its type, a send by its way, or the setting of a timer."""
-    effect = letter.get("effect")
-    if effect is not None:
-        return "timer" if effect.get("type") == "timer" else f"send {effect.get('way', '-')}"
-    document = letter.get("document") or {}
-    event = document.get("event")
-    if not isinstance(event, Mapping):
-        return "-"
-    kind = str(event.get("type", "-"))
-    message = event.get("message")
-    if isinstance(message, Mapping) and isinstance(message.get("type"), str):
-        kind += f" {message['type']}"
-    return f"{kind} (unsent)" if document.get("unsent") else kind
-
-
-def replayed(letter: Letter) -> str:
-    """Whether it was replayed, and how often."""
-    if letter.get("replaying"):
-        return "begun"
-    times = letter.get("replays", 0)
-    return f"{times}x" if times else "-"
-
-
-def summary(letter: Letter) -> dict[str, Any]:
-    """What a list tells of a letter, as JSON."""
-    return {
-        "id": letter["_id"],
-        "what": what(letter),
-        "channel": letter.get("channel"),
-        "key": letter.get("key"),
-        "cause": letter.get("cause"),
-        "attempts": letter.get("attempts"),
-        "firstAt": _iso(letter.get("firstAt")),
-        "lastAt": _iso(letter.get("lastAt")),
-        "replays": letter.get("replays", 0),
-        "replayedAt": _iso(letter.get("replayedAt")),
-    }
 
 
 def show_list(letters: Iterable[Letter], *, as_json: bool) -> None:
@@ -106,16 +57,6 @@ def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
             click.echo(visible(line))
 
 
-def frames(traceback: str | None) -> str | None:
-    """A traceback without the words of its errors: files, lines and code only."""
-    if traceback is None:
-        return None
-    lines = traceback.splitlines()
-    kept = [n for n, line in enumerate(lines) if FRAME.match(line)]
-    code = [n + 1 for n in kept if n + 1 < len(lines) and lines[n + 1].startswith("    ")]
-    return "\n".join(lines[n] for n in sorted({*kept, *code}))
-
-
 def visible(text: str) -> str:
     """Without control characters, which a terminal would obey."""
     return "".join(
@@ -148,10 +89,6 @@ def _lines(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, str) and "\n" in value:
         value = "\n" + value
     yield f"{name:<11} {'-' if value is None else value}"
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return moment.astimezone().isoformat() if moment else None
 
 
 def _plain(value: Any) -> str:

@@ -22,6 +22,7 @@ ROOMS = (
     "jobworker",
     "bots",
     "linesim",
+    "console",
     "linedesk",
 )
 

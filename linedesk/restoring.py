@@ -22,15 +22,15 @@ import click
 from pymongo.database import Database
 from rich.console import Console
 
+from console.words import local
 from dispatcher.progress import Progress
 from linedesk.backup import STREAM, export_to
 from linedesk.backupfile import Header, Reader
-from linedesk.choice import open_database
 from linedesk.errors import BackupError, NotImported
 from linedesk.importhold import Hold
 from linedesk.importqueue import finish_decided, finish_recvq, is_to_be_skipped
 from linedesk.importwrites import STATE, write
-from linedesk.letters import local
+from linedesk.opening import open_database
 from linedesk.restored import TOLD, Restored, Written
 from linedesk.settings import Settings
 from recvq.collections import DISPATCHER

@@ -6,8 +6,11 @@ import os
 import time
 from queue import SimpleQueue
 
+from prometheus_client import CollectorRegistry
+
 from dispatcher.feed import feed_client
 from linedesk.exits import Exit
+from linedesk.metrics import serve_metrics
 from linedesk.refused import let_time_pass
 from linedesk.settings import Settings
 from linedesk.signals import take_signals
@@ -17,6 +20,7 @@ from recvq.connect import Client, connect
 from recvq.errors import AccessRefused
 from scheduler.process import Part, run
 from scheduler.scheduler import Scheduler
+from scheduler.voice import Voice
 
 
 def run_scheduler(settings: Settings) -> int:
@@ -25,17 +29,20 @@ def run_scheduler(settings: Settings) -> int:
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
     clock = simulated_clock(settings)
+    registry = CollectorRegistry()
     with (
+        serve_metrics(registry, settings.metrics_host, settings.scheduler_metrics_port),
         connect(settings.mongodb_uri, app_name="linedesk-scheduler") as client,
         feed_client(settings.mongodb_uri, app_name="linedesk-doorbell") as listening,
+        Voice(service, client[settings.mongodb_database], registry) as voice,
     ):
-        scheduler = make_scheduler(settings, client, listening, clock=clock)
+        scheduler = make_scheduler(settings, client, listening, clock=clock, registry=registry)
         parts: list[Part] = [scheduler] if clock is None else [clock, scheduler]
         began = time.monotonic()
         try:
-            return Exit.OK if run(parts, client, inbox, service) else Exit.SOFTWARE
+            return Exit.OK if run(parts, client, inbox, voice) else Exit.SOFTWARE
         except AccessRefused as error:
-            let_time_pass(began, inbox, service, why=str(error))
+            let_time_pass(began, inbox, voice, why=str(error))
             raise
 
 
@@ -45,12 +52,17 @@ def simulated_clock(settings: Settings) -> SimClock | None:
 
 
 def make_scheduler(
-    settings: Settings, client: Client, listening: Client, *, clock: SimClock | None
+    settings: Settings,
+    client: Client,
+    listening: Client,
+    *,
+    clock: SimClock | None,
+    registry: CollectorRegistry,
 ) -> Scheduler:
     """A scheduler on the settings' database; `listening` is a feed's client."""
     databases = (one[settings.mongodb_database] for one in (client, listening))
     if clock is None:
-        return Scheduler(*databases)
-    scheduler = Scheduler(*databases, now=clock.now)
+        return Scheduler(*databases, registry=registry)
+    scheduler = Scheduler(*databases, now=clock.now, registry=registry)
     clock.when_moved(scheduler.wake)
     return scheduler

@@ -32,6 +32,7 @@ BaseUrl = Annotated[str, AfterValidator(rules.base_url)]
 LoopbackUrl = Annotated[str, AfterValidator(rules.loopback_url)]
 ReadableFile = Annotated[Path, AfterValidator(rules.readable_file)]
 Secret = Annotated[SecretStr, AfterValidator(rules.header_safe)]
+Password = Annotated[Secret, Field(min_length=12)]
 Secrets = Annotated[tuple[Secret, ...], BeforeValidator(rules.comma_separated)]
 MongodbUri = Annotated[str, AfterValidator(rules.mongodb_uri)]
 DatabaseName = Annotated[str, AfterValidator(rules.database_name)]
@@ -116,6 +117,22 @@ class Settings(BaseModel):
         "the URL of a simulator's clock on this machine, such as http://127.0.0.1:9000/sim/clock; "
         "never set in production",
     )
+    metrics_host: Host = _setting("127.0.0.1", "an IP address or a host name")
+    frontdesk_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
+    dispatcher_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
+    scheduler_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
+    console_host: Host = _setting("127.0.0.1", "an IP address or a host name")
+    console_port: Port = _setting(8010, "a port number, 1 to 65535")
+    console_url: BaseUrl | None = _setting(
+        None, "the URL by which people reach the page through a proxy, such as https://desk.example"
+    )
+    console_password: Password | None = _setting(
+        None, "a password of at least 12 characters, all printable and none of them a blank"
+    )
+    console_token: Password | None = _setting(
+        None, "a token of at least 12 characters, all printable and none of them a blank"
+    )
+    console_text: bool = _setting(False, "true or false")
     log_level: LogLevel = _setting("info", "debug, info, warning or error")
 
     @model_validator(mode="after")
@@ -140,7 +157,13 @@ class Settings(BaseModel):
     @property
     def secret_values(self) -> tuple[str, ...]:
         """Every value that must not be seen in a log."""
-        return (*self.channel_secrets, self.access_token, *rules.passwords_in(self.mongodb_uri))
+        console = (self.console_password, self.console_token)
+        return (
+            *self.channel_secrets,
+            self.access_token,
+            *rules.passwords_in(self.mongodb_uri),
+            *(one.get_secret_value() for one in console if one is not None),
+        )
 
 
 def load_settings(environ: Mapping[str, str], *, config_path: Path | None = None) -> Settings:

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from linedesk.choice import open_database
-from linedesk.letters import echo_json, local, visible
+from console.standing import find, read, summary
+from console.words import for_long, local
+from linedesk.letters import echo_json, visible
+from linedesk.opening import open_database
 from linedesk.settings import Settings
-from linedesk.standing import find, read, summary
 
 LABEL_WIDTH = 13
-UNITS = ((24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def show_conversation(settings: Settings, word: str, *, text: bool, as_json: bool) -> None:
@@ -66,20 +66,6 @@ def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Itera
     yield "held", _held(told["held"], now)
     yield "dead letters", iter([str(told["deadLetters"] or "none")])
     yield "last record", iter([f"{_ago(told['at'], now)}, {told['records']} in all"])
-
-
-def for_long(seconds: float) -> str:
-    """A duration in its two largest units, such as `2 h 5 min`."""
-    left, parts = int(seconds), []
-    for size, unit in UNITS:
-        if left >= size:
-            parts.append(f"{left // size} {unit}")
-        elif parts:
-            break
-        left %= size
-        if len(parts) == 2:
-            break
-    return " ".join(parts) or "0 s"
 
 
 def _who(told: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,10 @@ from typing import Any
 
 from linedesk.errors import SettingsError
 
-CREDENTIALS = ("line_channel_secret", "line_channel_access_token", "mongodb_uri")
+CREDENTIALS = (
+    *("line_channel_secret", "line_channel_access_token", "mongodb_uri"),
+    *("console_password", "console_token"),
+)
 """What is secret, or may hold a password: each may come as a systemd credential of its name."""
 TABLES = ("bot_settings",)
 """What is a table in the TOML file, and kept as one."""

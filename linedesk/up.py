@@ -15,6 +15,7 @@ from linedesk.supervisor import Program, Signals, Supervisor, signals_on
 from linedesk.systemd import service_from
 from recvq.collections import create_collections
 from recvq.connect import connect
+from recvq.views import ensure_views
 
 FRONTDESK_STOP_SECONDS = 10.0
 SCHEDULER_STOP_SECONDS = 25.0
@@ -72,6 +73,7 @@ class KeptMongod(EmbeddedMongod):
         """Start it once, to do what `linedesk init` does."""
         with self, connect(self.uri, app_name="linedesk-init") as client:
             create_collections(client[database])
+            ensure_views(client[database])
 
     def program(self) -> Program:
         """What the supervisor runs."""

@@ -20,7 +20,7 @@ from linedesk.urifiles import UriFile
 from recvq.connect import DURABLE, Client, connect
 from recvq.documents import Document
 from recvq.errors import UNAUTHORIZED, AccessRefused, translated
-from recvq.rights import ADMIN, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
+from recvq.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
 from recvq.uri import Uri
 
 ADMIN_NAME = "linedesk-admin"
@@ -31,6 +31,7 @@ WHO: Mapping[str, User] = {
     "frontdesk": FRONTDESK,
     "dispatcher": DISPATCHER,
     "operator": OPERATOR,
+    "console": CONSOLE,
 }
 PASSWORD_BYTES = 32
 WRITTEN = DURABLE.document

@@ -10,6 +10,7 @@
     * NotReplicaSet    the server cannot be watched
     * AccessRefused    the user's password is wrong, or a right is missing
   * Replaced           fatal: a successor with a higher epoch has taken over; stop at once
+  * NotAScope          an operator's word for what to pause names nothing
 """
 
 from __future__ import annotations
@@ -100,6 +101,15 @@ class AccessRefused(SetupError):
 
 class Replaced(QueueError):
     """A write met a higher epoch: another process has taken over, so this one must stop."""
+
+
+class NotAScope(QueueError):
+    """Not a conversation, a channel or everything: the text may be shown to anybody."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(
+            f"{words} names neither a channel (main), a conversation (main/U…) nor all"
+        )
 
 
 # Codes of MongoDB's error_codes.yml that a repetition can mend although the driver does not

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from recvq.documents import Document
 
@@ -34,6 +34,64 @@ SECONDS_BUCKETS = (
 
 Series = tuple[str, tuple[str, ...]]
 """A figure's name and the values of its labels, in the order of their names."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric that is measured together with others; with a `label` it has a value for each."""
+
+    name: str
+    """Without `linedesk_`; a counter's without `_total`."""
+    help: str
+    label: str | None = None
+    is_count: bool = False
+
+    def family(self, value: float | Mapping[str, float] | None) -> Metric:
+        """As prometheus-client renders it; without a value there is nothing below its name."""
+        made = CounterMetricFamily if self.is_count else GaugeMetricFamily
+        labels = [] if self.label is None else [self.label]
+        family = made(PREFIX + self.name, self.help, labels=labels)
+        if isinstance(value, Mapping):
+            for of, one in value.items():
+                family.add_metric([of], one)
+        elif value is not None:
+            family.add_metric([], value)
+        return family
+
+
+Values = Mapping[str, float | Mapping[str, float] | None]
+
+
+class Measured:
+    """Figures that are measured together, and left out everywhere while they are not known.
+
+    Their values are those that were set last; or, with `ask`, what it tells each time.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        figures: Sequence[Figure],
+        *,
+        ask: Callable[[], Values] | None = None,
+    ) -> None:
+        self._figures = figures
+        self._values: Values = {}
+        self._ask = ask or (lambda: self._values)
+        registry.register(self)
+
+    def set(self, values: Values) -> None:
+        """From now on these, by their names without `linedesk_`; all others are not known."""
+        self._values = values
+
+    def describe(self) -> list[Metric]:
+        """The names, so that the registry lets nobody have one twice."""
+        return [figure.family(None) for figure in self._figures]
+
+    def collect(self) -> list[Metric]:
+        """All of one moment, as the registry asks for them."""
+        values = self._ask()
+        return [figure.family(values.get(figure.name)) for figure in self._figures]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from recvq.collections import (
 from recvq.documents import RECVQ
 from recvq.errors import StoreUnavailable, translated
 from recvq.insert import DUPLICATE_KEY
+from recvq.views import create_views
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +83,13 @@ class Keeper:
         raise StoreUnavailable("recvq is changed by others all the time")
 
     def mend_neighbours(self) -> list[str]:
-        """Make the other collections that are missing, as after a drop of the whole database.
+        """Make the other collections and views that are missing, as after a drop of the database.
 
         The rows of lease and progress are not made here: they are their owners'.
         """
         with translated():
-            return create_missing(self._database, capped_bytes=self._bytes)
+            made = create_missing(self._database, capped_bytes=self._bytes)
+        return made + create_views(self._database)
 
     def _next_step(self) -> str | None:
         """Take one step towards a right recvq; None if there is none to take."""

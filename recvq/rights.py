@@ -7,17 +7,22 @@ against it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recvq.documents import (
+    AUDIT,
     CALLS,
+    CONTROL,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
+    HISTORY,
+    JOBS,
     LEASES,
     PROGRESS,
     RECVQ,
     SCHEDULE,
+    STATUS,
     Document,
 )
 
@@ -63,6 +68,7 @@ FRONTDESK = User(
     {
         RECVQ: ("insert", "find", "collStats"),
         PROGRESS: ("find",),
+        STATUS: WRITE,
     },
 )
 DISPATCHER = User(
@@ -78,8 +84,13 @@ DISPATCHER = User(
         CONVERSATIONS: ALL,
         SCHEDULE: ALL,
         HELD: ALL,
-        DEADLETTERS: ALL,
+        DEADLETTERS: WRITE,
         CALLS: (*ADD, *CAP),
+        JOBS: (*ADD, *CAP),
+        HISTORY: (*ADD, *CAP),
+        STATUS: WRITE,
+        # That a release is carried out; what is paused is for people alone.
+        CONTROL: ("update",),
     },
     oplog=("find",),
 )
@@ -89,7 +100,20 @@ OPERATOR = User(
     oplog=("find", "collStats"),
     server=("replSetGetStatus", "replSetGetConfig", "serverStatus"),
 )
-USERS = (FRONTDESK, DISPATCHER, OPERATOR)
+CONSOLE = replace(
+    OPERATOR,
+    name="linedesk-console",
+    own={
+        **OPERATOR.own,
+        CONTROL: ALL,
+        # What was done is not undone in it: nothing is removed from there.
+        AUDIT: WRITE,
+        # Replays and drops; a letter is written by the dispatcher alone.
+        DEADLETTERS: ("update", "remove"),
+        RECVQ: ADD,
+    },
+)
+USERS = (FRONTDESK, DISPATCHER, OPERATOR, CONSOLE)
 
 
 def as_set(privileges: Sequence[Mapping[str, object]]) -> frozenset[tuple[str, str]]:

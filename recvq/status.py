@@ -85,7 +85,9 @@ class StatusRow:
         while not self._stop.is_set():
             self._write(self._tell())
             self._stop.wait(self._every_seconds)
-        self._write({**self._tell(), "state": "ended"})
+        # Where MongoDB took nothing a moment ago, nobody is to wait for it at the end.
+        if not self._failed:
+            self._write({**self._tell(), "state": "ended"})
 
     def _write(self, told: Document) -> None:
         snapshot = self._snapshot()

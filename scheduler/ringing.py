@@ -29,6 +29,7 @@ from recvq.documents import RECVQ, SCHEDULE
 from recvq.drain import NEVER_TAKEN
 from recvq.errors import StoreUnavailable, translated
 from recvq.insert import Stored, insert_documents
+from scheduler.figures import Figures
 from scheduler.rows import BrokenRow, Ring, regular_at, ring_of
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,12 @@ class Ringer:
     """
 
     def __init__(
-        self, database: Database[Any], *, inserting: Inserting, now: Callable[[], datetime]
+        self,
+        database: Database[Any],
+        *,
+        inserting: Inserting,
+        now: Callable[[], datetime],
+        figures: Figures | None = None,
     ) -> None:
         self._client = database.client
         self._recvq = database[RECVQ]
@@ -71,6 +77,7 @@ class Ringer:
         )
         self._inserting = inserting
         self._now = now
+        self._figures = figures or Figures()
 
     def ring(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
         """Ring up to so many of what is due, the longest due first; None where nothing is.
@@ -140,8 +147,9 @@ class Ringer:
         now = self._now()
         for place, ring in enumerate(rings):
             if place not in stored.duplicate_indexes:
-                late_ms = (now - ring.run_at).total_seconds() * 1000
-                log.info("timer rang event_id=%s late_ms=%.0f", ring.event_id, late_ms)
+                late = (now - ring.run_at).total_seconds()
+                self._figures.rang(late)
+                log.info("timer rang event_id=%s late_ms=%.0f", ring.event_id, late * 1000)
         return self._change([_moved_on(ring) for ring in rings])
 
     def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> Stored:

@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bson.timestamp import Timestamp
+from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from recvq.documents import SCHEDULE
 from recvq.pause import growing_seconds
 from recvq.pulse import Pulse, moment
 from scheduler.doorbell import Doorbell
+from scheduler.figures import Figures
 from scheduler.guarded import Guarded
 from scheduler.ringing import BATCH_ROWS, Inserting, Ringer
 from scheduler.trouble import TROUBLE, Trouble
@@ -49,7 +51,7 @@ class Scheduler:
     `listening` is the same database on a client that is quick to notice a lost server. `now`
     tells the time by which timers are due: who moves that clock by more than it runs calls `wake`.
     Any number of schedulers may run on one database, and each ring is there once. Inserts go
-    through `inserting(bytes)`, by default that of a guard of its own.
+    through `inserting(bytes)`, by default that of a guard of its own. `registry` has its figures.
     """
 
     def __init__(
@@ -59,10 +61,17 @@ class Scheduler:
         *,
         now: Callable[[], datetime] = system_now,
         inserting: Inserting | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._now = now
         self._guarded = Guarded(database)
-        self._ringer = Ringer(database, inserting=inserting or self._guarded.inserting, now=now)
+        self._figures = Figures(registry)
+        self._ringer = Ringer(
+            database,
+            inserting=inserting or self._guarded.inserting,
+            now=now,
+            figures=self._figures,
+        )
         self._doorbell = Doorbell(listening[SCHEDULE], self._heard)
         self._trouble = Trouble("timers wait", over="timers ring again")
         self._most = BATCH_ROWS
@@ -70,8 +79,6 @@ class Scheduler:
         # At the start, too: the clock may have been ahead when its predecessor rang.
         self._must_bring_back = True
         self._pulse = Pulse("scheduler", limit_seconds=LOOK_SECONDS)
-        # Only the thread writes it.
-        self._done = 0
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -109,13 +116,13 @@ class Scheduler:
         return self._pulse.stalled() or self._doorbell.stalled()
 
     def status(self) -> str:
-        """What timers wait for, how many were due since the start, and when the next one is."""
+        """What timers wait for, how many rang since the start, and when the next one is due."""
         with self._lock:
             due_at = self._due_at
         words = [
             self._trouble.told,
             self._doorbell.trouble,
-            f"{self._done} timers done",
+            f"{self._figures.rung} timers rang",
             f"next due {moment(due_at)}" if due_at is not None else None,
         ]
         return ", ".join(word for word in words if word)
@@ -142,7 +149,6 @@ class Scheduler:
             settled = self._ringer.ring(seen=seen, most=self._most)
             if settled is None:
                 break
-            self._done += settled
             beaten = 0 if settled else beaten + 1
             if beaten:
                 self._stop.wait(
@@ -178,6 +184,7 @@ class Scheduler:
                 self._must_bring_back = True
                 return
             left = math.inf if due_at is None else (due_at - now).total_seconds()
+            self._figures.next_in(None if due_at is None else left)
             if left <= 0:
                 return
             if left <= ahead:

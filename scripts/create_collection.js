@@ -1,11 +1,11 @@
-// Makes the collections of linedesk, their indexes and first rows, as `linedesk init` does.
+// Makes the collections of linedesk, their indexes, first rows and views, as `linedesk init` does.
 // May be run again: what is there is left as it is.
 //
 //   mongosh scripts/create_collection.js
 //   mongosh --eval 'var DATABASE = "line_bot", CAPPED_MB = 2048' scripts/create_collection.js
 //
 // Runs in mongosh and in the older mongo shell, hence the plain old JavaScript.
-// The contract is recvq/collections.py; a test compares what both make.
+// The contract is recvq/collections.py and recvq/views.py; a test compares what both make.
 
 var MEGABYTE = 1024 * 1024;
 var DAY_SECONDS = 24 * 3600;
@@ -104,6 +104,138 @@ var leases = [
   { _id: "dispatcher", first: { owner: null, epoch: NumberInt(0), until: null } }
 ];
 
+// Without what people wrote, tokens and retry keys.
+var views = [
+  {
+    name: "v_deadletters",
+    on: "deadletters",
+    pipeline: [
+      {
+        $project: {
+          channel: 1,
+          key: 1,
+          cause: 1,
+          attempts: 1,
+          type: { $ifNull: ["$document.event.type", "$effect.type"] },
+          way: "$effect.way",
+          eventId: { $ifNull: ["$effect.eventId", "$document.eventId"] },
+          firstAt: 1,
+          lastAt: 1,
+          replays: 1,
+          replayedAt: 1
+        }
+      }
+    ]
+  },
+  {
+    name: "v_events",
+    on: "recvq",
+    pipeline: [
+      { $match: { heartbeat: { $exists: false } } },
+      {
+        $project: {
+          acceptTime: 1,
+          eventId: 1,
+          channel: 1,
+          key: 1,
+          unsent: 1,
+          "event.type": 1,
+          "event.mode": 1,
+          "event.source": 1,
+          "event.message.type": 1,
+          "event.message.id": 1,
+          "event.deliveryContext": 1,
+          "event.timer.name": 1
+        }
+      }
+    ]
+  },
+  {
+    name: "v_held",
+    on: "held",
+    pipeline: [
+      {
+        $project: {
+          channel: 1,
+          key: 1,
+          n: 1,
+          why: 1,
+          since: 1,
+          eventId: { $ifNull: ["$document.eventId", "$_id"] },
+          type: "$document.event.type",
+          acceptTime: "$document.acceptTime"
+        }
+      }
+    ]
+  },
+  {
+    name: "v_outbox",
+    on: "conversations",
+    pipeline: [
+      // The condition on `at` brings in the partial index: a view takes no hint.
+      { $match: { at: { $exists: true }, "pending.0": { $exists: true } } },
+      { $unwind: { path: "$pending", includeArrayIndex: "place" } },
+      {
+        $project: {
+          _id: "$pending.id",
+          channel: 1,
+          key: 1,
+          place: 1,
+          type: "$pending.type",
+          way: "$pending.way",
+          eventId: "$pending.eventId",
+          at: "$pending.at",
+          messages: {
+            $cond: [{ $isArray: "$pending.messages" }, { $size: "$pending.messages" }, "$$REMOVE"]
+          },
+          triedAt: "$pending.triedAt",
+          as: "$pending.as",
+          timer: "$pending.timer",
+          runAt: "$pending.runAt",
+          cause: "$pending.cause"
+        }
+      }
+    ]
+  },
+  {
+    name: "v_timers",
+    on: "schedule",
+    pipeline: [
+      { $match: { runAt: { $type: "date" } } },
+      { $sort: { runAt: 1 } },
+      { $project: { channel: 1, key: 1, name: 1, runAt: 1, every: 1, setBy: 1 } }
+    ]
+  },
+  {
+    name: "v_waiting",
+    on: "held",
+    pipeline: [
+      { $sort: { channel: 1, key: 1, n: 1 } },
+      {
+        $group: {
+          _id: { channel: "$channel", key: "$key" },
+          documents: { $sum: 1 },
+          since: { $min: "$since" },
+          why: { $first: "$why" },
+          eventId: { $first: "$document.eventId" }
+        }
+      },
+      { $sort: { since: 1 } },
+      {
+        $project: {
+          _id: 0,
+          channel: "$_id.channel",
+          key: "$_id.key",
+          documents: 1,
+          since: 1,
+          why: 1,
+          eventId: 1
+        }
+      }
+    ]
+  }
+];
+
 function refuse(reason) {
   print("refused: " + reason);
   quit(1);
@@ -154,6 +286,18 @@ function makeIndex(wanted) {
   demand(target.getCollection(wanted.collection).createIndex(wanted.keys, wanted.options));
 }
 
+// One of another version gets this definition.
+function makeView(wanted) {
+  var found = find(wanted.name);
+  if (!found) {
+    demand(target.createView(wanted.name, wanted.on, wanted.pipeline));
+    print("made       " + wanted.name);
+  } else if (found.type === "view") {
+    demand(target.runCommand({ collMod: wanted.name, viewOn: wanted.on, pipeline: wanted.pipeline }));
+    print("was there  " + wanted.name);
+  }
+}
+
 // A progress that outlived its leases must not be held by an epoch above every new one.
 function seedEpochs() {
   var progress = target.progress.findOne({ _id: "dispatcher" }) || { epoch: NumberInt(0) };
@@ -168,6 +312,7 @@ checkServer();
 checkRecvq();
 collections.forEach(makeCollection);
 indexes.forEach(makeIndex);
+views.forEach(makeView);
 seedEpochs();
 leases.forEach(seedLease);
 print("database " + databaseName + " is ready");

@@ -14,6 +14,7 @@ from pymongo.database import Database
 from linedesk.embedded import EmbeddedMongod, MongodNotFound, find_mongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
+from tests.nursery import nursery
 from tests.servers import throwaway_mongod
 
 IN_CI = os.environ.get("CI") == "true"
@@ -24,6 +25,12 @@ def missing(reason: str) -> None:
     if IN_CI:
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nursery_ends() -> Iterator[None]:
+    yield
+    nursery.close()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ import hashlib, pathlib, sys, tomllib
 source, requirements = map(pathlib.Path, sys.argv[1:])
 project = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))
 packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-paths = [source / name for name in ("pyproject.toml", "constraints.txt", "deploy/linedesk")]
+files = ("pyproject.toml", "constraints.txt", "deploy/linedesk", "scripts/inspect.js")
+paths = [source / name for name in files]
 for folder in (*packages, "deploy/systemd", "docs"):
     paths += sorted(path for path in (source / folder).rglob("*") if "__pycache__" not in path.parts)
 digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
@@ -60,7 +61,7 @@ make_release() {
 copy_companions() {
   local share=$RELEASE/share/linedesk
   mkdir -p "$share" "$RELEASE/share/doc/linedesk" &&
-    cp -R "$SOURCE/deploy/systemd" "$SOURCE/deploy/linedesk" "$share/" &&
+    cp -R "$SOURCE/deploy/systemd" "$SOURCE/deploy/linedesk" "$SOURCE/scripts/inspect.js" "$share/" &&
     cp "$SOURCE"/docs/*.md "$RELEASE/share/doc/linedesk/" &&
     chmod -R u=rwX,go=rX "$share" "$RELEASE/share/doc/linedesk"
 }

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# The channel secret and the channel access token: from where they come, and the files they lie in.
+# The channel secret and the channel access token: from where they come, and the files they lie in;
+# and the password of the operator's page, which is made here.
 # They are never arguments of a program and never in its environment, where others could read them.
 
 SECRETS=(LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN)
@@ -91,4 +92,19 @@ lay_link() {
     return
   fi
   change "$link" ln -sfn "../$1" "$link"
+}
+
+# Without one everybody with a login on this machine could do there what an operator may.
+lay_console_password() {
+  local target=$ROOT/etc/linedesk/credentials/console/CONSOLE_PASSWORD
+  if [[ -s $target ]]; then
+    same "$target"
+    return
+  fi
+  change "$target" make_console_password "$target"
+}
+
+# 24 characters.
+make_console_password() {
+  head -c 18 /dev/urandom | base64 | write_secret "$1"
 }

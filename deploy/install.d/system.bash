@@ -66,6 +66,7 @@ lay_folders() {
   lay_folder "$ROOT/etc/linedesk/tls" 0750 root:linedesk
   lay_folder "$ROOT/etc/linedesk/credentials" 0700
   lay_folder "$ROOT/etc/linedesk/credentials/operator" 0700
+  lay_folder "$ROOT/etc/linedesk/credentials/console" 0700
 }
 
 # Files that were made elsewhere and moved keep a label under which systemd may not start them.

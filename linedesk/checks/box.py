@@ -16,7 +16,7 @@ from linedesk.settings import Settings
 from recvq.connect import Client, aware_options, connect
 
 # The folders of the credentials' folder, each with the URI of one user of MongoDB.
-USERS = ("frontdesk", "dispatcher", "operator", "admin")
+USERS = ("frontdesk", "dispatcher", "operator", "console", "admin")
 LINE_CREDENTIALS = ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN")
 SELECTION_SECONDS = 3.0
 SOCKET_SECONDS = 8.0

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from linedesk.showing import for_long
+from console.words import for_long
 
 KILOBYTE = 1024.0
 DAY_SECONDS = 24 * 3600.0

@@ -12,7 +12,9 @@ from linedesk.checks.box import Box
 from linedesk.checks.finding import Finding, bad, lasting, ok, warn
 from recvq.capacity import accepted_at
 from recvq.collections import DISPATCHER
+from recvq.control import Control
 from recvq.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE
+from recvq.orders import NO_PAUSES, Pause, Pauses
 
 # Progress is saved at least as often as a heartbeat comes, which is after 30 s of quiet; the
 # dispatcher itself calls 90 s a stall.
@@ -22,6 +24,7 @@ WARN_SECONDS = 60.0
 BAD_SECONDS = 600.0
 LETTERS_SINCE = timedelta(days=1)
 MOST_COUNTED = 10_000
+MOST_PAUSES = 5
 RESTART = "`systemctl status linedesk-dispatcher` and its journal tell why"
 
 
@@ -38,10 +41,16 @@ def progress(box: Box) -> Finding:
     return judge_progress(row, None if oldest is None else accepted_at(oldest), box.now)
 
 
+def pauses(box: Box) -> Finding:
+    """What an operator has paused, which nobody else ends."""
+    return judge_pauses(Control(box.database).read(), box.now)
+
+
 def held(box: Box) -> Finding:
-    """Conversations that wait because of themselves."""
-    rows = list(box.database[HELD].find({}, {"key": 1, "since": 1, "why": 1}).limit(MOST_COUNTED))
-    return judge_held(rows, box.now)
+    """Conversations that wait because of themselves, or are paused."""
+    wanted = {"channel": 1, "key": 1, "since": 1}
+    rows = list(box.database[HELD].find({}, wanted).limit(MOST_COUNTED))
+    return judge_held(rows, box.now, paused=Control(box.database).read())
 
 
 def letters(box: Box) -> Finding:
@@ -100,16 +109,37 @@ def judge_progress(
     return ok(saw)
 
 
-def judge_held(rows: Sequence[Mapping[str, Any]], now: datetime) -> Finding:
-    """`rows` of `held`, in any order."""
+def judge_pauses(found: Pauses, now: datetime) -> Finding:
+    """Each of them is said by its scope, the first ones since when and by whom."""
+    if not found:
+        return ok("nothing is paused")
+    told = [_told(one, now) for one in found.rows[:MOST_PAUSES]]
+    more = len(found.rows) - len(told)
+    saw = "; ".join([*told, *([f"{more} more"] if more else [])])
+    return warn(f"paused: {saw}", f"`linedesk resume {found.rows[0].scope}` ends it")
+
+
+def _told(pause: Pause, now: datetime) -> str:
+    since = f" for {lasting((now - pause.at).total_seconds())}" if pause.at else ""
+    by = f" by {pause.by}" if pause.by else ""
+    return f"{pause.scope}{since}{by}"
+
+
+def judge_held(
+    rows: Sequence[Mapping[str, Any]], now: datetime, *, paused: Pauses = NO_PAUSES
+) -> Finding:
+    """`rows` of `held`, in any order; of what is paused `judge_pauses` speaks."""
     if not rows:
         return ok("no conversation is held")
     first = min(rows, key=lambda row: row["since"])
     waited = (now - first["since"]).total_seconds()
     keys = len({row["key"] for row in rows})
     saw = f"{len(rows)} events of {keys} conversations, the first for {lasting(waited)}"
-    if waited < BAD_SECONDS:
+    stuck = [row for row in rows if (now - row["since"]).total_seconds() >= BAD_SECONDS]
+    stuck = [row for row in stuck if not paused.covers(row.get("channel"), row["key"])]
+    if not stuck:
         return ok(saw)
+    first = min(stuck, key=lambda row: row["since"])
     return warn(saw, f"`linedesk conversation show {first['key']}` tells why it waits")
 
 

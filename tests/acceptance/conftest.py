@@ -19,13 +19,18 @@ from pymongo.database import Database
 import linesim
 from linedesk import children
 from linedesk.embedded import free_port
+from tests.nursery import Child, nursery
 
+Process = subprocess.Popen[bytes] | Child
 READY_SECONDS = 20.0
 BOTS = Path(__file__).parent / "acceptance_bots.py"
 
 
 class House:
-    """One front desk and any number of dispatchers, with their logs in files."""
+    """One front desk and any number of dispatchers, with their logs in files.
+
+    They come from the nursery; one that is started `fresh` has a Python of its own.
+    """
 
     def __init__(
         self, folder: Path, mongo_uri: str, database: Database[Any], sim: linesim.Sim
@@ -49,37 +54,39 @@ class House:
             "DRAIN_SECONDS": "5",
             "PYTHONPATH": f"{BOTS.parent}{os.pathsep}{Path.cwd()}",
         }
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[Process] = []
         self._logs: dict[int, Path] = {}
 
-    def start_frontdesk(self, **settings: str) -> subprocess.Popen[bytes]:
-        process = self._start("frontdesk", settings)
+    def start_frontdesk(self, *, fresh: bool = False, **settings: str) -> Process:
+        process = self._start("frontdesk", settings, fresh=fresh)
         self.wait_for(self._frontdesk_is_ready, process)
         return process
 
-    def start_dispatcher(self, *, ready: bool = True, **settings: str) -> subprocess.Popen[bytes]:
-        process = self._start("dispatcher", settings)
+    def start_dispatcher(
+        self, *, ready: bool = True, fresh: bool = False, **settings: str
+    ) -> Process:
+        process = self._start("dispatcher", settings, fresh=fresh)
         if ready:
             self.wait_for(lambda: "dispatcher.process ready " in self.log_of(process), process)
         return process
 
-    def start_scheduler(self, **settings: str) -> subprocess.Popen[bytes]:
-        process = self._start("scheduler", settings)
+    def start_scheduler(self, *, fresh: bool = False, **settings: str) -> Process:
+        process = self._start("scheduler", settings, fresh=fresh)
         self.wait_for(lambda: "scheduler.process ready" in self.log_of(process), process)
         return process
 
-    def stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+    def stop(self, process: Process, number: int = signal.SIGTERM) -> int:
         """Send the signal and wait for the end; returns the exit status."""
         process.send_signal(number)
         return process.wait(30)
 
-    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+    def log_of(self, process: Process) -> str:
         return self._logs[process.pid].read_text("utf-8", "replace")
 
     def wait_for(
         self,
         condition: Callable[[], Any],
-        process: subprocess.Popen[bytes] | None = None,
+        process: Process | None = None,
         *,
         seconds: float = READY_SECONDS,
     ) -> Any:
@@ -107,19 +114,28 @@ class House:
         except requests.ConnectionError:
             return False
 
-    def _start(self, name: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, settings: dict[str, str], *, fresh: bool) -> Process:
         path = self.folder / f"{name}-{len(self._processes)}.log"
+        environ = {**os.environ, **self.settings, **settings}
         with path.open("wb") as log:
-            process = children.start(
-                [sys.executable, "-m", name, "--verbose"],
-                env={**os.environ, **self.settings, **settings},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            process = (_fresh if fresh else _from_the_nursery)(name, environ, log.fileno())
         self._processes.append(process)
         self._logs[process.pid] = path
         return process
+
+
+def _from_the_nursery(name: str, environ: dict[str, str], log: int) -> Process:
+    return nursery.start(name, "--verbose", env=environ, stdout=log, stderr=log)
+
+
+def _fresh(name: str, environ: dict[str, str], log: int) -> Process:
+    return children.start(
+        [sys.executable, "-m", name, "--verbose"],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+    )
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_a_dispatcher_is_ready_with_the_lease_and_says_that_it_stops(
     assert lease["owner"].split("/")[1] == str(process.pid)
     said.messages.clear()
     house.wait_for(lambda: said.has("WATCHDOG=1"), process)
-    for words in ("holds the lease since", "0 in hand", "breaker closed", "timers done"):
+    for words in ("holds the lease since", "0 in hand", "breaker closed", "timers rang"):
         assert words in said.status()
     assert house.stop(process) == 0
     assert said.has("STOPPING=1")
@@ -65,7 +65,7 @@ def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(
     process = house.start_scheduler(NOTIFY_SOCKET=manager.address, PYTHONFAULTHANDLER="1")
     house.wait_for(lambda: said.has("READY=1"), process)
     assert said.messages[0][0].startswith("EXTEND_TIMEOUT_USEC=")
-    assert said.status() == "0 timers done"
+    assert said.status() == "0 timers rang"
     # Who hangs stands still. Python reads the stacks of threads that go on meanwhile, too, and may
     # stumble over one that is just starting.
     said.messages.clear()

@@ -86,8 +86,9 @@ class Box:
         shutil.copytree(ROOT / "deploy", self.checkout / "deploy")
         for name in ("pyproject.toml", "constraints.txt"):
             shutil.copy(ROOT / name, self.checkout)
-        for name in ("linedesk", "docs"):
+        for name in ("linedesk", "docs", "scripts"):
             (self.checkout / name).mkdir()
+        (self.checkout / "scripts" / "inspect.js").write_text("first\n")
         (self.checkout / "linedesk" / "cli.py").write_text("first\n")
         (self.checkout / "docs" / "operate.md").write_text("first\n")
         self.next_version("0.1.0")

@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from recvq.collections import DEFAULT_CAPPED_BYTES, create_collections
 from recvq.connect import Client
+from recvq.views import VIEWS, create_views
 from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,7 @@ def empty(client: Client) -> Iterator[Database[Any]]:
 def initialised(client: Client) -> Iterator[Database[Any]]:
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database)
+    create_views(database)
     yield database
     client.drop_database(database.name)
 
@@ -70,17 +72,14 @@ def run(mongosh: list[str], uri: str, database: Database[Any], more: str = "") -
 
 def shape(database: Database[Any]) -> Shape:
     """Everything that the two ways of making a database could disagree about."""
-    return {
-        row["name"]: {
-            "type": row["type"],
-            "options": row["options"],
-            "indexes": sorted(
-                database[row["name"]].list_indexes(), key=lambda index: index["name"]
-            ),
-            "rows": sorted(database[row["name"]].find(), key=lambda found: found["_id"]),
-        }
-        for row in database.list_collections()
-    }
+    rows = {row["name"]: row for row in database.list_collections()}
+    tables = [name for name, row in rows.items() if row["type"] == "collection"]
+    found: Shape = {name: {"type": rows[name]["type"], **rows[name]["options"]} for name in rows}
+    for name in sorted(set(tables) - {"system.views"}):
+        indexes = database[name].list_indexes()
+        found[name]["indexes"] = sorted(indexes, key=lambda index: index["name"])
+        found[name]["rows"] = sorted(database[name].find(), key=lambda row: row["_id"])
+    return found
 
 
 def test_makes_exactly_what_init_makes_and_a_second_run_changes_nothing(
@@ -89,10 +88,13 @@ def test_makes_exactly_what_init_makes_and_a_second_run_changes_nothing(
     code, output = run(mongosh, mongo_uri, empty)
     assert code == 0, output
     assert shape(empty) == shape(initialised)
+    assert set(VIEWS) < set(shape(empty))
     assert empty.recvq.options()["size"] == DEFAULT_CAPPED_BYTES
 
     empty.recvq.insert_one({"eventId": "kept"})
     before = shape(empty)
+    # Of another version.
+    empty.command("collMod", "v_timers", viewOn="schedule", pipeline=[])
     code, output = run(mongosh, mongo_uri, empty, ", CAPPED_MB = 32")
     assert code == 0, output
     assert shape(empty) == before

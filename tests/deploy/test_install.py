@@ -45,12 +45,15 @@ def test_a_bare_box_gets_everything_and_a_second_run_changes_nothing(box: Box) -
     assert release.startswith("0.1.0-")
     assert box.path("opt/linedesk/current/bin/linedesk").exists()
     assert mode(box.path("opt/linedesk/current/bin")) == 0o755
+    assert mode(box.path("opt/linedesk/current/share/linedesk/inspect.js")) == 0o644
     assert mode(box.path("opt/linedesk/bot")) == 0o755
     assert mode(box.path("etc/linedesk/credentials")) == 0o700
     secret = box.path("etc/linedesk/credentials/LINE_CHANNEL_SECRET")
     assert (secret.read_text(), mode(secret)) == ("s3cret\n", 0o600)
     link = box.path("etc/linedesk/credentials/operator/LINE_CHANNEL_ACCESS_TOKEN")
     assert link.read_text() == "t0ken\n"
+    password = box.path("etc/linedesk/credentials/console/CONSOLE_PASSWORD")
+    assert (len(password.read_text()), mode(password)) == (25, 0o600)
     assert box.path("etc/linedesk/linedesk.toml").exists()
     assert "dbPath: /var/lib/mongodb\n" in box.path("etc/mongod.conf").read_text()
     key = box.path("etc/mongod.key")

@@ -14,7 +14,7 @@ from linedesk.cli import linedesk
 from linedesk.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
-USERS = ("admin", "dispatcher", "operator")
+USERS = ("admin", "dispatcher", "operator", "console")
 
 
 @pytest.fixture
@@ -49,8 +49,17 @@ def call(root: Path, *arguments: str, **environ: str) -> subprocess.CompletedPro
         ("export backup.gz", "operator"),
         ("dead list --since 2h", "operator"),
         ("conversation show U4af", "operator"),
-        ("dead replay --cause KeyError", "dispatcher"),
-        ("dead drop 01M7", "dispatcher"),
+        ("status --watch", "operator"),
+        ("tail --key U4af", "operator"),
+        ("trace 01M7", "operator"),
+        ("calls --failed", "operator"),
+        ("dead replay --cause KeyError", "console"),
+        ("dead drop 01M7", "console"),
+        ("console", "console"),
+        ("pause", "console"),
+        ("pause main/U4af --why trial", "console"),
+        ("resume", "console"),
+        ("release main/U4af", "console"),
         ("import backup.gz", "dispatcher"),
         ("init --users /elsewhere", "admin"),
         ("init --users=/elsewhere --capped-mb 2048", "admin"),

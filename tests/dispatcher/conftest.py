@@ -18,7 +18,7 @@ from dispatcher import changestream, oplog
 from dispatcher.companion import Companion
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
-from dispatcher.job import Worker
+from dispatcher.job import Job, Verdict, Worker
 from dispatcher.lease import Lease
 from dispatcher.ledger import Ledger
 from dispatcher.pool import Pool
@@ -31,6 +31,7 @@ from recvq.documents import LEASES, PROGRESS, RECVQ, Document
 from recvq.insert import insert_documents
 from recvq.service import Service
 from tests.dispatcher.fakes import Decide
+from tests.dispatcher.reigns import Process
 from tests.recvq.lagging import LaggingSet, lagging_set
 from tests.servers import throwaway_mongod
 from tests.waiting import eventually
@@ -205,6 +206,25 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
     for one in running:
         if one.alive:
             one.end()
+
+
+Begin = Callable[..., Process]
+
+
+@pytest.fixture
+def begin(nothing_left: None) -> Iterator[Begin]:
+    """Starts a process on a database; all of them end with the test."""
+    made: list[Process] = []
+
+    def start(database: Database[Document], decide: Callable[[Job], Verdict], **kw: Any) -> Process:
+        made.append(Process(database, decide, **kw))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.kill()
+    for one in made:
+        assert eventually(lambda one=one: one.pool.join(0.0) == [])  # type: ignore[misc]
 
 
 @pytest.fixture

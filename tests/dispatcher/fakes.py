@@ -125,6 +125,8 @@ class RecordingWorker:
         self.room = True
         self.asked_for_room = threading.Event()
         self.stopped = threading.Event()
+        self.sends_to_give_up: list[tuple[str, str, str]] = []
+        self.gives_up_sends = False
 
     def take_over(self, epoch: int) -> None:
         self.epochs.append(epoch)
@@ -147,6 +149,13 @@ class RecordingWorker:
 
     def status(self) -> str:
         return "nothing waits"
+
+    def waiting(self) -> list[Document]:
+        return []
+
+    def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
+        self.sends_to_give_up.append((channel, key, effect_id))
+        return self.gives_up_sends
 
     def stop(self) -> None:
         self.stopped.set()

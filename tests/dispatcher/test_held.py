@@ -19,17 +19,16 @@ from dispatcher.held import Held
 from dispatcher.holding import AT_ONCE
 from dispatcher.job import Job, Verdict
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
-from dispatcher.pool import Pool
-from dispatcher.progress import Progress
-from dispatcher.saver import Saver
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import HELD, PROGRESS, RECVQ, Document, name_of
 from recvq.errors import Replaced
-from tests.dispatcher.conftest import Dispatch
+from recvq.orders import NO_PAUSES, Pause, Pauses, Scope
+from tests.dispatcher.conftest import Begin, Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
+from tests.dispatcher.reigns import Gates, Process
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -43,29 +42,6 @@ SOON = 0.3
 @pytest.fixture(autouse=True)
 def _quick_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saver_module, "PACE_SECONDS", 0.005)
-
-
-class Gates:
-    """A `decide` that parks the documents of chosen keys until they are released."""
-
-    def __init__(self, *users: str) -> None:
-        self._lock = threading.Lock()
-        self._closed = set(users)
-        self._parked: list[Job] = []
-
-    def __call__(self, job: Job) -> Verdict:
-        with self._lock:
-            if job.document["key"] not in self._closed:
-                return "recorded"
-            self._parked.append(job)
-            return "parked"
-
-    def release(self) -> None:
-        with self._lock:
-            self._closed.clear()
-            parked, self._parked = self._parked, []
-        for job in parked:
-            job.resume()
 
 
 def held(database: Database[Document], **condition: Any) -> list[Document]:
@@ -97,7 +73,7 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     assert {(row["channel"], row["key"], row["why"]) for row in rows} == {
         ("main", "U1", "set aside")
     }
-    assert running.dispatcher._pool.in_hand().held == (1, 5)
+    assert running.dispatcher._pool.view.in_hand().held == (1, 5)
     assert worker.decided == ["other"]
     # What comes later queues up behind it.
     store(database, document("later", "U1"))
@@ -105,7 +81,7 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     eventually(lambda: len(worker.by_key["U1"]) == 6)
     assert worker.by_key["U1"] == [*(f"s{n}" for n in range(5)), "later"]
     eventually(lambda: held(database) == [])
-    assert running.dispatcher._pool.in_hand().held == (0, 0)
+    assert running.dispatcher._pool.view.in_hand().held == (0, 0)
     running.end()
 
 
@@ -172,82 +148,6 @@ def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
 # With the transaction in hand: one process at a time on the same database, killed at will.
 
 
-class Process:
-    """Pool, progress and saver of one epoch; tokens are places in a list of documents."""
-
-    def __init__(
-        self,
-        database: Database[Document],
-        decide: Callable[[Job], Verdict],
-        *,
-        epoch: int = 1,
-        threads: int = 4,
-        bound: int = 10_000,
-        after_seconds: float = 1e-9,
-    ) -> None:
-        self.progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
-        start = self.progress.take_over()
-        self.ledger = start.ledger
-        self.stored: dict[Any, Document] = {}
-        self.pool = Pool(
-            decide,
-            start.ledger,
-            threads=threads,
-            bound=bound,
-            load=lambda ids: {id_: self.stored[id_] for id_ in ids if id_ in self.stored},
-            later=lambda seconds, function: None,
-            held=self.progress.held,
-            held_keys=self.progress.held.all_keys(),
-            held_after_seconds=after_seconds,
-        )
-        self.saver = Saver(self.pool, self.progress)
-        self.pool.start()
-
-    def put(self, *documents: Document, first: int = 0, again: bool = False) -> None:
-        for number, one in enumerate(documents, first + 1):
-            self.stored[one["_id"]] = one
-            self.pool.put(one, number, again=again)
-
-    def hold(self) -> bool:
-        """Look now, and save."""
-        self.pool.saving._holding._looked_at = 0.0
-        self.pool.saving.look()
-        return self.saver.save()
-
-    def hold_until(self, count: int) -> None:
-        """Until so many documents are in `held`."""
-        rows = self.progress.held._collection
-
-        def are_held() -> bool:
-            assert self.hold()
-            return bool(rows.count_documents({}) >= count)
-
-        eventually(are_held)
-
-    def kill(self) -> None:
-        """Nothing more of it reaches MongoDB."""
-        self.pool.stop()
-
-
-Begin = Callable[..., Process]
-
-
-@pytest.fixture
-def begin(nothing_left: None) -> Iterator[Begin]:
-    """Starts a process on a database; all of them end with the test."""
-    made: list[Process] = []
-
-    def start(database: Database[Document], decide: Callable[[Job], Verdict], **kw: Any) -> Process:
-        made.append(Process(database, decide, **kw))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.kill()
-    for one in made:
-        assert eventually(lambda one=one: one.pool.join(0.0) == [])  # type: ignore[misc]
-
-
 @pytest.fixture
 def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
     with connect(faulty.uri, app_name="tests") as client:
@@ -305,7 +205,7 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
     eventually(lambda: len(worker.decided) == 3)
     assert one.saver.save()
     assert (worker.decided, held(database)) == (["e0", "e1", "e2"], [])
-    assert one.pool.in_hand().held == (0, 0)
+    assert one.pool.view.in_hand().held == (0, 0)
 
 
 def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
@@ -669,7 +569,8 @@ class Conversations:
 def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     faulty_database: Database[Document], begin: Begin, seed: int
 ) -> None:
-    """Keys are set aside and resumed at random, transactions fail, and each epoch ends by a kill.
+    """Keys are set aside, paused and resumed at random, transactions fail, and each epoch ends by
+    a kill.
 
     Of three documents one has no effects; it may be decided again, but in its place.
     """
@@ -703,14 +604,16 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
         return decide
 
     def is_done(one: Process) -> bool:
-        return one.ledger.passed >= len(documents) and one.pool.in_hand().held == (0, 0)
+        return one.ledger.passed >= len(documents) and one.pool.view.in_hand().held == (0, 0)
 
+    pauses, scopes = NO_PAUSES, [Scope(), Scope("main"), *(Scope("main", f"U{n}") for n in (0, 1))]
     done = False
     while not done:
         epoch += 1
         conversations.epoch = epoch
         parked: list[Job] = []
-        one = begin(faulty_database, decide_for(epoch, parked), epoch=epoch, threads=3)
+        worker = decide_for(epoch, parked)
+        one = begin(faulty_database, worker, epoch=epoch, threads=3, pauses=pauses)
         one.stored.update((document["_id"], document) for document in documents)
         fed = one.ledger.token or 0
         # Nothing before it is missing, and nothing was counted twice.
@@ -724,6 +627,10 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
             if chance.random() < 0.5:
                 for job in [parked.pop() for _ in range(len(parked))]:
                     job.resume()
+            if epoch >= 8 or chance.random() < 0.3:
+                chosen = chance.sample(scopes, 0 if epoch >= 8 else chance.choice([0, 1, 2]))
+                pauses = Pauses(tuple(Pause(scope) for scope in chosen))
+                one.pool.ordered.obey(pauses)
             fault = chance.random()
             if epoch >= 8 or fault > 0.15:
                 one.hold()

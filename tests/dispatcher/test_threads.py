@@ -12,6 +12,7 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
+from dispatcher.control import Obedience
 from dispatcher.heartbeat import Heartbeat
 from dispatcher.history import History
 from dispatcher.lease import Lease
@@ -21,9 +22,10 @@ from dispatcher.progress import Progress
 from dispatcher.reader import Reader
 from dispatcher.saver import Saver
 from linedesk.simclock import SimClock
+from recvq.control import Control
 from recvq.documents import Document
 from recvq.restore import Keeper
-from tests.dispatcher.fakes import MemoryFeed, MemoryLog
+from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
 from tests.waiting import eventually
 
 
@@ -91,6 +93,12 @@ def of_lease(database: Database[Document]) -> Life:
     return Life(lease.keep, lease.release, lambda: True)
 
 
+def of_obedience(database: Database[Document]) -> Life:
+    lease = Lease(database, owner="elsewhere/1/1")
+    one = Obedience(Control(database), pool().ordered, RecordingWorker(), lease)
+    return Life(one.start, one.stop, lambda: one.join(5))
+
+
 def of_simclock(database: Database[Document]) -> Life:
     clock = SimClock("http://127.0.0.1:1/sim/clock")
     return Life(clock.start, clock.stop, lambda: clock.join(5))
@@ -98,7 +106,7 @@ def of_simclock(database: Database[Document]) -> Life:
 
 MAKERS: pytest.MarkDecorator = pytest.mark.parametrize(
     "make",
-    [of_clock, of_pool, of_saver, of_reader, of_lease, of_simclock],
+    [of_clock, of_pool, of_saver, of_reader, of_lease, of_obedience, of_simclock],
     ids=lambda make: make.__name__[3:],
 )
 Make = Callable[[Database[Document]], Life]

@@ -88,7 +88,7 @@ class Running:
         # As with systemd, a copy stays open when the server closes its own.
         self.kept, self.store, self.service = listener.dup(), FakeStore(), Told()
         self.port = listener.getsockname()[1]
-        figures = Figures()
+        self.figures = figures = Figures()
         self.server = Server(
             _config(Desk(secrets=(SECRET.encode(),)), self.store, figures),
             self.store,

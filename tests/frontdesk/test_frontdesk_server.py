@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from frontdesk import server
+from recvq.spool import Held
 from tests.frontdesk.inprocess import Running, in_loop, quick, request, running
 
 __all__ = ["quick"]
@@ -20,6 +21,11 @@ def accepts(desk: Running) -> bool:
 # --- what it tells ----------------------------------------------------------------------------
 
 
+class Spooling:
+    held = Held(documents=1204)
+    spooled_events = 0
+
+
 def test_it_is_ready_once_it_listens_and_then_tells_figures_each_second() -> None:
     async def scenario() -> None:
         async with running() as desk:
@@ -28,7 +34,7 @@ def test_it_is_ready_once_it_listens_and_then_tells_figures_each_second() -> Non
             assert (await line.post()).status == 200
             line.send(b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
             assert (await line.answer()).status == 401
-            desk.store.spool = {"documents": 1204}
+            desk.figures.watch_spool(Spooling(), max_bytes=1)
             desk.store.trouble = "MongoDB away since 14:02"
             await desk.reach(lambda: "1,204" in desk.service.last("alive"))
             status = desk.service.last("alive")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
@@ -19,6 +20,7 @@ from jobworker.assembly import Desk, LineSettings
 from jobworker.delivery import ReplyUnknown, Send, Way
 from linesim import Sim
 from recvq.documents import Document, make_document
+from recvq.figures import Snapshots
 from tests.waiting import eventually
 
 CHANNEL = "main"
@@ -38,6 +40,7 @@ class Room:
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     lease_is_fresh: Callable[[], bool] = lambda: True
     data_base: str | None = None
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     desk: Desk = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,6 +71,7 @@ class Room:
             step=lambda step: self.pool.step(step),
             later=self.clock.later,
             lease_is_fresh=lambda: self.lease_is_fresh(),
+            registry=self.registry,
         )
 
     def __enter__(self) -> Room:
@@ -118,6 +122,10 @@ class Room:
     def put_document(self, document: Document, *, again: bool = False) -> None:
         self._documents[document["_id"]] = document
         self.pool.put(document, None, again=again)
+
+    def figures(self) -> Document:
+        """As they would stand in `status`."""
+        return Snapshots(self.registry).take().figures
 
     # What became of them.
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from jobworker import calls as calls_module
+from jobworker import rowlog
 from jobworker.calls import CallLog
+from jobworker.rowlog import RowWriter
 from recvq.connect import connect
 from tests.waiting import eventually
 
@@ -22,12 +23,18 @@ def note(log: CallLog, status: int | None = 200) -> None:
         row["status"], row["requestId"] = status, "r-1"
 
 
+def write(log: CallLog) -> None:
+    """Have the writer's thread write what waits, and end."""
+    writer = RowWriter(log)
+    writer.start()
+    writer.stop()
+    assert writer.join(5)
+
+
 def test_a_row_tells_what_line_asks_bot_makers_to_keep(database: Database[Any]) -> None:
     log = CallLog(database.calls)
-    log.start()
     note(log)
-    log.stop()
-    assert log.join(5)
+    write(log)
     (row,) = eventually(lambda: list(database.calls.find()))
     assert {name: row[name] for name in row if name not in ("_id", "at", "ms")} == {
         "method": "POST",
@@ -52,26 +59,25 @@ def test_a_call_that_raises_leaves_its_row_too(database: Database[Any]) -> None:
 def test_rows_are_written_in_batches(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls_module, "BATCH_SECONDS", 0.01)
+    monkeypatch.setattr(rowlog, "BATCH_SECONDS", 0.01)
     log = CallLog(database.calls)
-    log.start()
+    writer = RowWriter(log)
+    writer.start()
     for _ in range(100):
         note(log)
     eventually(lambda: database.calls.count_documents({}) == 100)
-    log.stop()
-    assert log.join(5)
+    writer.stop()
+    assert writer.join(5)
 
 
 def test_rows_beyond_the_bound_are_dropped_and_counted(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(calls_module, "MOST_WAITING", 5)
+    monkeypatch.setattr(rowlog, "MOST_WAITING", 5)
     log = CallLog(database.calls)
     for status in range(8):
         note(log, status)
-    log.start()
-    log.stop()
-    assert log.join(5)
+    write(log)
     eventually(lambda: database.calls.count_documents({}) == 5)
     assert sorted(row["status"] for row in database.calls.find()) == [3, 4, 5, 6, 7]
     assert "rows of calls dropped rows=3" in caplog.text
@@ -82,9 +88,7 @@ def test_rows_end_nothing_while_mongodb_is_away(caplog: pytest.LogCaptureFixture
     with connect(uri, app_name="away", server_selection_seconds=0.1) as away:
         log = CallLog(away["away"]["calls"])
         note(log)
-        log.start()
-        log.stop()
-        assert log.join(5)
+        write(log)
     assert "rows of calls not written rows=1" in caplog.text
 
 
@@ -95,22 +99,20 @@ def test_rows_that_mongodb_refuses_end_nothing(
     strict = database.create_collection("strict_calls", validator={"never": {"$exists": True}})
     log = CallLog(strict)
     note(log)
-    log.start()
-    log.stop()
-    assert log.join(5)
-    assert "rows of calls not written rows=1" in caplog.text
+    write(log)
+    assert "rows of strict_calls not written rows=1" in caplog.text
 
 
 def test_stopping_before_the_start_twice_and_from_many_threads(database: Database[Any]) -> None:
-    never = CallLog(database.calls)
+    never = RowWriter(CallLog(database.calls))
     never.stop()
     never.stop()
     assert never.join(1)
-    log = CallLog(database.calls)
-    log.start()
-    threads = [threading.Thread(target=log.stop) for _ in range(8)]
+    writer = RowWriter(CallLog(database.calls))
+    writer.start()
+    threads = [threading.Thread(target=writer.stop) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(5)
-    assert log.join(5)
+    assert writer.join(5)

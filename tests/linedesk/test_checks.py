@@ -153,7 +153,8 @@ def test_a_right_that_is_missing_is_bad_and_one_too_many_is_told() -> None:
 
 
 def test_who_may_do_everything_lacks_nothing() -> None:
-    whole = {"resource": {"db": "", "collection": ""}, "actions": ["find", "insert", "collStats"]}
+    actions = ["find", "insert", "update", "collStats"]
+    whole = {"resource": {"db": "", "collection": ""}, "actions": actions}
     assert rights.judge(FRONTDESK, status_of("root", [whole]), "line_bot").state is WARN
 
 

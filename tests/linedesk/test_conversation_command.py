@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 from rich.cells import cell_len
 
+from console.words import for_long
 from linedesk import cli
-from linedesk.showing import for_long, show_page
+from linedesk.showing import show_page
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client
 from tests.jobworker.room import a_send
@@ -239,10 +240,10 @@ def test_what_nobody_is_called_is_named(show: Run, word: str) -> None:
 
 
 def test_ids_and_timers_are_read_by_their_indexes(people: Database[Any]) -> None:
-    from linedesk.standing import _starting
+    from console.standing import starting
 
     people.schedule.insert_many(a_row(f"main/U{n}/x") for n in range(1000, 1500))
-    found = people.schedule.find(_starting(f"main/{HANAKO}/"))
+    found = people.schedule.find(starting(f"main/{HANAKO}/"))
     assert found.explain()["executionStats"]["totalDocsExamined"] == 4
 
 

@@ -16,11 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 
+from console.choice import Choice, moment_of
+from console.letters import frames
 from jobworker.deadletters import DeadLetters, of_effect
 from jobworker.timers import Timers
 from linedesk import cli
-from linedesk.choice import Choice, moment_of
-from linedesk.letters import frames, visible
+from linedesk.letters import visible
 from recvq.documents import make_document
 from tests.jobworker.room import a_send
 

@@ -62,6 +62,10 @@ BAD = [
     ("HANDLER_TRIES", ["0", "101", "three"]),
     ("HANDLER_LIMIT_SECONDS", ["0", "-1", "3601", "nan", "inf", "60s"]),
     ("DRAIN_SECONDS", ["0", "-1", "3601", "nan", "inf", "soon"]),
+    ("METRICS_HOST", ["not a host", "-x.example"]),
+    ("FRONTDESK_METRICS_PORT", ["0", "65536", "metrics"]),
+    ("DISPATCHER_METRICS_PORT", ["0", "65536", "metrics"]),
+    ("SCHEDULER_METRICS_PORT", ["0", "65536", "metrics"]),
     ("LOG_LEVEL", ["loud", "critical", "10"]),
     ("BOT_SETTINGS", ["timezone", "again_seconds=5, loud", "a=1, a=2"]),
     (
@@ -122,6 +126,10 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "bot": "bots.parrot:bot",
         "bot_settings": {},
         "sim_clock": None,
+        "metrics_host": "127.0.0.1",
+        "frontdesk_metrics_port": None,
+        "dispatcher_metrics_port": None,
+        "scheduler_metrics_port": None,
         "log_level": "info",
     }
 

@@ -14,6 +14,7 @@ from linedesk.checks import rights
 from linedesk.checks.box import Box
 from linedesk.checks.finding import State
 from linedesk.settings import load_settings
+from linedesk.users import WHO
 from tests.rights.conftest import Guarded
 
 # The checks that ask MongoDB, without those of what nobody has started here.
@@ -93,7 +94,7 @@ def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: Box) -> No
 
 
 def test_a_file_with_another_password_is_told(guarded: Guarded, box: Box, tmp_path: Any) -> None:
-    for who in ("frontdesk", "dispatcher", "operator"):
+    for who in WHO:
         (tmp_path / who).mkdir()
         uri = guarded.uri_of(who)
         wrong = uri.replace(f"linedesk-{who}:", f"linedesk-{who}:x") if who == "dispatcher" else uri

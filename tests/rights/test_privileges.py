@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from console.choice import Choice
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
 from dispatcher.lease import Lease
@@ -21,21 +22,22 @@ from dispatcher.recall import recall
 from frontdesk import storage
 from frontdesk.errors import NotStored
 from linedesk import cli, scheduling
-from linedesk.choice import Choice
 from linedesk.dead import drop_letters, list_letters, replay_letters, show_letters
 from linedesk.dispatching import make_feed
 from linedesk.exits import Exit
 from linedesk.showing import show_conversation
 from linedesk.users import WHO
-from recvq.collections import MEGABYTE, PLAIN, check_recvq
+from recvq.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
 from recvq.connect import connect
-from recvq.documents import CALLS, PROGRESS, RECVQ, Document, make_document, make_heartbeat
+from recvq.documents import PROGRESS, RECVQ, STATUS, Document, make_document, make_heartbeat
 from recvq.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
+from recvq.figures import Snapshot
 from recvq.gauge import Gauge
 from recvq.guard import Guard
 from recvq.insert import insert_documents
 from recvq.replicaset import require_replica_set
 from recvq.restore import UNCAPPED, Keeper
+from recvq.status import StatusRow
 from recvq.uri import Uri
 from tests.rights.conftest import CAPPED_MB, Guarded
 from tests.waiting import eventually
@@ -195,12 +197,12 @@ def test_an_operator_reads_all_that_the_commands_show(
     assert "main/U1" in shown
 
 
-def test_a_dispatcher_s_user_replays_and_drops_dead_letters(
+def test_the_console_s_user_replays_and_drops_dead_letters(
     guarded: Guarded, admin: Database[Any]
 ) -> None:
     for name in ("letter-2", "letter-3"):
         admin["deadletters"].insert_one({"_id": name, "document": a_document(name), **LETTER})
-    settings = guarded.settings(guarded.uri_of("dispatcher"))
+    settings = guarded.settings(guarded.uri_of("console"))
     one, other = Choice(ids=["letter-2"]), Choice(ids=["letter-3"])
     assert not replay_letters(settings, one, force=False, dry_run=False, yes=True, as_json=True)
     drop_letters(settings, other, dry_run=False, yes=True, as_json=True)
@@ -208,6 +210,39 @@ def test_a_dispatcher_s_user_replays_and_drops_dead_letters(
     assert admin["deadletters"].find_one({"_id": "letter-3"}) is None
 
 
+def test_the_console_s_user_pauses_resumes_and_writes_down_what_was_done(
+    guarded: Guarded,
+) -> None:
+    console = guarded.client_of("console")[LINE_BOT]
+    row: Document = {"_id": "pause", "act": "pause", "channel": None, "key": None}
+    console["control"].replace_one({"_id": row["_id"]}, row, upsert=True)
+    console["control"].delete_one({"_id": row["_id"]})
+    done = console["audit"].insert_one({"at": NOW, "act": "pause", "outcome": "begun"})
+    console["audit"].update_one({"_id": done.inserted_id}, {"$set": {"outcome": "done"}})
+    assert console["audit"].find_one({"_id": done.inserted_id, "outcome": "done"}) is not None
+
+
+def test_a_dispatcher_tells_of_its_work_and_that_a_release_is_carried_out(
+    admin: Database[Any], dispatcher: Database[Any]
+) -> None:
+    admin["control"].insert_one({"_id": "release/main/U1", "act": "release"})
+    dispatcher["control"].update_one({"act": "release"}, {"$set": {"doneAt": NOW}})
+    for name in ("calls", "jobs", "history"):
+        dispatcher[name].insert_one({"at": NOW})
+
+
+@pytest.mark.parametrize("who", ["frontdesk", "dispatcher"])
+def test_a_process_writes_its_row_of_figures(who: str, guarded: Guarded) -> None:
+    row = StatusRow(guarded.client_of(who)[LINE_BOT], who, snapshot=Snapshot, tell=dict)
+    row.start()
+    row.stop()
+    assert row.join(10)
+    rows = guarded.client_of("operator")[LINE_BOT][STATUS]
+    # On a majority a moment later.
+    assert eventually(lambda: rows.find_one({"_id": row.id, "state": "ended"}))
+
+
+@pytest.mark.parametrize("who", ["operator", "console"])
 @pytest.mark.parametrize(
     ("place", "command"),
     [
@@ -223,8 +258,8 @@ def test_a_dispatcher_s_user_replays_and_drops_dead_letters(
         (LINE_BOT, {"aggregate": "recvq", "pipeline": [{"$changeStream": {}}], "cursor": {}}),
     ],
 )
-def test_an_operator_may_ask(operator: Database[Any], place: str, command: Document) -> None:
-    assert operator.client[place].command(command)["ok"] == 1
+def test_an_operator_may_ask(guarded: Guarded, who: str, place: str, command: Document) -> None:
+    assert guarded.client_of(who)[place].command(command)["ok"] == 1
 
 
 # --- where it ends
@@ -247,7 +282,8 @@ def reads_of(*names: str) -> list[Document]:
     return [{"find": name} for name in names]
 
 
-EVERYTHING = (RECVQ, CALLS, *PLAIN)
+EVERYTHING = (RECVQ, *CAPPED_BYTES, *PLAIN)
+CONSOLE_READS = set(EVERYTHING) - {RECVQ, "deadletters", "control", "audit"}
 FOR_NO_USER: list[tuple[str, Document]] = [
     (LINE_BOT, {"drop": "recvq"}),
     (LINE_BOT, {"drop": "conversations"}),
@@ -268,11 +304,16 @@ FOR_NO_USER: list[tuple[str, Document]] = [
     ("other", {"insert": "anything", "documents": [{}]}),
 ]
 REFUSED = [
-    *((who, *one) for who in ("frontdesk", "dispatcher", "operator") for one in FOR_NO_USER),
+    *((who, *one) for who in WHO for one in FOR_NO_USER),
     *of("frontdesk", *writes_to("recvq")[1:], *reads_of(*set(EVERYTHING) - {"recvq", "progress"})),
-    *(one for name in set(EVERYTHING) - {"recvq"} for one in of("frontdesk", *writes_to(name))),
+    *(
+        one
+        for name in set(EVERYTHING) - {"recvq", "status"}
+        for one in of("frontdesk", *writes_to(name))
+    ),
     *of(
         "frontdesk",
+        writes_to("status")[2],
         {"create": "anything"},
         {"createIndexes": "recvq", "indexes": [{"key": {"a": 1}, "name": "a"}]},
         {"dropIndexes": "recvq", "index": "eventId"},
@@ -283,20 +324,29 @@ REFUSED = [
     *of("frontdesk", {"find": "oplog.rs"}, place="local"),
     *of(
         "dispatcher",
-        *(writes_to(name)[2] for name in ("progress", "leases", "calls")),
-        *writes_to("control"),
+        *(writes_to(name)[2] for name in ("progress", "leases", "calls", "deadletters", "status")),
+        *(writes_to(name)[1] for name in ("calls", "jobs", "history")),
+        # What is paused is for people alone, and so is the list of what they did.
+        writes_to("control")[0],
+        writes_to("control")[2],
+        *writes_to("audit"),
         *writes_to("anything"),
         {"convertToCapped": "conversations", "size": 4096},
         {"dropIndexes": "conversations", "index": "pending"},
     ),
     *of("dispatcher", {"replSetGetStatus": 1}, place="admin"),
     *(one for name in EVERYTHING for one in of("operator", *writes_to(name))),
-    *of(
-        "operator",
-        {"create": "anything"},
-        {"createIndexes": "recvq", "indexes": [{"key": {"a": 1}, "name": "a"}]},
-        {"dropIndexes": "recvq", "index": "eventId"},
-        {"convertToCapped": "recvq", "size": 4096},
+    *(one for name in CONSOLE_READS for one in of("console", *writes_to(name))),
+    *of("console", *writes_to("recvq")[1:], writes_to("deadletters")[0], writes_to("audit")[2]),
+    *(
+        (who, LINE_BOT, command)
+        for who in ("operator", "console")
+        for command in (
+            {"create": "anything"},
+            {"createIndexes": "recvq", "indexes": [{"key": {"a": 1}, "name": "a"}]},
+            {"dropIndexes": "recvq", "index": "eventId"},
+            {"convertToCapped": "recvq", "size": 4096},
+        )
     ),
 ]
 

@@ -138,7 +138,7 @@ def test_an_administrator_s_uri_does_for_a_server_that_has_users(
     told = capsys.readouterr().out
     assert told.count(": new password, ") == len(EVERYBODY)
     # Nothing runs as the others.
-    assert "new password for frontdesk, dispatcher: " in told
+    assert "new password for frontdesk, dispatcher, console: " in told
     for who in EVERYBODY:
         uri = (elsewhere / who / "MONGODB_URI").read_text()
         assert logs_in(uri)

@@ -1,21 +1,18 @@
-"""Which dead letters a command is about, and reading them."""
+"""Which dead letters an act is about, and reading them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
-from pymongo.database import Database
 
-from linedesk.errors import NoSuchLetter
-from linedesk.settings import Settings, require_server
-from recvq.connect import connect
+from console.errors import NoSuchLetter
+from console.letters import LISTED
 from recvq.documents import Document
 from recvq.errors import translated
 
@@ -25,7 +22,7 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True)
 class Choice:
-    """Which dead letters a command is about."""
+    """Which dead letters an act is about."""
 
     ids: Sequence[str] = ()
     cause: str | None = None
@@ -68,29 +65,19 @@ def moment_of(text: str, *, now: datetime) -> datetime:
     return datetime.fromisoformat(text.strip()).astimezone(UTC)
 
 
-@contextmanager
-def open_database(
-    settings: Settings, *, app_name: str = "linedesk-dead"
-) -> Iterator[Database[Any]]:
-    require_server(settings)
-    with connect(settings.mongodb_uri, app_name=app_name) as client:
-        yield client[settings.mongodb_database]
-
-
 def found(
     letters: Collection[Any], choice: Choice, *, newest_first: bool = False
 ) -> list[Document]:
     """What a list needs of each letter: the contents stay where they are."""
-    named = ("_id", "channel", "key", "cause", "attempts", "firstAt", "lastAt")
-    of_contents = ("document.event.type", "document.event.message.type", "document.unsent")
-    of_replay = ("replays", "replaying", "replayedAt")
-    shown = [*named, *of_contents, "effect.way", "effect.type", *of_replay]
     order = DESCENDING if newest_first else ASCENDING
     with translated():
-        return list(letters.find(choice.query(), shown).sort("lastAt", order).limit(choice.limit))
+        return list(
+            letters.find(choice.query(), list(LISTED)).sort("lastAt", order).limit(choice.limit)
+        )
 
 
 def whole(letters: Collection[Any], id_: str) -> Document | None:
+    """One letter with all that it holds; None where it is not there."""
     with translated():
         found: Document | None = letters.find_one({"_id": id_})
     return found

@@ -13,8 +13,8 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from console.errors import NotOneConversation
 from jobworker.states import STATE_TIMER
-from linedesk.errors import NotOneConversation
 from recvq.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document
 from recvq.errors import translated
 
@@ -50,7 +50,7 @@ def find(database: Database[Any], word: str, *, channel: str) -> str:
         for id_ in (word, f"{channel}/{word}"):
             if conversations.find_one({"_id": id_}, {"_id": 1}) is not None:
                 return id_
-        starts = [_starting(word), _starting(f"{channel}/{word}")]
+        starts = [starting(word), starting(f"{channel}/{word}")]
         found = _few(conversations, {"$or": starts}) or _few(conversations, _named(word))
     if len(found) != 1:
         raise NotOneConversation(word, [_told(row) for row in found])
@@ -65,7 +65,7 @@ def read(database: Database[Any], id_: str) -> Standing:
             raise NotOneConversation(id_, [])
         whose = dict(zip(("channel", "key"), id_.split("/", 1), strict=True))
         # That which ends a state is told with the state.
-        waiting = {**_starting(f"{id_}/"), "runAt": {"$ne": None}, "name": {"$ne": STATE_TIMER}}
+        waiting = {**starting(f"{id_}/"), "runAt": {"$ne": None}, "name": {"$ne": STATE_TIMER}}
         return Standing(
             conversation,
             timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row["runAt"]),
@@ -142,7 +142,7 @@ def _names(conversation: Mapping[str, Any]) -> dict[str, str]:
     return {user: told["displayName"] for user, told in members if told.get("displayName")}
 
 
-def _starting(text: str) -> Document:
+def starting(text: str) -> Document:
     """The ids that begin with a text, read by their index."""
     return {"_id": {"$gte": text, "$lt": f"{text}{chr(sys.maxunicode)}"}}
 

@@ -1,0 +1,148 @@
+"""What a word means to linedesk, and what a conversation did lately.
+
+A word is an id of a user, group, room, event, message, dead letter or timer, LINE's request id, or
+a display name. recvq has no index by conversation, so of the newest documents only so many are
+looked at, and how many is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from pymongo.database import Database
+
+from console import letters
+from console.errors import NoSuchEvent, NotOneConversation
+from console.standing import find, starting
+from console.tracing import event_of
+from recvq.documents import CALLS, CONVERSATIONS, HELD, JOBS, RECVQ, Document, name_of
+from recvq.errors import translated
+from recvq.orders import Scope
+
+# Some 10 MB of documents, and 4 MB of rows: a few hundredths of a second each.
+NEWEST_DOCUMENTS = 10_000
+NEWEST_ROWS = 20_000
+LOOK_MS = 2_000
+MOST_FOUND = 50
+SHOWN = {"eventId": 1, "acceptTime": 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a word means."""
+
+    kind: Literal["conversation", "event"]
+    id: str
+    """`<channel>/<key>`, or the event's name."""
+
+
+@dataclass(frozen=True)
+class Recent:
+    """What one conversation did lately, the newest first; rows as they stand, without texts."""
+
+    events: list[Document]
+    """Of recvq and `held`: eventId, acceptTime, what, held."""
+    runs: list[Document]
+    calls: list[Document]
+    looked: Mapping[str, int] = field(default_factory=dict)
+    """At how many of the newest documents of each collection."""
+
+
+def meaning_of(database: Database[Any], word: str, *, channel: str) -> Meaning:
+    """Raises NotOneConversation, also where the word means nothing, and StoreUnavailable."""
+    word = word.strip()
+    with translated():
+        try:
+            return Meaning("event", event_of(database, word))
+        except NoSuchEvent:
+            pass
+    return Meaning("conversation", find(database, word, channel=channel))
+
+
+def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scope:
+    """What an operator wants to pause: `all` or nothing, a channel, or a conversation.
+
+    A conversation is `<channel>/<key>`, known or not, or as `standing.find` knows it. A word that
+    is neither is not taken for a channel that nobody has. Raises NotAScope, NotOneConversation.
+    """
+    scope = Scope.parse(word)
+    if scope.key is not None or scope.channel in (None, channel):
+        return scope
+    with translated():
+        if database[CONVERSATIONS].find_one(starting(f"{scope.channel}/"), {"_id": 1}) is not None:
+            return scope
+    return Scope.parse(find(database, str(scope.channel), channel=channel))
+
+
+def key_of(database: Database[Any], word: str, *, channel: str) -> str:
+    """The key that a word means, which may be one that nobody knows yet.
+
+    Raises NotOneConversation where it means several.
+    """
+    try:
+        return find(database, word, channel=channel).partition("/")[2]
+    except NotOneConversation as error:
+        if error.found:
+            raise
+        return word.rpartition("/")[2]
+
+
+def recent(database: Database[Any], id_: str) -> Recent:
+    """What the conversation `<channel>/<key>` did lately. Raises StoreUnavailable."""
+    channel, _, key = id_.partition("/")
+    whose = {"channel": channel, "key": key}
+    with translated():
+        stored = _newest(database, RECVQ, whose, NEWEST_DOCUMENTS, SHOWN)
+        held = list(database[HELD].find(whose).sort("n", 1).limit(MOST_FOUND))
+        return Recent(
+            events=_events(stored, held),
+            runs=_newest(database, JOBS, whose, NEWEST_ROWS, {"_id": 0}),
+            # A row of `calls` has no channel.
+            calls=_newest(database, CALLS, {"key": key}, NEWEST_ROWS, {"_id": 0}),
+            looked={RECVQ: NEWEST_DOCUMENTS, JOBS: NEWEST_ROWS, CALLS: NEWEST_ROWS},
+        )
+
+
+def _newest(
+    database: Database[Any],
+    collection: str,
+    wanted: Mapping[str, str],
+    looked: int,
+    shown: Mapping[str, int],
+) -> list[Document]:
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": looked},
+        {"$match": wanted},
+        {"$limit": MOST_FOUND},
+        {"$project": shown},
+    ]
+    rows = database[collection].aggregate(stages, hint={"$natural": -1}, maxTimeMS=LOOK_MS)
+    return list(rows)
+
+
+def _events(stored: list[Document], held: list[Document]) -> list[Document]:
+    """Each once; what waits in `held` says so, also where recvq has it no longer."""
+    documents = {row["_id"]: row for row in stored}
+    for row in held:
+        document = row.get("document")
+        if row["_id"] not in documents and isinstance(document, Mapping):
+            documents[row["_id"]] = {**document, "_id": row["_id"]}
+    why = {row["_id"]: row.get("why") for row in held}
+    told = [
+        {
+            "eventId": name_of(document),
+            "at": document.get("acceptTime"),
+            "what": letters.what({"document": document}),
+            "held": why.get(id_),
+        }
+        for id_, document in documents.items()
+    ]
+    return sorted(told, key=_when, reverse=True)
+
+
+def _when(row: Mapping[str, Any]) -> float:
+    at = row["at"]
+    return at.timestamp() if isinstance(at, datetime) else 0.0

@@ -1,0 +1,116 @@
+"""The thread that reads what operators have ordered, and has the pool and the worker obey.
+
+Where MongoDB is away the last word stands. A release is asked for anew with each look until it is
+carried out, so it does not matter who died in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from dispatcher.job import Worker
+from dispatcher.lease import Lease
+from dispatcher.ordered import Ordered
+from recvq.control import Control
+from recvq.errors import AccessRefused, StoreUnavailable
+from recvq.orders import NO_PAUSES, Pauses, Release
+from recvq.pulse import Pulse
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 0.5
+MOST_TOLD = 3
+
+
+class Obedience:
+    """That of one process, a companion of its lease, without which nothing is given up."""
+
+    def __init__(self, control: Control, ordered: Ordered, worker: Worker, lease: Lease) -> None:
+        self._control = control
+        self._ordered = ordered
+        self._worker = worker
+        self._lease = lease
+        self._failed: str | None = None
+        self._pulse = Pulse("control")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        _tell(NO_PAUSES, self._ordered.pauses)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more; may be called twice, and before `start`."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the thread to end; returns whether it did."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def stalled(self) -> str | None:
+        """That it hangs, in words; None while it goes on."""
+        return self._pulse.stalled()
+
+    def status(self) -> str:
+        """What is paused, in words for a person; empty where nothing is."""
+        scopes = [str(one.scope) for one in self._ordered.pauses.rows]
+        if not scopes:
+            return ""
+        more = f" and {len(scopes) - MOST_TOLD} more" if len(scopes) > MOST_TOLD else ""
+        return f"paused: {', '.join(scopes[:MOST_TOLD])}{more}"
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            self._pulse.beat()
+            self._try()
+            self._pulse.rest()
+
+    def _try(self) -> None:
+        try:
+            self.look()
+            self._failed = None
+        except StoreUnavailable as error:
+            self._complain(error, logging.WARNING)
+        except AccessRefused as error:
+            self._complain(error, logging.ERROR)
+
+    def _complain(self, error: Exception, level: int) -> None:
+        if str(error) != self._failed:
+            log.log(level, "orders not read or not settled, trying again error=%s", error)
+        self._failed = str(error)
+
+    def look(self) -> None:
+        """Look once. Raises StoreUnavailable, AccessRefused."""
+        orders = self._control.orders()
+        before = self._ordered.pauses
+        if orders.pauses != before:
+            self._ordered.obey(orders.pauses)
+            _tell(before, orders.pauses)
+        if self._lease.is_fresh():
+            # All of them first: that one cannot be written down keeps no other from being done.
+            for release in [one for one in orders.releases if not self._is_under_way(one)]:
+                self._settle(release)
+
+    def _is_under_way(self, release: Release) -> bool:
+        if release.head == "eventId":
+            return self._ordered.give_up(release.channel, release.key, release.name)
+        return self._worker.give_up_send(release.channel, release.key, release.name)
+
+    def _settle(self, release: Release) -> None:
+        came = self._control.came_of(release)
+        if came is not None and self._lease.is_fresh():
+            self._control.finish(release, came)
+            log.info("released conversation=%s came=%s", release.conversation, came)
+
+
+def _tell(before: Pauses, now: Pauses) -> None:
+    """Each pause that is new or over, in the log."""
+    was, are = ({one.scope: one for one in pauses.rows} for pauses in (before, now))
+    for scope in are.keys() - was.keys():
+        log.info("paused scope=%s by=%s", scope, are[scope].by)
+    for scope in was.keys() - are.keys():
+        log.info("resumed scope=%s", scope)

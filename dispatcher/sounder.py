@@ -1,0 +1,111 @@
+"""The thread that asks MongoDB for what the figures cannot tell from memory, and keeps the history.
+
+It only tells of the work: whatever MongoDB answers ends nothing, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pymongo
+from bson.errors import BSONError
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
+
+from dispatcher.figures import Figures
+from dispatcher.view import View
+from recvq.depth import DepthGauge
+from recvq.documents import HISTORY, Document
+from recvq.errors import QueueError
+from recvq.figures import Snapshot
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 1.0
+HISTORY_SECONDS = 10.0
+WRITE_SECONDS = 2.0
+
+AS_FIGURES = (
+    *("queueDocuments", "oldestUnfinishedSeconds", "lagDocuments", "lagSeconds"),
+    *("inHandDocuments", "heldDocuments", "busyThreads"),
+)
+
+
+class Sounder:
+    """Measures the depth once a second, and writes a row of `history` every ten."""
+
+    def __init__(self, database: Database[Any], view: View, figures: Figures) -> None:
+        self._gauge = DepthGauge(database, view.standing)
+        self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
+        self._figures = figures
+        self._note_at = time.monotonic() + HISTORY_SECONDS
+        self._failed: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="depth", daemon=True)
+
+    def start(self) -> None:
+        """Measure from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Measure no more; may be called twice, and before `start`."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the thread to end; returns whether it did."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if not self._tried("depth not measured", self._measure):
+                # What was true a while ago would be taken for what is.
+                self._figures.know(None)
+            if time.monotonic() >= self._note_at:
+                self._note_at = time.monotonic() + HISTORY_SECONDS
+                self._tried("history not written", self._note)
+            self._stop.wait(EVERY_SECONDS)
+
+    def _measure(self) -> None:
+        self._figures.know(self._gauge.measure())
+
+    def _note(self) -> None:
+        if self._figures.leads:
+            with pymongo.timeout(WRITE_SECONDS):
+                self._history.insert_one(history_row(self._figures.latest))
+
+    def _tried(self, failed: str, action: Callable[[], None]) -> bool:
+        """Whether the action succeeded; a failure is told once, until it succeeds again."""
+        try:
+            action()
+        except (PyMongoError, BSONError, QueueError) as error:
+            if failed not in self._failed:
+                log.warning("%s, trying again error=%s", failed, type(error).__name__)
+            self._failed.add(failed)
+            return False
+        self._failed.discard(failed)
+        return True
+
+
+def history_row(now: Snapshot) -> Document:
+    """A row of `history`; what has no value is null."""
+    row = {"at": now.at, **{name: now.figures.get(name) for name in AS_FIGURES}}
+    row["readPerSecond"] = now.per_second.get("readDocuments")
+    row["decidedPerSecond"] = now.per_second.get("finishedDocuments")
+    row["callsPerSecond"] = _sum(now.per_second.get("calls"))
+    for name, figure in (("wait", "waitSeconds"), ("handler", "handlerSeconds")):
+        lately = now.lately.get(figure, {})
+        row[f"{name}P50"], row[f"{name}P99"] = lately.get("p50"), lately.get("p99")
+    return row
+
+
+def _sum(nested: Any) -> float | None:
+    if isinstance(nested, dict):
+        return round(sum(_sum(value) or 0.0 for value in nested.values()), 3)
+    return nested if nested is None else float(nested)

@@ -1,0 +1,176 @@
+"""One run of a job: what the worker keeps in mind of it, counts of it, and notes in `jobs`.
+
+A row names the event and tells of times, outcome and the type of an error; never what anybody
+wrote.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pymongo.collection import Collection
+
+from jobworker.conversations import Decision
+from jobworker.errors import GateClosed, LineAway
+from jobworker.figures import Figures
+from jobworker.handling import Doing
+from jobworker.job import Verdict
+from jobworker.rowlog import RowLog
+from jobworker.settling import next_try_words
+from recvq.documents import Document, name_of
+
+# Of events that came to nothing so many wait at most to be written: at a flood of thousands a
+# second their rows would cost a tenth of the machine, and overwrite within minutes what tells more.
+MOST_PLAIN = 500
+TYPE_CHARACTERS = 40
+
+UNHEARD = "unheard"
+FAILED = "failed"
+TIMEOUT = "timeout"
+AGAIN = "again"
+
+
+@dataclass
+class Run:
+    """What the worker remembers of a job between its runs."""
+
+    first_at: datetime | None = None
+    """When the handler was tried first."""
+    tries: int = 0
+    """How often the handler was called."""
+    failures: int = 0
+    store_failures: int = 0
+    checked: bool = False
+    profile: Document | None = None
+    profile_asked: bool = False
+    decision: Decision | None = None
+    doing: Doing | None = None
+    """The last call of the handler."""
+    lap: Lap | None = None
+    """The run that is under way, or was last."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether the handler has sent something by itself, which no record tells of."""
+        return self.doing is not None and self.doing.has_sent
+
+
+class Lap:
+    """One run, from its start on a thread."""
+
+    __slots__ = ("at", "began", "error", "handler_began", "handler_seconds", "outcome", "thread")
+
+    def __init__(self) -> None:
+        self.at = datetime.now(UTC)
+        self.began = time.monotonic()
+        self.thread = threading.current_thread().name
+        # None while the handler was not called, or has not ended.
+        self.handler_began: float | None = None
+        self.handler_seconds: float | None = None
+        # Where it is another than the verdict tells.
+        self.outcome: str | None = None
+        self.error: str | None = None
+
+    def begin_handler(self) -> None:
+        """The handler is called now."""
+        self.handler_began = time.monotonic()
+
+    def end_handler(self) -> None:
+        """It has returned or raised."""
+        if self.handler_began is not None:
+            self.handler_seconds = time.monotonic() - self.handler_began
+
+
+class Runs:
+    """Counts and notes the runs of all jobs."""
+
+    def __init__(self, collection: Collection[Any], figures: Figures) -> None:
+        self._figures = figures
+        self._unwritten = figures.unwritten_rows["jobs"].inc
+        self.rows = RowLog(collection, unwritten=self._unwritten)
+
+    def waited(self, document: Document, at: datetime) -> None:
+        """An event's handler starts for the first time."""
+        seconds = (at - document["acceptTime"]).total_seconds()
+        self._figures.wait_seconds.observe(max(0.0, seconds))
+
+    def ended(self, document: Document, run: Run, lap: Lap, verdict: Verdict) -> None:
+        """A run has ended; one that neither called the handler nor decided is not worth a row."""
+        figures = self._figures
+        if lap.handler_seconds is not None:
+            figures.handler_seconds.observe(lap.handler_seconds)
+        if lap.outcome == FAILED:
+            figures.failed["error"].inc()
+        if verdict != "parked":
+            figures.decided[UNHEARD if lap.outcome == UNHEARD else verdict].inc()
+        elif lap.handler_began is None and lap.outcome is None:
+            return
+        outcome = lap.outcome or (AGAIN if verdict == "parked" else verdict)
+        if outcome == "finished" and self.rows.waiting >= MOST_PLAIN:
+            self._unwritten()
+            return
+        recorded = run.decision if verdict == "recorded" else None
+        effects = len(recorded.effects) if recorded is not None else 0
+        self._add(document, run, lap, outcome, effects)
+
+    def abandoned(self, document: Document, run: Run) -> None:
+        """The handler of the last run was given up; whatever it comes to is not told."""
+        self._figures.failed[TIMEOUT].inc()
+        lap = run.lap
+        if lap is not None:
+            lap.end_handler()
+            self._figures.handler_seconds.observe(lap.handler_seconds or 0.0)
+            self._add(document, run, lap, TIMEOUT, 0)
+
+    def _add(self, document: Document, run: Run, lap: Lap, outcome: str, effects: int) -> None:
+        waited = lap.at - document["acceptTime"]
+        self.rows.add(
+            {
+                "at": lap.at,
+                "ms": round((time.monotonic() - lap.began) * 1000, 1),
+                "eventId": name_of(document),
+                "channel": document["channel"],
+                "key": document["key"],
+                "type": _type_of(document),
+                "waitedMs": round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
+                "attempt": max(run.tries, 1),
+                "outcome": outcome,
+                "effects": effects,
+                "error": lap.error,
+                "thread": lap.thread,
+            }
+        )
+
+
+def _type_of(document: Document) -> str | None:
+    type_ = document["event"].get("type")
+    return type_[:TYPE_CHARACTERS] if isinstance(type_, str) else None
+
+
+# Why a job is parked, for `Job.because`.
+
+FETCHING = "fetching the sender's profile"
+FULL = "its outbox is full"
+
+
+def failed_words(failures: int, seconds: float) -> str:
+    """So many tries of the handler failed, and there is another one in so many seconds."""
+    times = "once" if failures == 1 else f"{failures} times"
+    return next_try_words(f"the handler failed {times}", seconds)
+
+
+def undecided_words(error: Exception, run: Run, seconds: float) -> str:
+    """MongoDB or the gate did not let the job be decided; never what the error says."""
+    if isinstance(error, LineAway):
+        what = "LINE is not called for now"
+    elif isinstance(error, GateClosed):
+        what = "its handler got no turn at the gate"
+    elif run.decision is not None:
+        what = "MongoDB did not take the record"
+    else:
+        what = "MongoDB did not answer"
+    return next_try_words(what, seconds)

@@ -1,0 +1,98 @@
+"""`linedesk console`: the operator's page, put together from settings."""
+
+from __future__ import annotations
+
+import os
+import socket
+from urllib.parse import urlsplit
+
+import click
+from pymongo import ReadPreference
+
+from console.web.app import create_app
+from console.web.desk import Console
+from console.web.gatekeeping import is_loopback
+from console.web.serve import serve
+from linedesk.errors import CannotServe, SettingsError
+from linedesk.settings import Settings, require_server
+from linedesk.systemd import service_from
+from recvq.connect import connect
+
+# A page says after so long that MongoDB is away; the command line has more patience.
+SELECTION_SECONDS = 2.0
+SOCKET_SECONDS = 10.0
+BACKLOG = 64
+
+
+def run_console(settings: Settings) -> int:
+    """Serve the page until a signal; returns the exit code. Raises SettingsError, CannotServe."""
+    service = service_from(os.environ)
+    require_server(settings)
+    console = console_of(settings)
+    with (
+        _listen(settings) as listener,
+        connect(
+            settings.mongodb_uri,
+            app_name="linedesk-console",
+            server_selection_seconds=SELECTION_SECONDS,
+            socket_seconds=SOCKET_SECONDS,
+        ) as client,
+    ):
+        name, url = settings.mongodb_database, _url(settings)
+        # A set without a primary is just when somebody looks.
+        reading = client.get_database(name, read_preference=ReadPreference.PRIMARY_PREFERRED)
+        click.echo(f"The console is at {url}", err=True)
+        return serve(
+            create_app(console, reading=reading, acting=client[name]),
+            listener,
+            url=url,
+            service=service,
+        )
+
+
+def console_of(settings: Settings) -> Console:
+    """The page's plain values. Raises SettingsError where anybody on the network could act."""
+    password, token = (
+        one.get_secret_value() if one is not None else ""
+        for one in (settings.console_password, settings.console_token)
+    )
+    reached = [settings.console_host]
+    if settings.console_url is not None:
+        reached.append(urlsplit(settings.console_url).hostname or "")
+    open_to = [host for host in reached if not is_loopback(host)]
+    if open_to and not (password or token):
+        raise SettingsError(
+            [
+                f"the console would be open to anybody who reaches {open_to[0]}, and whoever sees "
+                "it can act: set CONSOLE_PASSWORD for people or CONSOLE_TOKEN for scripts, or "
+                "leave CONSOLE_HOST at 127.0.0.1 and come by `ssh -L "
+                f"{settings.console_port}:127.0.0.1:{settings.console_port}`"
+            ]
+        )
+    return Console(
+        channel=settings.line_channel,
+        password=password,
+        token=token,
+        host=settings.console_host,
+        url=settings.console_url,
+        text=settings.console_text,
+    )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    host, port = settings.console_host, settings.console_port
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(target[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotServe(
+            f"the console cannot use {host} port {port} (CONSOLE_HOST, CONSOLE_PORT): "
+            f"{error.strerror or error}"
+        ) from error
+
+
+def _url(settings: Settings) -> str:
+    if settings.console_url is not None:
+        return f"{settings.console_url}/"
+    host = settings.console_host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.console_port}/"

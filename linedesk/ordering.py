@@ -1,0 +1,116 @@
+"""`linedesk pause`, `resume` and `release`: what an operator orders, and whether it is obeyed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from pymongo.database import Database
+
+from console.acts import Acts, Kind, heads, only
+from console.audit import newest
+from console.errors import NotDone
+from console.known import leader
+from console.search import scope_of
+from console.words import local
+from linedesk.exits import Exit
+from linedesk.letters import echo_json, visible
+from linedesk.opening import open_database, operator
+from linedesk.settings import Settings
+from recvq.control import Control
+from recvq.orders import Scope
+
+# A dispatcher reads its orders twice a second and tells what it obeys once a second.
+OBEY_SECONDS = 4.0
+CAME_SECONDS = 10.0
+LOOK_SECONDS = 0.2
+Found = TypeVar("Found")
+NOBODY = "no dispatcher has said yet that it obeys; the next one that runs will"
+
+
+def pause(settings: Settings, word: str | None, *, why: str, as_json: bool) -> None:
+    """Pause everything, a channel or a conversation, and wait until the dispatcher says so."""
+    with open_database(settings, app_name="linedesk-pause") as database:
+        scope = scope_of(database, word, channel=settings.line_channel)
+        is_new = _acts(database).pause(scope, why=why)
+        obeyed = _within(OBEY_SECONDS, lambda: scope in _obeyed(database))
+    if as_json:
+        echo_json({"paused": str(scope), "isNew": is_new, "obeyed": obeyed})
+        return
+    click.echo(f"{'paused' if is_new else 'was paused already:'} {visible(str(scope))}")
+    click.echo("nothing of it is decided any more" if obeyed else NOBODY)
+
+
+def resume(settings: Settings, word: str | None, *, why: str, as_json: bool) -> int:
+    """End one pause; returns 1 if there was none like it."""
+    with open_database(settings, app_name="linedesk-resume") as database:
+        scope = scope_of(database, word, channel=settings.line_channel)
+        was = _acts(database).resume(scope, why=why)
+        left = Control(database).read()
+        obeyed = was and _within(OBEY_SECONDS, lambda: scope not in _obeyed(database))
+    still = [str(one.scope) for one in left.rows]
+    if as_json:
+        echo_json({"resumed": str(scope), "wasPaused": was, "obeyed": obeyed, "paused": still})
+    else:
+        click.echo(
+            f"resumed {visible(str(scope))}" if was else f"{visible(str(scope))} was not paused"
+        )
+        for one in still:
+            click.echo(f"still paused: {visible(one)}")
+    return Exit.OK if was else Exit.FAILED
+
+
+def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_json: bool) -> int:
+    """Give up what a conversation is stuck on; returns 1 while no dispatcher has done it."""
+    with open_database(settings, app_name="linedesk-release") as database:
+        scope = scope_of(database, word, channel=settings.line_channel)
+        if scope.channel is None or scope.key is None:
+            raise NotDone(f"{scope} is no conversation: one is released at a time")
+        head = only(heads(database, scope.channel, scope.key), kind)
+        acts = _acts(database)
+        order = acts.release(scope.channel, scope.key, head, why=why)
+        came = _within(CAME_SECONDS, lambda: acts.came(order))
+    told = {"release": str(scope), head.kind: head.id, "came": came}
+    if as_json:
+        echo_json(told)
+    else:
+        click.echo(visible(f"to be given up of {scope}: the {head.kind} {head.id} ({head.why})"))
+        click.echo(visible(came) if came else f"ordered; {NOBODY}")
+    return Exit.OK if came else Exit.FAILED
+
+
+def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
+    """Print what operators did, the newest first."""
+    with open_database(settings, app_name="linedesk-audit") as database:
+        rows = newest(database, limit=limit)
+    for row in rows:
+        row["id"] = row.pop("_id")
+        if as_json:
+            echo_json(row)
+        else:
+            on = row.get("on")
+            named = ", ".join(map(str, on)) if isinstance(on, list) else on
+            parts = [local(row.get("at")), *(row.get(n) for n in ("by", "via", "act")), named]
+            parts += [row.get("outcome"), row.get("why") or "-"]
+            click.echo("\t".join(visible(str(one)).replace("\t", " ") for one in parts))
+
+
+def _acts(database: Database[Any]) -> Acts:
+    return Acts(database, by=operator(), via="command")
+
+
+def _obeyed(database: Database[Any]) -> list[Scope]:
+    """What the dispatcher that leads says that it obeys."""
+    told = (leader(database) or {}).get("paused") or ()
+    return [Scope(one.get("channel"), one.get("key")) for one in told]
+
+
+def _within(seconds: float, look: Callable[[], Found]) -> Found:
+    """What is found in time, else what was found last."""
+    deadline, rest = time.monotonic() + seconds, threading.Event()
+    while not (found := look()) and time.monotonic() < deadline:
+        rest.wait(LOOK_SECONDS)
+    return found

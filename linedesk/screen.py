@@ -1,0 +1,218 @@
+"""An overview as one screen of a terminal: labels and lines, the worst on top. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from console.overview import Overview
+from console.parts import Latency
+from console.rows import Process
+from console.words import brief, clock, for_long, local
+from console.wrong import Wrong
+from linedesk.letters import visible
+
+LABEL_WIDTH = 9
+SYMBOLS = {"bad": ("✗", "bold red"), "warn": ("!", "yellow")}
+# What a screen of 24 lines has room for beside what is always there.
+FEW = 2
+MANY = 10
+
+Section = tuple[str, list[Text]]
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many lines of each kind a screen has room for."""
+
+    wrong: int = MANY
+    rows: int = MANY
+
+    @classmethod
+    def on(cls, height: int) -> Room:
+        """What fits into so many lines."""
+        rows = max(FEW, (height - 20) // 4 + FEW)
+        return cls(wrong=max(FEW, (height - 18) // 2), rows=rows)
+
+
+def sections(seen: Overview, *, room: Room) -> Iterator[Section]:
+    """Everything, label by label."""
+    yield "linedesk", [_head(seen), *_wrong(seen.wrong, room.wrong)]
+    yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
+    yield "events", [_rates(seen)]
+    yield "queue", [_queue(seen)]
+    yield "latency", [_latencies(seen.latencies)]
+    yield (
+        "threads",
+        [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[: room.rows])],
+    )
+    if seen.waiting:
+        yield "waiting", [_waiting(one, seen) for one in seen.waiting[: room.rows]]
+    yield "LINE", [_line(seen)]
+    yield "room", [_room(seen)]
+    if seen.calls:
+        yield "calls", [_call(row) for row in seen.calls[: room.rows]]
+    if seen.letters:
+        yield "dead", [_letter(row) for row in seen.letters[: room.rows]]
+
+
+def grid(told: Sequence[Section]) -> Table:
+    """A line each on a terminal, cut at its width."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=LABEL_WIDTH, no_wrap=True)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    for label, lines in told:
+        for n, line in enumerate(lines):
+            line.no_wrap, line.overflow = True, "ellipsis"
+            table.add_row(Text("" if n else label, style="bold"), line)
+    return table
+
+
+def plain(told: Sequence[Section]) -> Iterator[str]:
+    """The same without colours, uncut."""
+    for label, lines in told:
+        for n, line in enumerate(lines):
+            yield f"{'' if n else label:<{LABEL_WIDTH}} {line.plain}".rstrip()
+
+
+def _head(seen: Overview) -> Text:
+    bad = sum(one.level == "bad" for one in seen.wrong)
+    warn = len(seen.wrong) - bad
+    told = Text(f"{local(seen.at)}  ")
+    if not seen.wrong:
+        return told.append("well", "bold green")
+    words = [f"{bad} wrong"] if bad else []
+    words += [f"{warn} to look at"] if warn else []
+    return told.append(", ".join(words), "bold red" if bad else "yellow")
+
+
+def _wrong(found: Sequence[Wrong], most: int) -> Iterator[Text]:
+    for one in found[:most]:
+        symbol, style = SYMBOLS[one.level]
+        told = Text.assemble((f"{symbol} {one.about}: ", style), visible(one.saw))
+        yield told.append(f" → {visible(one.do)}", "dim")
+    if len(found) > most:
+        yield Text(f"and {len(found) - most} more", "yellow")
+
+
+def _process(one: Process) -> Text:
+    state = one.state if one.is_fresh else f"silent for {for_long(one.silent_seconds)}"
+    style = "green" if one.is_fresh and one.state == "working" else "yellow"
+    told = Text(f"{one.role} {one.pid} on {one.host} ")
+    return told.append(state, style if one.is_fresh else "bold red").append(
+        f"  {visible(one.words)}"
+    )
+
+
+def _rates(seen: Overview) -> Text:
+    rates = seen.rates
+    named = {
+        "accepted": rates.accepted,
+        "read": rates.read,
+        "decided": rates.decided,
+        "calls": rates.calls,
+        "rings": rates.rung,
+        "refused": rates.refused or None,
+        "spooled": rates.spooled or None,
+        "failed": rates.failed or None,
+    }
+    told = [f"{name} {value:.1f}/s" for name, value in named.items() if value is not None]
+    return Text("  ".join(told) or "nobody tells")
+
+
+def _queue(seen: Overview) -> Text:
+    queue = seen.queue
+    if queue.documents is None:
+        return Text("nobody tells: no dispatcher leads", "yellow")
+    told = [f"{queue.documents:,.0f} unfinished"]
+    if queue.documents:
+        told.append(f"the oldest {brief(queue.oldest_seconds)}")
+    told.append(f"lag {queue.lag_documents or 0:,.0f} ({brief(queue.lag_seconds or 0.0)})")
+    told.append(f"in hand {queue.in_hand or 0:,.0f}")
+    told.append(f"held {queue.held or 0:,.0f} of {queue.held_keys or 0:,.0f} keys")
+    told.append(f"outboxes {queue.outbox_effects or 0:,.0f}")
+    return Text("  ".join(told))
+
+
+def _latencies(found: Sequence[Latency]) -> Text:
+    timed = [one for one in found if one.count and one.name in ("store", "wait", "handler")]
+    calls = [one for one in found if one.count and one.name == "call"]
+    if calls:
+        timed.append(max(calls, key=lambda one: one.count))
+    told = [f"{one.name} {brief(one.p50)} / {brief(one.p99)}" for one in timed]
+    return Text("  ".join([*told, "(p50 / p99)"]) if told else "nothing in the last minute")
+
+
+def _threads(seen: Overview) -> Text:
+    threads = seen.threads
+    if threads.all is None:
+        return Text("-", "dim")
+    told = Text(f"{threads.busy or 0:,.0f} of {threads.all:,.0f} busy")
+    if threads.abandoned:
+        told.append(f", {threads.abandoned:,.0f} abandoned", "yellow")
+    return told
+
+
+def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
+    words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_key(one)}"
+    return Text(visible(f"{words}  {one.get('eventId') or ''}").rstrip())
+
+
+def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
+    count = one.get("documents") or 0
+    words = f"{_key(one)}  {count} for {_age(one, seen)}: {one.get('why') or 'no reason told'}"
+    return Text(visible(words))
+
+
+def _key(one: Mapping[str, Any]) -> str:
+    return f"{one.get('channel')}/{one.get('key')}" if one.get("key") else ""
+
+
+def _age(one: Mapping[str, Any], seen: Overview) -> str:
+    since = one.get("since")
+    return brief(max(0.0, (seen.at - since).total_seconds())) if since is not None else "-"
+
+
+def _line(seen: Overview) -> Text:
+    told = Text()
+    for gate in seen.gates:
+        use = "-" if gate.use is None else f"{gate.use:.0%}"
+        told.append(f"{gate.host}: gate {use} used, {gate.waiting or 0:,.0f} wait  ")
+        if gate.breaker_open:
+            told.append("breaker open  ", "bold red")
+    if seen.quota is not None:
+        used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
+        told.append(f"quota {used} of {seen.quota.messages:,.0f}")
+    return told if told.plain else Text("-", "dim")
+
+
+def _room(seen: Overview) -> Text:
+    queue, spool = seen.queue, seen.spool
+    told = []
+    if queue.unread_share is not None:
+        told.append(f"recvq {queue.unread_share:.0%} unread")
+    for name, seconds in (("recvq", queue.recvq_left_seconds), ("oplog", queue.oplog_left_seconds)):
+        if seconds is not None:
+            told.append(f"{name} left {for_long(seconds)}")
+    if spool is not None:
+        told.append(f"spool {spool.documents:,.0f}" if spool.documents else "spool empty")
+    return Text("  ".join(told) or "-")
+
+
+def _call(row: Mapping[str, Any]) -> Text:
+    status = row.get("status")
+    fine = isinstance(status, int) and (status < 300 or status == 409)
+    told = Text(f"{clock(row.get('at'))}  {row.get('method')} {row.get('endpoint')} ")
+    told.append(str(status or "no answer"), "green" if fine else "bold red")
+    return told.append(
+        f"  {brief((row.get('ms') or 0) / 1000)}  {visible(str(row.get('key') or ''))}"
+    )
+
+
+def _letter(row: Mapping[str, Any]) -> Text:
+    words = f"{row['lastAt']}  {row['what']}  {row['channel']}/{row['key']}  {row['cause']}"
+    return Text(visible(words))

@@ -1,0 +1,294 @@
+"""What the processes would have written on a busy day: rows for tests that look at a page."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bson import ObjectId
+from pymongo.database import Database
+
+USER, OTHER, GROUP = (f"{letter}{'0123456789abcdef' * 2}" for letter in "URC")
+EVENT = "01JD3ZQ8Q0T9XK4M5N6P7R8S9T"
+SECRET_TEXT = "今日は会えません"
+
+
+def moment(seconds_ago: float) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=seconds_ago)
+
+
+def lately(p50: float, p90: float, p99: float, count: int = 340) -> dict[str, Any]:
+    return {"count": count, "p50": p50, "p90": p90, "p99": p99}
+
+
+def desk_row(**more: Any) -> dict[str, Any]:
+    return {
+        **process("frontdesk", 811),
+        "words": "12.4 events/s · p99 4 ms · recvq 3 % unread",
+        "figures": {"acceptedEvents": 48213, "spoolDocuments": 0, "spoolBytes": 4096},
+        "perSecond": {"acceptedEvents": 12.4, "duplicateEvents": 0.2, "spooledEvents": 0},
+        "lately": {"storeSeconds": lately(0.0021, 0.0034, 0.0042)},
+        **more,
+    }
+
+
+def dispatcher_row(**more: Any) -> dict[str, Any]:
+    waiting = {"channel": "main", "key": USER, "documents": 4, "held": 2, "eventId": EVENT}
+    return {
+        **process("dispatcher", 815),
+        "words": "epoch 7 · 12.1 events/s · 3 of 20 threads busy · 14 in hand",
+        "epoch": 7,
+        "feed": "changestream",
+        "figures": {
+            "leading": 1,
+            "inHandDocuments": 14,
+            "heldDocuments": 2,
+            "heldKeys": 1,
+            "waitingKeys": {"held": 1, "paused": 0, "again": 1, "save": 0},
+            "threads": 20,
+            "busyThreads": 3,
+            "abandonedThreads": 0,
+            "lagDocuments": 2,
+            "lagSeconds": 0.004,
+            "queueDocuments": 18,
+            "oldestUnfinishedSeconds": 74.2,
+            "recvqUnreadShare": 0.031,
+            "recvqLeftSeconds": 312000,
+            "oplogLeftSeconds": 96000,
+            "deadLettersKept": 3,
+            "outboxEffects": 5,
+            "gateUse": {"api": 0.62, "data": 0.04},
+            "gateWaiting": {"api": 3, "data": 0},
+            "breakerOpen": {"api": 0, "data": 0},
+            "tokenRefused": 0,
+            "quotaMessages": 5000,
+            "quotaUsedMessages": 1312,
+        },
+        "perSecond": {
+            "readDocuments": 12.3,
+            "decidedEvents": {"recorded": 9.1, "finished": 3.0},
+            "calls": {"api": {"reply": {"200": 8.4}, "push": {"200": 1.1}}},
+            "gateTurns": {"api": 9.5, "data": 0.3},
+            "failedHandlers": {"error": 0.1},
+        },
+        "lately": {
+            "waitSeconds": lately(0.0028, 0.006, 0.0141),
+            "handlerSeconds": lately(0.0117, 0.082, 0.61),
+            "gateWaitSeconds": {"api": lately(0.04, 0.21, 0.4)},
+            "callSeconds": {"reply": lately(0.081, 0.14, 0.29), "push": lately(0.09, 0.2, 0.4, 9)},
+            "saveSeconds": lately(0.003, 0.005, 0.011),
+        },
+        "threads": [
+            doing("worker-03", "handler", 41.2, USER),
+            doing("worker-11", "step", 0.4, OTHER),
+            doing("worker-17", "job", 0.02, GROUP),
+        ],
+        "waiting": [
+            {**waiting, "why": "waiting behind a slow handler", "since": moment(41)},
+            {
+                **waiting,
+                "key": GROUP,
+                "documents": 1,
+                "why": "the handler failed 2 times, next try at 12:03:05",
+                "since": moment(9),
+            },
+        ],
+        "paused": [],
+        **more,
+    }
+
+
+def scheduler_row(**more: Any) -> dict[str, Any]:
+    return {
+        **process("scheduler", 816),
+        "words": "next timer in 4 min",
+        "figures": {"nextTimerSeconds": 252.0, "rungTimers": 31},
+        "perSecond": {"rungTimers": 0.1},
+        "lately": {"ringLateSeconds": lately(0.002, 0.004, 0.008, 6)},
+        **more,
+    }
+
+
+def process(role: str, pid: int) -> dict[str, Any]:
+    return {
+        "_id": f"{role}/bot1/{pid}",
+        "role": role,
+        "host": "bot1",
+        "pid": pid,
+        "version": "0.1.0",
+        "startedAt": moment(86_400),
+        "at": moment(0.3),
+        "state": "working",
+    }
+
+
+def doing(name: str, what: str, seconds: float, key: str) -> dict[str, Any]:
+    since = moment(seconds)
+    return {
+        "name": name,
+        "doing": what,
+        "eventId": EVENT,
+        "channel": "main",
+        "key": key,
+        "since": since,
+    }
+
+
+def fill(database: Database[Any], *, hours: float = 6) -> None:
+    """Rows of every collection that the page reads."""
+    database.status.insert_many([desk_row(), dispatcher_row(), scheduler_row()])
+    database.history.insert_many(history(hours))
+    database.calls.insert_many(calls())
+    database.deadletters.insert_many(letters())
+    database.recvq.insert_one(document())
+    database.conversations.insert_one(conversation())
+    database.jobs.insert_many(
+        [
+            {
+                "at": moment(39),
+                "ms": 12.4,
+                "eventId": EVENT,
+                "channel": "main",
+                "key": USER,
+                "type": "message",
+                "waitedMs": 2.9,
+                "attempt": 1,
+                "outcome": "failed",
+                "effects": 0,
+                "error": "KeyError",
+                "thread": "worker-03",
+            },
+            {
+                "at": moment(30),
+                "ms": 18.0,
+                "eventId": EVENT,
+                "channel": "main",
+                "key": USER,
+                "type": "message",
+                "waitedMs": 9002,
+                "attempt": 2,
+                "outcome": "recorded",
+                "effects": 1,
+                "error": None,
+                "thread": "worker-07",
+            },
+        ]
+    )
+
+
+def history(hours: float) -> list[dict[str, Any]]:
+    """Each ten seconds, with an hour in which nobody measured where there are six."""
+    rows = []
+    for ago in range(int(hours * 3600), 0, -10):
+        if 2.4 * 3600 < ago < 3.2 * 3600:
+            continue
+        wave = 1 + math.sin(ago / 900) + 0.4 * math.sin(ago / 95)
+        burst = 140 * math.exp(-(((ago - 1500) / 260) ** 2))
+        rows.append(
+            {
+                "at": moment(ago),
+                "queueDocuments": round(max(0, 14 * wave + burst)),
+                "oldestUnfinishedSeconds": max(0.0, 2 * wave + burst / 8),
+                "lagDocuments": round(max(0, wave + burst / 4)),
+                "lagSeconds": max(0.0, 0.01 * wave + burst / 60),
+                "inHandDocuments": 3,
+                "heldDocuments": round(burst / 20),
+                "busyThreads": 3,
+                "readPerSecond": max(0, 6 * wave),
+                "decidedPerSecond": max(0, 5.6 * wave),
+                "callsPerSecond": max(0, 4 * wave),
+                "waitP50": 0.0028,
+                "waitP99": 0.014 * max(0.2, wave),
+                "handlerP50": 0.011,
+                "handlerP99": 0.4 * max(0.1, wave),
+            }
+        )
+    return rows
+
+
+def calls() -> list[dict[str, Any]]:
+    statuses = [200, 200, 429, 200, 500, 200, None, 200, 409, 200]
+    return [
+        {
+            "at": moment(30 - 3 * n),
+            "ms": 80.0 + n,
+            "method": "POST",
+            "endpoint": "/v2/bot/message/reply" if n % 3 else "/v2/bot/message/push",
+            "status": status,
+            "requestId": f"6f2a1c0e-0000-4000-8000-00000000000{n}" if status else None,
+            "eventId": EVENT,
+            "key": USER,
+            "attempt": 1 + (n == 3),
+        }
+        for n, status in enumerate(statuses)
+    ]
+
+
+def letters() -> list[dict[str, Any]]:
+    whose = {"channel": "main", "key": USER, "firstAt": moment(900), "lastAt": moment(840)}
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/srv/bot/main.py", line 12, in handle\n'
+        "    raise KeyError(event.text)\n"
+        f"KeyError: '{SECRET_TEXT}'\n"
+    )
+    return [
+        {
+            **whose,
+            "_id": f"01JD3ZQ8Q0T9XK4M5N6P7R8S9{n}",
+            "document": {**document(), "_id": ObjectId()},
+            "cause": "handler failed 3 times: KeyError",
+            "traceback": traceback,
+            "attempts": 3,
+        }
+        for n in range(3)
+    ]
+
+
+def document() -> dict[str, Any]:
+    source = {"type": "user", "userId": USER}
+    message = {"type": "text", "id": "468789577898262530", "text": SECRET_TEXT}
+    return {
+        "_id": ObjectId(),
+        "eventId": EVENT,
+        "channel": "main",
+        "key": USER,
+        "acceptTime": moment(40),
+        "event": {
+            "type": "message",
+            "mode": "active",
+            "webhookEventId": EVENT,
+            "source": source,
+            "message": message,
+        },
+    }
+
+
+def conversation() -> dict[str, Any]:
+    return {
+        "_id": f"main/{USER}",
+        "channel": "main",
+        "key": USER,
+        "kind": "user",
+        "friend": True,
+        "profile": {"displayName": "佐藤花子", "at": moment(60)},
+        "state": "asking",
+        "data": {"note": SECRET_TEXT},
+        "n": 31,
+        "epoch": 7,
+        "applied": [EVENT],
+        "pending": [
+            {
+                "id": f"{EVENT}/0",
+                "eventId": EVENT,
+                "type": "send",
+                "way": "reply",
+                "messages": [{"type": "text", "text": SECRET_TEXT}],
+                "at": moment(30),
+                "triedAt": None,
+            }
+        ],
+        "unsent": [],
+        "at": moment(30),
+    }

@@ -1,0 +1,384 @@
+"""The operator's page as a program sees it: who may, what an answer holds, what an act leaves."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+import requests
+from pymongo.database import Database
+
+from console.overview import read_overview
+from console.web import pages
+from console.web.auth import (
+    FAILURE_SECONDS,
+    MOST_FAILURES,
+    SESSION_SECONDS,
+    Doorkeeper,
+    network_of,
+)
+from console.web.desk import Console, own_path
+from console.web.gatekeeping import MOST_BODY_BYTES, Names, refusal
+from recvq.documents import Document
+from recvq.errors import StoreUnavailable
+from tests.console import a_day
+from tests.console.a_day import EVENT, SECRET_TEXT, USER
+from tests.console.serving import served
+from tests.waiting import eventually
+
+PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
+CONVERSATION = f"/conversation/main/{USER}"
+EVERY_PAGE = (
+    *("/", "/?hours=24", "/charts?hours=6", "/letters", "/calls", "/calls?failed=true", "/audit"),
+    *(CONVERSATION, f"/lately/main/{USER}", f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
+)
+Rows = Database[dict[str, Any]]
+
+
+@pytest.fixture
+def full(database: Rows) -> Rows:
+    a_day.fill(database, hours=0.5)
+    return database
+
+
+@pytest.fixture
+def browser() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+def form_of(page: str) -> str:
+    found = re.search(r'name="form" value="([^"]+)"', page)
+    assert found
+    return found[1]
+
+
+def post(browser: requests.Session, url: str, path: str, **fields: Any) -> requests.Response:
+    """As a form of a page of ours would."""
+    form = {"form": form_of(browser.get(f"{url}/").text), "back": "/audit", **fields}
+    return browser.post(f"{url}{path}", data=form, timeout=20)
+
+
+# What a page holds.
+
+
+def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        for path in EVERY_PAGE:
+            answer = browser.get(f"{url}{path}")
+            assert answer.status_code == 200, path
+            assert SECRET_TEXT not in answer.text, path
+            policy = answer.headers["content-security-policy"]
+            assert "script-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cache-control"] == "no-store"
+            # Nothing that the policy would refuse, and nothing from elsewhere.
+            assert not re.search(r"<style|<script>| style=| on\w+=|(src|href)=\"http", answer.text)
+        assert "佐藤花子" in browser.get(f"{url}{CONVERSATION}").text
+        assert "KeyError(event.text)" in browser.get(f"{url}/letters/{EVENT[:-1]}0").text
+
+
+def test_what_people_wrote_shows_where_it_is_switched_on(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full, Console(text=True)) as url:
+        for path in (CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"):
+            assert SECRET_TEXT in browser.get(f"{url}{path}").text, path
+
+
+def test_a_page_tells_what_the_rows_tell(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/").text)
+        for words in ("12.4/s", "3 of 20 busy", "waiting behind a slow handler", "409 sent before"):
+            assert words in page, words
+        told = browser.get(f"{url}/", headers={"accept": "application/json"}).json()
+        assert told["queue"]["documents"] == 18
+        story = browser.get(f"{url}/event/{EVENT}", headers={"accept": "application/json"})
+        assert story.json()["eventId"] == EVENT
+
+
+def test_rows_that_somebody_spoiled_or_emptied_break_no_page(
+    database: Rows, browser: requests.Session
+) -> None:
+    with served(database) as url:
+        assert browser.get(f"{url}/").status_code == 200
+        for collection in ("status", "calls", "jobs", "audit", "control"):
+            database[collection].insert_one({"act": "pause", "role": "dispatcher", "key": USER})
+        database.deadletters.insert_one({"_id": "x"})
+        database.history.insert_one({"at": a_day.moment(5), "waitP99": "<b>"})
+        for path in ("/", "/charts", "/calls", "/letters", "/letters/x", "/audit"):
+            assert browser.get(f"{url}{path}").status_code in (200, 404), path
+
+
+def test_a_word_leads_to_what_it_means(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        for word in ("佐藤花子", USER, USER[:6], EVENT, "468789577898262530"):
+            found = browser.get(f"{url}/search", params={"q": word})
+            assert found.url.startswith((f"{url}/conversation/", f"{url}/event/")), word
+        unknown = browser.get(f"{url}/search", params={"q": "<b>nobody"})
+        assert unknown.status_code == 404
+        assert "&lt;b&gt;nobody" in unknown.text
+        assert browser.get(f"{url}/event/nothing").status_code == 404
+
+
+# Who may.
+
+
+def test_the_password_makes_a_session_that_ends(full: Rows, browser: requests.Session) -> None:
+    with served(full, Console(password=PASSWORD, token=TOKEN)) as url:
+        for path in (*EVERY_PAGE, "/search?q=x"):
+            assert browser.get(f"{url}{path}").url.startswith(f"{url}/login?to="), path
+        for path in ("/pause", "/resume", "/release", "/letters/drop", "/letters/replay"):
+            assert browser.post(f"{url}{path}", data={"form": ""}).status_code == 401, path
+        wrong = browser.post(f"{url}/login", data={"password": "wrong"})
+        assert wrong.status_code == 401
+        entered = {"password": PASSWORD, "name": "花子", "to": "/calls"}
+        answer = browser.post(f"{url}/login", data=entered, allow_redirects=False)
+        assert answer.headers["location"] == "/calls"
+        assert "HttpOnly" in answer.headers["set-cookie"]
+        assert "SameSite=strict" in answer.headers["set-cookie"]
+        assert full.audit.find_one({"act": "login", "by": "花子"}) is not None
+        copied = dict(browser.cookies)
+        page = browser.get(f"{url}/calls").text
+        assert "Log out" in page
+        browser.post(f"{url}/logout", data={"form": form_of(page)})
+        left = requests.get(f"{url}/calls", cookies=copied, allow_redirects=False)
+        assert left.status_code == 303
+
+
+def test_the_cookie_is_for_https_only_behind_a_proxy_that_speaks_it(
+    database: Rows, browser: requests.Session
+) -> None:
+    with served(database, Console(password=PASSWORD, url="https://desk.example")) as url:
+        headers = {"x-forwarded-proto": "https", "x-forwarded-for": "192.0.2.1"}
+        headers |= {"host": "desk.example", "origin": "https://desk.example"}
+        answer = browser.post(
+            f"{url}/login", data={"password": PASSWORD}, headers=headers, allow_redirects=False
+        )
+        assert answer.status_code == 303
+        assert "Secure" in answer.headers["set-cookie"]
+
+
+def test_a_script_with_the_token_acts_without_a_form(full: Rows, browser: requests.Session) -> None:
+    with served(full, Console(token=TOKEN)) as url:
+        assert browser.get(f"{url}/").status_code == 401
+        wrong = {"authorization": f"Bearer {TOKEN}x"}
+        assert browser.get(f"{url}/", headers=wrong).status_code == 401
+        browser.headers["authorization"] = f"Bearer {TOKEN}"
+        assert browser.get(f"{url}/").status_code == 200
+        assert browser.post(f"{url}/pause", data={"channel": "main"}).status_code == 200
+        assert full.audit.find_one({"act": "pause", "by": "the token"}) is not None
+
+
+def test_sessions_end_and_guesses_are_bounded() -> None:
+    now = [0.0]
+    keeper = Doorkeeper(password=PASSWORD, monotonic=lambda: now[0])
+    cookie = keeper.log_in(PASSWORD, name=" 花  子 ", address="192.0.2.1")
+    who = keeper.visitor(cookie, None)
+    assert who is not None
+    assert who.name == "花 子"
+    assert keeper.visitor(None, None) is None
+    assert keeper.visitor("", "Bearer ") is None
+    for _ in range(MOST_FAILURES):
+        assert keeper.log_in("wrong", name="", address="192.0.2.1") is None
+    assert keeper.log_in(PASSWORD, name="", address="192.0.2.1") is None
+    assert keeper.wait_seconds("192.0.2.1") == FAILURE_SECONDS
+    assert keeper.log_in(PASSWORD, name="", address="192.0.2.2") is not None
+    now[0] = FAILURE_SECONDS
+    assert keeper.log_in(PASSWORD, name="", address="192.0.2.1") is not None
+    now[0] = SESSION_SECONDS
+    assert keeper.visitor(cookie, None) is None
+
+
+def test_one_persons_addresses_count_as_one() -> None:
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1")
+    assert network_of("2001:db8::1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"host": "localhost:8010"}, None),
+        ({"host": "[::1]:8010"}, None),
+        ({"host": "rebound.example"}, 421),
+        ({"host": ""}, 421),
+        ({"x-forwarded-for": "192.0.2.1"}, 403),
+        ({"origin": "http://127.0.0.1:8010"}, None),
+        ({"origin": "http://127.0.0.1:9000"}, 403),
+        ({"origin": "https://elsewhere.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"content-length": str(MOST_BODY_BYTES + 1)}, 413),
+        ({"content-length": ""}, 411),
+    ],
+)
+def test_a_form_is_taken_only_from_pages_of_ours(
+    headers: dict[str, str], status: int | None
+) -> None:
+    told = {"host": "127.0.0.1:8010", "content-length": "10", **headers}
+    found = refusal("POST", pages.Request({"type": "http", "headers": raw(told)}).headers, Names())
+    assert (found and found[0]) == status
+
+
+def raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def test_only_names_of_ours_are_answered() -> None:
+    everywhere = Names("0.0.0.0", proxied=True)
+    assert everywhere.knows("192.0.2.7:8010")
+    assert not everywhere.knows("rebound.example")
+    assert Names("desk.internal").knows("desk.internal:8010")
+    assert Names(url="https://desk.example").knows("desk.example")
+    assert not Names("192.0.2.7").knows("192.0.2.8")
+
+
+def test_nobody_is_led_away() -> None:
+    assert own_path("/letters?cause=x") == "/letters?cause=x"
+    for to in ("//elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "", "/\n"):
+        assert own_path(to) == "/"
+
+
+# What an act leaves.
+
+
+def test_a_form_of_another_page_does_nothing(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        for form in ("", "guessed"):
+            answer = post(browser, url, "/pause", form=form, channel="main")
+            assert answer.status_code == 404
+        assert full.control.count_documents({}) == 0
+        assert full.audit.count_documents({}) == 0
+
+
+def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        answer = post(browser, url, "/pause", key=USER, why="<b>too many</b>")
+        assert f"main/{USER} is paused" in answer.text
+        row = full.control.find_one({"_id": f"pause/main/{USER}"})
+        assert row is not None
+        assert row["why"] == "<b>too many</b>"
+        assert "was paused before" in post(browser, url, "/pause", key=USER).text
+        assert "goes on" in post(browser, url, "/resume", key=USER, channel="main").text
+        assert full.control.count_documents({}) == 0
+        assert "was not paused any more" in post(browser, url, "/resume", key=USER).text
+        acts = [(row["act"], row["via"], row["outcome"]) for row in full.audit.find()]
+        assert acts == [(act, "page", "done") for act in ("pause", "pause", "resume", "resume")]
+        assert "&lt;b&gt;too many" in browser.get(f"{url}/audit").text
+
+
+def test_a_release_names_what_the_operator_saw(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        asked = post(browser, url, "/release/ask", channel="main", key=USER)
+        assert f'value="{EVENT}"' in asked.text
+        assert f'value="{EVENT}/0"' in asked.text
+        assert full.control.count_documents({}) == 0
+        whose = {"channel": "main", "key": USER}
+        post(browser, url, "/release", **whose, kind="send", id=f"{EVENT}/0", why="stuck")
+        row = full.control.find_one({"act": "release"})
+        assert row is not None
+        assert row["what"] == {"effectId": f"{EVENT}/0"}
+        assert full.audit.count_documents({"act": "release", "outcome": "done"}) == 1
+
+
+def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
+    full: Rows, browser: requests.Session
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    with served(full) as url:
+        assert (
+            "Replay 2 dead letters?"
+            in post(browser, url, "/letters/ask", act="replay", id=ids[:2]).text
+        )
+        assert full.recvq.count_documents({}) == 1
+        answer = post(browser, url, "/letters/replay", id=ids[:2])
+        assert f"replayed as replay:{ids[0]}:1, replay:{ids[1]}:1" in answer.text
+        assert full.recvq.count_documents({"eventId": f"replay:{ids[0]}:1"}) == 1
+        again = post(browser, url, "/letters/replay", id=ids[:1])
+        assert "it was replayed at" in again.text
+        assert full.recvq.count_documents({}) == 3
+        dropped = post(browser, url, "/letters/drop", id=ids[2:])
+        assert "1 dead letter dropped" in dropped.text
+        assert full.deadletters.count_documents({}) == 2
+        outcomes = [(row["act"], row["outcome"][:7]) for row in full.audit.find()]
+        assert outcomes == [
+            *(("replay", "done"), ("replay", "done"), ("replay", "refused"), ("drop", "done")),
+        ]
+
+
+# MongoDB hangs or is away.
+
+
+def test_while_mongodb_hangs_the_page_answers_with_what_it_knew(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on, reads = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def read(database: Rows) -> Any:
+        reads.release()
+        if hangs.is_set():
+            goes_on.wait(20)
+            raise StoreUnavailable("frozen")
+        return read_overview(database)
+
+    monkeypatch.setattr(pages, "read_overview", read)
+    with served(full) as url:
+        assert "12.4/s" in browser.get(f"{url}/").text
+        hangs.set()
+        eventually(lambda: browser.get(f"{url}/", timeout=2) and reads.acquire(blocking=False))
+        assert "12.4/s" in browser.get(f"{url}/", timeout=2).text
+        assert browser.get(f"{url}/static/console.css", timeout=1).status_code == 200
+        goes_on.set()
+        page = eventually(lambda: told(browser, url, "MongoDB does not answer"))
+        assert "12.4/s" in page
+        assert "What you see is of" in page
+        hangs.clear()
+        eventually(lambda: not told(browser, url, "MongoDB does not answer"))
+
+
+def told(browser: requests.Session, url: str, words: str) -> str:
+    page = browser.get(f"{url}/", timeout=2).text
+    return page if words in page else ""
+
+
+def test_all_viewers_together_cost_one_reading_a_second(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def read(database: Rows) -> Any:
+        reads.append(1)
+        return read_overview(database)
+
+    monkeypatch.setattr(pages, "read_overview", read)
+    monkeypatch.setattr(pages, "OVERVIEW_SECONDS", 60.0)
+    with served(full) as url:
+        for _ in range(5):
+            assert browser.get(f"{url}/").status_code == 200
+    assert len(reads) == 1
+
+
+def test_an_act_of_which_nobody_knows_says_so(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(*_: Any, **__: Any) -> bool:
+        raise StoreUnavailable("no majority")
+
+    monkeypatch.setattr("console.acts.Control.pause", pause)
+    with served(full) as url:
+        page = unescape(post(browser, url, "/pause", channel="main").text)
+    assert "did not confirm it in time" in page
+    rows: list[Document] = list(full.audit.find())
+    assert [row["outcome"] for row in rows] == ["begun"]
