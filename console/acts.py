@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
+import pymongo
 from pymongo.database import Database
 
 from console import rows
@@ -21,6 +22,7 @@ from recvq.errors import translated
 from recvq.orders import Release, Scope
 
 SLICE = 1_000
+READ_SECONDS = 5.0
 Kind = Literal["event", "send"]
 
 
@@ -94,7 +96,7 @@ def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
 
     At most one of each. Raises StoreUnavailable.
     """
-    with translated():
+    with translated(), pymongo.timeout(READ_SECONDS):
         event = _event_head(database, channel, key)
         send = _send_head(database, channel, key)
     return [head for head in (event, send) if head is not None]
@@ -112,9 +114,11 @@ def only(found: Sequence[Head], kind: Kind | None) -> Head:
 
 def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     whose = {"channel": channel, "key": key}
-    row = rows.leading(database[STATUS].find({"role": rows.DISPATCHER})) or {}
+    told = list(database[STATUS].find({"role": rows.DISPATCHER}))
+    now = datetime.now(UTC)
+    row = rows.leading(one for one in told if rows.is_fresh(one, now=now)) or {}
     for name, words in (("threads", "its handler runs"), ("waiting", "")):
-        for one in row.get(name) or ():
+        for one in rows.listed(row, name):
             if _is_of(one, whose) and isinstance(one.get("eventId"), str):
                 return Head("event", one["eventId"], words or one.get("why", ""), one.get("since"))
     first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import pymongo
 from bson import ObjectId
 from pymongo.database import Database
 
@@ -26,6 +27,7 @@ BEGUN, DONE, REFUSED = "begun", "done", "refused"
 Via = Literal["page", "command"]
 MOST_SHOWN = 200
 WHY_CHARACTERS = 500
+READ_SECONDS = 5.0
 
 
 class Audit:
@@ -77,5 +79,5 @@ class Audit:
 
 def newest(database: Database[Any], *, limit: int = MOST_SHOWN) -> list[Document]:
     """The newest rows, the newest first. Raises StoreUnavailable."""
-    with translated():
+    with translated(), pymongo.timeout(READ_SECONDS):
         return list(database[AUDIT].find({}).sort("at", -1).limit(limit))

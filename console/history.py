@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pymongo
 from pymongo.database import Database
 
 from recvq.documents import HISTORY, Document
 from recvq.errors import translated
 
-READ_SECONDS = 2.0
+READ_SECONDS = 5.0
 # A curve has as many points as a screen can show.
 POINTS = 360
 MEASURED = (
@@ -26,7 +27,7 @@ def read_history(database: Database[Any], *, hours: float) -> list[Document]:
     """The rows of `history` of the last hours, in time order and at most POINTS of them.
 
     Where there are more, each is that of a slice of time: of what was measured the largest. Slices
-    in which nobody measured are left out. Raises StoreUnavailable.
+    in which nobody measured are left out. Raises StoreUnavailable, after READ_SECONDS at most.
     """
     since = datetime.now(UTC) - timedelta(hours=hours)
     slice_ms = int(hours * 3_600_000 / POINTS)
@@ -38,5 +39,5 @@ def read_history(database: Database[Any], *, hours: float) -> list[Document]:
         {"$sort": {"_id": 1}},
         {"$project": {"_id": 0}},
     ]
-    with translated():
-        return list(database[HISTORY].aggregate(stages, maxTimeMS=int(READ_SECONDS * 1000)))
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return list(database[HISTORY].aggregate(stages))

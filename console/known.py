@@ -28,6 +28,7 @@ from recvq.documents import (
     Document,
 )
 from recvq.orders import Pauses
+from recvq.redact import message_id_of
 
 MOST_RUNS = 100
 MOST_CALLS = 200
@@ -150,13 +151,12 @@ def _inside(
     database: Database[Any], name: str, whose: str | None, document: Document | None
 ) -> Document:
     """What its conversation holds of it."""
-    message = ((document or {}).get("event") or {}).get("message") or {}
     own = {"$eq": ["$$this.eventId", name]}
     its_letter = {"$eq": ["$$this.id", name]}
     pending: Document = {"input": {"$ifNull": ["$pending", []]}, "cond": {"$or": [own, its_letter]}}
     fields: Document = {
         "applied": {"$in": [name, {"$ifNull": ["$applied", []]}]},
-        "unsent": {"$in": [message.get("id", ""), {"$ifNull": ["$unsent", []]}]},
+        "unsent": {"$in": [message_id_of(document or {}) or "", {"$ifNull": ["$unsent", []]}]},
         "pending": {"$filter": pending},
     }
     stages: list[Mapping[str, Any]] = [{"$match": {"_id": whose}}, {"$project": fields}]

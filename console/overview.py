@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pymongo
 from pymongo.database import Database
 
 from console import letters, parts, rows
@@ -21,7 +22,7 @@ from recvq.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
 from recvq.errors import translated
 from recvq.orders import Pause
 
-READ_SECONDS = 2.0
+READ_SECONDS = 5.0
 NEWEST_CALLS = 20
 NEWEST_LETTERS = 10
 # Of so many letters the age is read, so that "lately" is a number and no count of a collection.
@@ -30,6 +31,7 @@ LATELY = timedelta(days=1)
 REPLAYS_WITHIN = timedelta(minutes=1)
 MOST_REPLAYS = 1_000
 MOST_ROWS = 200
+MOST_PAUSES = 1_000
 
 
 @dataclass(frozen=True)
@@ -83,25 +85,22 @@ class Read:
 
 
 def read_overview(database: Database[Any], *, now: datetime | None = None) -> Overview:
-    """Look at everything once. Raises StoreUnavailable, within READ_SECONDS a read."""
+    """Look at everything once, within READ_SECONDS. Raises StoreUnavailable."""
     now = now or datetime.now(UTC)
-    with translated():
-        return put_together(_read(database, now), now=now)
+    with translated(), pymongo.timeout(READ_SECONDS):
+        read = _read(database, now)
+    return put_together(read, now=now)
 
 
 def _read(database: Database[Any], now: datetime) -> Read:
-    limit_ms = int(READ_SECONDS * 1000)
-    newest = {"sort": [("$natural", -1)], "limit": NEWEST_CALLS, "max_time_ms": limit_ms}
-    by_age = {"sort": [("lastAt", -1)], "limit": MOST_LETTERS, "max_time_ms": limit_ms}
+    found = database[DEADLETTERS]
     replayed = {"replayedAt": {"$gte": now - REPLAYS_WITHIN}}
     return Read(
-        rows=list(database[STATUS].find({}, limit=MOST_ROWS, max_time_ms=limit_ms)),
-        pauses=list(database[CONTROL].find({"doneAt": None}, max_time_ms=limit_ms)),
-        calls=list(database[CALLS].find({}, {"_id": 0}, **newest)),
-        letters=list(database[DEADLETTERS].find({}, letters.LISTED, **by_age)),
-        replays=database[DEADLETTERS].count_documents(
-            replayed, limit=MOST_REPLAYS, maxTimeMS=limit_ms, hint="replayedAt"
-        ),
+        rows=list(database[STATUS].find({}).limit(MOST_ROWS)),
+        pauses=list(database[CONTROL].find({"doneAt": None}).limit(MOST_PAUSES)),
+        calls=list(database[CALLS].find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)),
+        letters=list(found.find({}, list(letters.LISTED)).sort("lastAt", -1).limit(MOST_LETTERS)),
+        replays=found.count_documents(replayed, limit=MOST_REPLAYS),
     )
 
 
@@ -122,14 +121,14 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         queue=parts.queue(dispatcher, desk),
         latencies=parts.latencies(figures),
         threads=parts.threads(dispatcher, row),
-        waiting=parts.rows_of(row, "waiting"),
+        waiting=rows.listed(row, "waiting"),
         waiting_keys=dict(dispatcher.figures.get("waitingKeys") or {}),
         gates=parts.gates(dispatcher),
         token_refused=bool(dispatcher.number("tokenRefused")),
         quota=parts.quota(dispatcher),
         spool=parts.spool(desk),
         pauses=[_told(one) for row in read.pauses if (one := Pause.from_row(row))],
-        obeyed=parts.rows_of(row, "paused") if leader is not None else None,
+        obeyed=rows.listed(row, "paused") if leader is not None else None,
         calls=read.calls,
         letters=[letters.summary(one) for one in left[:NEWEST_LETTERS]],
         letters_lately=sum(_is_lately(one, now) for one in left),
@@ -154,11 +153,11 @@ def _told(pause: Pause) -> Document:
 
 
 def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, Told]:
-    """By role. A dispatcher within which the scheduler runs tells that one's figures, too."""
+    """By role. Where the scheduler runs within the dispatcher, that one's row tells its figures."""
     by_role = {role: [row for row in fresh if row.get("role") == role] for role in rows.ROLES}
     led = [leader] if leader is not None else []
     return {
         rows.FRONTDESK: rows.told(by_role[rows.FRONTDESK]),
         rows.DISPATCHER: rows.told(led),
-        rows.SCHEDULER: rows.told(by_role[rows.SCHEDULER][:1] or led),
+        rows.SCHEDULER: rows.told(by_role[rows.SCHEDULER][:1] or [rows.of_scheduler(leader or {})]),
     }

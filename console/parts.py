@@ -175,13 +175,8 @@ def threads(dispatcher: Told, row: Row) -> Threads:
         all=dispatcher.number("threads"),
         busy=dispatcher.number("busyThreads"),
         abandoned=dispatcher.number("abandonedThreads"),
-        doing=rows_of(row, "threads"),
+        doing=rows.listed(row, "threads"),
     )
-
-
-def rows_of(row: Row, name: str) -> list[Document]:
-    found = row.get(name)
-    return [dict(one) for one in found if isinstance(one, Mapping)] if found else []
 
 
 def gates(dispatcher: Told) -> list[Gate]:

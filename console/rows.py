@@ -22,6 +22,7 @@ LARGEST = (
     *("recvqUnreadShare", "recvqClosed"),
 )
 SMALLEST = ("certificateEndsSeconds",)
+OF_SCHEDULER = ("rungTimers", "ringLateSeconds", "nextTimerSeconds")
 
 Row = Mapping[str, Any]
 
@@ -83,6 +84,19 @@ def process_of(row: Row, *, now: datetime) -> Process:
     )
 
 
+def is_fresh(row: Row, *, now: datetime) -> bool:
+    """Whether a row was written by a process that is there."""
+    return process_of(row, now=now).is_fresh
+
+
+def listed(row: Row, name: str) -> list[Document]:
+    """The rows within a row: threads, waiting, paused."""
+    found = row.get(name)
+    return (
+        [dict(one) for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    )
+
+
 def that_count(processes: Sequence[Process]) -> list[Process]:
     """Those that run or should: without what has ended, or was replaced by a later start.
 
@@ -127,10 +141,24 @@ def told(rows: Sequence[Row]) -> Told:
     Of latencies the worst is told, since nothing more can be known of several.
     """
     return Told(
-        figures=_together([row.get("figures") or {} for row in rows]),
-        per_second=_together([row.get("perSecond") or {} for row in rows]),
-        lately=_worst([row.get("lately") or {} for row in rows]),
+        figures=_together(_each(rows, "figures")),
+        per_second=_together(_each(rows, "perSecond")),
+        lately=_worst(_each(rows, "lately")),
     )
+
+
+def _each(rows: Sequence[Row], part: str) -> list[Row]:
+    return [row[part] for row in rows if isinstance(row.get(part), Mapping)]
+
+
+def of_scheduler(row: Row) -> Document:
+    """That part of a dispatcher's row which the scheduler within it tells."""
+    parts = ("figures", "perSecond", "lately")
+    return {
+        part: {name: row[part][name] for name in OF_SCHEDULER if name in row[part]}
+        for part in parts
+        if isinstance(row.get(part), Mapping)
+    }
 
 
 def _together(documents: Sequence[Row]) -> Document:

@@ -12,20 +12,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+import pymongo
 from pymongo.database import Database
 
 from console import letters
-from console.errors import NoSuchEvent, NotOneConversation
+from console.errors import NotOneConversation
 from console.standing import find, starting
-from console.tracing import event_of
+from console.tracing import by_index, by_looking
 from recvq.documents import CALLS, CONVERSATIONS, HELD, JOBS, RECVQ, Document, name_of
 from recvq.errors import translated
 from recvq.orders import Scope
 
-# Some 10 MB of documents, and 4 MB of rows: a few hundredths of a second each.
-NEWEST_DOCUMENTS = 10_000
-NEWEST_ROWS = 20_000
-LOOK_MS = 2_000
+# Some 5 MB of documents, and 2 MB of rows: a few hundredths of a second each.
+NEWEST_DOCUMENTS = 5_000
+NEWEST_ROWS = 10_000
+READ_SECONDS = 10.0
 MOST_FOUND = 50
 SHOWN = {"eventId": 1, "acceptTime": 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
 
@@ -54,12 +55,19 @@ class Recent:
 def meaning_of(database: Database[Any], word: str, *, channel: str) -> Meaning:
     """Raises NotOneConversation, also where the word means nothing, and StoreUnavailable."""
     word = word.strip()
-    with translated():
-        try:
-            return Meaning("event", event_of(database, word))
-        except NoSuchEvent:
-            pass
-    return Meaning("conversation", find(database, word, channel=channel))
+    with translated(), pymongo.timeout(READ_SECONDS):
+        event = by_index(database, word)
+    if event is not None:
+        return Meaning("event", event)
+    try:
+        return Meaning("conversation", find(database, word, channel=channel))
+    except NotOneConversation as error:
+        # Last, since it looks at so many rows.
+        with translated(), pymongo.timeout(READ_SECONDS):
+            event = None if error.found else by_looking(database, word)
+        if event is None:
+            raise
+        return Meaning("event", event)
 
 
 def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scope:
@@ -71,7 +79,7 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     scope = Scope.parse(word)
     if scope.key is not None or scope.channel in (None, channel):
         return scope
-    with translated():
+    with translated(), pymongo.timeout(READ_SECONDS):
         if database[CONVERSATIONS].find_one(starting(f"{scope.channel}/"), {"_id": 1}) is not None:
             return scope
     return Scope.parse(find(database, str(scope.channel), channel=channel))
@@ -94,7 +102,7 @@ def recent(database: Database[Any], id_: str) -> Recent:
     """What the conversation `<channel>/<key>` did lately. Raises StoreUnavailable."""
     channel, _, key = id_.partition("/")
     whose = {"channel": channel, "key": key}
-    with translated():
+    with translated(), pymongo.timeout(READ_SECONDS):
         stored = _newest(database, RECVQ, whose, NEWEST_DOCUMENTS, SHOWN)
         held = list(database[HELD].find(whose).sort("n", 1).limit(MOST_FOUND))
         return Recent(
@@ -119,7 +127,7 @@ def _newest(
         {"$limit": MOST_FOUND},
         {"$project": shown},
     ]
-    rows = database[collection].aggregate(stages, hint={"$natural": -1}, maxTimeMS=LOOK_MS)
+    rows = database[collection].aggregate(stages, hint={"$natural": -1})
     return list(rows)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pymongo
 from pymongo.collection import Collection
 from pymongo.database import Database
 
@@ -20,6 +21,8 @@ from recvq.errors import translated
 
 # Of so many that fit a word as many are named.
 MOST_NAMED = 20
+READ_SECONDS = 10.0
+MOST_LETTERS = 5_000
 # What is told of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", "triedAt", "name", "runAt", "data", "cause")
 # What says who somebody is.
@@ -36,7 +39,7 @@ class Standing:
     held: list[Document]
     """When its documents came to `held`, and why; in their order."""
     letters: int
-    """Dead letters that were not replayed."""
+    """Those of the newest MOST_LETTERS dead letters that were not replayed."""
 
 
 def find(database: Database[Any], word: str, *, channel: str) -> str:
@@ -46,7 +49,7 @@ def find(database: Database[Any], word: str, *, channel: str) -> str:
     a display name. Raises NotOneConversation.
     """
     conversations = database[CONVERSATIONS]
-    with translated():
+    with translated(), pymongo.timeout(READ_SECONDS):
         for id_ in (word, f"{channel}/{word}"):
             if conversations.find_one({"_id": id_}, {"_id": 1}) is not None:
                 return id_
@@ -59,7 +62,7 @@ def find(database: Database[Any], word: str, *, channel: str) -> str:
 
 def read(database: Database[Any], id_: str) -> Standing:
     """All that is known of a conversation. Raises NotOneConversation where it is gone."""
-    with translated():
+    with translated(), pymongo.timeout(READ_SECONDS):
         conversation = database[CONVERSATIONS].find_one({"_id": id_}, {"applied": 0, "unsent": 0})
         if conversation is None:
             raise NotOneConversation(id_, [])
@@ -70,8 +73,19 @@ def read(database: Database[Any], id_: str) -> Standing:
             conversation,
             timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row["runAt"]),
             held=list(database[HELD].find(whose, {"since": 1, "why": 1}).sort("n", 1)),
-            letters=database[DEADLETTERS].count_documents({**whose, "replayedAt": None}),
+            letters=_letters(database, whose),
         )
+
+
+def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
+    """How many of the newest letters are its, since they have no index by conversation."""
+    stages: list[Mapping[str, Any]] = [
+        {"$sort": {"lastAt": -1}},
+        {"$limit": MOST_LETTERS},
+        {"$match": {**whose, "replayedAt": None}},
+        {"$count": "letters"},
+    ]
+    return next((int(row["letters"]) for row in database[DEADLETTERS].aggregate(stages)), 0)
 
 
 def summary(standing: Standing) -> Document:
@@ -155,7 +169,8 @@ def _named(word: str) -> Document:
         "$or": [
             {"key": word},
             {"profile.displayName": word},
-            {"$expr": {"$in": [word, names]}},
+            # Only groups have members: to look into every conversation takes ten times as long.
+            {"kind": {"$in": ["group", "room"]}, "$expr": {"$in": [word, names]}},
         ]
     }
 

@@ -136,7 +136,8 @@ def _run(row: Document) -> Step:
     else:
         words = RUNS.get(str(outcome), f"ran: {outcome}")
         words += f": {error}" if error else ""
-    return Step(row.get("at"), "run", words, _facts(row, RUN))
+    took = "" if outcome == "again" else f" in {brief(_seconds(row))}"
+    return Step(row.get("at"), "run", words + took, _facts(row, RUN))
 
 
 def _pending(effect: Document, *, text: bool) -> Step:

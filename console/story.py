@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import pymongo
 from pymongo.database import Database
 
 from console import known as knowing
+from console import rows
 from console.asjson import as_json
 from console.known import Known
 from console.steps import SENDS, Step, event_in, is_sent, steps_of, what
@@ -18,8 +20,8 @@ from console.words import brief, for_long
 from recvq.documents import Document
 from recvq.errors import translated
 from recvq.orders import Pause
-from recvq.status import FRESH_SECONDS
 
+READ_SECONDS = 10.0
 DECIDED = ("recorded", "finished", "applied", "unheard")
 Stands = Literal["waits", "in hand", "given up", "sending", "answered", "done", "unknown"]
 
@@ -55,7 +57,7 @@ def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
 
     `text` tells what people wrote, too. Raises NoSuchEvent, StoreUnavailable.
     """
-    with translated():
+    with translated(), pymongo.timeout(READ_SECONDS):
         name = event_of(database, asked)
         known = knowing.read(database, name, row=knowing.leader(database))
     return story_of(known, asked=asked, now=datetime.now(UTC), text=text)
@@ -132,12 +134,12 @@ def _undecided(known: Known, now: datetime) -> tuple[Stands, str]:
     if paused:
         return "waits", f"waits: {_told(paused[0], now)}"
     row = known.row or {}
+    if not rows.is_fresh(row, now=now):
+        return "waits", "waits: no dispatcher runs that holds the lease"
     doing = _of(row, "threads", "eventId", known.name)
     if doing is not None:
         ago = _ago(doing.get("since"), now)
         return "in hand", f"in hand{ago}: {doing.get('doing')} on {doing.get('name')}"
-    if not _is_fresh(row, now):
-        return "waits", "waits: no dispatcher runs that holds the lease"
     why = _why(known)
     if known.held is not None:
         behind = f" behind {known.before} others of its conversation" if known.before else ""
@@ -166,19 +168,14 @@ def _why(known: Known) -> str | None:
     own = _of(row, "waiting", "eventId", known.name)
     if own is not None:
         return str(own.get("why"))
-    for one in row.get("waiting") or ():
+    for one in rows.listed(row, "waiting"):
         if (one.get("channel"), one.get("key")) == (channel, key):
             return f"behind {one.get('eventId')} of its conversation: {one.get('why')}"
     return None
 
 
 def _of(row: Mapping[str, Any], name: str, field: str, value: str) -> Mapping[str, Any] | None:
-    return next((one for one in row.get(name) or () if one.get(field) == value), None)
-
-
-def _is_fresh(row: Mapping[str, Any], now: datetime) -> bool:
-    at = row.get("at")
-    return isinstance(at, datetime) and (now - at).total_seconds() <= FRESH_SECONDS
+    return next((one for one in rows.listed(row, name) if one.get(field) == value), None)
 
 
 def _gaps(known: Known) -> Iterator[str]:
@@ -192,7 +189,7 @@ def _gaps(known: Known) -> Iterator[str]:
     effects = known.runs[-1].get("effects") if known.runs else None
     if effects == 0:
         yield "no call was made: the handler returned nothing"
-    elif not known.calls and not known.pending and not known.letters and not known.timers:
+    elif not any((known.calls, known.pending, known.letter, known.letters, known.timers)):
         yield "no call of it stands in calls: overwritten since, or none was made"
 
 

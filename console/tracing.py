@@ -1,7 +1,4 @@
-"""From whatever id an operator has to the name of the event that it belongs to.
-
-Each look goes by an index, but that for LINE's request id, which reads the newest rows of `calls`.
-"""
+"""From whatever id an operator has to the name of the event that it belongs to."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from recvq.documents import CALLS, DEADLETTERS, HELD, JOBS, RECVQ, SCHEDULE, Doc
 NEWEST_CALLS = 20_000
 # Nor has `held` one by event id.
 MOST_HELD = 10_000
-LOOK_MS = 2_000
 ID = {"_id": 1}
 
 
@@ -29,14 +25,24 @@ def event_of(database: Database[Any], word: str) -> str:
     `word` is that, or the id of a document, a message, an effect, a dead letter, a timer, or the
     x-line-request-id of a call. Raises NoSuchEvent, and what the driver raises.
     """
-    for look in LOOKS:
-        found = look(database, word)
-        if found is not None:
-            return found
+    found = by_index(database, word) or by_looking(database, word)
+    if found is not None:
+        return found
     raise NoSuchEvent(
         f"nothing is known by {word!r}: it is no id of an event, a message, a dead letter, an "
         f"effect or a timer, and no x-line-request-id of the newest {NEWEST_CALLS:,} calls"
     )
+
+
+def by_index(database: Database[Any], word: str) -> str | None:
+    """The event that a word means by an id that has an index."""
+    looks = (_as_event, _as_document, _as_effect, _as_timer, _as_message)
+    return next((found for look in looks if (found := look(database, word)) is not None), None)
+
+
+def by_looking(database: Database[Any], word: str) -> str | None:
+    """The event that a word means by an id without one: so many rows are looked at."""
+    return _as_held(database, word) or _as_request(database, word)
 
 
 def _as_event(database: Database[Any], word: str) -> str | None:
@@ -105,7 +111,7 @@ def held_by_event_id(database: Database[Any], event_id: str) -> Document | None:
         {"$match": {"document.eventId": event_id}},
         {"$limit": 1},
     ]
-    found: Document | None = next(database[HELD].aggregate(stages, maxTimeMS=LOOK_MS), None)
+    found: Document | None = next(database[HELD].aggregate(stages), None)
     return found
 
 
@@ -119,9 +125,6 @@ def _as_request(database: Database[Any], word: str) -> str | None:
         {"$match": {"requestId": word}},
         {"$limit": 1},
     ]
-    for row in database[CALLS].aggregate(stages, hint={"$natural": -1}, maxTimeMS=LOOK_MS):
+    for row in database[CALLS].aggregate(stages, hint={"$natural": -1}):
         return row.get("eventId") or None
     return None
-
-
-LOOKS = (_as_event, _as_document, _as_effect, _as_timer, _as_message, _as_held, _as_request)

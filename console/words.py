@@ -27,6 +27,8 @@ def brief(seconds: float | None) -> str:
     """A duration however short: `3.1 ms`, `420 ms`, `4.2 s`, `2 h 5 min`; - for None."""
     if seconds is None:
         return "-"
+    if seconds == 0:
+        return "0 s"
     if seconds < TENTHS_BELOW_SECONDS / 1000:
         return f"{seconds * 1000:.1f} ms"
     if seconds < MS_BELOW_SECONDS:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from console import rows
 from console.words import for_long, local, scope_words
@@ -134,7 +134,9 @@ def _line(seen: Overview) -> Iterator[Wrong]:
     for gate in seen.gates:
         if gate.breaker_open and not seen.token_refused:
             saw = f"host {gate.host}: it fails, so no calls but probes"
-            yield Wrong("bad", "LINE", saw, "nothing is lost, sends wait: status.line.me, calls")
+            yield Wrong(
+                "bad", "LINE", saw, "nothing is lost, sends wait; `linedesk calls --failed`"
+            )
     share = seen.quota.share if seen.quota is not None else None
     if seen.quota is not None and share is not None and share >= QUOTA_SHARE:
         saw = f"{seen.quota.used:,.0f} of {seen.quota.messages:,.0f} messages are used this month"
@@ -150,14 +152,29 @@ def _keys(seen: Overview) -> Iterator[Wrong]:
         what = scope_words(row.get("channel"), row.get("key"))
         saw = f"{what}{since} by {row.get('by') or 'somebody'}{because}"
         yield Wrong("warn", "paused", saw, f"`linedesk resume {row['scope']}` goes on")
-    for row in seen.waiting:
-        began, why = row.get("since"), row.get("why") or "no reason told"
-        waited = (seen.at - began).total_seconds() if isinstance(began, datetime) else 0.0
-        if waited > STALLED_SECONDS and why != "paused":
-            scope = f"{row.get('channel')}/{row.get('key')}"
-            saw = f"{scope} waits for {for_long(waited)}: {why}"
-            do = f"`linedesk release {scope}` gives up what is stuck"
-            yield Wrong("warn", "waiting", saw, do)
+    yield from _waiting(seen)
+
+
+def _waiting(seen: Overview) -> Iterator[Wrong]:
+    """One word for all that wait too long, of the one that waits longest."""
+    late = [
+        one
+        for one in seen.waiting
+        if one.get("why") != "paused" and _waited(one, seen) > STALLED_SECONDS
+    ]
+    if not late:
+        return
+    first = max(late, key=lambda one: _waited(one, seen))
+    scope = f"{first.get('channel')}/{first.get('key')}"
+    others = f" (and {len(late) - 1} more)" if len(late) > 1 else ""
+    why = first.get("why") or "no reason told"
+    saw = f"{scope} waits for {for_long(_waited(first, seen))}: {why}{others}"
+    yield Wrong("warn", "waiting", saw, f"`linedesk release {scope}` gives up what is stuck")
+
+
+def _waited(one: Mapping[str, Any], seen: Overview) -> float:
+    since = one.get("since")
+    return (seen.at - since).total_seconds() if isinstance(since, datetime) else 0.0
 
 
 def _left_over(seen: Overview) -> Iterator[Wrong]:

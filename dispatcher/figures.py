@@ -147,10 +147,15 @@ def _values(source: Source) -> Values:
 def _depth_values(depth: Depth) -> Values:
     return {
         "lag_documents": depth.lag_documents,
-        "lag_seconds": depth.lag_seconds,
+        "lag_seconds": _rounded(depth.lag_seconds),
         "queue_documents": depth.documents,
-        "oldest_unfinished_seconds": depth.oldest_seconds,
-        "recvq_unread_share": depth.unread_share,
-        "recvq_left_seconds": depth.recvq_left_seconds,
-        "oplog_left_seconds": depth.oplog_left_seconds,
+        "oldest_unfinished_seconds": _rounded(depth.oldest_seconds),
+        "recvq_unread_share": _rounded(depth.unread_share, 6),
+        "recvq_left_seconds": _rounded(depth.recvq_left_seconds),
+        "oplog_left_seconds": _rounded(depth.oplog_left_seconds),
     }
+
+
+def _rounded(value: float | None, digits: int = 3) -> float | None:
+    """As a person reads it in the mongo shell."""
+    return None if value is None else round(value, digits)

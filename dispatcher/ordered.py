@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any
 
 from dispatcher.job import Condemned
 from dispatcher.line import Line, Task
@@ -60,8 +59,8 @@ class Ordered:
             if line is None or not line.tasks:
                 return not self._all_met()
             head = line.tasks[0]
-            if _is_unread(head) and str(head.slot.id) != name:
-                # Whose turn it is shows once it is read.
+            if head.document is None and str(head.slot.id) != name:
+                # An `_id`, or what stands for those in `held`: it shows once it is read.
                 self._lines.let_pass(head)
                 return True
             if head.name != name:
@@ -78,17 +77,13 @@ class Ordered:
             self._lines.let_pass(head)
 
 
-def _is_unread(task: Task) -> bool:
-    return task.document is None
-
-
 def _may_hold(line: Line, name: str) -> bool:
     """Whether the event may be behind others that a predecessor has decided."""
-    tasks: Iterator[Task] = chain(line.tasks, line.behind)
+    tasks = chain(line.tasks, line.behind)
     return line.stored or any(task.document is None or task.name == name for task in tasks)
 
 
 def _first_at(task: Task) -> datetime:
     """When it ran first; now, if it never did."""
-    ago: Any = time.monotonic() - task.begun if task.begun else 0.0
+    ago = time.monotonic() - task.begun if task.begun else 0.0
     return datetime.now(UTC) - timedelta(seconds=ago)

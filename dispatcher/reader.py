@@ -216,7 +216,8 @@ class Reader:
             self._stop.wait(ROOM_SECONDS)
             return False
         if not self._pool.wait_for_room(ROOM_SECONDS):
-            self.reason.say("too many documents in hand")
+            paused = ", some are paused" if self._pool.ordered.pauses else ""
+            self.reason.say(f"too many documents in hand{paused}")
             return False
         return True
 

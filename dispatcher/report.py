@@ -19,7 +19,7 @@ from recvq.service import Service, word_seconds
 MORE_SECONDS = 30.0
 
 STARTING, WAITING, STANDBY, WORKING = "starting", "waiting", "standby", "working"
-STOPPING = "stopping"
+STALLED, STOPPING = "stalled", "stopping"
 
 Words = Callable[[], str]
 
@@ -107,11 +107,13 @@ class Report:
         def say() -> None:
             self._look()
             why = stalled()
-            words = status() if why is None else f"stalled: {why}"
-            self.told = {"state": state(), "words": words}
             if why is None:
+                words = status()
+                self.told = {"state": state(), "words": words}
                 tell(words)
             else:
+                words = f"stalled: {why}"
+                self.told = {"state": STALLED, "words": words}
                 self._service.unwell(words)
 
         with self._lock:

@@ -67,8 +67,8 @@ class Sounder:
             if not self._tried("depth not measured", self._measure):
                 # What was true a while ago would be taken for what is.
                 self._figures.know(None)
-            if time.monotonic() >= self._note_at:
-                self._note_at = time.monotonic() + HISTORY_SECONDS
+            if (now := time.monotonic()) >= self._note_at:
+                self._note_at = max(self._note_at + HISTORY_SECONDS, now)
                 self._tried("history not written", self._note)
             self._stop.wait(EVERY_SECONDS)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from dispatcher.companion import Companion
 from dispatcher.figures import Figures
 from dispatcher.job import Worker
+from dispatcher.report import WAITING, WORKING
 from dispatcher.view import MOST_WAITING, View
 from recvq.documents import Document
 from recvq.pulse import Reason, moment
@@ -40,7 +41,7 @@ class Telling:
 
     def state(self) -> str:
         """Whether it does its work, or waits for something that has a name."""
-        return "working" if self._reason.fresh() is None else "waiting"
+        return WORKING if self._figures.leads and self._reason.fresh() is None else WAITING
 
     def words(self) -> str:
         """What waits for whom first, then the figures that were looked at last."""

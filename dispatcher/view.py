@@ -110,8 +110,7 @@ class View:
     def doing(self) -> list[Document]:
         """What the busy threads are at, the longest first."""
         found = [(since, one) for one in self._threads.useful if (since := one.since) is not None]
-        found.sort(key=lambda pair: pair[0])
-        return [_doing(thread, since) for since, thread in found[:MOST_THREADS]]
+        return _longest([_doing(thread, since) for since, thread in found], MOST_THREADS)
 
     def waiting(self) -> list[Document]:
         """The keys that wait longest although a thread would be free for them."""
@@ -123,18 +122,22 @@ class View:
             found += [row for line in paused if (row := _first(line, "paused"))]
             found += [row for line in blocked if (row := _first(line, _blocked(line)))]
         found += [row for thread in self._threads.useful if (row := _behind(thread))]
-        return sorted(found, key=lambda row: row["since"])[:MOST_WAITING]
+        return _longest(found, MOST_WAITING)
 
 
-def ago(monotonic: float) -> datetime:
-    """A monotonic time as a date."""
-    return datetime.now(UTC) - timedelta(seconds=time.monotonic() - monotonic)
+def _longest(rows: list[Document], most: int) -> list[Document]:
+    """Those that began first; `since`, a monotonic time so far, becomes a date."""
+    rows.sort(key=lambda row: float(row["since"]))
+    now, monotonic = datetime.now(UTC), time.monotonic()
+    for row in rows[:most]:
+        row["since"] = now - timedelta(seconds=monotonic - row["since"])
+    return rows[:most]
 
 
 def _doing(thread: Thread, since: float) -> Document:
     task = thread.task
     row: Document = {"name": thread.name, "doing": "step", "eventId": None}
-    row |= {"channel": None, "key": None, "since": ago(since)}
+    row |= {"channel": None, "key": None, "since": since}
     if task is not None:
         handling = task.handling
         row["doing"] = "job" if handling is None or handling.is_over else "handler"
@@ -144,7 +147,9 @@ def _doing(thread: Thread, since: float) -> Document:
 
 def _whose(task: Task) -> Document:
     channel, key = task.line.key
-    return {"eventId": task.name, "channel": channel, "key": key}
+    # What is next in `held` is nobody's to know before it is read.
+    name = None if task.stands_in else task.name
+    return {"eventId": name, "channel": channel, "key": key}
 
 
 def _parked(line: Line) -> Document | None:
@@ -169,14 +174,14 @@ def _behind(thread: Thread) -> Document | None:
         return None
     if len(task.line) < 2 and not task.line.held:
         return None
-    return {**_row(task.line, task, "waiting behind a slow handler"), "since": ago(since)}
+    return {**_row(task.line, task, "waiting behind a slow handler"), "since": since}
 
 
 def _row(line: Line, task: Task, why: str) -> Document:
     return {
         **_whose(task),
-        "documents": len(line),
+        "documents": len(line) - task.stands_in,
         "held": line.held,
         "why": why,
-        "since": ago(task.begun or task.slot.since or time.monotonic()),
+        "since": task.begun or task.slot.since or time.monotonic(),
     }

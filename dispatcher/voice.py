@@ -72,11 +72,15 @@ class Voice:
 
     def stop(self) -> None:
         """Say that it has ended, and end; may be called twice."""
-        parts = [part for part in (self.report, self._sounder, self._row) if part is not None]
-        for part in parts:
-            part.stop()
-        for part in parts:
-            part.join(JOIN_SECONDS)
+        for part in (self.report, self._sounder):
+            if part is not None:
+                part.stop()
+                part.join(JOIN_SECONDS)
+        # For the last row, which tells of nothing that is not its own any more.
+        self.figures.know(None)
+        self.figures.look()
+        self._row.stop()
+        self._row.join(JOIN_SECONDS)
 
     def _tell(self) -> Document:
         telling = self._telling

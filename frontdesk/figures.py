@@ -22,13 +22,13 @@ from prometheus_client.metrics_core import (
 
 from recvq.drain import oldest_seconds
 from recvq.figures import PREFIX, SECONDS_BUCKETS, Snapshot
-from recvq.guard import Guard
+from recvq.guard import NOT_LOOKED_AT, Guard
 from recvq.spool import Held
 
 REASONS = ("signature", "body", "size", "slow", "store", "overload", "http")
 # How the gauges of several front desks that share a port become one: the largest counts, but for
 # these.
-SUMMED = frozenset({f"{PREFIX}connections"})
+SUMMED: frozenset[str] = frozenset()
 SMALLEST = frozenset({f"{PREFIX}certificate_ends_seconds"})
 
 BOUNDS = (*map(str, SECONDS_BUCKETS), "+Inf")
@@ -100,7 +100,12 @@ class Figures:
         )
 
     def watch_guard(self, guard: Guard) -> None:
-        """Tell how full recvq is of what nobody has read yet."""
+        """Tell how full recvq is of what nobody has read yet, once it was looked at."""
+
+        def closed() -> bool | None:
+            reason = guard.closed
+            return None if reason == NOT_LOOKED_AT else reason is not None
+
         self._measure(
             "recvq_unread_share",
             "Share of recvq that is stored and not read yet, 0 to 1; at 0.95 it closes.",
@@ -110,7 +115,7 @@ class Figures:
             "recvq_closed",
             "1 while recvq takes no inserts, since unread events would be overwritten or it is "
             "not as it must be; webhooks go to the spool meanwhile.",
-            lambda: guard.closed is not None,
+            closed,
         )
 
     def watch_connections(self, count: Callable[[], int]) -> None:

@@ -30,7 +30,7 @@ UNLESS = {"again": "--all does it again", "force": "--force accepts that"}
 
 def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
     """Print the newest letters first."""
-    with open_database(settings) as database:
+    with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = found(letters, choice, newest_first=True)
         show_list(rows, as_json=as_json)
@@ -44,7 +44,7 @@ def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
 def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json: bool) -> None:
     """Print each letter whole, but what people wrote only with `text`."""
     choice = Choice(ids=ids)
-    with open_database(settings) as database:
+    with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         for row in all_of(found(letters, choice), choice):
             letter = whole(letters, row["_id"])
@@ -56,7 +56,7 @@ def replay_letters(
     settings: Settings, choice: Choice, *, force: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """Put the letters into recvq again, the oldest first; returns the exit code."""
-    with open_database(settings) as database:
+    with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = all_of(found(letters, choice), choice)
         if not dry_run:
@@ -78,7 +78,7 @@ def drop_letters(
     settings: Settings, choice: Choice, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Delete the letters for good."""
-    with open_database(settings) as database:
+    with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = all_of(found(letters, choice), choice)
         if dry_run:

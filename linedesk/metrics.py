@@ -34,6 +34,8 @@ ANSWER_SECONDS = 5.0
 # Whoever comes while so many are answered is turned away.
 MOST_AT_A_TIME = 8
 HEAD_BYTES = 16 * 1024
+# After an accept that failed for want of a descriptor.
+PAUSE_SECONDS = 1.0
 JOIN_SECONDS = 1.0
 
 
@@ -137,15 +139,18 @@ class MetricsServer:
     def _accept(self, listener: socket.socket) -> None:
         with self._lock:
             self._listener = listener
+        failed = False
         # Looked at after the listener can be seen: a stop before that did not shut it.
         while not self._stop.is_set():
             try:
                 one, _ = listener.accept()
             except OSError as error:
-                if not self._stop.is_set():
+                if not failed and not self._stop.is_set():
                     log.warning('metrics cannot accept, trying again reason="%s"', error.strerror)
-                    self._stop.wait(1.0)
+                failed = True
+                self._stop.wait(PAUSE_SECONDS)
                 continue
+            failed = False
             self._take(one)
 
     def _take(self, one: socket.socket) -> None:

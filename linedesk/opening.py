@@ -15,12 +15,10 @@ from recvq.connect import connect
 
 
 @contextmanager
-def open_database(
-    settings: Settings, *, app_name: str = "linedesk-dead", **waits: float
-) -> Iterator[Database[Any]]:
+def open_database(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
     """The database, on a client that is closed afterwards. Raises SettingsError."""
     require_server(settings)
-    with connect(settings.mongodb_uri, app_name=app_name, **waits) as client:
+    with connect(settings.mongodb_uri, app_name=app_name) as client:
         yield client[settings.mongodb_database]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 from pymongo.database import Database
 
+from console import rows
 from console.acts import Acts, Kind, heads, only
 from console.audit import newest
 from console.errors import NotDone
@@ -85,8 +87,8 @@ def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_js
 def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
     """Print what operators did, the newest first."""
     with open_database(settings, app_name="linedesk-audit") as database:
-        rows = newest(database, limit=limit)
-    for row in rows:
+        acts = newest(database, limit=limit)
+    for row in acts:
         row["id"] = row.pop("_id")
         if as_json:
             echo_json(row)
@@ -104,7 +106,8 @@ def _acts(database: Database[Any]) -> Acts:
 
 def _obeyed(database: Database[Any]) -> list[Scope]:
     """What the dispatcher that leads says that it obeys."""
-    told = (leader(database) or {}).get("paused") or ()
+    row = leader(database) or {}
+    told = rows.listed(row, "paused") if rows.is_fresh(row, now=datetime.now(UTC)) else []
     return [Scope(one.get("channel"), one.get("key")) for one in told]
 
 

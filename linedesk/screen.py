@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
@@ -18,56 +17,49 @@ from linedesk.letters import visible
 
 LABEL_WIDTH = 9
 SYMBOLS = {"bad": ("✗", "bold red"), "warn": ("!", "yellow")}
-# What a screen of 24 lines has room for beside what is always there.
-FEW = 2
+# Of each kind of row as many as help.
 MANY = 10
 
 Section = tuple[str, list[Text]]
 
 
-@dataclass(frozen=True)
-class Room:
-    """How many lines of each kind a screen has room for."""
-
-    wrong: int = MANY
-    rows: int = MANY
-
-    @classmethod
-    def on(cls, height: int) -> Room:
-        """What fits into so many lines."""
-        rows = max(FEW, (height - 20) // 4 + FEW)
-        return cls(wrong=max(FEW, (height - 18) // 2), rows=rows)
+def fitted(seen: Overview, *, height: int) -> list[Section]:
+    """As much of it as has room on so many lines; of each kind of row the first at least."""
+    for most in range(MANY, 1, -1):
+        told = list(sections(seen, most=most))
+        if sum(len(lines) for _, lines in told) <= height:
+            return told
+    return list(sections(seen, most=1))
 
 
-def sections(seen: Overview, *, room: Room) -> Iterator[Section]:
-    """Everything, label by label."""
-    yield "linedesk", [_head(seen), *_wrong(seen.wrong, room.wrong)]
+def sections(seen: Overview, *, most: int = MANY) -> Iterator[Section]:
+    """Everything, label by label; `most` rows of each kind."""
+    yield "linedesk", [_head(seen), *_wrong(seen.wrong, most)]
     yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
     yield "events", [_rates(seen)]
     yield "queue", [_queue(seen)]
     yield "latency", [_latencies(seen.latencies)]
     yield (
         "threads",
-        [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[: room.rows])],
+        [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[:most])],
     )
     if seen.waiting:
-        yield "waiting", [_waiting(one, seen) for one in seen.waiting[: room.rows]]
+        yield "waiting", [_waiting(one, seen) for one in seen.waiting[:most]]
     yield "LINE", [_line(seen)]
     yield "room", [_room(seen)]
     if seen.calls:
-        yield "calls", [_call(row) for row in seen.calls[: room.rows]]
+        yield "calls", [_call(row) for row in seen.calls[:most]]
     if seen.letters:
-        yield "dead", [_letter(row) for row in seen.letters[: room.rows]]
+        yield "dead", [_letter(row) for row in seen.letters[:most]]
 
 
-def grid(told: Sequence[Section]) -> Table:
-    """A line each on a terminal, cut at its width."""
+def grid(told: Sequence[Section], *, cut: bool) -> Table:
+    """For a terminal: a line each, cut at its width, or else folded."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(width=LABEL_WIDTH, no_wrap=True)
-    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column(ratio=1, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     for label, lines in told:
         for n, line in enumerate(lines):
-            line.no_wrap, line.overflow = True, "ellipsis"
             table.add_row(Text("" if n else label, style="bold"), line)
     return table
 
@@ -164,8 +156,8 @@ def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     count = one.get("documents") or 0
-    words = f"{_key(one)}  {count} for {_age(one, seen)}: {one.get('why') or 'no reason told'}"
-    return Text(visible(words))
+    why = one.get("why") or "no reason told"
+    return Text(visible(f"{_key(one)}  {count} documents for {_age(one, seen)}: {why}"))
 
 
 def _key(one: Mapping[str, Any]) -> str:
@@ -195,9 +187,10 @@ def _room(seen: Overview) -> Text:
     told = []
     if queue.unread_share is not None:
         told.append(f"recvq {queue.unread_share:.0%} unread")
-    for name, seconds in (("recvq", queue.recvq_left_seconds), ("oplog", queue.oplog_left_seconds)):
-        if seconds is not None:
-            told.append(f"{name} left {for_long(seconds)}")
+    if queue.recvq_left_seconds is not None:
+        told.append(f"recvq overtakes in {for_long(queue.recvq_left_seconds)}")
+    if queue.oplog_left_seconds is not None:
+        told.append(f"oplog in {for_long(queue.oplog_left_seconds)}")
     if spool is not None:
         told.append(f"spool {spool.documents:,.0f}" if spool.documents else "spool empty")
     return Text("  ".join(told) or "-")

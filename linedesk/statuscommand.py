@@ -19,19 +19,16 @@ from console.words import brief, local
 from linedesk.exits import Exit
 from linedesk.letters import echo_json
 from linedesk.opening import open_database
-from linedesk.screen import Room, grid, plain, sections
+from linedesk.screen import fitted, grid, plain, sections
 from linedesk.settings import Settings
 from recvq.errors import StoreUnavailable
 
 EVERY_SECONDS = 1.0
-# While it watches: a screen that stands still for longer would pass for one that is right.
-AWAY_SECONDS = 2.0
 
 
 def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
     """Print it; returns 1 where something stands still or soon will, as `linedesk doctor` does."""
-    waits = {"server_selection_seconds": AWAY_SECONDS} if watch else {}
-    with open_database(settings, app_name="linedesk-status", **waits) as database:
+    with open_database(settings, app_name="linedesk-status") as database:
         if not watch:
             seen = read_overview(database)
             _show(seen, as_json=as_json)
@@ -82,9 +79,9 @@ def _show(seen: Overview, *, as_json: bool) -> None:
     if as_json:
         echo_json(seen.as_json())
     elif sys.stdout.isatty():
-        Console().print(grid(list(sections(seen, room=Room()))))
+        Console().print(grid(list(sections(seen)), cut=False))
     else:
-        for line in plain(list(sections(seen, room=Room()))):
+        for line in plain(list(sections(seen))):
             click.echo(line)
 
 
@@ -105,4 +102,4 @@ def _screen(database: Database[Any], console: Console) -> Any:
         seen = read_overview(database)
     except StoreUnavailable as error:
         return Text(f"MongoDB does not answer ({error}); trying again, Ctrl-C ends", "bold red")
-    return grid(list(sections(seen, room=Room.on(console.height))))
+    return grid(fitted(seen, height=console.height), cut=True)

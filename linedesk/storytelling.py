@@ -20,7 +20,7 @@ from linedesk.settings import Settings
 from linedesk.showing import show_page
 
 # Facts that a line of the story ends with, where they are there.
-TOLD = ("requestId", "thread", "messages", "runAt", "sentAt", "isRedelivery", "event")
+TOLD = ("requestId", "thread", "messages", "runAt", "isRedelivery", "event")
 
 
 def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:

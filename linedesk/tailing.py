@@ -76,13 +76,17 @@ def tail(settings: Settings, *, key: str | None, text: bool, as_json: bool) -> N
 
 
 def coming(database: Database[Any], *, key: str | None, text: bool) -> Iterator[Came]:
-    """What comes from now on. Raises AccessRefused and what else does not mend itself."""
+    """What comes from now on.
+
+    Raises StoreUnavailable where MongoDB is away as it begins, and later what does not mend itself.
+    """
     stages = _stages(key=key, text=text)
     token: Mapping[str, Any] | None = None
-    failures, pause = 0, threading.Event()
+    failures, pause, was_open = 0, threading.Event(), False
     while True:
         try:
             with database.watch(stages, resume_after=token, max_await_time_ms=AWAIT_MS) as stream:
+                was_open = True
                 while stream.alive:
                     change = stream.try_next()
                     token, failures = stream.resume_token, 0
@@ -91,6 +95,8 @@ def coming(database: Database[Any], *, key: str | None, text: bool) -> Iterator[
                 # Somebody dropped the database: its end cannot be gone beyond.
                 token = None
         except PyMongoError as error:
+            if not was_open:
+                raise translate(error) from error
             failures += 1
             token = _place_after(error, token)
             pause.wait(

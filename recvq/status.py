@@ -16,6 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pymongo
+from bson.errors import BSONError
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
@@ -49,12 +50,12 @@ class StatusRow:
         *,
         snapshot: Callable[[], Snapshot],
         tell: Tell,
-        every_seconds: float = EVERY_SECONDS,
+        every_seconds: float | None = None,
     ) -> None:
         self._rows = database[STATUS].with_options(write_concern=WriteConcern(w=1))
         self._snapshot = snapshot
         self._tell = tell
-        self._every_seconds = every_seconds
+        self._every_seconds = EVERY_SECONDS if every_seconds is None else every_seconds
         self._who: Document = {
             "role": role,
             "host": socket.gethostname(),
@@ -105,7 +106,7 @@ class StatusRow:
                 # second would be some 500 MB a day of it.
                 new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]
                 self._rows.update_one({"_id": self.id}, new, upsert=True)
-        except PyMongoError as error:
+        except (PyMongoError, BSONError) as error:
             # Whatever it is: what only tells of the work must not end it.
             if not self._failed:
                 log.warning("status not written, trying again error=%s", type(error).__name__)

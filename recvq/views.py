@@ -79,7 +79,8 @@ VIEWS: Mapping[str, View] = {
             {
                 "$project": {
                     "_id": "$pending.id",
-                    **dict.fromkeys(("channel", "key", "place"), 1),
+                    **dict.fromkeys(("channel", "key"), 1),
+                    "place": {"$toInt": "$place"},
                     **{name: f"$pending.{name}" for name in ("type", "way", "eventId", "at")},
                     "messages": {
                         "$cond": [
@@ -150,7 +151,8 @@ def ensure_views(database: Database[Any]) -> list[str]:
     """
     made = create_views(database)
     with translated():
-        there = {name: row["options"] for name, row in _found(database).items() if _is_view(row)}
+        found = _found(database)
+        there = {name: row["options"] for name, row in found.items() if row["type"] == "view"}
         other = [name for name in there if there[name] != _options(VIEWS[name])]
         for name in other:
             database.command("collMod", name, **_options(VIEWS[name]))
@@ -160,10 +162,6 @@ def ensure_views(database: Database[Any]) -> list[str]:
 def _found(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
     rows = database.list_collections(filter={"name": {"$in": list(VIEWS)}})
     return {row["name"]: row for row in rows}
-
-
-def _is_view(row: Mapping[str, Any]) -> bool:
-    return row["type"] == "view"
 
 
 def _options(view: View) -> dict[str, Any]:

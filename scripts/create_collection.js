@@ -180,7 +180,7 @@ var views = [
           _id: "$pending.id",
           channel: 1,
           key: 1,
-          place: 1,
+          place: { $toInt: "$place" },
           type: "$pending.type",
           way: "$pending.way",
           eventId: "$pending.eventId",

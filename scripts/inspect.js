@@ -25,6 +25,8 @@ var linedesk = (() => {
   const LARGEST = ["spoolDocuments", "spoolBytes", "spoolOldestSeconds", "spoolMaxBytes", "recvqUnreadShare",
     "recvqClosed"];
   const SMALLEST = ["certificateEndsSeconds"];
+  // A scheduler within the dispatcher tells these in that one's row.
+  const OF_SCHEDULER = ["rungTimers", "ringLateSeconds", "nextTimerSeconds"];
   const DECIDED = ["recorded", "finished", "applied", "unheard"];
   const SENDS = "/v2/bot/message/";
   const fields = (...names) => Object.fromEntries(names.map((name) => [name, 1]));
@@ -53,6 +55,9 @@ var linedesk = (() => {
   };
 
   const recordId = (id) => number(find("recvq", { _id: id }, { _id: 1 }).showRecordId().toArray()[0]?.$recordId);
+
+  const only = (document, wanted) =>
+    Object.fromEntries(Object.entries(document).filter(([name]) => wanted(name)));
 
   // MongoDB's 64 bits as a number, too; undefined for all that is none.
   const number = (value) => (typeof value?.toNumber === "function" ? value.toNumber() : value);
@@ -133,6 +138,8 @@ var linedesk = (() => {
     return seconds < 10 ? `${seconds.toFixed(1)} s` : forLong(seconds);
   };
 
+  const oldest = (documents, seconds) =>
+    documents ? `${count(documents)}, the oldest for ${brief(seconds)}` : documents === 0 ? "none" : "-";
   const ms = (value) => brief(number(value) / 1000);
   const ago = (date) => (date instanceof Date ? `${brief(secondsSince(date))} ago` : "-");
   const count = (value) => (value === undefined ? "-" : Math.round(number(value)).toLocaleString("en"));
@@ -193,19 +200,25 @@ var linedesk = (() => {
       .sort((one, other) => ROLES.indexOf(one.role) - ROLES.indexOf(other.role) || one.pid - other.pid);
   };
 
+  // A row that was typed in and is not whole is obeyed by nobody.
+  const isOrder = ({ _id, channel, key }) =>
+    channel !== undefined && key !== undefined && _id === ["pause", channel, key].filter(Boolean).join("/");
+
   const look = () => {
     const rows = find("status", {}).limit(MOST).toArray();
     const fresh = rows.filter(isFresh);
     const leader = leading(fresh);
-    const scheduler = fresh.filter((row) => row.role === "scheduler").slice(0, 1);
+    const within = ({ figures = {}, perSecond = {}, lately = {} } = {}) => {
+      const part = (document) => only(document, (name) => OF_SCHEDULER.includes(name));
+      return { figures: part(figures), perSecond: part(perSecond), lately: part(lately) };
+    };
     const lately = { lastAt: { $gte: new Date(new Date() - DAY_SECONDS * 1000) }, replayedAt: null };
     return {
       rows,
       leader,
       frontdesk: tell(fresh.filter((row) => row.role === "frontdesk")),
       dispatcher: tell(leader ? [leader] : []),
-      // Within a dispatcher, unless it has a process of its own.
-      scheduler: tell(scheduler.length ? scheduler : leader ? [leader] : []),
+      scheduler: tell([fresh.find((row) => row.role === "scheduler") || within(leader)]),
       pauses: find("control", { act: "pause" }).limit(MOST).toArray(),
       letters: find("deadletters", lately, { _id: 1 }).limit(MOST).toArray().length,
     };
@@ -258,14 +271,14 @@ var linedesk = (() => {
       ["events", `accepted ${often(frontdesk.perSecond.acceptedEvents)}, read ${often(perSecond.readDocuments)}, ` +
         `decided ${often(perSecond.decidedEvents)}, calls ${often(perSecond.calls)}, ` +
         `rings ${often(scheduler.perSecond.rungTimers)}`],
-      ["queue", `${count(runs.queueDocuments)} unfinished, the oldest for ${brief(runs.oldestUnfinishedSeconds)}: ` +
+      ["queue", `unfinished ${oldest(runs.queueDocuments, runs.oldestUnfinishedSeconds)}: ` +
         `${count(runs.lagDocuments)} not read, ${count(runs.inHandDocuments)} in hand, ` +
         `${count(runs.heldDocuments)} held of ${count(runs.heldKeys)} conversations`],
       ["threads", `${count(runs.busyThreads)} of ${count(runs.threads)} busy`],
       ["outboxes", `${count(runs.outboxEffects)} effects to be carried out`],
       ["gate", gates.join("; ")],
-      ["quota", runs.quotaMessages === undefined ? "no limit known"
-        : `${count(runs.quotaUsedMessages)} of ${count(runs.quotaMessages)} messages used`],
+      ["quota", `${count(runs.quotaUsedMessages)} messages used, ` +
+        (runs.quotaMessages === undefined ? "no limit known" : `of ${count(runs.quotaMessages)}`)],
       ["spool", frontdesk.figures.spoolDocuments ? `${count(frontdesk.figures.spoolDocuments)} events` : "empty"],
       ["dead letters", count(runs.deadLettersKept)],
     ]);
@@ -308,8 +321,8 @@ var linedesk = (() => {
       ...titled("the last minute", ["", "count", "p50", "p90", "p99"], latencies(seen)),
       ...titled("busy threads", ["thread", "doing", "for", "conversation", "event"],
         threads.map((row) => [row.name, row.doing, brief(secondsSince(row.since)), whose(row), row.eventId])),
-      ...titled("waiting", ["conversation", "documents", "for", "why", "first event"],
-        waiting.map((row) => [whose(row), row.documents, brief(secondsSince(row.since)), row.why, row.eventId])),
+      ...titled("waiting", ["conversation", "documents", "held", "for", "why", "first event"],
+        waiting.map((row) => [whose(row), row.documents, row.held, brief(secondsSince(row.since)), row.why, row.eventId])),
     ]);
   };
 
@@ -338,16 +351,16 @@ var linedesk = (() => {
     const beyond = (progress.finished || []).length;
     const ends = (direction) => find("recvq", {}, { acceptTime: 1 }).sort({ $natural: direction }).limit(1);
     const [end] = ends(-1).showRecordId().toArray();
-    const [oldest] = ends(1).toArray();
+    const [start] = ends(1).toArray();
     const after = progress.after && first("recvq", { _id: progress.after }, { acceptTime: 1 });
     const between = end && after && number(end.$recordId) - recordId(after._id);
     const told = {
       at: new Date(), queueDocuments, oldestUnfinishedSeconds, lagDocuments, lagSeconds, recvqUnreadShare,
       recvqLeftSeconds, oplogLeftSeconds,
-      recvq: { newestAt: end?.acceptTime, oldestAt: oldest?.acceptTime },
+      recvq: { newestAt: end?.acceptTime, oldestAt: start?.acceptTime },
       oplog: { newestAt: oplogEnd(-1), oldestAt: oplogEnd(1) },
       progress: { feed: progress.feed, savedAt: progress.at, after: progress.after, afterAt: after?.acceptTime,
-        readUpTo: timeOf(progress.token), behindDocuments: between, finishedBeyond: beyond },
+        stands: timeOf(progress.token), behindDocuments: between, finishedBeyond: beyond },
     };
     const left = (seconds) => {
       if (seconds === undefined) return "overtakes progress: when is not known";
@@ -363,14 +376,14 @@ var linedesk = (() => {
       `lag in ${db.getName()}, ${moment(told.at)} ${zone()}${silent}`,
       "",
       ...labelled([
-        ["not read", `${count(lagDocuments)} documents, the oldest for ${brief(lagSeconds)}`],
-        ["unfinished", `${count(queueDocuments)} documents, the oldest for ${brief(oldestUnfinishedSeconds)}`],
+        ["not read", oldest(lagDocuments, lagSeconds)],
+        ["unfinished", oldest(queueDocuments, oldestUnfinishedSeconds)],
         ["progress", `${stands}, saved ${ago(progress.at)}`],
         ["", near],
-        ["recvq", `from ${cell(oldest?.acceptTime)} to ${cell(end?.acceptTime)}, ${percent(recvqUnreadShare)} unread`],
+        ["recvq", `from ${cell(start?.acceptTime)} to ${cell(end?.acceptTime)}, ${percent(recvqUnreadShare)} unread`],
         ["", left(recvqLeftSeconds)],
         ["oplog", `from ${cell(told.oplog.oldestAt)} to ${cell(told.oplog.newestAt)}`],
-        ["", `read up to ${cell(told.progress.readUpTo)}; ${left(oplogLeftSeconds)}`],
+        ["", `progress stands at ${cell(told.progress.stands)}; ${left(oplogLeftSeconds)}`],
       ]),
     ]);
   };
@@ -415,7 +428,7 @@ var linedesk = (() => {
       replays: find("recvq", { $or: replays }, EVENT).limit(MOST).toArray(),
       timers: row ? find("schedule", { ...own, setBy: name }, { data: 0, source: 0 }).limit(MOST).toArray() : [],
       pause: row && find("control", { act: "pause" }).limit(MOST).toArray().find((one) =>
-        [null, row.channel].includes(one.channel) && [null, row.key].includes(one.key)),
+        isOrder(one) && [null, row.channel].includes(one.channel) && [null, row.key].includes(one.key)),
     };
   };
 
@@ -495,7 +508,7 @@ var linedesk = (() => {
       ...titled(began ? `${moment(began).slice(0, 10)} ${zone()}` : "", ["at", "after", "", ""],
         told.steps.map((one) => [clock(one.at), since(one.at), one.words, one.more])),
       ...(text && told.event ? ["", JSON.stringify(told.event, null, 2)] : []),
-      ...(missing.length ? ["", `nothing of it in ${missing.join(", ")}: overwritten since, or never written`] : []),
+      ...(missing.length ? ["", `nothing of it in ${missing.join(", ")}: not written yet, or overwritten since`] : []),
     ]);
   };
 
@@ -512,9 +525,6 @@ var linedesk = (() => {
     if (!rows.length) return `no rows in ${name}`;
     return `the newest ${count(rows.length)} rows of ${name}, back to ${cell(rows[rows.length - 1].at)}`;
   };
-
-  const only = (document, wanted) =>
-    Object.fromEntries(Object.entries(document).filter(([name]) => wanted(name)));
 
   // By a user, group or room id, or by `channel/id`.
   const user = (id, { text = false, most = 10 } = {}) => {
@@ -578,9 +588,9 @@ var linedesk = (() => {
     const calls = newest("calls", NEWEST_ROWS);
     const told = { jobs: slowest(jobs), calls: slowest(calls) };
     return answer(told, [
-      `handlers       ${spread(jobs)} of ${looked("jobs", jobs)}`,
+      `runs           ${spread(jobs)} of ${looked("jobs", jobs)}`,
       `calls          ${spread(calls)} of ${looked("calls", calls)}`,
-      ...titled("slowest handlers", ["at", "took", "waited", "type", "outcome", "conversation", "event"],
+      ...titled("slowest runs", ["at", "took", "waited", "type", "outcome", "conversation", "event"],
         told.jobs.map((row) =>
           [row.at, ms(row.ms), ms(row.waitedMs), row.type, row.error || row.outcome, whose(row), row.eventId])),
       ...titled("slowest calls", ["at", "took", "status", "endpoint", "key", "event"],
@@ -594,7 +604,7 @@ var linedesk = (() => {
     const kept = look().dispatcher.figures.deadLettersKept;
     const among = kept ? `, of ${count(kept)} that are kept with the replayed ones` : "";
     return answer(letters, [
-      `${letters.length ? `the newest ${times(letters.length, "dead letter")}` : "no dead letter"}${among}`,
+      `${letters.length ? times(letters.length, "dead letter") : "no dead letter"}${among}`,
       ...titled("", ["id", "last", "what", "conversation", "cause", "tries"],
         letters.map((row) => [row._id, row.lastAt, what(row), whose(row), row.cause, row.attempts])),
       "",
@@ -608,7 +618,7 @@ var linedesk = (() => {
       "linedesk.lag()                  progress beside recvq and the oplog, in documents, seconds, and time left",
       "linedesk.story(id)              what became of one event; by its id, our document's, or a message's",
       "linedesk.user(id)               a conversation: state, outbox, timers, held, its last events, runs and calls",
-      "linedesk.slow(10)               the slowest handlers and calls of the newest",
+      "linedesk.slow(10)               the slowest of the newest runs of handlers, and calls",
       "linedesk.dead(10)               the newest dead letters",
       "story and user show what people wrote with { text: true } as a second argument.",
       "",

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,8 @@ from linedesk import children
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
     *("linedesk.cli", "linedesk.wiring", "linedesk.dispatching", "linedesk.scheduling"),
-    *("linedesk.init", "linedesk.dead", "linedesk.doctor", "frontdesk.serve", "bots.parrot"),
+    *("linedesk.init", "linedesk.dead", "linedesk.doctor", "linedesk.demo"),
+    *("frontdesk.serve", "linesim.process", "bots.parrot"),
 )
 START_SECONDS = 60.0
 LARGEST_ORDER = 128 * 1024
@@ -77,8 +79,9 @@ class Child:
     def _next(self, timeout: float) -> int | None:
         if not select.select([self._told], [], [], timeout)[0]:
             return None
-        line = self._told.readline()
-        assert line, "the nursery has ended"
+        if not (line := self._told.readline()):
+            self._told.close()
+            raise RuntimeError("the nursery has ended")
         return int(line)
 
 
@@ -167,10 +170,13 @@ def main() -> None:
     """Fork what is ordered until the tests hang up."""
     for name in IMPORTED:
         importlib.import_module(name)
+    # It would keep this one's TMPDIR.
+    assert tempfile.tempdir is None
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as orders:
         while order := socket.recv_fds(orders, LARGEST_ORDER, 3):
             message, fds, _, _ = order
+            _bury()
             if not message:
                 return
             born = children.dying_with(os.getpid())
@@ -180,7 +186,6 @@ def main() -> None:
                 _bear(json.loads(message), *fds)
             for fd in fds:
                 os.close(fd)
-            _bury()
 
 
 def _bury() -> None:
@@ -206,6 +211,9 @@ def _bear(order: Mapping[str, Any], stdout: int, stderr: int, telling: int) -> N
         os.dup2(fd, place)
     for fd in (stdout, stderr, telling):
         os.close(fd)
+    # Whether they can seek, they ask once.
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     _become(order["argv"], order["env"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import HTTPException
 from starlette.datastructures import FormData, UploadFile
 
 from console.acts import Acts, Head, Kind, heads
@@ -84,11 +85,11 @@ Act = Callable[[Acts, Wish, Desk], str]
 
 
 async def _wish(desk: Desk, request: Request) -> Wish:
-    """Raises NotLoggedIn; ConsoleError for a form that no page of ours has shown to him."""
+    """Raises NotLoggedIn; HTTPException for a form that no page of ours has shown to him."""
     visitor = desk.visitor(request)
     wish = Wish(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
     if not is_form_of(visitor, wish.word("form")):
-        raise ConsoleError(OLD_PAGE)
+        raise HTTPException(403, OLD_PAGE)
     return wish
 
 

@@ -23,6 +23,7 @@ from console.web.pages import page_routes, wants_json
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 MEDIA_TYPES["svg"] = "image/svg+xml"
+UNKNOWN = "Not found"
 
 
 def create_app(
@@ -70,12 +71,15 @@ def _explain(app: FastAPI, desk: Desk) -> None:
     async def unknown(request: Request, error: ConsoleError) -> Response:
         if wants_json(request):
             return JSONResponse({"error": list(error.problems)}, 404)
-        return desk.page(request, "unknown.html", {"problems": error.problems}, status=404)
+        return desk.page(
+            request, "unknown.html", {"problems": error.problems, "heading": UNKNOWN}, status=404
+        )
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
-        problem = "there is no such page" if error.status_code == 404 else str(error.detail)
-        told = {"problems": [problem]}
+        is_unknown = error.status_code == 404
+        problem = "there is no such page" if is_unknown else str(error.detail)
+        told = {"problems": [problem], "heading": UNKNOWN if is_unknown else "Not done"}
         return desk.page(request, "unknown.html", told, status=error.status_code)
 
 

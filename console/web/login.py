@@ -27,6 +27,8 @@ def login_routes(desk: Desk) -> APIRouter:
 
     @router.get("/login")
     async def ask(request: Request, to: str = "/") -> Response:
+        if not desk.keeper.asks:
+            return RedirectResponse(own_path(to), status_code=303)
         told = {"to": own_path(to), "problem": None, "most": MOST_NAME}
         return desk.page(request, "login.html", told)
 

@@ -6,6 +6,7 @@ of what was lately, which have a slower clock of their own.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -23,15 +24,13 @@ from console.choice import Choice, found, moment_of, whole
 from console.errors import NoSuchLetter, NotOneConversation
 from console.history import read_history
 from console.letters import frames, summary
-from console.overview import Overview, read_overview
-from console.parts import Latency
+from console.overview import read_overview
 from console.search import meaning_of, recent
-from console.steps import Step
-from console.story import Story, tell
+from console.story import tell
 from console.web.charts import HOURS, Chart, charts
 from console.web.desk import Desk
 from console.web.live import Readings
-from console.web.picture import draw
+from console.web.telling import labelled, seen
 from recvq.documents import CONTROL, DEADLETTERS, Document
 
 # All viewers together; each page fetches itself as often.
@@ -46,25 +45,6 @@ LONGEST_WORD = 200
 MOST_LETTERS = 100
 MOST_CALLS = 200
 LOOK_MS = 2_000
-HOSTS = {"api": "of api.line.me", "data": "of api-data.line.me"}
-RESTING = {
-    "held": "behind a slow handler",
-    "paused": "paused",
-    "again": "to be tried again",
-    "save": "for a save",
-}
-TILES = {
-    "store": "Webhook to stored",
-    "wait": "Stored to handler",
-    "handler": "Handler",
-    "call": "Call of LINE",
-}
-SPANS = {
-    **TILES,
-    "gate": "Wait for the gate",
-    "save": "Save of progress",
-    "ring": "Timer, late by",
-}
 
 
 def page_routes(desk: Desk) -> APIRouter:
@@ -77,14 +57,16 @@ def page_routes(desk: Desk) -> APIRouter:
 
     @router.get("/")
     async def overview(request: Request, hours: int = 1) -> Response:
-        read = await overviews.latest()
-        if wants_json(request):
-            told = read.value.as_json() if read.value else {}
-            return JSONResponse({**told, "trouble": read.trouble})
         hours = hours if hours in HOURS else HOURS[0]
-        drawn = None if is_again(request) else (await curves[hours].latest()).value
-        about = {"every": 1, "trouble": read.trouble, "read_at": read.at, "hours": hours}
-        told = {"charts": drawn or [], **about}
+        if wants_json(request):
+            read = await overviews.latest()
+            found = read.value.as_json() if read.value else {}
+            return JSONResponse({**found, "trouble": read.trouble})
+        drawing = None if is_again(request) else asyncio.create_task(curves[hours].latest())
+        read = await overviews.latest()
+        drawn = (await drawing).value if drawing else None
+        told = {"charts": drawn or [], "hours": hours, "every": 1}
+        told |= {"trouble": read.trouble, "read_at": read.at}
         return desk.page(request, "overview.html", {**seen(read.value), **told})
 
     @router.get("/charts")
@@ -188,57 +170,6 @@ def wants_json(request: Request) -> bool:
 def is_again(request: Request) -> bool:
     """Whether an open page fetches itself."""
     return "x-live" in request.headers
-
-
-def labelled(story: Story) -> list[dict[str, Any]]:
-    """The steps, each with what its mark looks like and the facts that its words leave out."""
-    return [
-        {
-            "step": step,
-            "look": _look(step),
-            "facts": {k: v for k, v in step.facts.items() if v not in (None, "")},
-        }
-        for step in story.steps
-    ]
-
-
-def _look(step: Step) -> str:
-    if step.kind in ("letter", "unsend") or step.facts.get("error"):
-        return "bad"
-    status = step.facts.get("status")
-    if step.kind == "call" and (status is None or (status >= 400 and status != 409)):
-        return "bad"
-    return "look" if step.kind == "waits" else ""
-
-
-def seen(value: Overview | None) -> dict[str, Any]:
-    """What the overview's template takes beside the overview itself."""
-    if value is None:
-        return {"seen": None, "worst": None}
-    spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
-    left = [value.queue.recvq_left_seconds, value.queue.oplog_left_seconds]
-    obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
-    return {
-        "seen": value,
-        "worst": value.wrong[0].level if value.wrong else None,
-        "drawings": draw(value),
-        "timed": [(label, _slowest(spans[name])) for name, label in TILES.items()],
-        "spans": [
-            (f"{label} {one.label}".strip(), one)
-            for name, label in SPANS.items()
-            for one in spans[name]
-            if one.count
-        ],
-        "left": min((one for one in left if one is not None), default=None),
-        "is_obeyed": lambda row: (row.get("channel"), row.get("key")) in obeyed,
-        "all_hours": HOURS,
-        "hosts": HOSTS,
-        "resting": RESTING,
-    }
-
-
-def _slowest(found: list[Latency]) -> Latency | None:
-    return max((one for one in found if one.count), key=lambda one: one.p99 or 0.0, default=None)
 
 
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:

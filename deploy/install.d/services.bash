@@ -98,6 +98,7 @@ activate() {
     return 0
   fi
   restart_services && stay_up || return
+  restart_console
   [[ -n $DRY_RUN ]] || { mark_release "$1" && write_stamp; }
 }
 
@@ -126,6 +127,14 @@ restart_services() {
   done
   ask systemctl is-active --quiet linedesk.target ||
     change "linedesk.target" systemctl start linedesk.target
+}
+
+# Only where somebody has enabled it; a page that does not come up is no reason to switch back.
+restart_console() {
+  local unit=linedesk-console.service
+  ask systemctl is-enabled --quiet "$unit" || return 0
+  change "$unit, restarted" systemctl restart "$unit" ||
+    note "$unit did not come up, which nothing else needs: journalctl -u $unit"
 }
 
 # A process that says ready and dies a moment later is restarted by systemd, under another number.

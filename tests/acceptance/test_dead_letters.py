@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 from recvq.documents import make_document
+from tests.nursery import nursery
 
 TEXT = "boom"
 
 
-def dead(house: Any, *arguments: str) -> subprocess.Popen[str]:
-    """The command, with nothing in its environment but where MongoDB is."""
-    names = ("MONGODB_URI", "MONGODB_DATABASE")
-    return subprocess.Popen(
-        [sys.executable, "-m", "linedesk", "dead", *arguments],
-        env=os.environ | {name: house.settings[name] for name in names},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+class Dead:
+    """`linedesk dead`, with nothing in its environment but where MongoDB is."""
+
+    def __init__(self, house: Any, *arguments: str) -> None:
+        names = ("MONGODB_URI", "MONGODB_DATABASE")
+        environ = os.environ | {name: house.settings[name] for name in names}
+        reading, writing = os.pipe()
+        with open(house.folder / "dead.log", "wb") as errors:
+            self.process = nursery.start(
+                *("linedesk", "dead", *arguments),
+                env=environ,
+                stdout=writing,
+                stderr=errors.fileno(),
+            )
+        os.close(writing)
+        self.stdout = open(reading, encoding="utf-8")  # noqa: SIM115
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit code and what it had still to say."""
+        with self.stdout:
+            return self.process.wait(60), self.stdout.read()
 
 
-def told(process: subprocess.Popen[str]) -> str:
-    shown, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
+def told(house: Any, *arguments: str) -> str:
+    code, shown = Dead(house, *arguments).ended()
+    assert code == 0, (house.folder / "dead.log").read_text()
     return shown
 
 
@@ -44,7 +52,7 @@ def test_a_given_up_event_is_replayed_to_a_mended_bot_that_was_down_meanwhile(
     house.wait_for(lambda: house.database.deadletters.find_one({"_id": name}))
     assert house.stop(faulty) == 0
 
-    replayed = told(dead(house, "replay", name))
+    replayed = told(house, "replay", name)
     mended = house.start_dispatcher(BOT="acceptance_bots:echo")
 
     sim.wait_for(lambda: sim.answers(user))
@@ -63,7 +71,7 @@ def test_a_refused_send_is_replayed_to_a_running_dispatcher_without_its_handler(
     name = sim.say(user, "はい").event_ids[0]
     house.wait_for(lambda: house.database.deadletters.find_one({"_id": f"{name}/0"}))
 
-    told(dead(house, "replay", "--cause", "LINE refused"))
+    told(house, "replay", "--cause", "LINE refused")
 
     sim.wait_for(lambda: sim.answers(user))
     assert [bubble.text for bubble in sim.answers(user)] == ["1: はい"]
@@ -80,17 +88,14 @@ def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(
     choice = ("replay", "--since", "1h", "--yes")
 
     for seen in (1, 10):
-        process = dead(house, *choice)
+        dead = Dead(house, *choice)
         for _ in range(seen):
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("replayed ")
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
-    together = [dead(house, *choice) for _ in range(2)]
-    for process in together:
-        process.communicate(timeout=60)
+            assert dead.stdout.readline().startswith("replayed ")
+        dead.process.kill()
+        dead.ended()
+    together = [Dead(house, *choice) for _ in range(2)]
     # Who met a letter that the other one had begun left it to it, and says so by its exit code.
-    assert all(process.returncode in (0, 1) for process in together)
+    assert all(dead.ended()[0] in (0, 1) for dead in together)
 
     stored = Counter(row["eventId"] for row in house.database.recvq.find())
     assert stored == Counter(f"replay:E{number}:1" for number in range(count))

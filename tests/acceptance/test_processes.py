@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
-STREAM = 500
+from linedesk.embedded import free_port
+
+STREAM = 200
 
 
 def speak_on(sim: Any, users: list[Any], stop_after: int, half_way: threading.Event) -> None:
@@ -69,11 +72,15 @@ def test_what_was_stored_before_the_very_first_start_is_handled(house: Any, sim:
 def test_a_second_dispatcher_waits_and_takes_over(house: Any, sim: Any) -> None:
     house.start_frontdesk()
     first = house.start_dispatcher(BOT="acceptance_bots:echo")
-    second = house.start_dispatcher(ready=False, BOT="acceptance_bots:echo")
+    port = free_port()
+    second = house.start_dispatcher(
+        ready=False, BOT="acceptance_bots:echo", DISPATCHER_METRICS_PORT=str(port)
+    )
     house.wait_for(lambda: "standby" in house.log_of(second), second)
     user = sim.add_user("花子")
     sim.say(user, "一")
     sim.wait_for(lambda: sim.answers(user))
+    house.wait_for(lambda: rows_in(house, "standby", "working"))
 
     house.stop(first, signal.SIGKILL)
     sim.say(user, "二")
@@ -81,6 +88,29 @@ def test_a_second_dispatcher_waits_and_takes_over(house: Any, sim: Any) -> None:
     sim.wait_for(lambda: len(sim.answers(user)) == 2, timeout=10)
     assert [bubble.text for bubble in sim.answers(user)] == ["一", "二"]
     assert "ready" in house.log_of(second)
+
+    # The row of the dead one stands as it was and grows old; its successor's is another one.
+    house.wait_for(lambda: rows_in(house, "working", "working"))
+    dead, alive = (row_of(house, process) for process in (first, second))
+    house.wait_for(lambda: row_of(house, second)["at"] > alive["at"])
+    assert row_of(house, first) == dead
+    house.wait_for(lambda: row_of(house, second)["figures"].get("finishedDocuments") == 1)
+    assert alive["epoch"] > dead["epoch"]
+    exposed = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+    for line in ("leading 1.0", "finished_documents_total 1.0", "queue_documents 0.0"):
+        assert f"\nlinedesk_{line}\n" in exposed
+
+
+def row_of(house: Any, process: Any) -> Any:
+    """What a dispatcher's process wrote in `status`."""
+    return house.database.status.find_one({"role": "dispatcher", "pid": process.pid})
+
+
+def rows_in(house: Any, *states: str) -> bool:
+    """Whether the rows of the dispatchers tell of just these states."""
+    return sorted(row["state"] for row in house.database.status.find({"role": "dispatcher"})) == [
+        *states
+    ]
 
 
 def test_a_handler_that_does_not_return_is_named_and_has_its_own_exit_code(
@@ -115,14 +145,16 @@ def test_a_second_signal_ends_at_once(house: Any, sim: Any) -> None:
     assert process.wait(5) == 128 + signal.SIGTERM
 
 
-def test_secrets_show_neither_in_the_log_nor_in_the_process_list(open_house: Any, sim: Any) -> None:
+def test_secrets_show_neither_in_the_log_nor_in_the_process_list(house: Any, sim: Any) -> None:
+    house.start_frontdesk(fresh=True)
+    house.start_dispatcher(fresh=True)
     user = sim.add_user("花子")
     text = "ひみつのことば"
     delivery = sim.say(user, text)
     sim.wait_for(lambda: sim.answers(user))
 
     shown = subprocess.run(["ps", "axww"], capture_output=True, text=True, check=True).stdout
-    shown += "".join(path.read_text() for path in open_house.folder.glob("*.log"))
+    shown += "".join(path.read_text() for path in house.folder.glob("*.log"))
 
     assert delivery.event_ids[0] in shown
     for secret in (sim.secret, sim.token, text, delivery.events[0]["replyToken"]):

@@ -62,7 +62,9 @@ def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(
     house: House, manager: Manager
 ) -> None:
     said = Said(manager)
-    process = house.start_scheduler(NOTIFY_SOCKET=manager.address, PYTHONFAULTHANDLER="1")
+    process = house.start_scheduler(
+        fresh=True, NOTIFY_SOCKET=manager.address, PYTHONFAULTHANDLER="1"
+    )
     house.wait_for(lambda: said.has("READY=1"), process)
     assert said.messages[0][0].startswith("EXTEND_TIMEOUT_USEC=")
     assert said.status() == "0 timers rang"

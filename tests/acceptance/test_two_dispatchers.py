@@ -68,7 +68,7 @@ def test_a_restart_after_a_kill_is_back_soon(house: Any, sim: Any) -> None:
     since = time.monotonic()
     house.stop(first, signal.SIGKILL)
     sim.say(user, "二")
-    second = house.start_dispatcher(ready=False, **ECHO)
+    second = house.start_dispatcher(ready=False, fresh=True, **ECHO)
     answered_within(sim, user, ["一", "二"], since, RESTART_SECONDS)
     used = cpu_seconds(second.pid)
     print(f"cpu_seconds={used:.2f}")

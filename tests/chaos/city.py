@@ -6,24 +6,28 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pymongo
 import requests
 from pymongo.errors import PyMongoError
 
 import linesim
 from linedesk import children
 from linedesk.embedded import free_port
+from linesim.world import User
+from recvq.control import Control
 from recvq.documents import LEASES
+from recvq.errors import StoreUnavailable
 from tests.chaos.servers import Servers
 from tests.chaos.slipped import Freeze
+from tests.nursery import Child, nursery
 from tests.waiting import eventually
 
 DATABASE = "chaos"
@@ -31,6 +35,7 @@ INTERVAL_MS = 5
 RESTART_SECONDS = 0.3
 READY_SECONDS = 60.0
 SPOOL_DISK = "4m"
+ORDER_SECONDS = 1.0
 TURN = re.compile(r"^(\S+Z) DEBUG jobworker\.gate turn since_last_access_ms=([\d.]+)", re.M)
 
 
@@ -43,7 +48,7 @@ class Kept:
         self._room = room
         self._folder = folder
         self._environ = environ
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._again_at = 0.0
 
     @property
@@ -53,12 +58,11 @@ class Kept:
     def start(self) -> None:
         log = self._folder / f"{self.name}-{len(self.exits):03d}.log"
         with log.open("wb") as output:
-            self._process = children.start(
-                [sys.executable, "-m", self._room, "--verbose"],
+            self._process = nursery.start(
+                *(self._room, "--verbose"),
                 env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
             )
 
     def look(self) -> None:
@@ -100,6 +104,8 @@ class City:
             Kept(f"dispatcher-{letter}", "dispatcher", folder, environ) for letter in "ab"
         ]
         self.kept = [self.frontdesk, *self.dispatchers]
+        # Who writes, once they are there.
+        self.users: list[User] = []
         # Of dispatchers; one of them may have been killed meanwhile.
         self.freezes: list[Freeze] = []
 
@@ -107,12 +113,8 @@ class City:
         """Start everything, and wait until a message would be answered."""
         self.servers.start()
         environ = {**os.environ, **self._settings()}
-        subprocess.run(
-            [sys.executable, "-m", "linedesk", "init", "--capped-mb", "256"],
-            env=environ,
-            check=True,
-            capture_output=True,
-        )
+        made = nursery.run("linedesk", "init", "--capped-mb", "256", env=environ)
+        assert made.returncode == 0, made.stderr
         for kept in self.kept:
             kept.start()
         eventually(self._is_ready, seconds=READY_SECONDS)
@@ -138,6 +140,27 @@ class City:
             row = None
         owner = str((row or {}).get("owner"))
         return next((d for d in self.dispatchers if f"/{d.pid}/" in owner), self.dispatchers[0])
+
+    def order(self, say: Callable[[Control], object]) -> bool:
+        """What an operator writes into `control`; False where MongoDB did not take it."""
+        node = self.servers.primary()
+        if node is None:
+            return False
+        try:
+            with pymongo.timeout(ORDER_SECONDS):
+                say(Control(node.client[DATABASE]))
+        except (PyMongoError, StoreUnavailable):
+            return False
+        return True
+
+    def resume_all(self) -> None:
+        """End every pause, also those whose end met servers that were away."""
+
+        def resume(control: Control) -> None:
+            for pause in control.read().rows:
+                control.resume(pause.scope)
+
+        eventually(lambda: self.order(resume), seconds=READY_SECONDS)
 
     def rows(self, collection: str, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Documents as the primary has them; the servers have to be whole."""

@@ -13,6 +13,7 @@ from random import Random
 
 from linesim.faults import Close, Late
 from linesim.rules import Rule, html_error, server_error, too_many, unauthorized
+from recvq.orders import Scope
 from tests.chaos.city import City, Kept
 from tests.chaos.slipped import Freeze
 
@@ -198,6 +199,20 @@ def _token_is_refused(city: City, chance: Random) -> Undo:
     return city.sim.behave
 
 
+def _pause(city: City, chance: Random) -> Undo:
+    """As an operator does: everything, the channel, or a few of those who write."""
+    few = [Scope("main", user.user_id) for user in chance.sample(city.users, len(city.users) // 3)]
+    scopes = chance.choice([[Scope()], [Scope("main")], few])
+    for scope in scopes:
+        city.order(lambda control, scope=scope: control.pause(scope, by="chaos"))  # type: ignore[misc]
+
+    def resume() -> None:
+        for scope in scopes:
+            city.order(lambda control, scope=scope: control.resume(scope))  # type: ignore[misc]
+
+    return resume
+
+
 def _webhooks_are_unruly(city: City, chance: Random) -> Undo:
     seed = chance.randrange(2**32)
     city.sim.unruly(redeliver=0.2, double=0.2, shuffle=0.2, delay=(0.2, 0.5), seed=seed)
@@ -222,6 +237,7 @@ DAMAGES = (
     Damage("LINE stumbles", _line_stumbles, 2.0, 6.0),
     Damage("LINE says 429", _line_is_busy, 2.0, 6.0),
     Damage("LINE is down", _line_is_down, 1.0, 5.0),
+    Damage("pause", _pause, 1.0, 6.0),
     Damage("webhooks are unruly", _webhooks_are_unruly, 2.0, 8.0),
     Damage("LINE answers too late", _line_is_late, 15.0, 25.0, long_runs_only=True),
     Damage("LINE refuses the token", _token_is_refused, 2.0, 4.0, long_runs_only=True),

@@ -67,6 +67,7 @@ def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None)
     """Run once in `folder`; `tell` hears the seconds passed and what is being done."""
     with running(folder, nodes=order.nodes) as city:
         users = [city.sim.add_user(f"客{n}") for n in range(order.users)]
+        city.users = users
         load = Load(city.sim, users, rate=order.rate, seed=order.seed)
         mayhem = Mayhem(city, order, tell)
         load.start()
@@ -78,6 +79,7 @@ def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None)
         tell(order.seconds, "settling")
         started = time.monotonic()
         city.servers.wait_until_whole()
+        city.resume_all()
         load.join(LOAD_SECONDS)
         city.sim.settle()
         _settle(city, load)

@@ -4,6 +4,7 @@ can be cut.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from functools import partial
@@ -15,6 +16,7 @@ from linedesk import children
 from linedesk.embedded import find_mongod, free_port
 from recvq.connect import Client, connect
 from tests.chaos.proxy import Mode, Proxy
+from tests.servers import make_data_folder
 from tests.waiting import eventually
 
 START_SECONDS = 60.0
@@ -29,8 +31,8 @@ class Node:
         self.port = free_port()
         self.line = free_port()
         self.host = f"127.0.0.1:{self.line}"
-        self._folder = folder / f"mongod-{place}"
-        self._folder.mkdir()
+        self._data = make_data_folder(f"chaos-mongod-{place}")
+        self._log = folder / f"mongod-{place}.log"
         self._process: subprocess.Popen[bytes] | None = None
         # Past the line: whoever judges must see what is stored whatever is cut.
         self.client: Client = connect(
@@ -46,8 +48,8 @@ class Node:
         if self._process is not None and self._process.poll() is None:
             return
         command = [
-            *(str(find_mongod()), "--dbpath", str(self._folder)),
-            *("--logpath", str(self._folder / "mongod.log"), "--logappend"),
+            *(str(find_mongod()), "--dbpath", str(self._data)),
+            *("--logpath", str(self._log), "--logappend"),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--replSet", "rs0", "--oplogSize", "200", "--wiredTigerCacheSizeGB", "0.25"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
@@ -61,6 +63,12 @@ class Node:
         if self._process is not None:
             self._process.kill()
             self._process.wait(20)
+
+    def end(self) -> None:
+        """Kill it and leave nothing but its log."""
+        self.kill()
+        self.client.close()
+        shutil.rmtree(self._data, ignore_errors=True)
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -99,8 +107,7 @@ class Servers:
     def stop(self) -> None:
         for node in self.nodes:
             node.go_on()
-            node.kill()
-            node.client.close()
+            node.end()
         if self._proxy is not None:
             self._proxy.stop()
 

@@ -11,12 +11,14 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
+from console import overview as overview_module
 from console.history import POINTS, read_history
 from console.overview import MOST_LETTERS, Overview, Read, put_together, read_overview
-from recvq.connect import connect
+from recvq.connect import Client, connect
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable
 from tests.console.hand import HANAKO, NOW, a_call, a_desk, a_dispatcher, a_row, ago
+from tests.dispatcher.faults import failing
 
 
 def overview(*rows: Document, **read: Any) -> Overview:
@@ -96,11 +98,11 @@ def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
     odd = {"_id": "x", "role": 5, "at": "now", "figures": "many", "state": None}
     odd_dispatcher = {
         **a_dispatcher(),
-        "threads": "x",
+        "threads": 5,
         "waiting": [1],
         "lately": {"waitSeconds": 3},
     }
-    seen = overview(odd, {**a_desk(), "perSecond": None}, odd_dispatcher)
+    seen = overview(odd, {**a_desk(), "perSecond": None, "figures": "many"}, odd_dispatcher)
     assert seen.queue.documents == 7
     assert json.dumps(seen.as_json())
 
@@ -206,10 +208,10 @@ def test_half_a_row_of_control_is_no_pause() -> None:
 def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
     stuck = {"channel": "main", "key": HANAKO, "documents": 3, "why": "slow", "since": ago(601)}
     paused = {**stuck, "key": "U2", "why": "paused"}
-    seen = overview(a_desk(), a_dispatcher(waiting=[stuck, paused]))
-    assert [one.do for one in seen.wrong] == [
-        f"`linedesk release main/{HANAKO}` gives up what is stuck"
-    ]
+    others = [{**stuck, "key": "U3", "since": ago(602)}, {**stuck, "key": "U4", "since": ago(599)}]
+    seen = overview(a_desk(), a_dispatcher(waiting=[stuck, paused, *others]))
+    assert seen.wrong[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
+    assert [one.do for one in seen.wrong] == ["`linedesk release main/U3` gives up what is stuck"]
 
 
 def test_letters_of_the_last_day_are_told_until_they_are_replayed() -> None:
@@ -295,9 +297,16 @@ def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[An
     assert curve[0]["at"] > now - timedelta(hours=5)
 
 
-def test_an_overview_without_mongodb_is_an_error_in_words() -> None:
+def test_without_mongodb_or_with_one_that_hangs_a_look_ends_in_time(
+    database: Database[Any], mongo_uri: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview_module, "READ_SECONDS", 0.2)
+    with connect("mongodb://127.0.0.1:1", app_name="t") as away, pytest.raises(StoreUnavailable):
+        read_overview(away["nothing"])
+    hangs = {"blockConnection": True, "blockTimeMS": 500, "appName": "hanging"}
     with (
-        connect("mongodb://127.0.0.1:1", app_name="t", server_selection_seconds=0.05) as client,
+        connect(mongo_uri, app_name="hanging") as own,
+        failing(client, ["find"], times=1, **hangs),
         pytest.raises(StoreUnavailable),
     ):
-        read_overview(client["nothing"])
+        read_overview(own[database.name])

@@ -83,7 +83,7 @@ def test_each_failed_try_is_told_and_what_it_came_to() -> None:
     assert told.stands == "given up"
     assert told.verdict == "given up: handler: ValueError"
     assert kinds(told) == ["received", "run", "run", "run", "letter"]
-    assert told.steps[3].words == "the handler failed, try 3: ValueError"
+    assert told.steps[3].words == "the handler failed, try 3: ValueError in 2.0 ms"
 
 
 def test_a_replayed_letter_says_so_and_names_its_replays() -> None:
@@ -301,7 +301,7 @@ def test_a_conversations_last_days_are_told_with_how_far_was_looked(told_of: Dat
     assert {"01E", "01F"} < set(names)
     assert [row["held"] for row in found.events if row["eventId"] == "01F"] == ["slow"]
     assert [row["requestId"] for row in found.calls] == ["req-1"]
-    assert found.looked["recvq"] == 10_000
+    assert found.looked["recvq"] == 5_000
     assert TEXT not in str(found)
 
 

@@ -295,6 +295,17 @@ def test_a_scheduler_of_its_own_runs_where_the_settings_say_so(running: Box) -> 
     assert "systemctl disable --quiet --now linedesk-scheduler.service" in box.calls()
 
 
+def test_a_page_that_does_not_come_up_switches_nothing_back(running: Box) -> None:
+    (running.state / "enabled" / "linedesk-console.service").touch()
+    running.say("failing", "linedesk-console.service")
+    running.next_version("0.2.0")
+    answer = running.install()
+    assert answer.returncode == 0, answer.stderr
+    assert running.current.startswith("0.2.0-")
+    assert running.calls("systemctl restart")[-1] == "systemctl restart linedesk-console.service"
+    assert "linedesk-console.service did not come up, which nothing else needs" in answer.stdout
+
+
 @pytest.mark.parametrize(
     ("family", "packages"), [("debian", "install mongodb-org"), ("centos", "install mongodb-org")]
 )

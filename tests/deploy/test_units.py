@@ -17,7 +17,7 @@ from linedesk.sources import CREDENTIALS
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
-SERVICES = ("frontdesk", "dispatcher", "scheduler")
+SERVICES = ("frontdesk", "dispatcher", "scheduler", "console")
 # systemd-analyze exit-status.
 EXIT_NAMES = {"CONFIG": Exit.CONFIG, "CREDENTIALS": 243}
 
@@ -108,7 +108,7 @@ def test_the_target_starts_all_and_the_front_desk_first() -> None:
     for name in SERVICES:
         assert service(name)["WantedBy"] == ["linedesk.target"]
     assert unit("linedesk-frontdesk.socket")["WantedBy"] == ["linedesk.target"]
-    for name in ("dispatcher", "scheduler"):
+    for name in ("dispatcher", "scheduler", "console"):
         assert "linedesk-frontdesk.service" in service(name)["After"][0].split()
 
 

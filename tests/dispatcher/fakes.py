@@ -122,6 +122,7 @@ class RecordingWorker:
         self._again: dict[str, bool] = {}
         self.epochs: list[int] = []
         self.given_up_on: list[tuple[str, str]] = []
+        self.sends_that_wait: list[Document] = []
         self.room = True
         self.asked_for_room = threading.Event()
         self.stopped = threading.Event()
@@ -151,7 +152,7 @@ class RecordingWorker:
         return "nothing waits"
 
     def waiting(self) -> list[Document]:
-        return []
+        return self.sends_that_wait
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         self.sends_to_give_up.append((channel, key, effect_id))

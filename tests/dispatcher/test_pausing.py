@@ -360,6 +360,26 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     assert decide.entered == ["e0", "e2"]
 
 
+def test_to_read_what_comes_first_is_not_to_run_it(pool_of: MakePool) -> None:
+    """Of the first one only its `_id` is kept, so whether it is the released one has to be seen."""
+    given = numbered(MOST_WHOLE + 2)
+    last = Holder(f"e{MOST_WHOLE - 1}")
+    worker = RecordingWorker(last)
+    desk = pool_of(worker.decide)
+    desk.put(*given)
+    eventually(lambda: saved(desk) and len(worker.decided) == MOST_WHOLE - 1)
+    last.wait_until_held(f"e{MOST_WHOLE - 1}")
+    desk.pool.ordered.obey(paused("main"))
+    last.let_go()
+    eventually(lambda: saved(desk) and desk.pool._lines.paused)
+    until_given_up(desk, f"e{MOST_WHOLE + 1}")
+    assert len(desk.loads) == 1
+    assert len(desk.pool._lines.paused) == 1
+    assert len(worker.decided) == MOST_WHOLE
+    desk.pool.ordered.obey(NO_PAUSES)
+    until_idle(desk)
+
+
 def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
     decide = GivingUp(parking=("e0",))
     desk = pool_of(decide)
@@ -383,8 +403,10 @@ def test_a_release_waits_until_all_that_was_stored_before_the_start_is_in_hand(
     assert desk.pool.ordered.give_up("main", "U0", "e1")
     # What a predecessor has decided comes before it, and is told from it only by a look.
     desk.pool.ordered.obey(paused("main/U0"))
-    desk.put(*numbered(2), again=True)
+    first, second = numbered(2)
+    desk.put(first, again=True)
     assert desk.pool.ordered.give_up("main", "U0", "e1")
+    desk.put(second, again=True)
     desk.pool.move(1)
     assert desk.pool.ordered.give_up("main", "U0", "e1")
     assert not desk.pool.ordered.give_up("main", "U0", "elsewhere")

@@ -13,6 +13,7 @@ from pymongo.database import Database
 
 from dispatcher.clock import Clock
 from dispatcher.control import Obedience
+from dispatcher.figures import Figures
 from dispatcher.heartbeat import Heartbeat
 from dispatcher.history import History
 from dispatcher.lease import Lease
@@ -21,10 +22,13 @@ from dispatcher.pool import Pool
 from dispatcher.progress import Progress
 from dispatcher.reader import Reader
 from dispatcher.saver import Saver
+from dispatcher.sounder import Sounder
 from linedesk.simclock import SimClock
 from recvq.control import Control
 from recvq.documents import Document
+from recvq.figures import Snapshot
 from recvq.restore import Keeper
+from recvq.status import StatusRow
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
 from tests.waiting import eventually
 
@@ -99,6 +103,16 @@ def of_obedience(database: Database[Document]) -> Life:
     return Life(one.start, one.stop, lambda: one.join(5))
 
 
+def of_sounder(database: Database[Document]) -> Life:
+    one = Sounder(database, pool().view, Figures(leads=lambda: True))
+    return Life(one.start, one.stop, lambda: one.join(5))
+
+
+def of_row(database: Database[Document]) -> Life:
+    one = StatusRow(database, "dispatcher", snapshot=Snapshot, tell=dict)
+    return Life(one.start, one.stop, lambda: one.join(5))
+
+
 def of_simclock(database: Database[Document]) -> Life:
     clock = SimClock("http://127.0.0.1:1/sim/clock")
     return Life(clock.start, clock.stop, lambda: clock.join(5))
@@ -106,7 +120,17 @@ def of_simclock(database: Database[Document]) -> Life:
 
 MAKERS: pytest.MarkDecorator = pytest.mark.parametrize(
     "make",
-    [of_clock, of_pool, of_saver, of_reader, of_lease, of_obedience, of_simclock],
+    [
+        of_clock,
+        of_pool,
+        of_saver,
+        of_reader,
+        of_lease,
+        of_obedience,
+        of_sounder,
+        of_row,
+        of_simclock,
+    ],
     ids=lambda make: make.__name__[3:],
 )
 Make = Callable[[Database[Document]], Life]

@@ -21,11 +21,14 @@ from dispatcher import lease as lease_module
 from dispatcher import process as process_module
 from dispatcher import reader as reader_module
 from dispatcher import report as report_module
+from dispatcher import sounder as sounder_module
 from dispatcher import watch as watch_module
 from dispatcher.process import Ending
 from dispatcher.report import Report
 from linedesk.embedded import EmbeddedMongod
+from recvq import depth as depth_module
 from recvq import pulse as pulse_module
+from recvq import status as status_module
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
 from recvq.documents import Document
@@ -89,7 +92,14 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before it is ready, and later on; killed, and frozen; and when it is there again."""
+    """Before it is ready, and later on; killed, and frozen; and when it is there again.
+
+    Nor is anything told meanwhile that was true before, and the row is written again afterwards.
+    """
+    monkeypatch.setattr(depth_module, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(status_module, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(sounder_module, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(feed_module, "SOCKET_SECONDS", 0.5)
     monkeypatch.setattr(feed_module, "SERVER_SELECTION_SECONDS", 0.2)
     with connect(own_mongod.uri, app_name="tests") as client:
@@ -109,6 +119,8 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         # Nothing but a reason keeps it alive from now on.
         monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
         eventually(lambda: service.says("unwell", MUTE))
+        voice = running.dispatcher._voice
+        eventually(lambda: "lagDocuments" in voice.figures.latest.figures)
         reader, open_ = running.dispatcher._reader, running.feed.open
 
         def open_slowly(token: Any) -> None:
@@ -120,6 +132,9 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         os.kill(own_mongod.pid, signal.SIGSTOP)
         try:
             eventually(lambda: service.says("alive", "waiting for MongoDB since"))
+            assert voice.report.told["state"] == "waiting"
+            eventually(lambda: "lagDocuments" not in voice.figures.latest.figures)
+            assert voice.figures.latest.figures["inHandDocuments"] == 0
             frozen = len(service.told)
             eventually(lambda: len(service.told) > frozen + 10)
             assert {method for method, _ in service.told[frozen:]} == {"alive"}
@@ -130,6 +145,9 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         # Nor is it a stall that nothing came while it was away.
         at_work(running, service)
         assert running.dispatcher.stalled() is None
+        eventually(lambda: "lagDocuments" in voice.figures.latest.figures)
+        again = voice.figures.latest.at
+        eventually(lambda: database.status.find_one({"state": "working", "at": {"$gte": again}}))
         assert running.end() is Ending.STOPPED
 
 
@@ -308,6 +326,7 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
     try:
         report.working(lambda: "3 in hand", lambda: "working", stalled=lambda: None)
         eventually(lambda: service.says("unwell", "stalled: the thread main hangs"))
+        assert report.told["state"] == "stalled"
         report.beat()
         eventually(lambda: service.says("alive", "3 in hand"))
     finally:

@@ -21,6 +21,7 @@ from typing import Any
 
 from frontdesk.signature import sign
 from linedesk.embedded import free_port
+from tests.nursery import Child, nursery
 
 SECRET = "0123456789abcdef-test-channel-secret"
 OLD_SECRET = "fedcba9876543210-old-channel-secret"
@@ -71,7 +72,10 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 
 
 class DeskProcess:
-    """`python -m frontdesk` on a port of its own, or on an open socket; a context manager."""
+    """`python -m frontdesk` on a port of its own, or on an open socket; a context manager.
+
+    It comes from the nursery, unless it is handed a socket as systemd does.
+    """
 
     def __init__(
         self,
@@ -79,14 +83,14 @@ class DeskProcess:
         uri: str,
         database: str,
         port: int | None = None,
+        module: str = "frontdesk",
         arguments: Sequence[str] = (),
         listener: socket.socket | None = None,
         **settings: str,
     ) -> None:
         self.port = listener.getsockname()[1] if listener else port or free_port()
-        self._fds = (listener.fileno(),) if listener else ()
-        by = ["-S", "-E", "-c", HAND_OVER, *map(str, self._fds)] if listener else []
-        self._command = [sys.executable, *by, "-m", "frontdesk", *arguments]
+        self._listener = listener
+        self._command = [module, *arguments]
         self._environ = {
             "PATH": os.environ["PATH"],
             "LINE_CHANNEL_SECRET": f"{SECRET},{OLD_SECRET}",
@@ -101,14 +105,12 @@ class DeskProcess:
 
     def start(self) -> DeskProcess:
         """Start it without waiting for anything."""
-        self.process = subprocess.Popen(
-            self._command,
-            cwd=ROOT,
-            env=self._environ,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            pass_fds=self._fds,
-        )
+        reading, writing = os.pipe()
+        try:
+            self.process = self._begin(writing)
+        finally:
+            os.close(writing)
+        self._stderr = open(reading, encoding="utf-8")  # noqa: SIM115
         self._reader = threading.Thread(target=self._read, name="desk-log")
         self._reader.start()
         return self
@@ -139,8 +141,7 @@ class DeskProcess:
             self.process.kill()
             self.process.wait()
             self._reader.join(WAIT_SECONDS)
-            assert self.process.stderr is not None
-            self.process.stderr.close()
+            self._stderr.close()
 
     @property
     def log(self) -> str:
@@ -157,9 +158,21 @@ class DeskProcess:
             assert arrived, f"no line {text!r} in the log:\n{self.log}"
             return found()[-1]
 
+    def _begin(self, stderr: int) -> Child | subprocess.Popen[bytes]:
+        if self._listener is None:
+            return nursery.start(*self._command, env=self._environ, stdout=stderr, stderr=stderr)
+        fd = self._listener.fileno()
+        by = ["-S", "-E", "-c", HAND_OVER, str(fd)]
+        return subprocess.Popen(
+            [sys.executable, *by, "-m", *self._command],
+            cwd=ROOT,
+            env=self._environ,
+            stderr=stderr,
+            pass_fds=[fd],
+        )
+
     def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self._stderr:
             with self._changed:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()

@@ -201,6 +201,9 @@ def test_it_serves_tls_where_a_certificate_is_set(
         FRONTDESK_TLS_KEY=str(key),
     ) as desk:
         assert desk.ask_tls("/readyz", trusted=certificate).status == 200
+        row = eventually(lambda: own_database["status"].find_one())
+        left_seconds = row["figures"]["certificateEndsSeconds"] - time.time()
+        assert 86_400 < left_seconds < 2 * 86_400 + 60
 
 
 def test_a_certificate_that_cannot_be_used_is_named(

@@ -195,7 +195,7 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
 async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
     told: list[str] = []
     scene.patch.setattr(store.log, "warning", lambda text, *_: told.append(text[:14]))
-    scene.patch.setattr(store.log, "info", lambda text, *_: told.append(text[:14]))
+    scene.patch.setattr(store.log, "info", lambda text, *said: told.append(text % said))
     ahead = await scene.ask("A-1")
     await scene.inserted()
     # Too little time of its own: that is no outage, and nothing would tell its end.
@@ -209,7 +209,9 @@ async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -
     assert await failing == 0
     scene.probe.let_go()
     await until(lambda: len(told) > 1)
-    assert told == ["spooling began", "spooling ended"]
+    assert told[0] == "spooling began"
+    assert told[1].startswith("spooling ended documents=1 ")
+    assert scene.store.spooled_events == 3
 
 
 @scene

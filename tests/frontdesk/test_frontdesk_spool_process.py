@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sqlite3
-import sys
 import threading
 import time
 import uuid
@@ -222,24 +221,6 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_accepted(
     assert_all_there(own_database, load.accepted)
 
 
-DYING = """
-import os, signal, sys
-from linedesk.cli import frontdesk
-from recvq.spool import Spool
-
-name = sys.argv.pop(1)
-whole = getattr(Spool, name)
-
-def then_die(self, *arguments):
-    if name == "append":
-        whole(self, *arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(Spool, name, then_die)
-frontdesk(prog_name="python -m frontdesk")
-"""
-
-
 @pytest.mark.parametrize("place", ["append", "remove"])
 def test_a_kill_right_after_the_spools_commit_or_before_its_removal_doubles_nothing(
     gate: Gate, own_database: Database[Any], path: Path, place: str
@@ -248,8 +229,8 @@ def test_a_kill_right_after_the_spools_commit_or_before_its_removal_doubles_noth
         gate.shut()
     else:
         spool_some(path)
-    dying = make_desk(own_database, gate.uri, path)
-    dying._command = [sys.executable, "-c", DYING, place]
+    by = {"module": "tests.frontdesk.dying_desk", "arguments": [place]}
+    dying = make_desk(own_database, gate.uri, path, **by)
     dying.start()
     if place == "append":
         dying.wait_for_line("listening ")

@@ -526,6 +526,7 @@ def test_a_reply_of_unknown_outcome_past_its_minute_follows_the_setting(
     with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
         desk.until_quiet()
         assert desk.letters() == []
+        assert desk.figures()["unprovedReplies"] == 1
     assert texts(sim, user) == seen
     assert "not provable" in caplog.text
 

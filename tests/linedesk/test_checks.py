@@ -35,6 +35,7 @@ from linedesk.settings import load_settings
 from recvq.capacity import Disk, Span
 from recvq.collections import INDEXES, MEGABYTE
 from recvq.documents import SCHEDULE
+from recvq.orders import NO_PAUSES, Pause, Pauses, Scope
 from recvq.reach import Reach
 from recvq.rights import DISPATCHER, FRONTDESK, OPERATOR
 from tests.frontdesk.authority import Authority
@@ -281,8 +282,24 @@ def test_held_conversations_are_told_when_they_wait_for_long() -> None:
     rows = [{"key": "U1", "since": ago(minutes=2)}, {"key": "U2", "since": ago(minutes=1)}]
     assert work.judge_held([], NOW).state is OK
     assert work.judge_held(rows, NOW).state is OK
-    found = work.judge_held([*rows, {"key": "U3", "since": ago(hours=1)}], NOW)
+    late = [*rows, {"channel": "main", "key": "U3", "since": ago(hours=1)}]
+    found = work.judge_held(late, NOW)
     assert (found.state, "show U3" in found.do) == (WARN, True)
+    # What an operator wants to wait waits.
+    paused = Pauses((Pause(Scope("main", "U3")),))
+    assert work.judge_held(late, NOW, paused=paused).state is OK
+    late.append({"channel": "main", "key": "U4", "since": ago(minutes=11)})
+    assert "show U4" in work.judge_held(late, NOW, paused=paused).do
+
+
+def test_what_is_paused_is_told_with_what_ends_it() -> None:
+    assert work.judge_pauses(NO_PAUSES, NOW).state is OK
+    one = Pause(Scope("main", "U1"), by="taro", at=ago(hours=2))
+    found = work.judge_pauses(Pauses((one, *(Pause(Scope(f"c{n}")) for n in range(6)))), NOW)
+    assert found.state is WARN
+    assert "main/U1 for 2 h" in found.saw
+    assert "by taro; c0; c1; c2; c3; 2 more" in found.saw
+    assert found.do == "`linedesk resume main/U1` ends it"
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from linedesk import cli
 from recvq.connect import Client
 from recvq.documents import make_document
+from tests.nursery import Written, nursery
 
-ROOT = Path(__file__).parents[2]
-COMMANDS = ("init", "frontdesk", "dispatcher", "scheduler", "sim", "demo", "up")
+COMMANDS = ("init", "frontdesk", "dispatcher", "scheduler", "console", "sim", "demo", "up")
 SECRETS = {
     "LINE_CHANNEL_SECRET": "8c570fa6dd201bb328f1c1eac23a96d8",
     "LINE_CHANNEL_ACCESS_TOKEN": "token-of-the-channel",
@@ -31,15 +31,7 @@ SECRETS = {
 def linedesk(
     *arguments: str, module: str = "linedesk", **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return nursery.run(module, *arguments, env=os.environ | environ)
 
 
 def refusal(*arguments: str, code: int, **environ: str) -> str:
@@ -192,18 +184,15 @@ def test_a_bot_that_cannot_be_imported_is_told_by_its_line(
 def test_a_reader_who_had_enough_ends_a_command_quietly() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
-    answer = subprocess.run(
-        [sys.executable, "-m", "linedesk", "doctor"],
-        cwd=ROOT,
-        env=os.environ | {"MAX_BODY_KB": "much"},
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    os.close(theirs)
-    assert (answer.returncode, answer.stderr) == (1, "")
+    with Written() as told:
+        child = nursery.start(
+            *("linedesk", "doctor"),
+            env=os.environ | {"MAX_BODY_KB": "much"},
+            stdout=theirs,
+            stderr=told.fd,
+        )
+        os.close(theirs)
+        assert (child.wait(60), told.text) == (1, "")
 
 
 def test_an_error_that_nobody_foresaw_is_logged_without_secrets() -> None:

@@ -326,6 +326,25 @@ def test_a_drop_deletes_what_was_chosen(run: Run, letters: Any) -> None:
     assert ids(letters) == {"01S/0", "01R/0"}
 
 
+def test_replays_and_drops_are_written_down_and_a_dry_run_is_not(
+    run: Run, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "hanako")
+    run("replay", "01NEW", "--dry-run")
+    run("drop", "01NEW", "--dry-run")
+    run("replay", "01NEW")
+    run("replay", "01R/0", code=1)
+    run("drop", "01NEW")
+    rows = list(letters.audit.find().sort("_id", 1))
+    assert [(row["act"], row["on"], row["by"]) for row in rows] == [
+        ("replay", "01NEW", "hanako"),
+        ("replay", "01R/0", "hanako"),
+        ("drop", ["01NEW"], "hanako"),
+    ]
+    assert [row["outcome"][:7] for row in rows] == ["done", "refused", "done"]
+    assert {row["via"] for row in rows} == {"command"}
+
+
 # On a terminal.
 
 

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,9 +15,9 @@ import requests
 from linedesk.embedded import MongodNotFound, find_mongod
 from tests.conftest import missing
 from tests.linedesk.processes import child_of, is_alive
+from tests.nursery import nursery
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 PARTS = ("mongod", "-m linesim", "-m frontdesk", "-m dispatcher")
 OPERATORS_TOKEN = "the-token-of-the-real-channel"
 
@@ -34,13 +32,11 @@ class Demo:
         folder.mkdir()
         operators = {"LINE_CHANNEL_ACCESS_TOKEN": OPERATORS_TOKEN, "LOG_LEVEL": "error"}
         with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "linedesk", "demo", *options],
-                cwd=ROOT,
+            self.process = nursery.start(
+                *("linedesk", "demo", *options),
                 env=os.environ | operators | {"TMPDIR": str(folder)},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
             )
 
     @property

@@ -66,6 +66,12 @@ BAD = [
     ("FRONTDESK_METRICS_PORT", ["0", "65536", "metrics"]),
     ("DISPATCHER_METRICS_PORT", ["0", "65536", "metrics"]),
     ("SCHEDULER_METRICS_PORT", ["0", "65536", "metrics"]),
+    ("CONSOLE_HOST", ["not a host", "-x.example"]),
+    ("CONSOLE_PORT", ["0", "65536", "http"]),
+    ("CONSOLE_URL", ["desk.example", "https://", "https://desk.example/?a=1"]),
+    ("CONSOLE_PASSWORD", ["eleven-long", "has a blank in it"]),
+    ("CONSOLE_TOKEN", ["eleven-long", "has a blank in it"]),
+    ("CONSOLE_TEXT", ["maybe", "2"]),
     ("LOG_LEVEL", ["loud", "critical", "10"]),
     ("BOT_SETTINGS", ["timezone", "again_seconds=5, loud", "a=1, a=2"]),
     (
@@ -130,6 +136,12 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "frontdesk_metrics_port": None,
         "dispatcher_metrics_port": None,
         "scheduler_metrics_port": None,
+        "console_host": "127.0.0.1",
+        "console_port": 8010,
+        "console_url": None,
+        "console_password": None,
+        "console_token": None,
+        "console_text": False,
         "log_level": "info",
     }
 

@@ -13,35 +13,43 @@ from pathlib import Path
 import pytest
 import requests
 
+from tests.nursery import Written, nursery
+from tests.waiting import eventually
+
 ROOT = Path(__file__).parents[2]
 SECRETS = {"LINE_CHANNEL_SECRET": "s3cret", "LINE_CHANNEL_ACCESS_TOKEN": "t0ken"}
 
 
-def start(*arguments, environ=SECRETS):
-    return subprocess.Popen(
-        [sys.executable, "-m", "linesim", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@contextmanager
+def started(*arguments, environ=SECRETS):
+    """The process from the nursery, and what it has written to standard error."""
+    with Written() as said, open(os.devnull, "wb") as nowhere:
+        process = nursery.start(
+            *("linesim", *arguments),
+            env={**os.environ, **environ},
+            stdout=nowhere.fileno(),
+            stderr=said.fd,
+        )
+        try:
+            yield process, said
+        finally:
+            process.kill()
+            process.wait(10)
 
 
 @contextmanager
 def serving(*arguments):
     """The process and its address, read from the line that it logs."""
-    process = start("--port", "0", *arguments)
-    try:
-        for row in process.stderr:
-            if found := re.search(r"serving url=(\S+)", row):
-                break
-        else:
-            pytest.fail("linesim did not start")
-        yield process, found[1]
-    finally:
-        process.kill()
-        process.communicate()
+    with started("--port", "0", *arguments) as (process, said):
+        yield process, address(process, lambda: said.text)
+
+
+def address(process, log):
+    def told():
+        assert process.poll() is None, log()
+        return re.search(r"serving url=(\S+)", log())
+
+    return eventually(told)[1]
 
 
 def seconds_to_end(process, number=signal.SIGTERM):
@@ -92,32 +100,41 @@ def test_another_process_is_told_the_verdict():
     assert (report["ok"], report["calls"]) == (True, {"info": {"closed": 1}})
 
 
-def test_secret_and_token_come_from_the_environment_and_stay_out_of_the_log():
-    with serving("--quota", "5", "--reply-token-seconds", "9") as (process, url):
+def test_secret_and_token_come_from_the_environment_and_stay_out_of_the_log(tmp_path):
+    command = [sys.executable, "-m", "linesim", "--port", "0"]
+    options = ["--quota", "5", "--reply-token-seconds", "9"]
+    log = tmp_path / "log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [*command, *options], cwd=ROOT, env={**os.environ, **SECRETS}, stderr=said, stdout=said
+        )
+    try:
+        url = address(process, log.read_text)
         headers = {"authorization": "Bearer t0ken"}
         answer = requests.get(f"{url}/v2/bot/message/quota", headers=headers, timeout=10)
         assert answer.json() == {"type": "limited", "value": 5}
         arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
         process.terminate()
-        _, log = process.communicate(timeout=5)
+        assert process.wait(5) == 0
+    finally:
+        process.kill()
+        process.wait()
     assert b"t0ken" not in arguments
-    assert "t0ken" not in log
-    assert "s3cret" not in log
+    assert "t0ken" not in log.read_text()
+    assert "s3cret" not in log.read_text()
 
 
 def test_missing_secrets_are_named():
-    process = start("--port", "0", environ=dict.fromkeys(SECRETS, ""))
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 2
-    assert "LINE_CHANNEL_SECRET" in said
-    assert "Traceback" not in said
+    with started("--port", "0", environ=dict.fromkeys(SECRETS, "")) as (process, said):
+        assert process.wait(20) == 2
+        assert "LINE_CHANNEL_SECRET" in said.text
+        assert "Traceback" not in said.text
 
 
 def test_a_taken_port_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        process = start("--port", port)
-        _, said = process.communicate(timeout=20)
-    assert process.returncode == 69
-    assert f"cannot serve on 127.0.0.1:{port}" in said
-    assert "Traceback" not in said
+        with started("--port", port) as (process, said):
+            assert process.wait(20) == 69
+            assert f"cannot serve on 127.0.0.1:{port}" in said.text
+            assert "Traceback" not in said.text

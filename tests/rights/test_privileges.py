@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from console.acts import Acts, Head
 from console.choice import Choice
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
@@ -29,12 +30,14 @@ from linedesk.showing import show_conversation
 from linedesk.users import WHO
 from recvq.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
 from recvq.connect import connect
+from recvq.control import Control
 from recvq.documents import PROGRESS, RECVQ, STATUS, Document, make_document, make_heartbeat
 from recvq.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
 from recvq.figures import Snapshot
 from recvq.gauge import Gauge
 from recvq.guard import Guard
 from recvq.insert import insert_documents
+from recvq.orders import Scope
 from recvq.replicaset import require_replica_set
 from recvq.restore import UNCAPPED, Keeper
 from recvq.status import StatusRow
@@ -210,24 +213,27 @@ def test_the_console_s_user_replays_and_drops_dead_letters(
     assert admin["deadletters"].find_one({"_id": "letter-3"}) is None
 
 
-def test_the_console_s_user_pauses_resumes_and_writes_down_what_was_done(
-    guarded: Guarded,
+def test_what_an_operator_orders_the_dispatcher_carries_out(
+    guarded: Guarded, dispatcher: Database[Any]
 ) -> None:
-    console = guarded.client_of("console")[LINE_BOT]
-    row: Document = {"_id": "pause", "act": "pause", "channel": None, "key": None}
-    console["control"].replace_one({"_id": row["_id"]}, row, upsert=True)
-    console["control"].delete_one({"_id": row["_id"]})
-    done = console["audit"].insert_one({"at": NOW, "act": "pause", "outcome": "begun"})
-    console["audit"].update_one({"_id": done.inserted_id}, {"$set": {"outcome": "done"}})
-    assert console["audit"].find_one({"_id": done.inserted_id, "outcome": "done"}) is not None
+    """With the row in `audit` that each act has."""
+    acts = Acts(guarded.client_of("console")[LINE_BOT], by="mika", via="page")
+    assert acts.pause(Scope("main", "U1"), why="trial")
+    control = Control(dispatcher)
+    assert control.read().covering("main", "U1")
+    release = acts.release("main", "U1", Head("event", "e1", "it hangs"))
+    came = control.came_of(release)
+    assert came is not None
+    control.finish(release, came)
+    assert acts.came(release) == came
+    assert acts.resume(Scope("main", "U1"))
+    rows = guarded.client_of("operator")[LINE_BOT]["audit"].find({"by": "mika"}).sort("at", 1)
+    told = [(row["act"], row["outcome"]) for row in rows]
+    assert told == [("pause", "done"), ("release", "done"), ("resume", "done")]
 
 
-def test_a_dispatcher_tells_of_its_work_and_that_a_release_is_carried_out(
-    admin: Database[Any], dispatcher: Database[Any]
-) -> None:
-    admin["control"].insert_one({"_id": "release/main/U1", "act": "release"})
-    dispatcher["control"].update_one({"act": "release"}, {"$set": {"doneAt": NOW}})
-    for name in ("calls", "jobs", "history"):
+def test_a_dispatcher_writes_the_rows_that_tell_of_its_work(dispatcher: Database[Any]) -> None:
+    for name in CAPPED_BYTES:
         dispatcher[name].insert_one({"at": NOW})
 
 

@@ -11,8 +11,13 @@ let lostAt = null;
 let failures = 0;
 let timer = null;
 
+function idOf(node) {
+  // Not `node.id`: in a form that is its field of this name.
+  return node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("id") : null;
+}
+
 function sameKind(old, fresh) {
-  return old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && old.id === fresh.id;
+  return old.nodeName === fresh.nodeName && idOf(old) === idOf(fresh);
 }
 
 function isPersons(node) {
@@ -45,7 +50,8 @@ function morph(old, fresh) {
 function morphChildren(old, fresh) {
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
-    const known = wanted.id ? [...old.children].find((one) => one.id === wanted.id) : null;
+    const id = idOf(wanted);
+    const known = id ? [...old.children].find((one) => idOf(one) === id) : null;
     if (known && known !== at) old.insertBefore(known, at);
     if (known || (at && sameKind(at, wanted))) {
       const found = known || at;

@@ -1,0 +1,190 @@
+"""How long an operator waits for an answer with a million documents in recvq.
+
+A mongod of its own is filled as a busy week would, then each reading is timed: the overview, the
+story of an event by each kind of id, a search, the last calls. Run it as `python bench/readings.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bson import ObjectId
+from pymongo.database import Database
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from console.calls import Wanted, newest_calls
+from console.choice import Choice, found
+from console.history import read_history
+from console.overview import read_overview
+from console.search import meaning_of, recent
+from console.standing import find, read
+from console.story import tell
+from linedesk.embedded import EmbeddedMongod, server_version
+from recvq.collections import create_collections
+from recvq.connect import Client, connect
+from recvq.documents import DEADLETTERS, Document
+
+BATCH = 10_000
+GIGABYTE = 1024**3
+USERS = 100_000
+TEXT = "明日の朝七時半に、駅前のいつもの店で待っています。遅れるときは連絡します。"
+NOW = datetime.now(UTC)
+PROMISED_MS = 50.0
+
+
+def key_of(number: int) -> str:
+    """The user of a document."""
+    return f"U{number % USERS:032x}"
+
+
+def a_document(number: int) -> Document:
+    """A message as the front desk stores it."""
+    at = NOW - timedelta(seconds=number / 10)
+    event_id, key = f"01E{number:023d}", key_of(number)
+    event = {
+        "type": "message",
+        "webhookEventId": event_id,
+        "deliveryContext": {"isRedelivery": False},
+        "timestamp": int(at.timestamp() * 1000),
+        "source": {"type": "user", "userId": key},
+        "replyToken": f"{number:032x}",
+        "mode": "active",
+        "message": {"type": "text", "id": f"{number:018d}", "text": TEXT, "quoteToken": "q" * 86},
+    }
+    document = {"_id": ObjectId(), "eventId": event_id, "channel": "main", "key": key}
+    return {**document, "acceptTime": at, "event": event}
+
+
+def rows_of(collection: str, number: int) -> Document:
+    """A row of another collection, as the processes write it."""
+    event_id, key = f"01E{number:023d}", key_of(number)
+    at = NOW - timedelta(seconds=number / 10)
+    whose = {"channel": "main", "key": key}
+    if collection == "jobs":
+        run = {"ms": 2.0, "eventId": event_id, **whose, "type": "message", "waitedMs": 3.0}
+        return {"at": at, **run, "attempt": 1, "outcome": "recorded", "effects": 1, "thread": "w"}
+    if collection == "calls":
+        call = {"ms": 90.0, "method": "POST", "endpoint": "/v2/bot/message/reply", "status": 200}
+        return {"at": at, **call, "requestId": f"r{number}", "eventId": event_id, "key": key}
+    if collection == "conversations":
+        profile = {"displayName": f"客{number}"}
+        return {"_id": f"main/{key}", **whose, "profile": profile, "applied": [], "pending": []}
+    if collection == "deadletters":
+        return {"_id": event_id, **whose, "cause": "handler: ValueError", "lastAt": at}
+    if collection == "held":
+        return {
+            **whose,
+            "n": number,
+            "why": "slow",
+            "since": at,
+            "document": a_document(-1 - number),
+        }
+    return {"at": NOW - timedelta(seconds=10 * number), "queueDocuments": number % 100}
+
+
+AMOUNTS = {
+    "jobs": 300_000,
+    "calls": 250_000,
+    "conversations": USERS,
+    "deadletters": 10_000,
+    "held": 10_000,
+    "history": 60_000,
+}
+
+
+def fill(database: Database[Any], documents: int) -> None:
+    """Fill every collection, the newest last."""
+    create_collections(database, capped_bytes=4 * GIGABYTE)
+    with Progress() as bar:
+        total = documents + sum(AMOUNTS.values())
+        task = bar.add_task("filling", total=total)
+        for name, rows in _filling(documents):
+            batch = list(islice(rows, BATCH))
+            while batch:
+                database[name].insert_many(batch, ordered=False)
+                bar.advance(task, len(batch))
+                batch = list(islice(rows, BATCH))
+
+
+def _filling(documents: int) -> Iterator[tuple[str, Iterator[Document]]]:
+    yield "recvq", (a_document(n) for n in range(documents - 1, -1, -1))
+    for name, amount in AMOUNTS.items():
+        yield name, (rows_of(name, n) for n in range(amount - 1, -1, -1))
+
+
+def readings(database: Database[Any], documents: int) -> dict[str, Callable[[], object]]:
+    """What an operator asks for, by its name."""
+    old = documents - 1
+    return {
+        "overview": lambda: read_overview(database),
+        "history, 1 h": lambda: read_history(database, hours=1),
+        "history, 24 h": lambda: read_history(database, hours=24),
+        "story, new": lambda: tell(database, f"01E{5:023d}"),
+        "story, old": lambda: tell(database, f"01E{old:023d}"),
+        "story, by message": lambda: tell(database, f"{old:018d}"),
+        "story, by request": lambda: tell(database, "r15000"),
+        "word, a name": lambda: meaning_of(database, "客7", channel="main"),
+        "word, an id": lambda: find(database, key_of(7), channel="main"),
+        "conversation": lambda: read(database, f"main/{key_of(7)}"),
+        "conversation, recent": lambda: recent(database, f"main/{key_of(7)}"),
+        "calls, newest": lambda: newest_calls(database, Wanted()),
+        "calls, failed (none)": lambda: newest_calls(database, Wanted(failed=True)),
+        "dead letters": lambda: found(database[DEADLETTERS], Choice(limit=50), newest_first=True),
+    }
+
+
+@contextmanager
+def a_million(documents: int) -> Iterator[tuple[Client, Database[Any]]]:
+    """A mongod of its own with so many documents in recvq."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
+        client = stack.enter_context(connect(mongod.uri, app_name="bench"))
+        fill(client["line_bot"], documents)
+        yield client, client["line_bot"]
+
+
+def timed(reading: Callable[[], object], rounds: int) -> list[float]:
+    """Milliseconds of each round; the first, which opens connections, is left out."""
+    reading()
+    took = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        reading()
+        took.append((time.perf_counter() - began) * 1000)
+    return took
+
+
+def main() -> None:
+    """Measure and print one table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--documents", type=int, default=1_000_000)
+    options.add_argument("--rounds", type=int, default=30)
+    chosen = options.parse_args()
+    with a_million(chosen.documents) as (client, database):
+        host, port = client.address or ("", 0)
+        version = server_version(f"mongodb://{host}:{port}")
+        table = Table("reading", "p50 ms", "p90 ms", "max ms")
+        table.title = f"{chosen.documents:,} documents in recvq, MongoDB {version}"
+        for name, reading in readings(database, chosen.documents).items():
+            took = timed(reading, chosen.rounds)
+            cuts = statistics.quantiles(took, n=10)
+            style = "red" if name == "overview" and cuts[4] > PROMISED_MS else None
+            figures = (cuts[4], cuts[8], max(took))
+            table.add_row(name, *(f"{value:.1f}" for value in figures), style=style)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

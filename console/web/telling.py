@@ -1,0 +1,83 @@
+"""What the templates of overview and story take beside the values themselves. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from console.overview import Overview
+from console.parts import Latency
+from console.steps import Step
+from console.story import Story
+from console.web.charts import HOURS
+from console.web.picture import draw
+
+HOSTS = {"api": "of api.line.me", "data": "of api-data.line.me"}
+RESTING = {
+    "held": "behind a slow handler",
+    "paused": "paused",
+    "again": "to be tried again",
+    "save": "for a save",
+}
+TILES = {
+    "store": "Webhook to stored",
+    "wait": "Stored to handler",
+    "handler": "Handler",
+    "call": "Call of LINE",
+}
+SPANS = {
+    **TILES,
+    "gate": "Wait for the gate",
+    "save": "Save of progress",
+    "ring": "Timer, late by",
+}
+
+
+def labelled(story: Story) -> list[dict[str, Any]]:
+    """The steps, each with what its mark looks like and the facts that its words leave out."""
+    return [
+        {
+            "step": step,
+            "look": _look(step),
+            "facts": {k: v for k, v in step.facts.items() if v not in (None, "")},
+        }
+        for step in story.steps
+    ]
+
+
+def _look(step: Step) -> str:
+    if step.kind in ("letter", "unsend") or step.facts.get("error"):
+        return "bad"
+    status = step.facts.get("status")
+    if step.kind == "call" and (status is None or (status >= 400 and status != 409)):
+        return "bad"
+    return "look" if step.kind == "waits" else ""
+
+
+def seen(value: Overview | None) -> dict[str, Any]:
+    """What the overview's template takes beside the overview itself."""
+    if value is None:
+        return {"seen": None, "worst": None}
+    spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
+    left = [value.queue.recvq_left_seconds, value.queue.oplog_left_seconds]
+    obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
+    return {
+        "seen": value,
+        "worst": value.wrong[0].level if value.wrong else None,
+        "drawings": draw(value),
+        "timed": [(label, _slowest(spans[name])) for name, label in TILES.items()],
+        "spans": [
+            (f"{label} {one.label}".strip(), one)
+            for name, label in SPANS.items()
+            for one in spans[name]
+            if one.count
+        ],
+        "left": min((one for one in left if one is not None), default=None),
+        "is_obeyed": lambda row: (row.get("channel"), row.get("key")) in obeyed,
+        "all_hours": HOURS,
+        "hosts": HOSTS,
+        "resting": RESTING,
+    }
+
+
+def _slowest(found: list[Latency]) -> Latency | None:
+    return max((one for one in found if one.count), key=lambda one: one.p99 or 0.0, default=None)

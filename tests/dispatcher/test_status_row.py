@@ -1,0 +1,217 @@
+"""A dispatcher's row in `status` and its rows of `history`, on the real MongoDB."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from dispatcher import sounder, voice
+from dispatcher.job import Job, Verdict
+from dispatcher.sounder import Sounder
+from recvq import status as status_module
+from recvq.documents import HISTORY, STATUS, Document, name_of
+from recvq.status import WRITE_SECONDS
+from tests.dispatcher.conftest import Dispatch, Running
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.listener import Listener
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no test waits for the next second."""
+    monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(sounder, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(sounder, "HISTORY_SECONDS", 0.1)
+
+
+def row_of(database: Database[Document]) -> Document:
+    return database[STATUS].find_one({"role": "dispatcher"}) or {"figures": {}}
+
+
+def figures(database: Database[Document], *names: str) -> tuple[Any, ...]:
+    found = row_of(database)["figures"]
+    return tuple(found.get(name) for name in names)
+
+
+class HeldFeed:
+    """Lets the feed bring nothing while it is shut."""
+
+    def __init__(self, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open, self._waits = threading.Event(), threading.Event()
+        self._read = running.feed.read
+        self._open.set()
+        monkeypatch.setattr(running.feed, "read", self._held)
+
+    def _held(self) -> Any:
+        if not self._open.is_set():
+            self._waits.set()
+            assert self._open.wait(30)
+        return self._read()
+
+    def shut(self) -> None:
+        self._waits.clear()
+        self._open.clear()
+        assert self._waits.wait(15)
+
+    def let_go(self) -> None:
+        self._open.set()
+
+
+def test_what_waits_where_is_told_to_the_document(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three in hand and held, four in hand, and five that the feed has not brought."""
+    held = Holder("e0", "slow0")
+    running = dispatch(
+        database, RecordingWorker(held), service=Listener(), held_after_seconds=0.2, threads=5
+    )
+    eventually(lambda: row_of(database).get("state") == "working")
+    feed = HeldFeed(running, monkeypatch)
+    store(database, *numbered(4, keys=1))
+    held.wait_until_held("e0")
+    eventually(lambda: figures(database, "heldDocuments") == (4,))
+    monkeypatch.setattr(running.dispatcher._pool.saving._holding, "_after", 3600.0)
+    store(database, *numbered(4, keys=1, prefix="slow"))
+    # Behind a key of which `held` has documents.
+    eventually(lambda: figures(database, "inHandDocuments", "heldDocuments") == (4, 4))
+    feed.shut()
+    store(database, *numbered(5, keys=5, prefix="unread"))
+    names = ("lagDocuments", "inHandDocuments", "heldDocuments", "heldKeys", "queueDocuments")
+    eventually(lambda: figures(database, *names) == (5, 4, 4, 1, 13))
+    row = row_of(database)
+    assert 0 < row["figures"]["lagSeconds"] < row["figures"]["oldestUnfinishedSeconds"] < 30
+    assert row["figures"]["leading"] == 1
+    assert (row["figures"]["threads"], row["figures"]["busyThreads"]) == (5, 1)
+    [thread] = row["threads"]
+    assert (thread["eventId"], thread["key"]) == ("e0", "U0")
+    assert (row["feed"], row["epoch"], row["paused"]) == ("changestream", 1, [])
+    assert row["_id"] == f"dispatcher/{row['host']}/{row['pid']}"
+
+    told = eventually(lambda: list(database[HISTORY].find({"queueDocuments": 13}, {"_id": 0})))
+    assert (told[0]["lagDocuments"], told[0]["inHandDocuments"], told[0]["busyThreads"]) == (
+        5,
+        4,
+        1,
+    )
+    assert told[0]["waitP50"] is None
+
+    feed.let_go()
+    held.let_go()
+    eventually(lambda: figures(database, *names) == (0, 0, 0, 0, 0))
+    eventually(lambda: figures(database, "oldestUnfinishedSeconds", "lagSeconds") == (0, 0))
+    assert figures(database, "readDocuments", "finishedDocuments") == (13, 13)
+    assert row_of(database)["figures"]["saveSeconds"]["count"] > 0
+    running.end()
+    eventually(lambda: row_of(database)["state"] == "ended")
+    assert figures(database, "leading") == (0,)
+
+
+def test_systemds_line_the_row_and_the_metrics_are_one(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    service, worker = Listener(), RecordingWorker()
+    dispatch(database, worker, service=service)
+    store(database, *numbered(20, keys=5))
+    eventually(lambda: figures(database, "finishedDocuments") == (20,))
+    row = eventually(lambda: row_of(database))
+    assert ("alive", row["words"]) in service.told
+    assert f"{row['figures']['inHandDocuments']} in hand" in row["words"]
+
+
+def test_a_standby_says_so_and_knows_no_depth(
+    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatch(database, RecordingWorker(), service=Listener())
+    eventually(lambda: row_of(database).get("state") == "working")
+    # In one process both would write one row.
+    monkeypatch.setattr(voice, "ROLE", "waiting")
+    two = dispatch(database, RecordingWorker(), service=Listener())
+
+    def standby() -> Document | None:
+        return database[STATUS].find_one({"role": "waiting", "state": "standby"})
+
+    row = eventually(standby)
+    assert row["words"] == "standby, another dispatcher holds the lease"
+    assert row["figures"]["leading"] == 0
+    assert not {"lagDocuments", "queueDocuments", "threads"} & set(row["figures"])
+    assert "waiting" not in row
+    two.end()
+    ended = eventually(lambda: database[STATUS].find_one({"role": "waiting", "state": "ended"}))
+    assert ended["words"] == "stopping, 0 still at work"
+
+
+def test_a_right_that_is_missing_ends_nothing(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refused(self: Sounder) -> None:
+        raise OperationFailure("planted", 13)
+
+    monkeypatch.setattr(Sounder, "_note", refused)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, service=Listener())
+    store(database, document("one"))
+    eventually(lambda: worker.decided == ["one"])
+    eventually(lambda: "history not written" in caplog.text)
+    eventually(lambda: figures(database, "lagDocuments", "queueDocuments") == (0, 0))
+    assert running.alive
+    assert caplog.text.count("history not written") == 1
+
+
+def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
+    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, go = threading.Event(), threading.Event()
+    worker = RecordingWorker()
+    running = dispatch(database, worker, service=Listener())
+    eventually(lambda: row_of(database).get("state") == "working")
+    rows = running.dispatcher._voice._row._rows
+
+    def hang(*_: Any, **__: Any) -> None:
+        frozen.set()
+        go.wait(WRITE_SECONDS)
+
+    monkeypatch.setattr(rows, "update_one", hang)
+    assert frozen.wait(15)
+    store(database, document("one"))
+    eventually(lambda: worker.decided == ["one"], seconds=WRITE_SECONDS)
+    go.set()
+
+
+def test_a_job_tells_why_it_waits(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    parked: list[Job] = []
+
+    def decide(job: Job) -> Verdict:
+        if name_of(job.document) == "fails" and not parked:
+            job.because = "the handler failed once, next try at 12:03:05"
+            parked.append(job)
+            return "parked"
+        return "finished"
+
+    dispatch(database, RecordingWorker(decide), service=Listener(), held_after_seconds=0.1)
+    store(database, document("fails"), document("behind"))
+    eventually(lambda: figures(database, "heldDocuments") == (2,))
+    row = row_of(database)
+    [waiting] = row["waiting"]
+    assert waiting["why"] == "the handler failed once, next try at 12:03:05"
+    assert (waiting["eventId"], waiting["held"]) == ("fails", 2)
+    assert row["figures"]["waitingKeys"]["again"] == 1
+    assert {held["why"] for held in database["held"].find()} == {waiting["why"]}
+    parked[0].resume()
+    eventually(lambda: figures(database, "queueDocuments") == (0,))

@@ -1,0 +1,61 @@
+"""What docs/mongo-shell.md tells a person to type is there; that it runs is tried with inspect.js.
+
+Its output was printed by a running linedesk; this keeps the page from lying later.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from recvq.collections import CAPPED_BYTES, PLAIN
+from recvq.documents import RECVQ
+from recvq.views import VIEWS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "mongo-shell.md").read_text("utf-8")
+SCRIPT = (ROOT / "scripts" / "inspect.js").read_text("utf-8")
+
+
+def test_each_function_is_there_and_has_a_section() -> None:
+    returned = re.findall(r"return \{ ([\w, ]+) \};\n\}\)\(\);", SCRIPT)
+    assert len(returned) == 1
+    functions = set(returned[0].split(", "))
+    assert set(re.findall(r"linedesk\.(\w+)\(", PAGE)) == functions
+    titled = set(re.findall(r"linedesk\.(\w+)\(", " ".join(re.findall(r"^## .*$", PAGE, re.M))))
+    assert titled == functions - {"help"}
+
+
+def test_each_view_is_described_and_each_collection_is_one() -> None:
+    assert set(re.findall(r"^\| `(v_\w+)` \|", PAGE, re.M)) == set(VIEWS)
+    named = set(re.findall(r"\bdb\.(\w+)", PAGE))
+    assert named <= {RECVQ, *CAPPED_BYTES, *PLAIN, *VIEWS}
+
+
+def test_each_file_is_where_it_says() -> None:
+    paths = set(re.findall(r"(?<![\w/.-])scripts/[\w.]+", PAGE))
+    assert paths
+    assert all((ROOT / path).is_file() for path in paths)
+    companions = (ROOT / "deploy" / "install.d" / "release.bash").read_text("utf-8")
+    assert '"$SOURCE/scripts/inspect.js"' in companions
+    assert "/opt/linedesk/current/share/linedesk/inspect.js" in PAGE
+    assert (ROOT / "docs" / "architecture.md").is_file()
+
+
+def test_the_lines_of_its_output_are_still_printed() -> None:
+    """The fixed words of each page stand in the script."""
+    for words in (
+        "to look at",
+        "the last minute",
+        "busy threads",
+        "overtakes progress in",
+        "documents before recvq's newest, heartbeats among them",
+        " after it came",
+        "not written yet, or overwritten since",
+        "its last decided events",
+        "looked through",
+        "slowest runs",
+        "that are kept with the replayed ones",
+    ):
+        assert words in PAGE, words
+        assert words in SCRIPT, words

@@ -1,0 +1,234 @@
+"""The rows of `jobs`: one for each run that called the handler or decided."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.collection import Collection
+from pymongo.read_concern import ReadConcern
+
+from jobworker import Bot, outbox, running, worker
+from jobworker.conversations import Conversations
+from jobworker.errors import GateClosed, LineAway
+from jobworker.figures import Figures
+from jobworker.running import Lap, Run, Runs, undecided_words
+from jobworker.talk import Talk
+from linesim import Sim
+from recvq.documents import Document, make_document
+from recvq.errors import StoreUnavailable
+from recvq.figures import Snapshots
+from tests.jobworker.room import Room
+from tests.jobworker.test_handling import abandon
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+class Waits:
+    """A handler that waits for the test where it is told to."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self, event: Any, talk: Talk) -> None:
+        if event.message.text == "待" and not self.go_on.is_set():
+            self.entered.set()
+            assert self.go_on.wait(30)
+        talk.reply("はい")
+
+
+def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
+    bot = Bot()
+    bot.default()(handler)
+    return bot
+
+
+def written(desk: Room) -> list[Document]:
+    """All rows, as they are written at the end."""
+    for log in desk.desk._rows._logs:
+        log.write()
+    return list(local(desk.database.jobs).find().sort("$natural"))
+
+
+def local(collection: Collection[Any]) -> Collection[Any]:
+    """As it is on the primary: rows are not written for a majority."""
+    return collection.with_options(read_concern=ReadConcern("local"))
+
+
+def outcomes(desk: Room) -> list[tuple[Any, ...]]:
+    return [(row["outcome"], row["attempt"], row["effects"], row["error"]) for row in written(desk)]
+
+
+def test_a_row_tells_of_one_run(room: Rooms, sim: Sim) -> None:
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    document = desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=2))
+    desk.until_quiet()
+    (row,) = written(desk)
+    del row["_id"]
+    assert 2_000 <= row.pop("waitedMs") < 10_000
+    assert 0 < row.pop("ms") < 10_000
+    assert row.pop("at") > document["acceptTime"]
+    assert row.pop("thread").startswith("worker-")
+    assert row == {
+        "eventId": document["eventId"],
+        "channel": "main",
+        "key": user.user_id,
+        "type": "message",
+        "attempt": 1,
+        "outcome": "recorded",
+        "effects": 1,
+        "error": None,
+    }
+
+
+def test_each_try_of_a_failing_handler_has_its_row(room: Rooms, sim: Sim) -> None:
+    def fails(event: Any, talk: Talk) -> None:
+        raise KeyError("the user's own words")
+
+    desk = room(a_bot(fails), tries=2)
+    desk.says(sim.add_user("花子"), "?")
+    desk.until_quiet()
+    # The last one was recorded as a dead letter by the same run.
+    assert outcomes(desk) == [("failed", 1, 0, "KeyError"), ("failed", 2, 1, "KeyError")]
+
+
+def test_an_abandoned_handler_has_one_row_whatever_it_comes_to(room: Rooms, sim: Sim) -> None:
+    waits = Waits()
+    desk = room(a_bot(waits))
+    desk.says(sim.add_user("花子"), "待")
+    assert waits.entered.wait(10)
+    assert abandon(desk) == 1
+    waits.go_on.set()
+    desk.until_quiet()
+    eventually(lambda: not desk.pool.abandoned())
+    assert outcomes(desk) == [("timeout", 1, 0, None), ("recorded", 2, 1, None)]
+    found = desk.figures()
+    assert found["failedHandlers"] == {"error": 0, "timeout": 1}
+    assert found["handlerSeconds"]["count"] == 2
+    assert found["waitSeconds"]["count"] == 1
+
+
+def test_a_record_that_mongodb_does_not_take_is_noted_and_made_again(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, failed = Conversations.record, threading.Event()
+
+    def once(self: Conversations, *args: Any, **more: Any) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise StoreUnavailable("away")
+        return record(self, *args, **more)
+
+    monkeypatch.setattr(Conversations, "record", once)
+    monkeypatch.setattr(worker, "STORE_PAUSE_SECONDS", 0.01)
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    desk.says(sim.add_user("花子"), "?")
+    desk.until_quiet()
+    assert outcomes(desk) == [("again", 1, 0, "StoreUnavailable"), ("recorded", 1, 1, None)]
+
+
+def test_a_message_that_was_taken_back_ends_unheard(room: Rooms, sim: Sim) -> None:
+    desk = room(a_bot(lambda event, talk: None))
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    taken_back = {**sim.drafts.text(user, "-"), "type": "unsend"}
+    taken_back["unsend"] = {"messageId": event["message"]["id"]}
+    del taken_back["message"]
+    desk.put(taken_back)
+    desk.until_decided()
+    desk.put(event)
+    desk.until_decided()
+    assert [(row["type"], row["outcome"]) for row in written(desk)] == [
+        ("unsend", "finished"),
+        ("message", "unheard"),
+    ]
+    assert desk.figures()["decidedEvents"]["unheard"] == 1
+
+
+def test_a_run_that_only_waits_has_no_row_and_says_why(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_PER_CONVERSATION", 1)
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    user = sim.add_user("花子")
+    sim.answer_next("reply", 429, headers={"Retry-After": "300"})
+    desk.says(user, "一")
+    desk.until_decided()
+    desk.says(user, "二")
+    eventually(lambda: because_of(desk) == "its outbox is full")
+    assert len(written(desk)) == 1
+
+
+def because_of(desk: Room) -> str | None:
+    """Why the first job that is parked waits."""
+    with desk.pool._lock:
+        heads = [line.tasks[0] for line in desk.pool._lines.by_key.values() if line.tasks]
+        return next((task.because for task in heads if task.parked), None)
+
+
+def test_a_failed_handler_says_when_it_is_tried_again(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        worker, "pause_seconds", lambda failures, **more: 0.01 if failures < 2 else 300
+    )
+
+    def fails(event: Any, talk: Talk) -> None:
+        raise KeyError(event.message.text)
+
+    desk = room(a_bot(fails))
+    desk.says(sim.add_user("花子"), "秘密")
+    words = eventually(lambda: (said := because_of(desk)) and "2 times" in said and said)
+    assert words.startswith("the handler failed 2 times, next try at ")
+
+
+@pytest.mark.parametrize(
+    ("error", "decided", "words"),
+    [
+        (StoreUnavailable("秘密"), False, "MongoDB did not answer, next try at "),
+        (StoreUnavailable("秘密"), True, "MongoDB did not take the record, next try at "),
+        (GateClosed("秘密"), False, "its handler got no turn at the gate, next try at "),
+        (LineAway("秘密"), False, "LINE is not called for now, next try at "),
+    ],
+)
+def test_what_is_in_the_way_is_told_without_its_own_words(
+    error: Exception, decided: bool, words: str
+) -> None:
+    run = Run()
+    run.decision = worker.given_up if decided else None  # type: ignore[assignment]
+    assert undecided_words(error, run, 1.0).startswith(words)
+
+
+def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "MOST_PLAIN", 3)
+    figures = Figures()
+    runs = Runs(database.jobs, figures)
+    event = {"type": "message" * 50, "webhookEventId": "01E", "source": {"userId": "U1"}}
+    document = make_document(event, channel="main", accept_time=datetime.now(UTC))
+    for _ in range(5):
+        runs.ended(document, Run(), Lap(), "finished")
+    failed = Lap()
+    failed.outcome, failed.error = "failed", "KeyError"
+    runs.ended(document, Run(), failed, "parked")
+    assert [row["outcome"] for row in runs.rows._rows] == ["finished"] * 3 + ["failed"]
+    assert {len(row["type"]) for row in runs.rows._rows} == {running.TYPE_CHARACTERS}
+    found = Snapshots(figures._registry).take().figures
+    assert (found["unwrittenRows"]["jobs"], found["decidedEvents"]["finished"]) == (2, 5)
+
+
+def test_all_that_waits_is_written_at_the_end(room: Rooms, sim: Sim, database: Any) -> None:
+    with Room(database, sim, a_bot(lambda event, talk: talk.reply("はい"))) as desk:
+        desk.says(sim.add_user("花子"), "?")
+        desk.until_quiet()
+    names = ("jobs", "calls")
+    assert [local(database[name]).count_documents({}) for name in names] == [1, 1]

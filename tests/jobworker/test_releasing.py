@@ -1,0 +1,261 @@
+"""What an operator releases becomes a dead letter, once, and the next in line goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dispatcher.job import Condemned
+from jobworker import Bot, outbox, settling
+from jobworker.errors import MayArriveTwice
+from jobworker.failures import AFTER_A_SEND, given_up
+from jobworker.replay import anew
+from jobworker.sending import Sending
+from jobworker.talk import Talk
+from linesim import Sim
+from recvq.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
+from tests.dispatcher.fakes import document
+from tests.jobworker.room import CHANNEL, Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+@pytest.fixture(autouse=True)
+def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A send that has to be tried again waits for a minute."""
+    monkeypatch.setattr(settling, "pause_seconds", lambda failures, **limits: 60.0)
+
+
+def sending_bot(way: str = "push") -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        getattr(talk, way)(talk.raw["message"]["text"])
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def first_of(room: Room, user: Any) -> Sending:
+    boxes, id_ = room.desk.outbox._boxes, f"{CHANNEL}/{user}"
+    sending: Sending = eventually(lambda: boxes[id_].sends[0] if id_ in boxes else None)
+    return sending
+
+
+def until_given_up(room: Room, user: Any, effect_id: str) -> None:
+    """As the thread that reads `control` does: asks until it is over."""
+    eventually(lambda: not room.desk.give_up_send(CHANNEL, str(user), effect_id))
+
+
+def until_stepped(room: Room) -> None:
+    """Until the steps that are left by now are done."""
+    done = threading.Event()
+    room.pool.step(done.set)
+    assert done.wait(15)
+
+
+# Sends.
+
+
+def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("push", 500, times=1)
+    one = room(sending_bot())
+    one.says(user, "一")
+    sending = first_of(one, user.user_id)
+    eventually(lambda: sending._stage.value == "resting")
+    calls = len(sim.calls)
+    # So it serves nobody.
+    one.desk.gate._lease_is_fresh = lambda: False
+    one.says(user, "二")
+    one.until_decided()
+    until_given_up(one, user.user_id, sending.send.id)
+    (letter,) = one.letters()
+    assert (letter["_id"], letter["cause"]) == (sending.send.id, RELEASED)
+    assert letter["attempts"] == 1
+    # Its time comes, and it is nobody's any more: the next one is still the first.
+    sending._wake()
+    until_stepped(one)
+    assert len(one.desk.outbox) == 1
+    one.desk.gate._lease_is_fresh = lambda: True
+    one.until_quiet()
+    assert texts(sim, user) == ["二"]
+    assert len(sim.calls) == calls + 1
+
+
+def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written down as tried, and was not."""
+    user, asked = sim.add_user("花子"), list[bool]()
+    one = room(sending_bot())
+    may_call = one.desk.gate._may_call
+
+    def refuse_once() -> bool:
+        if asked:
+            return may_call()
+        sending = first_of(one, user.user_id)
+        assert sending._stage.value == "noted"
+        asked.append(one.desk.give_up_send(CHANNEL, user.user_id, sending.send.id))
+        return False
+
+    monkeypatch.setattr(one.desk.gate, "_may_call", refuse_once)
+    one.says(user, "一")
+    (letter,) = eventually(one.letters)
+    one.until_quiet()
+    assert asked == [True]
+    assert (letter["cause"], letter["attempts"]) == (RELEASED, 0)
+    assert letter["effect"]["triedAt"] is None
+    assert texts(sim, user) == []
+
+
+def test_a_try_of_unknown_outcome_stays_marked(room: Rooms, sim: Sim) -> None:
+    """So that a replay asks before the message arrives a second time."""
+    user = sim.add_user("花子")
+    sim.answer_next("reply", 500, accept=True)
+    one = room(sending_bot("reply"))
+    one.says(user, "一")
+    sending = first_of(one, user.user_id)
+    eventually(lambda: sending._stage.value == "resting")
+    until_given_up(one, user.user_id, sending.send.id)
+    one.until_quiet()
+    (letter,) = one.letters()
+    assert letter["effect"]["triedAt"] is not None
+    with pytest.raises(MayArriveTwice):
+        anew(letter["effect"], name="replay:1", now=datetime.now(UTC))
+    assert texts(sim, user) == ["一"]
+
+
+def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    one = room(sending_bot())
+    # So it serves nobody.
+    one.desk.gate._lease_is_fresh = lambda: False
+    one.says(user, "一")
+    one.says(user, "二")
+    sending = first_of(one, user.user_id)
+    eventually(lambda: sending._stage.value == "at the gate")
+    until_given_up(one, user.user_id, sending.send.id)
+    eventually(lambda: one.letters())
+    one.desk.gate._lease_is_fresh = lambda: True
+    one.until_quiet()
+    assert texts(sim, user) == ["二"]
+    (letter,) = one.letters()
+    assert (letter["_id"], letter["attempts"]) == (sending.send.id, 0)
+    assert letter["effect"]["triedAt"] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(200, ["一"]), (500, [])], ids=["it arrives", "it has to be repeated"]
+)
+def test_a_call_under_way_ends_by_itself_first(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, status: int, said: list[str]
+) -> None:
+    user = sim.add_user("花子")
+    calls, go_on = threading.Event(), threading.Event()
+    post = Sending._post
+
+    def slowly(self: Sending) -> Any:
+        calls.set()
+        assert go_on.wait(15)
+        return post(self)
+
+    monkeypatch.setattr(Sending, "_post", slowly)
+    if status != 200:
+        sim.answer_next("push", status)
+    one = room(sending_bot())
+    one.says(user, "一")
+    assert calls.wait(15)
+    sending = first_of(one, user.user_id)
+    for _ in range(2):
+        assert one.desk.give_up_send(CHANNEL, user.user_id, sending.send.id)
+    assert one.letters() == []
+    go_on.set()
+    until_given_up(one, user.user_id, sending.send.id)
+    one.until_quiet()
+    assert texts(sim, user) == said
+    assert [letter["cause"] for letter in one.letters()] == [RELEASED] * (status != 200)
+
+
+def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("push", 500)
+    one = room(sending_bot())
+    one.says(user, "一")
+    second = one.says(user, "二")
+    one.until_decided()
+    sending = first_of(one, user.user_id)
+    eventually(lambda: sending._stage.value == "resting")
+    assert not one.desk.give_up_send(CHANNEL, user.user_id, f"{second['eventId']}/0")
+    assert not one.desk.give_up_send(CHANNEL, "U" * 33, sending.send.id)
+    assert not one.desk.give_up_send("second", user.user_id, sending.send.id)
+    assert one.letters() == []
+    until_given_up(one, user.user_id, sending.send.id)
+    one.until_quiet()
+
+
+# Events.
+
+
+def test_a_handler_that_hangs_is_given_up_with_the_place_where_it_hung(
+    room: Rooms, sim: Sim
+) -> None:
+    bot, entered, gate = Bot(), threading.Event(), threading.Event()
+
+    @bot.default()
+    def hang(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "止":
+            entered.set()
+            gate.wait(30)
+        talk.push(talk.raw["message"]["text"])
+
+    user = sim.add_user("花子")
+    one = room(bot)
+    stuck = one.says(user, "止")
+    one.says(user, "次")
+    assert entered.wait(15)
+    one.pool.ordered.obey(Pauses((Pause(Scope(CHANNEL, user.user_id)),)))
+    eventually(lambda: not one.pool.ordered.give_up(CHANNEL, user.user_id, stuck["eventId"]))
+    (letter,) = eventually(one.letters)
+    assert (letter["_id"], letter["cause"], letter["attempts"]) == (stuck["eventId"], RELEASED, 1)
+    assert "in hang" in letter["traceback"]
+    assert one.unfinished == 1
+    one.pool.ordered.obey(NO_PAUSES)
+    one.until_quiet()
+    gate.set()
+    eventually(lambda: not one.pool.abandoned())
+    assert texts(sim, user) == ["次"]
+
+
+def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_PER_CONVERSATION", 1)
+    user = sim.add_user("花子")
+    sim.answer_next("push", 500)
+    one = room(sending_bot())
+    one.says(user, "一")
+    second = one.says(user, "二")
+    sending = first_of(one, user.user_id)
+    eventually(lambda: sending._stage.value == "resting")
+    eventually(lambda: not one.pool.ordered.give_up(CHANNEL, user.user_id, second["eventId"]))
+    eventually(lambda: [letter["_id"] for letter in one.letters()] == [second["eventId"]])
+    until_given_up(one, user.user_id, sending.send.id)
+    one.until_quiet()
+    assert texts(sim, user) == []
+
+
+@pytest.mark.parametrize("has_sent", [False, True])
+def test_the_letter_of_a_handler_that_had_called_line_says_so(has_sent: bool) -> None:
+    condemned = Condemned(RELEASED, 1, datetime.now(UTC))
+    (letter,) = given_up(document("e0"), condemned, has_sent=has_sent).effects
+    assert letter["cause"] == RELEASED + has_sent * AFTER_A_SEND

@@ -1,0 +1,73 @@
+"""`linedesk console`: whom it lets in by its settings, and the process from start to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+
+import pytest
+import requests
+
+from linedesk.consoling import console_of, run_console
+from linedesk.embedded import free_port
+from linedesk.errors import CannotServe, SettingsError
+from linedesk.settings import load_settings
+from tests.nursery import Written, nursery
+from tests.waiting import eventually
+
+PASSWORD = "correct-horse-battery"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"CONSOLE_HOST": "0.0.0.0"},
+        {"CONSOLE_HOST": "192.0.2.7"},
+        {"CONSOLE_HOST": "desk.internal"},
+        # By a proxy on this machine anybody comes.
+        {"CONSOLE_URL": "https://desk.example"},
+    ],
+)
+def test_beyond_this_machine_somebody_has_to_show_something(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsError) as refused:
+        console_of(load_settings(environ))
+    assert "set CONSOLE_PASSWORD" in str(refused.value)
+    for name in ("CONSOLE_PASSWORD", "CONSOLE_TOKEN"):
+        assert console_of(load_settings({**environ, name: PASSWORD}))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_on_this_machine_nobody_has_to(host: str) -> None:
+    assert console_of(load_settings({"CONSOLE_HOST": host})).host == host
+
+
+def test_a_password_is_long_and_stays_out_of_sight() -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"CONSOLE_PASSWORD": "short"})
+    assert "at least 12 characters" in str(refused.value)
+    assert "short" not in str(refused.value)
+    settings = load_settings({"CONSOLE_PASSWORD": PASSWORD})
+    assert PASSWORD not in repr(settings)
+    assert PASSWORD in settings.secret_values
+
+
+def test_the_process_answers_without_mongodb_and_ends_at_once() -> None:
+    """MongoDB is a server that takes connections and never says a word."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as silent, Written() as out, Written() as err:
+        uri = f"mongodb://127.0.0.1:{silent.getsockname()[1]}/?directConnection=true"
+        environ = {**os.environ, "MONGODB_URI": uri, "CONSOLE_PORT": str(port)}
+        process = nursery.start("linedesk", "console", env=environ, stdout=out.fd, stderr=err.fd)
+        try:
+            eventually(lambda: f"listening url=http://127.0.0.1:{port}/" in err.text)
+            assert requests.get(f"http://127.0.0.1:{port}/static/console.js").status_code == 200
+            page = f"http://127.0.0.1:{port}/"
+            eventually(lambda: "MongoDB does not answer" in requests.get(page, timeout=10).text)
+            with pytest.raises(CannotServe, match=f"cannot use 127.0.0.1 port {port}"):
+                run_console(load_settings(environ))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+            assert "Traceback" not in err.text
+        finally:
+            process.kill()
