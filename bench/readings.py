@@ -1,7 +1,8 @@
 """How long an operator waits for an answer with a million documents in recvq.
 
 A mongod of its own is filled as a busy week would, then each reading is timed: the overview, the
-story of an event by each kind of id, a search, the last calls. Run it as `python bench/readings.py`.
+story of an event by each kind of id, a search, the last calls. Run it as
+`python bench/readings.py`.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def a_million(documents: int) -> Iterator[tuple[Client, Database[Any]]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
-        client = stack.enter_context(connect(mongod.uri, app_name="bench"))
+        client = stack.enter_context(connect(mongod.uri, app_name="bench", socket_seconds=600.0))
         fill(client["line_bot"], documents)
         yield client, client["line_bot"]
 

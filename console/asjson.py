@@ -12,7 +12,8 @@ from typing import Any
 def as_json(value: Any) -> Any:
     """What `json.dumps` takes: a dataclass becomes an object, its names in camel case.
 
-    A time is told in this machine's time, with its zone; what JSON does not know as its text, and no number as null.
+    A time is told in this machine's time, with its zone; what JSON does not know as its text, and
+    what is no number as null.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {_camel(one.name): as_json(getattr(value, one.name)) for one in fields(value)}

@@ -92,9 +92,8 @@ def is_fresh(row: Row, *, now: datetime) -> bool:
 def listed(row: Row, name: str) -> list[Document]:
     """The rows within a row: threads, waiting, paused."""
     found = row.get(name)
-    return (
-        [dict(one) for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    )
+    rows = found if isinstance(found, list) else []
+    return [dict(one) for one in rows if isinstance(one, Mapping)]
 
 
 def that_count(processes: Sequence[Process]) -> list[Process]:

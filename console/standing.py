@@ -22,7 +22,7 @@ from recvq.errors import translated
 # Of so many that fit a word as many are named.
 MOST_NAMED = 20
 READ_SECONDS = 10.0
-MOST_LETTERS = 5_000
+MOST_LETTERS = 1_000
 # What is told of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", "triedAt", "name", "runAt", "data", "cause")
 # What says who somebody is.

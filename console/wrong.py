@@ -134,9 +134,8 @@ def _line(seen: Overview) -> Iterator[Wrong]:
     for gate in seen.gates:
         if gate.breaker_open and not seen.token_refused:
             saw = f"host {gate.host}: it fails, so no calls but probes"
-            yield Wrong(
-                "bad", "LINE", saw, "nothing is lost, sends wait; `linedesk calls --failed`"
-            )
+            do = "nothing is lost, sends wait; `linedesk calls --failed` tells more"
+            yield Wrong("bad", "LINE", saw, do)
     share = seen.quota.share if seen.quota is not None else None
     if seen.quota is not None and share is not None and share >= QUOTA_SHARE:
         saw = f"{seen.quota.used:,.0f} of {seen.quota.messages:,.0f} messages are used this month"

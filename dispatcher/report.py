@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from dispatcher.watch import STEP_SECONDS
-from recvq.documents import Document
+from recvq.figures import Snapshot
 from recvq.pulse import Pulse
 from recvq.service import Service, word_seconds
 
@@ -24,20 +25,28 @@ STALLED, STOPPING = "stalled", "stopping"
 Words = Callable[[], str]
 
 
+class Told(NamedTuple):
+    """What was told last, with the figures that it was made of."""
+
+    state: str = STARTING
+    words: str = ""
+    figures: Snapshot = Snapshot()
+
+
 class Report:
-    """One process's; its methods but `stop` and `told` are for the main thread.
+    """One process's; its methods but `stop` are for the main thread.
 
     `look` takes the figures of the moment, and comes before each word.
     """
 
-    def __init__(self, service: Service, *, look: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, service: Service, *, look: Callable[[], Snapshot] = Snapshot) -> None:
         self._service = service
         self._look = look
         self._main = Pulse("main", limit_seconds=STEP_SECONDS)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
-        self.told: Document = {"state": STARTING, "words": ""}
-        """State and words as they were told last; replaced as a whole."""
+        self.told = Told()
+        """The last word; replaced as a whole, for anybody to read."""
         # So that nothing is told that was overtaken.
         self._lock = threading.Lock()
         # Under _lock.
@@ -75,7 +84,8 @@ class Report:
     def working(self, status: Words, state: Words, *, stalled: Callable[[], str | None]) -> None:
         """At work, as long as nothing is `stalled`; the main thread has to `beat`."""
         self.beat()
-        self._look()
+        with self._lock:
+            self._look()
         self._be_ready(status())
         self._say(
             status,
@@ -105,16 +115,13 @@ class Report:
         """At once, and again each second."""
 
         def say() -> None:
-            self._look()
-            why = stalled()
+            figures, why = self._look(), stalled()
             if why is None:
-                words = status()
-                self.told = {"state": state(), "words": words}
-                tell(words)
+                self.told = Told(state(), status(), figures)
+                tell(self.told.words)
             else:
-                words = f"stalled: {why}"
-                self.told = {"state": STALLED, "words": words}
-                self._service.unwell(words)
+                self.told = Told(STALLED, f"stalled: {why}", figures)
+                self._service.unwell(self.told.words)
 
         with self._lock:
             self._again = say

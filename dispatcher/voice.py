@@ -15,7 +15,7 @@ from dispatcher.companion import Companion
 from dispatcher.figures import Figures, Source
 from dispatcher.job import Worker
 from dispatcher.reader import Reader
-from dispatcher.report import Report
+from dispatcher.report import Report, Told
 from dispatcher.sounder import Sounder
 from dispatcher.telling import Telling
 from dispatcher.view import View
@@ -41,13 +41,16 @@ class Voice:
         self._database = database
         self.figures = Figures(registry, leads=leads)
         self.report = Report(service, look=self.figures.look)
-        self._row = StatusRow(database, ROLE, snapshot=lambda: self.figures.latest, tell=self._tell)
+        self._row = StatusRow(database, ROLE, snapshot=lambda: self._told.figures, tell=self._tell)
+        # Of the row that is being written: its words and its figures are of one moment.
+        self._told = self.report.told
         self._sounder: Sounder | None = None
         # Set once the process is at work; read by the row's thread.
         self._telling: Telling | None = None
 
     def start(self) -> None:
         """Tell from now on, of a process that is not at work yet."""
+        self.report.told = Told(figures=self.figures.look())
         self.report.start()
         self._row.start()
 
@@ -78,10 +81,11 @@ class Voice:
                 part.join(JOIN_SECONDS)
         # For the last row, which tells of nothing that is not its own any more.
         self.figures.know(None)
-        self.figures.look()
+        self.report.told = self.report.told._replace(figures=self.figures.look())
         self._row.stop()
         self._row.join(JOIN_SECONDS)
 
     def _tell(self) -> Document:
-        telling = self._telling
-        return {**self.report.told, **(telling.row() if telling is not None else {})}
+        self._told = told = self.report.told
+        row = {"state": told.state, "words": told.words}
+        return {**row, **(self._telling.row() if self._telling is not None else {})}

@@ -28,7 +28,7 @@ from recvq.spool import Held
 REASONS = ("signature", "body", "size", "slow", "store", "overload", "http")
 # How the gauges of several front desks that share a port become one: the largest counts, but for
 # these.
-SUMMED: frozenset[str] = frozenset()
+SUMMED = frozenset({f"{PREFIX}connections"})
 SMALLEST = frozenset({f"{PREFIX}certificate_ends_seconds"})
 
 BOUNDS = (*map(str, SECONDS_BUCKETS), "+Inf")

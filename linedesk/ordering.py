@@ -30,6 +30,7 @@ OBEY_SECONDS = 4.0
 CAME_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 Found = TypeVar("Found")
+AUDIT_HEAD = ("at", "by", "via", "act", "on", "outcome", "why")
 NOBODY = "no dispatcher has said yet that it obeys; the next one that runs will"
 
 
@@ -88,6 +89,8 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
     """Print what operators did, the newest first."""
     with open_database(settings, app_name="linedesk-audit") as database:
         acts = newest(database, limit=limit)
+    if not as_json:
+        click.echo("\t".join(AUDIT_HEAD))
     for row in acts:
         row["id"] = row.pop("_id")
         if as_json:

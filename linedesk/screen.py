@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.table import Table
@@ -20,21 +22,28 @@ SYMBOLS = {"bad": ("✗", "bold red"), "warn": ("!", "yellow")}
 # Of each kind of row as many as help.
 MANY = 10
 
+# A user, group or room of LINE.
+ID = re.compile(r"[UCR][0-9a-f]{32}")
+ID_SHOWN = 9
+
 Section = tuple[str, list[Text]]
 
 
 def fitted(seen: Overview, *, height: int) -> list[Section]:
     """As much of it as has room on so many lines; of each kind of row the first at least."""
-    for most in range(MANY, 1, -1):
-        told = list(sections(seen, most=most))
+    for most, tall in ((most, tall) for tall in (True, False) for most in range(MANY, 1, -1)):
+        told = list(sections(seen, most=most, tall=tall))
         if sum(len(lines) for _, lines in told) <= height:
             return told
     return list(sections(seen, most=1))
 
 
-def sections(seen: Overview, *, most: int = MANY) -> Iterator[Section]:
-    """Everything, label by label; `most` rows of each kind."""
-    yield "linedesk", [_head(seen), *_wrong(seen.wrong, most)]
+def sections(seen: Overview, *, most: int = MANY, tall: bool = False) -> Iterator[Section]:
+    """Everything, label by label; `most` rows of each kind.
+
+    With `tall` what to do about something wrong stands on a line of its own.
+    """
+    yield "linedesk", [_head(seen), *_wrong(seen.wrong, most, tall=tall)]
     yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
     yield "events", [_rates(seen)]
     yield "queue", [_queue(seen)]
@@ -60,8 +69,15 @@ def grid(told: Sequence[Section], *, cut: bool) -> Table:
     table.add_column(ratio=1, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     for label, lines in told:
         for n, line in enumerate(lines):
-            table.add_row(Text("" if n else label, style="bold"), line)
+            table.add_row(Text("" if n else label, style="bold"), shortened(line) if cut else line)
     return table
+
+
+def shortened(line: Text) -> Text:
+    """LINE's ids as their beginnings, which tell people apart and leave room for the reasons."""
+    for found in reversed(list(ID.finditer(line.plain))):
+        line = line[: found.start() + ID_SHOWN] + Text("…") + line[found.end() :]
+    return line
 
 
 def plain(told: Sequence[Section]) -> Iterator[str]:
@@ -82,11 +98,12 @@ def _head(seen: Overview) -> Text:
     return told.append(", ".join(words), "bold red" if bad else "yellow")
 
 
-def _wrong(found: Sequence[Wrong], most: int) -> Iterator[Text]:
+def _wrong(found: Sequence[Wrong], most: int, *, tall: bool) -> Iterator[Text]:
     for one in found[:most]:
         symbol, style = SYMBOLS[one.level]
         told = Text.assemble((f"{symbol} {one.about}: ", style), visible(one.saw))
-        yield told.append(f" → {visible(one.do)}", "dim")
+        do = Text(f"→ {visible(one.do)}", "dim")
+        yield from (told, Text("  ") + do) if tall else (told + Text(" ") + do,)
     if len(found) > most:
         yield Text(f"and {len(found) - most} more", "yellow")
 
@@ -207,5 +224,5 @@ def _call(row: Mapping[str, Any]) -> Text:
 
 
 def _letter(row: Mapping[str, Any]) -> Text:
-    words = f"{row['lastAt']}  {row['what']}  {row['channel']}/{row['key']}  {row['cause']}"
-    return Text(visible(words))
+    at = datetime.fromisoformat(row["lastAt"]).strftime("%m-%d %H:%M") if row["lastAt"] else "-"
+    return Text(visible(f"{at}  {row['what']}  {row['channel']}/{row['key']}  {row['cause']}"))

@@ -31,7 +31,9 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 JOIN_SECONDS = 1.0
-CLAIM_SECONDS = 0.5
+# Taking a place takes a millisecond or two, on a busy machine more.
+CLAIM_SECONDS = 2.0
+CLAIM_LOOK_SECONDS = 0.01
 MOST_PROCESSES = 64
 COUNTS = frozenset({"counter", "histogram"})
 
@@ -242,7 +244,7 @@ def _locked(path: Path) -> Iterator[None]:
     while (lock := _tried(path)) is None:
         if time.monotonic() > until:
             raise BlockingIOError(errno.EAGAIN, "a process stands still amid taking its place")
-        threading.Event().wait(CLAIM_SECONDS / 20)
+        threading.Event().wait(CLAIM_LOOK_SECONDS)
     try:
         yield
     finally:

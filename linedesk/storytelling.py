@@ -54,7 +54,7 @@ def _steps(steps: Sequence[Step]) -> Iterator[str]:
         yield local(began)
     for step in steps:
         facts = "  ".join(_fact(name, step.facts[name]) for name in TOLD if name in step.facts)
-        yield f"{clock(step.at):>12}  {_later(step.at, began):>9}  {step.words}  {facts}".rstrip()
+        yield f"{clock(step.at):>12}  {_later(step.at, began):>12}  {step.words}  {facts}".rstrip()
 
 
 def _later(at: datetime | None, began: datetime | None) -> str:

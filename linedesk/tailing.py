@@ -162,7 +162,8 @@ def _words(came: Came, *, text: bool) -> str:
         waited = brief((row.get("waitedMs") or 0) / 1000)
         error = f" {row['error']}" if row.get("error") else ""
         took = brief((row.get("ms") or 0) / 1000)
-        effects = f", {row['effects']} effects" if row.get("effects") else ""
+        count = row.get("effects") or 0
+        effects = f", {count} effect{'' if count == 1 else 's'}" if count else ""
         outcome = f"{row.get('type') or '-'}: {row.get('outcome')}{error}{effects}"
         return f"{outcome} in {took} after {waited}  {row.get('eventId') or ''}"
     shown = told(came, text=text)

@@ -102,6 +102,7 @@ class DepthGauge:
                 in_hand_at = self._accepted(standing.oldest)
                 held_at = self._oldest_held() if standing.held else None
             reading = _age(in_hand_at, unread_at)
+            self._lasting.look()
             share, recvq_left = self._lasting.recvq(newest[0]["$recordId"] if newest else None)
             return Depth(
                 lag_documents=lag,

@@ -17,7 +17,7 @@ from recvq.capacity import Span, oplog_span
 from recvq.errors import UNAUTHORIZED, WrongCollection
 from recvq.gauge import Gauge
 from recvq.reach import Reach
-from recvq.shape import Shape, read_shape
+from recvq.shape import read_shape
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,27 @@ class Lasting:
         self, database: Database[Any], *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._database = database
+        self._monotonic = monotonic
         self._gauge = Gauge(database)
         self._stored = Pace(monotonic)
         self._logged = Pace(monotonic)
+        # Of the last look at their sizes, which change slowly: the oplog's seconds, and the mean
+        # bytes of a document in recvq.
+        self._sized_at = -math.inf
+        self._keeps: float | None = None
+        self._mean: float | None = None
         self._oplog_is_closed = False
+
+    def look(self) -> None:
+        """See how large both are, unless that was seen a moment ago; before the other methods."""
+        now = self._monotonic()
+        if now - self._sized_at < SAMPLE_SECONDS:
+            return
+        with pymongo.timeout(READ_SECONDS):
+            shape = read_shape(self._database)
+            self._mean = None if shape is None else shape.bytes / max(1, shape.documents)
+            self._keeps = self._oplog_keeps()
+        self._sized_at = now
 
     def recvq(self, newest_record_id: int | None) -> tuple[float | None, float | None]:
         """The part that is unread, and for how long the rest lasts; None where that is unknown."""
@@ -56,25 +73,26 @@ class Lasting:
         except WrongCollection:
             return None, None
         rate = self._stored.rate(newest_record_id)
-        with pymongo.timeout(READ_SECONDS):
-            shape = read_shape(self._database)
-        return reach.share, None if rate is None or shape is None else _left(reach, shape, rate)
+        if rate is None or self._mean is None:
+            return reach.share, None
+        return reach.share, _left(reach, rate * self._mean)
 
     def oplog(self, *, behind_seconds: float) -> float | None:
         """For how long it reaches back to who is so far behind in reading; None if unknown."""
+        return None if self._keeps is None else _bounded(self._keeps - behind_seconds)
+
+    def _oplog_keeps(self) -> float | None:
         if self._oplog_is_closed:
             return None
         try:
-            with pymongo.timeout(READ_SECONDS):
-                span = oplog_span(self._database.client)
+            span = oplog_span(self._database.client)
         except OperationFailure as error:
             if error.code != UNAUTHORIZED:
                 raise
             log.warning("the oplog's size may not be read: `linedesk init --users` allows it")
             self._oplog_is_closed = True
             return None
-        keeps = None if span is None else self._keeps_seconds(span)
-        return None if keeps is None else _bounded(keeps - behind_seconds)
+        return None if span is None else self._keeps_seconds(span)
 
     def _keeps_seconds(self, span: Span) -> float | None:
         rate = self._logged.rate(span.bytes)
@@ -105,11 +123,9 @@ class Pace:
         return (count - before) / (now - then) if now - then >= LEAST_PACE_SECONDS else None
 
 
-def _left(reach: Reach, shape: Shape, documents_per_second: float) -> float:
+def _left(reach: Reach, bytes_per_second: float) -> float:
     free = max(0, reach.capped_bytes - reach.unread_bytes)
-    mean = shape.bytes / max(1, shape.documents)
-    rate = documents_per_second * mean
-    return _bounded(free / rate) if rate else MOST_LEFT_SECONDS
+    return _bounded(free / bytes_per_second) if bytes_per_second else MOST_LEFT_SECONDS
 
 
 def _bounded(seconds: float) -> float:

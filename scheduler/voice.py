@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from recvq.documents import Document
-from recvq.figures import Snapshots
+from recvq.figures import Snapshot, Snapshots
 from recvq.service import Service
 from recvq.status import StatusRow
 
@@ -28,10 +28,10 @@ class Voice:
     ) -> None:
         self._service = service
         self._snapshots = Snapshots(registry)
-        self._told: Document = {"state": "starting", "words": ""}
-        self._row = StatusRow(
-            database, ROLE, snapshot=lambda: self._snapshots.latest, tell=lambda: self._told
-        )
+        # The last word with the figures of its moment, and that of the row that is being written.
+        self._told: tuple[Document, Snapshot] = {"state": "starting", "words": ""}, Snapshot()
+        self._shown = self._told
+        self._row = StatusRow(database, ROLE, snapshot=lambda: self._shown[1], tell=self._show)
 
     def __enter__(self) -> Voice:
         self._row.start()
@@ -81,5 +81,8 @@ class Voice:
         self._service.stopping(status, seconds=seconds)
 
     def _tell(self, state: str, words: str) -> None:
-        self._snapshots.take()
-        self._told = {"state": state, "words": words}
+        self._told = {"state": state, "words": words}, self._snapshots.take()
+
+    def _show(self) -> Document:
+        self._shown = told = self._told
+        return told[0]

@@ -219,7 +219,7 @@ var linedesk = (() => {
       frontdesk: tell(fresh.filter((row) => row.role === "frontdesk")),
       dispatcher: tell(leader ? [leader] : []),
       scheduler: tell([fresh.find((row) => row.role === "scheduler") || within(leader)]),
-      pauses: find("control", { act: "pause" }).limit(MOST).toArray(),
+      pauses: find("control", { act: "pause" }).limit(MOST).toArray().filter(isOrder),
       letters: find("deadletters", lately, { _id: 1 }).limit(MOST).toArray().length,
     };
   };

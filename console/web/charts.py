@@ -173,7 +173,7 @@ def _linear(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], floa
         return BOTTOM - (BOTTOM - TOP) * min(max(value, 0.0), top) / top
 
     marks = [step * n for n in range(round(top / step) + 1)]
-    return y_of, [Tick(y_of(mark), kind.words(mark)) for mark in marks]
+    return y_of, [Tick(y_of(mark), _mark(kind, mark)) for mark in marks]
 
 
 def _logarithmic(
@@ -188,7 +188,12 @@ def _logarithmic(
         return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
 
     powers = range(low, high + 1)
-    return y_of, [Tick(y_of(10.0**power), kind.words(10.0**power)) for power in powers]
+    return y_of, [Tick(y_of(10.0**power), _mark(kind, 10.0**power)) for power in powers]
+
+
+def _mark(kind: Kind, value: float) -> str:
+    """Beside an axis there is room for one unit."""
+    return f"{value:,.0f} s" if kind.words is seconds and value >= 10 else kind.words(value)
 
 
 def nice_step(least: float) -> float:

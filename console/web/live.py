@@ -26,10 +26,10 @@ Value = TypeVar("Value")
 
 # Eight people who ask at once for what nobody has read yet.
 THREADS = 8
-READ_SECONDS = 2.0
+READ_SECONDS = 4.0
 # A page waits so long for the reading that it has asked for, and shows the last one else.
 PATIENCE_SECONDS = 0.5
-FIRST_SECONDS = 2.5
+FIRST_SECONDS = 4.5
 AWAY = "MongoDB does not answer"
 
 

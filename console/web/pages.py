@@ -30,7 +30,7 @@ from console.story import tell
 from console.web.charts import HOURS, Chart, charts
 from console.web.desk import Desk
 from console.web.live import Readings
-from console.web.telling import labelled, seen
+from console.web.telling import labelled, seen, without_text
 from recvq.documents import CONTROL, DEADLETTERS, Document
 
 # All viewers together; each page fetches itself as often.
@@ -43,7 +43,7 @@ EVERY_SECONDS = 2
 CALLS_SECONDS = 5
 LONGEST_WORD = 200
 MOST_LETTERS = 100
-MOST_CALLS = 200
+MOST_CALLS = 100
 LOOK_MS = 2_000
 
 
@@ -78,12 +78,15 @@ def page_routes(desk: Desk) -> APIRouter:
 
     @router.get("/conversation/{channel}/{key}")
     async def conversation(request: Request, channel: str, key: str) -> Response:
+        lately = None
+        if not (wants_json(request) or is_again(request)):
+            read = desk.read(lambda database: recent(database, f"{channel}/{key}"))
+            lately = asyncio.create_task(read)
         told = await desk.read(lambda database: _conversation(database, channel, key))
         if wants_json(request):
-            return JSONResponse(as_json(told["told"]))
-        told |= {"every": EVERY_SECONDS, "word": key, "lately": None}
-        if not is_again(request):
-            told["lately"] = await desk.read(lambda database: recent(database, f"{channel}/{key}"))
+            found = told["told"] if desk.console.text else without_text(told["told"])
+            return JSONResponse(as_json(found))
+        told |= {"every": EVERY_SECONDS, "word": key, "lately": await lately if lately else None}
         return desk.page(request, "conversation.html", told)
 
     @router.get("/lately/{channel}/{key}")

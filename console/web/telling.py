@@ -10,6 +10,7 @@ from console.steps import Step
 from console.story import Story
 from console.web.charts import HOURS
 from console.web.picture import draw
+from recvq.documents import Document
 
 HOSTS = {"api": "of api.line.me", "data": "of api-data.line.me"}
 RESTING = {
@@ -81,3 +82,14 @@ def seen(value: Overview | None) -> dict[str, Any]:
 
 def _slowest(found: list[Latency]) -> Latency | None:
     return max((one for one in found if one.count), key=lambda one: one.p99 or 0.0, default=None)
+
+
+def without_text(told: Document) -> Document:
+    """A conversation without what people wrote: bots keep that in their data, and send it."""
+    return {
+        **told,
+        "data": sorted(told["data"]),
+        "members": [{**one, "data": sorted(one["data"])} for one in told["members"]],
+        "timers": [{**one, "data": sorted(one["data"])} for one in told["timers"]],
+        "outbox": {name: value for name, value in told["outbox"].items() if name != "effects"},
+    }

@@ -32,16 +32,14 @@ def test_whoever_is_killed_what_is_paused_waits_and_is_answered_once_and_in_orde
     sim.wait_for(lambda: texts_of(sim, well) == ["太郎一", "太郎二"])
     house.wait_for(lambda: house.database.held.count_documents({"why": "paused"}) == 2)
     house.stop(process, signal.SIGKILL)
-    sim.say(stopped, "花子三")
     control.pause(Scope("main"), by="operator")
-    process = house.start_dispatcher(**BOT)
+    sim.say(stopped, "花子三")
     sim.say(well, "太郎三")
+    house.start_dispatcher(**BOT)
     house.wait_for(lambda: house.database.held.count_documents({"why": "paused"}) == 4)
-    house.stop(process, signal.SIGKILL)
     assert texts_of(sim, stopped) == []
     assert texts_of(sim, well) == ["太郎一", "太郎二"]
 
-    house.start_dispatcher(**BOT)
     control.resume(Scope("main"))
     sim.wait_for(lambda: texts_of(sim, well) == ["太郎一", "太郎二", "太郎三"])
     assert texts_of(sim, stopped) == []

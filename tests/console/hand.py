@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
+from pymongo.database import Database
 
-from recvq.documents import Document
+from recvq.collections import MEGABYTE, create_collections
+from recvq.connect import Client
+from recvq.documents import RECVQ, Document
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 HANAKO = "U" + "1" * 32
@@ -149,3 +155,20 @@ def a_call(event_id: str = "01E", *, at: datetime = NOW, **more: Any) -> Documen
         "attempt": 1,
     }
     return {**row, **more}
+
+
+@contextmanager
+def one_for_all(client: Client) -> Iterator[Database[Any]]:
+    """A database for a whole module, since making one takes longer than most tests of it."""
+    database = client[f"test_console_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    yield database
+    client.drop_database(database.name)
+
+
+def empty(database: Database[Any], *names: str) -> None:
+    """As it was made, as far as these collections go."""
+    if RECVQ not in database.list_collection_names():
+        create_collections(database, capped_bytes=MEGABYTE)
+    for name in names:
+        database[name].delete_many({})

@@ -18,11 +18,23 @@ from recvq.connect import Client, connect
 from recvq.documents import Document
 from recvq.errors import RecvqClosed, StoreUnavailable
 from recvq.orders import Scope
-from tests.console.hand import HANAKO, a_dispatcher, an_event
+from tests.console.hand import HANAKO, a_dispatcher, an_event, empty, one_for_all
 from tests.dispatcher.faults import failing
 
 NAME = "acts"
 KEY = Scope("main", HANAKO)
+
+
+@pytest.fixture(scope="module")
+def made(client: Client) -> Iterator[Database[Any]]:
+    with one_for_all(client) as database:
+        yield database
+
+
+@pytest.fixture
+def database(made: Database[Any]) -> Iterator[Database[Any]]:
+    yield made
+    empty(made, *("audit", "control", "deadletters", "recvq", "held", "status", "conversations"))
 
 
 @pytest.fixture

@@ -176,14 +176,23 @@ def test_a_chosen_letter_stays_chosen_while_others_come_and_is_replayed(
     assert full.recvq.count_documents({"eventId": f"replay:{ids[1]}:1"}) == 1
 
 
-def test_a_page_that_lost_the_console_says_since_when_and_comes_back(open_page: Open) -> None:
+def test_a_page_that_lost_the_console_or_mongodb_says_so_and_keeps_what_it_knew(
+    open_page: Open,
+) -> None:
     page = open_page("/?hours=1")
     # The request fails in the page's own code, which catches it.
     page.evaluate("() => { window.real = window.fetch; window.fetch = async () => { throw 0; }; }")
     page.locator("#offline", has_text="No connection to the console since").wait_for()
     assert page.locator("#figures dd").first.inner_text() == "18"
+    page.evaluate(
+        """() => { window.fetch = async () => new Response(
+            '<p id="trouble">MongoDB is away</p><main id="main"></main>', { status: 503 }); }"""
+    )
+    page.locator("#trouble", has_text="MongoDB is away").wait_for()
+    assert page.locator("#offline").is_hidden()
+    assert page.locator("#figures dd").first.inner_text() == "18"
     page.evaluate("() => { window.fetch = window.real; }")
-    page.locator("#offline").wait_for(state="hidden")
+    page.locator("#trouble").wait_for(state="detached")
 
 
 def test_everything_is_there_without_a_script(open_page: Open) -> None:

@@ -75,6 +75,8 @@ def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
             answer = browser.get(f"{url}{path}")
             assert answer.status_code == 200, path
             assert SECRET_TEXT not in answer.text, path
+            told = browser.get(f"{url}{path}", headers={"accept": "application/json"}).content
+            assert SECRET_TEXT not in told.decode(), path
             policy = answer.headers["content-security-policy"]
             assert "script-src 'self'" in policy
             assert "unsafe" not in policy
@@ -93,6 +95,8 @@ def test_what_people_wrote_shows_where_it_is_switched_on(
     with served(full, Console(text=True)) as url:
         for path in (CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"):
             assert SECRET_TEXT in browser.get(f"{url}{path}").text, path
+        told = browser.get(f"{url}{CONVERSATION}", headers={"accept": "application/json"}).json()
+        assert told["data"] == {"note": SECRET_TEXT}
 
 
 def test_a_page_tells_what_the_rows_tell(full: Rows, browser: requests.Session) -> None:

@@ -14,6 +14,7 @@ from linedesk.cli import linedesk
 from linedesk.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
+WITH_METRICS = ("frontdesk", "dispatcher", "scheduler")
 USERS = ("admin", "dispatcher", "operator", "console")
 
 
@@ -136,15 +137,20 @@ def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> No
 
 
 def test_the_shipped_settings_file_shows_the_defaults(tmp_path: Path) -> None:
-    """What is commented out can be switched on as it stands, and changes nothing."""
+    """What is commented out can be switched on as it stands, and changes nothing.
+
+    An installed box has /metrics, which are off otherwise.
+    """
     shipped = ROOT / "deploy" / "linedesk.toml"
-    assert load_settings({}, config_path=shipped) == Settings()
+    ports = {f"{name}_metrics_port": 9101 + at for at, name in enumerate(WITH_METRICS)}
+    assert load_settings({}, config_path=shipped) == Settings().model_copy(update=ports)
     lines = shipped.read_text("utf-8").splitlines()
     path = tmp_path / "all.toml"
     path.write_text("\n".join(line.removeprefix("# ") for line in lines if is_setting(line)))
     given = tomllib.loads(path.read_text("utf-8"))
     files = {name: given.pop(name) for name in ("FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY")}
     assert all(value.startswith("/etc/linedesk/tls/") for value in files.values())
+    assert {given.pop(name.upper()) for name in ports} == set(ports.values())
     assert given.pop("bot_settings") == {"timezone": "Asia/Tokyo"}
     for name, value in given.items():
         assert str(getattr(Settings(), name.lower())) == str(value), name

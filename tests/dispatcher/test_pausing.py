@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from dispatcher import saver as saver_module
 from dispatcher.job import Job, Verdict
 from dispatcher.line import MOST_WHOLE
 from dispatcher.poison import Suspects
-from recvq.documents import HELD, Document, name_of
+from recvq.documents import HELD, Document, make_heartbeat, name_of
 from recvq.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from tests.dispatcher.conftest import Begin, DeskOfPool
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
@@ -172,6 +173,14 @@ def test_a_paused_suspect_keeps_no_other_from_running_alone(pool_of: MakePool) -
     until_idle(desk)
     assert worker.by_key["U0"] == ["e0", "e2"]
     assert suspects.are_through
+
+
+def test_a_heartbeat_is_not_paused(pool_of: MakePool) -> None:
+    desk = pool_of(RecordingWorker().decide)
+    desk.pool.ordered.obey(paused("all"))
+    beat = make_heartbeat(datetime.now(UTC))
+    desk.pool.put_finished(beat, 1)
+    assert desk.ledger.after == beat["_id"]
 
 
 # Paused documents in `held`.

@@ -126,7 +126,12 @@ def test_systemds_line_the_row_and_the_metrics_are_one(
     eventually(lambda: figures(database, "finishedDocuments") == (20,))
     row = eventually(lambda: row_of(database))
     assert ("alive", row["words"]) in service.told
-    assert f"{row['figures']['inHandDocuments']} in hand" in row["words"]
+    # Also while they change from one look to the next.
+    for n in range(20):
+        store(database, *numbered(30, keys=5, prefix=f"{n}-"))
+        row = row_of(database)
+        rate = row["perSecond"]["finishedDocuments"]
+        assert f"{rate:.1f} events/s · {row['figures']['inHandDocuments']} in hand" in row["words"]
 
 
 def test_a_standby_says_so_and_knows_no_depth(
@@ -212,6 +217,6 @@ def test_a_job_tells_why_it_waits(
     assert waiting["why"] == "the handler failed once, next try at 12:03:05"
     assert (waiting["eventId"], waiting["held"]) == ("fails", 2)
     assert row["figures"]["waitingKeys"]["again"] == 1
-    assert {held["why"] for held in database["held"].find()} == {waiting["why"]}
+    eventually(lambda: {one["why"] for one in database["held"].find()} == {waiting["why"]})
     parked[0].resume()
     eventually(lambda: figures(database, "queueDocuments") == (0,))

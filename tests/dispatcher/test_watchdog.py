@@ -132,7 +132,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         os.kill(own_mongod.pid, signal.SIGSTOP)
         try:
             eventually(lambda: service.says("alive", "waiting for MongoDB since"))
-            assert voice.report.told["state"] == "waiting"
+            assert voice.report.told.state == "waiting"
             eventually(lambda: "lagDocuments" not in voice.figures.latest.figures)
             assert voice.figures.latest.figures["inHandDocuments"] == 0
             frozen = len(service.told)
@@ -326,7 +326,7 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
     try:
         report.working(lambda: "3 in hand", lambda: "working", stalled=lambda: None)
         eventually(lambda: service.says("unwell", "stalled: the thread main hangs"))
-        assert report.told["state"] == "stalled"
+        assert report.told.state == "stalled"
         report.beat()
         eventually(lambda: service.says("alive", "3 in hand"))
     finally:

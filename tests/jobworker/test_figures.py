@@ -179,6 +179,7 @@ def test_a_wait_at_the_gate_counts_from_the_first_entering(hand: Hand) -> None:
     hand.gate.enter(hurried)
     hand.run()
     hand.now += 0.5
+    hurried.deadline = 1
     hand.gate.enter(hurried, since=began)
     hand.advance(0.5)
     assert waits == [0.0, pytest.approx(1.0)]

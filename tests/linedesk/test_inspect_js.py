@@ -163,7 +163,9 @@ def fill(database: Database[Any]) -> None:
     database["held"].insert_one({**held, "why": "the handler failed 2 times"})
     timer = {**USER, "name": "tea", "n": 1, "setBy": "e1", "data": SECRET, "every": None}
     rings = NOW + timedelta(hours=1)
-    database["schedule"].insert_one({"_id": "main/U1/tea", **timer, "runAt": rings})
+    tea = {"_id": "main/U1/tea", **timer, "runAt": rings}
+    other = {"_id": "main/U1/お茶の時間", "name": "お茶の時間", "setBy": "e0"}
+    database["schedule"].insert_many([tea, {**tea, **other}])
     letter = {**USER, "attempts": 3, "traceback": SECRET, "firstAt": ago(58)}
     database["deadletters"].insert_many(
         [
@@ -336,7 +338,7 @@ def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> N
     assert user.line("who").endswith("花子, user")
     assert user.line("state").endswith("asked")
     assert [one["id"] for one in user.told["outbox"]] == ["e4/0"]
-    assert [one["name"] for one in user.told["timers"]] == ["tea"]
+    assert [one["name"] for one in user.told["timers"]] == ["tea", "お茶の時間"]
     assert [one["eventId"] for one in user.told["events"]] == ["e5", "e1"]
     assert [one["eventId"] for one in user.told["runs"]] == ["e5", "e4", "e2", "e2", "e1"]
     assert [one["status"] for one in user.told["calls"]] == [500, 200]
@@ -367,11 +369,11 @@ def test_what_people_wrote_shows_only_where_it_is_asked_for(
 
 
 def test_columns_stand_below_each_other_whatever_the_script(answers: Mapping[str, Answer]) -> None:
-    lines = answers["user with text"].lines
-    head = next(n for n, line in enumerate(lines) if line.strip().startswith("stored "))
-    column = lines[head].index("text")
-    for line in lines[head + 1 : head + 3]:
-        assert cell_len(line[: line.index(SECRET)]) == column
+    user = answers["user"]
+    column = user.line("name").index("rings")
+    for name in ("tea", "お茶の時間"):
+        line = user.line(f"{name} ")
+        assert cell_len(line[: line.index("20")]) == column
 
 
 def test_nothing_large_is_scanned(answers: Mapping[str, Answer], house: Database[Any]) -> None:

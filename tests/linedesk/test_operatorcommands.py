@@ -24,12 +24,13 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from rich.cells import cell_len
+from rich.text import Text
 
 from console import acts
 from console.overview import Read, put_together
 from linedesk import cli, ordering, tailing
 from linedesk.operatorcommands import OPERATOR_COMMANDS
-from linedesk.screen import fitted, plain, sections
+from linedesk.screen import fitted, plain, sections, shortened
 from linedesk.tailing import Came, coming, line, told
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
@@ -152,6 +153,8 @@ def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
         lines = list(plain(fitted(seen, height=height)))
         assert height - 6 <= len(lines) <= height
     assert len(list(plain(list(sections(seen))))) > 50
+    words = Text(f"main/{HANAKO}: 待 main/U花子", "red")
+    assert shortened(words).plain == "main/U11111111…: 待 main/U花子"
 
 
 # trace, calls, history, conversation recent

@@ -75,7 +75,7 @@ async function fetched(url) {
     const answer = await fetch(url, { signal: stop.signal, headers: { "x-live": "1" } });
     const text = await answer.text();
     if (answer.redirected && new URL(answer.url).pathname === "/login") location.reload();
-    return text;
+    return [answer.ok, text];
   } finally {
     clearTimeout(tooLate);
   }
@@ -103,7 +103,8 @@ async function refresh() {
   timer = null;
   if (document.hidden) return;
   try {
-    const fresh = new DOMParser().parseFromString(await fetched(location.href), "text/html");
+    const [isWhole, text] = await fetched(location.href);
+    const fresh = new DOMParser().parseFromString(text, "text/html");
     found();
     // Nothing moves under a text that somebody is about to copy.
     if (!isTyping()) {
@@ -113,8 +114,11 @@ async function refresh() {
         else if (old) old.remove();
         else if (wanted) document.getElementById("main").before(document.importNode(wanted, true));
       }
-      morph(document.getElementById("main"), fresh.getElementById("main"));
-      document.title = fresh.title;
+      // What could not be read is told above; what was read before stays.
+      if (isWhole) {
+        morph(document.getElementById("main"), fresh.getElementById("main"));
+        document.title = fresh.title;
+      }
     }
   } catch (error) {
     lost();
@@ -130,9 +134,9 @@ async function refreshPart(part) {
   const seconds = Number(part.dataset.every);
   if (!document.hidden && part.isConnected) {
     try {
-      const text = await fetched(part.dataset.source);
+      const [isWhole, text] = await fetched(part.dataset.source);
       const fresh = new DOMParser().parseFromString(`<div>${text}</div>`, "text/html");
-      if (!lostAt) morphChildren(part, fresh.body.firstChild);
+      if (isWhole) morphChildren(part, fresh.body.firstChild);
     } catch (error) {
       // The page itself says so.
     }

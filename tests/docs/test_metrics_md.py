@@ -1,0 +1,120 @@
+"""docs/operate.md has every metric that a process declares, and no other; and every alert."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+import dispatcher.figures
+import frontdesk.figures
+import jobworker.figures
+import scheduler.figures
+from recvq.figures import PREFIX, Figure
+from recvq.spool import Held
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operate.md").read_text("utf-8")
+RULES = ROOT / "deploy" / "prometheus" / "linedesk-alerts.yml"
+DASHBOARD = ROOT / "deploy" / "grafana" / "linedesk.json"
+
+Metric = tuple[str, frozenset[str], str]
+"""The name that Prometheus has, its labels, and its kind."""
+
+
+class Desk:
+    """Whatever a front desk's figures ask for."""
+
+    held = Held()
+    spooled_events = 0
+    closed = None
+    share = 0.0
+
+
+def front_desk(registry: CollectorRegistry) -> None:
+    figures = frontdesk.figures.Figures(registry)
+    desk: Any = Desk()
+    figures.watch_spool(desk, max_bytes=1)
+    figures.watch_guard(desk)
+    figures.watch_connections(lambda: 0)
+    figures.watch_certificate(lambda: 0.0)
+
+
+def worker(registry: CollectorRegistry) -> None:
+    figures = jobworker.figures.Figures(registry)
+    figures.called("api", "/v2/bot/message/push", 200, 0.1)
+    figures.of_gate("api")
+    figures.watch_gate("api", used_seconds=lambda: 0.0, waiting=lambda: 0)
+    figures.watch_breaker("api", lambda: False)
+
+
+def the_dispatcher(registry: CollectorRegistry) -> None:
+    dispatcher.figures.Figures(registry, leads=lambda: True)
+
+
+def the_scheduler(registry: CollectorRegistry) -> None:
+    scheduler.figures.Figures(registry)
+
+
+ROOMS = {
+    "front desk": front_desk,
+    "dispatcher": the_dispatcher,
+    "bot and LINE": worker,
+    "scheduler": the_scheduler,
+}
+
+
+def declared(room: str) -> Iterator[Metric]:
+    registry = CollectorRegistry()
+    ROOMS[room](registry)
+    for family in registry.collect():
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        if not family.samples:
+            labels |= {one.label for one in labelled() if family.name == PREFIX + one.name}
+        name = family.name + ("_total" if family.type == "counter" else "")
+        yield name, frozenset(labels), family.type
+
+
+def labelled() -> Iterator[Figure]:
+    """Figures that have values only in a dispatcher at work."""
+    for one in (*dispatcher.figures.IN_HAND, *dispatcher.figures.DEPTH):
+        if one.label is not None:
+            yield one
+
+
+def told(room: str) -> Iterator[Metric]:
+    table = PAGE.partition(f"| metrics of the {room} | | |\n")[2].partition("\n\n")[0]
+    for name, labels, kind in re.findall(
+        r"^\| `(linedesk_\w+)(?:\{([\w, ]+)\})?` \| (\w+) \| .+ \|$", table, re.MULTILINE
+    ):
+        yield name, frozenset(filter(None, labels.split(", "))), kind
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_table_of_metrics_is_that_of_the_registry(room: str) -> None:
+    assert sorted(told(room), key=str) == sorted(declared(room), key=str)
+
+
+def test_each_alert_has_a_row_with_its_severity() -> None:
+    [group] = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    rules = {rule["alert"]: rule["labels"]["severity"] for rule in group["rules"]}
+    rows = re.findall(r"^\| `(Linedesk\w+)`, (\w+) \|", PAGE, re.MULTILINE)
+    assert dict(rows) == rules
+    assert len(rows) == len(rules)
+
+
+def test_alerts_and_dashboard_ask_only_for_what_the_tables_have() -> None:
+    queries = RULES.read_text("utf-8") + " ".join(
+        target["expr"]
+        for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]
+        for target in panel.get("targets", ())
+    )
+    asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\blinedesk_\w+", queries)}
+    known = {name for room in ROOMS for name, _, _ in told(room)}
+    assert asked <= known
