@@ -92,7 +92,8 @@ DISPATCHER = User(
         # That a release is carried out; what is paused is for people alone.
         CONTROL: ("update",),
     },
-    oplog=("find",),
+    # Its size, since how long it lasts is a figure.
+    oplog=("find", "collStats"),
 )
 OPERATOR = User(
     "linedesk-operator",

@@ -29,7 +29,7 @@ THREADS = 8
 READ_SECONDS = 4.0
 # A page waits so long for the reading that it has asked for, and shows the last one else.
 PATIENCE_SECONDS = 0.5
-FIRST_SECONDS = 4.5
+FIRST_SECONDS = 1.5
 AWAY = "MongoDB does not answer"
 
 
@@ -104,6 +104,8 @@ class Readings(Generic[Value]):
             await asyncio.wait({look}, timeout=0.0 if self._latest.trouble else wait)
             if look.done():
                 look.result()
+        if self._latest.value is None and self._latest.trouble is None:
+            return Reading(trouble=f"{AWAY} yet")
         return self._latest
 
     async def _take(self) -> None:
