@@ -14,6 +14,7 @@ from console import rows
 from console.audit import Audit, Via
 from console.errors import NotDone
 from console.replaying import Replaying
+from console.telling import told_in
 from recvq import orders
 from recvq.connect import DURABLE
 from recvq.control import Control
@@ -114,12 +115,13 @@ def only(found: Sequence[Head], kind: Kind | None) -> Head:
 
 def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     whose = {"channel": channel, "key": key}
-    told = list(database[STATUS].find({"role": rows.DISPATCHER}))
+    told = list(told_in(database, STATUS).find({"role": rows.DISPATCHER}))
     now = datetime.now(UTC)
     row = rows.leading(one for one in told if rows.is_fresh(one, now=now)) or {}
     for name, words in (("threads", "its handler runs"), ("waiting", "")):
         for one in rows.listed(row, name):
-            if _is_of(one, whose) and isinstance(one.get("eventId"), str):
+            # A row with an effectId is of a send that waits: its event is decided.
+            if "effectId" not in one and _is_of(one, whose) and isinstance(one.get("eventId"), str):
                 return Head("event", one["eventId"], words or one.get("why", ""), one.get("since"))
     first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
     if first is None:

@@ -13,6 +13,7 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
+from console.telling import told_in
 from recvq.documents import CALLS, Document
 from recvq.errors import translated
 
@@ -21,6 +22,11 @@ NEWEST_ROWS = 50_000
 READ_SECONDS = 10.0
 # What a 2xx is to a send: 409 says that LINE had it already.
 TAKEN = {"$or": [{"status": {"$gte": 200, "$lt": 300}}, {"status": 409}]}
+
+
+def is_taken(status: Any) -> bool:
+    """Whether a row's status is one of TAKEN; it has none where LINE did not answer."""
+    return isinstance(status, int) and (200 <= status < 300 or status == 409)
 
 
 @dataclass(frozen=True)
@@ -62,4 +68,4 @@ def newest_calls(database: Database[Any], wanted: Wanted) -> list[Document]:
         {"$project": {"_id": 0}},
     ]
     with translated(), pymongo.timeout(READ_SECONDS):
-        return list(database[CALLS].aggregate(stages, hint={"$natural": -1}))
+        return list(told_in(database, CALLS).aggregate(stages, hint={"$natural": -1}))

@@ -9,6 +9,7 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
+from console.telling import told_in
 from recvq.documents import HISTORY, Document
 from recvq.errors import translated
 
@@ -40,4 +41,4 @@ def read_history(database: Database[Any], *, hours: float) -> list[Document]:
         {"$project": {"_id": 0}},
     ]
     with translated(), pymongo.timeout(READ_SECONDS):
-        return list(database[HISTORY].aggregate(stages))
+        return list(told_in(database, HISTORY).aggregate(stages))

@@ -12,6 +12,7 @@ from pymongo.database import Database
 
 from console import rows
 from console.letters import LISTED
+from console.telling import told_in
 from console.tracing import held_by_event_id
 from recvq.collections import DISPATCHER
 from recvq.control import Control
@@ -111,7 +112,7 @@ def read(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -
 
 def leader(database: Database[Any]) -> Mapping[str, Any] | None:
     """The row of the dispatcher that leads, however old it is."""
-    return rows.leading(database[STATUS].find({"role": rows.DISPATCHER}))
+    return rows.leading(told_in(database, STATUS).find({"role": rows.DISPATCHER}))
 
 
 def _stored(database: Database[Any], name: str) -> Document | None:
@@ -137,7 +138,8 @@ def _before(database: Database[Any], held: Document | None) -> int:
 
 
 def _newest(database: Database[Any], collection: str, name: str, limit: int) -> list[Document]:
-    return list(database[collection].find({"eventId": name}).sort("at", -1).limit(limit))[::-1]
+    found = told_in(database, collection).find({"eventId": name})
+    return list(found.sort("at", -1).limit(limit))[::-1]
 
 
 def _whose(*found: Document | None) -> str | None:

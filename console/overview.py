@@ -17,6 +17,7 @@ from pymongo.database import Database
 from console import letters, parts, rows
 from console.asjson import as_json
 from console.rows import Process, Row, Told
+from console.telling import told_in
 from console.wrong import Wrong, what_is_wrong
 from recvq.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
 from recvq.errors import translated
@@ -96,9 +97,11 @@ def _read(database: Database[Any], now: datetime) -> Read:
     found = database[DEADLETTERS]
     replayed = {"replayedAt": {"$gte": now - REPLAYS_WITHIN}}
     return Read(
-        rows=list(database[STATUS].find({}).limit(MOST_ROWS)),
+        rows=list(told_in(database, STATUS).find({}).limit(MOST_ROWS)),
         pauses=list(database[CONTROL].find({"doneAt": None}).limit(MOST_PAUSES)),
-        calls=list(database[CALLS].find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)),
+        calls=list(
+            told_in(database, CALLS).find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)
+        ),
         letters=list(found.find({}, list(letters.LISTED)).sort("lastAt", -1).limit(MOST_LETTERS)),
         replays=found.count_documents(replayed, limit=MOST_REPLAYS),
     )

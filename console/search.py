@@ -18,6 +18,7 @@ from pymongo.database import Database
 from console import letters
 from console.errors import NotOneConversation
 from console.standing import find, starting
+from console.telling import told_in
 from console.tracing import by_index, by_looking
 from recvq.documents import CALLS, CONVERSATIONS, HELD, JOBS, RECVQ, Document, name_of
 from recvq.errors import translated
@@ -127,7 +128,7 @@ def _newest(
         {"$limit": MOST_FOUND},
         {"$project": shown},
     ]
-    rows = database[collection].aggregate(stages, hint={"$natural": -1})
+    rows = told_in(database, collection).aggregate(stages, hint={"$natural": -1})
     return list(rows)
 
 

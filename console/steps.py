@@ -128,7 +128,7 @@ def _run(row: Document) -> Step:
     effects = row.get("effects") or 0
     tried, error = row.get("attempt") or 1, row.get("error")
     if outcome == "recorded":
-        words = f"the handler decided, {effects} effect{'' if effects == 1 else 's'} recorded"
+        words = f"decided, {effects} effect{'' if effects == 1 else 's'} recorded"
     elif outcome == "failed":
         words = f"the handler failed, try {tried}: {error or 'an error'}"
     elif outcome == "timeout":
@@ -188,7 +188,8 @@ def _timer(row: Document, known: Known) -> Step:
 def _letter(row: Document) -> Step:
     told = letters.summary(row)
     tries = row.get("attempts")
-    words = f"given up after {tries} tries: {row.get('cause')}" if tries else str(row.get("cause"))
+    tried = f" after {tries} {'try' if tries == 1 else 'tries'}" if tries else ""
+    words = f"given up{tried}: {row.get('cause')}"
     return Step(row.get("lastAt"), "letter", f"{told['what']} {words}", told)
 
 

@@ -102,7 +102,7 @@ def _decided(known: Known) -> tuple[Stands, str]:
     if failed:
         return (
             "given up",
-            f"decided, but {len(failed)} of its effects were given up: {failed[0]['cause']}",
+            f"decided, but {_effects(len(failed))} given up: {failed[0]['cause']}",
         )
     if waiting:
         last = known.calls[-1] if known.calls else {}
@@ -115,6 +115,10 @@ def _decided(known: Known) -> tuple[Stands, str]:
     if event_in(known.document).get("mode") == "standby":
         return "done", "decided; nothing is carried out, since the channel was in standby"
     return "done", "handled; no message was sent"
+
+
+def _effects(count: int) -> str:
+    return "one of its effects was" if count == 1 else f"{count} of its effects were"
 
 
 def _times(count: int) -> str:

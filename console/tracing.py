@@ -10,6 +10,7 @@ from bson.errors import InvalidId
 from pymongo.database import Database
 
 from console.errors import NoSuchEvent
+from console.telling import told_in
 from recvq.documents import CALLS, DEADLETTERS, HELD, JOBS, RECVQ, SCHEDULE, Document, name_of
 
 # LINE's request ids have no index: a row of `calls` is 250 bytes, so this reads 5 MB at most.
@@ -47,7 +48,7 @@ def by_looking(database: Database[Any], word: str) -> str | None:
 
 def _as_event(database: Database[Any], word: str) -> str | None:
     for collection in (RECVQ, JOBS, CALLS):
-        if database[collection].find_one({"eventId": word}, ID) is not None:
+        if told_in(database, collection).find_one({"eventId": word}, ID) is not None:
             return word
     letter = database[DEADLETTERS].find_one({"_id": word}, {"document._id": 1, "effect.eventId": 1})
     if letter is None:
@@ -125,6 +126,6 @@ def _as_request(database: Database[Any], word: str) -> str | None:
         {"$match": {"requestId": word}},
         {"$limit": 1},
     ]
-    for row in database[CALLS].aggregate(stages, hint={"$natural": -1}):
+    for row in told_in(database, CALLS).aggregate(stages, hint={"$natural": -1}):
         return row.get("eventId") or None
     return None

@@ -19,7 +19,8 @@ _bound: list[Callable[[], SdkClients]] = []
 
 
 def bind(clients: Callable[[], SdkClients]) -> None:
-    """From now on every ApiClient of the process calls through these."""
+    """From now on every ApiClient of the process calls through these; harmless a second time."""
+    release(clients)
     _bound.append(clients)
 
 

@@ -62,7 +62,10 @@ class Run:
 class Lap:
     """One run, from its start on a thread."""
 
-    __slots__ = ("at", "began", "error", "handler_began", "handler_seconds", "outcome", "thread")
+    __slots__ = (
+        *("at", "began", "error", "handler_began", "handler_seconds"),
+        *("is_cut_off", "outcome", "thread"),
+    )
 
     def __init__(self) -> None:
         self.at = datetime.now(UTC)
@@ -71,6 +74,7 @@ class Lap:
         # None while the handler was not called, or has not ended.
         self.handler_began: float | None = None
         self.handler_seconds: float | None = None
+        self.is_cut_off = False
         # Where it is another than the verdict tells.
         self.outcome: str | None = None
         self.error: str | None = None
@@ -118,13 +122,18 @@ class Runs:
         self._add(document, run, lap, outcome, effects)
 
     def abandoned(self, document: Document, run: Run) -> None:
-        """The handler of the last run was given up; whatever it comes to is not told."""
-        self._figures.failed[TIMEOUT].inc()
+        """The handler of the last run was given up; whatever it comes to is not told.
+
+        Harmless a second time, and where the last run called no handler.
+        """
         lap = run.lap
-        if lap is not None:
-            lap.end_handler()
-            self._figures.handler_seconds.observe(lap.handler_seconds or 0.0)
-            self._add(document, run, lap, TIMEOUT, 0)
+        if lap is None or lap.handler_began is None or lap.is_cut_off:
+            return
+        lap.is_cut_off = True
+        lap.end_handler()
+        self._figures.failed[TIMEOUT].inc()
+        self._figures.handler_seconds.observe(lap.handler_seconds or 0.0)
+        self._add(document, run, lap, TIMEOUT, 0)
 
     def _add(self, document: Document, run: Run, lap: Lap, outcome: str, effects: int) -> None:
         waited = lap.at - document["acceptTime"]

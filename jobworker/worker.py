@@ -77,6 +77,9 @@ class Worker:
         if not _is_ours(job.document):
             log.error("not a document of the front desk, passed over id=%s", job.document["_id"])
             return "finished"
+        if run.doing is not None and run.doing.is_abandoned:
+            # Where an operator released it, nobody has told so yet.
+            self._parts.runs.abandoned(job.document, run)
         lap = run.lap = Lap()
         try:
             verdict = self._decide(job, run, lap)

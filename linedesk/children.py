@@ -22,9 +22,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     child has a process group of its own: Ctrl-C in the terminal reaches only the parent, which
     then stops its children one after the other.
     """
-    return subprocess.Popen(
-        command, preexec_fn=dying_with(os.getpid()), process_group=0, **options
-    )
+    return subprocess.Popen(command, preexec_fn=dying_with(os.getpid()), process_group=0, **options)
 
 
 def dying_with(parent: int) -> Callable[[], None]:

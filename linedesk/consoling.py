@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import click
@@ -24,8 +26,8 @@ SOCKET_SECONDS = 10.0
 BACKLOG = 64
 
 
-def run_console(settings: Settings) -> int:
-    """Serve the page until a signal; returns the exit code. Raises SettingsError, CannotServe."""
+def run_console(settings: Settings) -> NoReturn:
+    """Serve the page until a signal, and end. Raises SettingsError, CannotServe."""
     service = service_from(os.environ)
     require_server(settings)
     console = console_of(settings)
@@ -42,12 +44,15 @@ def run_console(settings: Settings) -> int:
         # A set without a primary is just when somebody looks.
         reading = client.get_database(name, read_preference=ReadPreference.PRIMARY_PREFERRED)
         click.echo(f"The console is at {url}", err=True)
-        return serve(
+        code = serve(
             create_app(console, reading=reading, acting=client[name]),
             listener,
             url=url,
             service=service,
         )
+    # Reads that wait for a MongoDB that is away would hold the end up, and nobody wants them.
+    logging.shutdown()
+    os._exit(code)
 
 
 def console_of(settings: Settings) -> Console:

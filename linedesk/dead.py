@@ -16,8 +16,9 @@ from console.choice import Choice, all_of, found, whole
 from console.errors import NotReplayed
 from console.replaying import Replaying
 from linedesk.exits import Exit
-from linedesk.letters import echo_json, show_list, show_one
+from linedesk.letters import show_list, show_one
 from linedesk.opening import open_database, operator
+from linedesk.printing import echo_json
 from linedesk.settings import Settings
 from recvq.documents import DEADLETTERS, Document
 from recvq.errors import translated

@@ -28,9 +28,9 @@ from linedesk.checks.round import Check, Result, look_at
 from linedesk.errors import SettingsError
 from linedesk.exits import Exit
 from linedesk.findings import conclude, showing
-from linedesk.letters import visible
 from linedesk.logs import MASK, SHORTEST_SECRET
 from linedesk.options import set_up_logging
+from linedesk.printing import one_line
 from linedesk.settings import Settings, load_settings
 
 SETTINGS, MONGODB, RECVQ, LINE = "settings", "MongoDB", "recvq", "LINE token"
@@ -145,7 +145,7 @@ def _masked(result: Result, settings: Settings) -> Result:
     def without(text: str) -> str:
         for secret in settings.secret_values:
             text = text.replace(secret, MASK) if len(secret) >= SHORTEST_SECRET else text
-        return visible(text).replace("\n", " ")
+        return one_line(text)
 
     finding = result.finding
     return Result(result.name, Finding(finding.state, without(finding.saw), without(finding.do)))

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -20,6 +18,7 @@ from rich.text import Text
 
 from console.letters import Letter, frames, replayed, summary, what
 from console.words import local
+from linedesk.printing import echo_json, one_line, plain, tabbed, visible
 
 COLUMNS = ("id", "last", "what", "key", "cause", "tries", "replayed")
 
@@ -32,12 +31,12 @@ def show_list(letters: Iterable[Letter], *, as_json: bool) -> None:
     elif sys.stdout.isatty():
         table = Table(*COLUMNS, box=None, pad_edge=False)
         for letter in letters:
-            table.add_row(*(Text(cell, overflow="fold") for cell in _cells(letter)))
+            table.add_row(*(Text(one_line(cell), overflow="fold") for cell in _cells(letter)))
         Console().print(table)
     else:
         click.echo("\t".join(COLUMNS))
         for letter in letters:
-            click.echo("\t".join(_cells(letter)))
+            click.echo(tabbed(_cells(letter)))
 
 
 def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
@@ -57,21 +56,8 @@ def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
             click.echo(visible(line))
 
 
-def visible(text: str) -> str:
-    """Without control characters, which a terminal would obey."""
-    return "".join(
-        f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c
-        for c in text
-    )
-
-
-def echo_json(told: Mapping[str, Any]) -> None:
-    """One JSON object on one line."""
-    click.echo(json.dumps(told, ensure_ascii=False, default=_plain))
-
-
-def _cells(letter: Letter) -> list[str]:
-    cells = (
+def _cells(letter: Letter) -> Sequence[object]:
+    return (
         letter["_id"],
         local(letter.get("lastAt")),
         what(letter),
@@ -80,16 +66,11 @@ def _cells(letter: Letter) -> list[str]:
         letter.get("attempts", "-"),
         replayed(letter),
     )
-    return [visible(str(cell)).replace("\t", " ").replace("\n", " ") for cell in cells]
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
-        value = "\n" + json.dumps(value, ensure_ascii=False, indent=2, default=_plain)
+        value = "\n" + json.dumps(value, ensure_ascii=False, indent=2, default=plain)
     elif isinstance(value, str) and "\n" in value:
         value = "\n" + value
     yield f"{name:<11} {'-' if value is None else value}"
-
-
-def _plain(value: Any) -> str:
-    return value.astimezone().isoformat() if isinstance(value, datetime) else str(value)

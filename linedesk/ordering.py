@@ -19,8 +19,8 @@ from console.known import leader
 from console.search import scope_of
 from console.words import local
 from linedesk.exits import Exit
-from linedesk.letters import echo_json, visible
 from linedesk.opening import open_database, operator
+from linedesk.printing import echo_json, tabbed, visible
 from linedesk.settings import Settings
 from recvq.control import Control
 from recvq.orders import Scope
@@ -100,7 +100,7 @@ def list_audit(settings: Settings, *, limit: int, as_json: bool) -> None:
             named = ", ".join(map(str, on)) if isinstance(on, list) else on
             parts = [local(row.get("at")), *(row.get(n) for n in ("by", "via", "act")), named]
             parts += [row.get("outcome"), row.get("why") or "-"]
-            click.echo("\t".join(visible(str(one)).replace("\t", " ") for one in parts))
+            click.echo(tabbed(parts))
 
 
 def _acts(database: Database[Any]) -> Acts:

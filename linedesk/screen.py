@@ -10,12 +10,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from console.calls import is_taken
 from console.overview import Overview
 from console.parts import Latency
 from console.rows import Process
 from console.words import brief, clock, for_long, local
 from console.wrong import Wrong
-from linedesk.letters import visible
+from linedesk.printing import visible
 
 LABEL_WIDTH = 9
 SYMBOLS = {"bad": ("✗", "bold red"), "warn": ("!", "yellow")}
@@ -215,9 +216,8 @@ def _room(seen: Overview) -> Text:
 
 def _call(row: Mapping[str, Any]) -> Text:
     status = row.get("status")
-    fine = isinstance(status, int) and (status < 300 or status == 409)
     told = Text(f"{clock(row.get('at'))}  {row.get('method')} {row.get('endpoint')} ")
-    told.append(str(status or "no answer"), "green" if fine else "bold red")
+    told.append(str(status or "no answer"), "green" if is_taken(status) else "bold red")
     return told.append(
         f"  {brief((row.get('ms') or 0) / 1000)}  {visible(str(row.get('key') or ''))}"
     )

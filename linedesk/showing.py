@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import click
 from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from console.standing import find, read, summary
 from console.words import for_long, local
-from linedesk.letters import echo_json, visible
 from linedesk.opening import open_database
+from linedesk.printing import echo_json, show_page
 from linedesk.settings import Settings
-
-LABEL_WIDTH = 13
 
 
 def show_conversation(settings: Settings, word: str, *, text: bool, as_json: bool) -> None:
@@ -35,22 +28,7 @@ def show_conversation(settings: Settings, word: str, *, text: bool, as_json: boo
     if as_json:
         echo_json(told)
         return
-    show_page({label: list(lines) for label, lines in page(told, now=datetime.now(UTC))})
-
-
-def show_page(lines_of: Mapping[str, Sequence[str]]) -> None:
-    """A label and its lines, folded to the width of a terminal, and not at all in a pipe."""
-    if not sys.stdout.isatty():
-        for label, lines in lines_of.items():
-            for n, line in enumerate(lines):
-                click.echo(f"{'' if n else label:<{LABEL_WIDTH}} {visible(line)}".rstrip())
-        return
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=LABEL_WIDTH)
-    table.add_column(overflow="fold")
-    for label, lines in lines_of.items():
-        table.add_row(Text(label, style="bold"), Text(visible("\n".join(lines))))
-    Console().print(table)
+    show_page(page(told, now=datetime.now(UTC)))
 
 
 def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Iterator[str]]]:

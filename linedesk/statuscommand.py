@@ -17,8 +17,8 @@ from console.history import read_history
 from console.overview import Overview, read_overview
 from console.words import brief, local
 from linedesk.exits import Exit
-from linedesk.letters import echo_json
 from linedesk.opening import open_database
+from linedesk.printing import echo_json
 from linedesk.screen import fitted, grid, plain, sections
 from linedesk.settings import Settings
 from recvq.errors import StoreUnavailable

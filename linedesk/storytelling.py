@@ -14,10 +14,9 @@ from console.standing import find
 from console.steps import Step
 from console.story import Story, tell
 from console.words import brief, clock, local
-from linedesk.letters import echo_json, visible
 from linedesk.opening import open_database
+from linedesk.printing import echo_json, show_page, tabbed
 from linedesk.settings import Settings
-from linedesk.showing import show_page
 
 # Facts that a line of the story ends with, where they are there.
 TOLD = ("requestId", "thread", "messages", "runAt", "isRedelivery", "event")
@@ -30,7 +29,7 @@ def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:
     if as_json:
         echo_json(story.as_json())
     else:
-        show_page({label: list(lines) for label, lines in page(story)})
+        show_page(page(story))
 
 
 def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
@@ -92,7 +91,7 @@ def _call(row: Mapping[str, Any]) -> str:
         str(row.get("attempt") or 1),
         *(str(row.get(name) or "-") for name in ("requestId", "key", "eventId")),
     )
-    return "\t".join(visible(part).replace("\t", " ").replace("\n", " ") for part in parts)
+    return tabbed(parts)
 
 
 def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
@@ -103,7 +102,7 @@ def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
     if as_json:
         echo_json({"id": id_, **vars(found)})
         return
-    show_page({label: list(lines) for label, lines in _recent(id_, found)})
+    show_page(_recent(id_, found))
 
 
 def _recent(id_: str, found: Recent) -> Iterator[tuple[str, Iterator[str]]]:

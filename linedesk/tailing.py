@@ -18,10 +18,11 @@ from pymongo.errors import OperationFailure, PyMongoError
 from rich.cells import cell_len
 
 from console import letters
+from console.calls import is_taken
 from console.search import key_of
 from console.words import brief, clock
-from linedesk.letters import echo_json, visible
 from linedesk.opening import open_database
+from linedesk.printing import echo_json, one_line
 from linedesk.settings import Settings
 from recvq.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from recvq.errors import is_transient, translate
@@ -58,9 +59,8 @@ class Came:
     @property
     def has_failed(self) -> bool:
         """Whether a person may want to see it at once."""
-        status = self.row.get("status")
         if self.kind == "call":
-            return not isinstance(status, int) or (status >= 300 and status != 409)
+            return not is_taken(self.row.get("status"))
         return self.kind == "dead" or self.row.get("outcome") in ("failed", "timeout")
 
 
@@ -143,8 +143,8 @@ def told(came: Came, *, text: bool) -> Document:
 
 def line(came: Came, *, text: bool) -> str:
     """One line for people, its columns by the width of what they show."""
-    key = visible(str(came.row.get("key") or "-")).replace("\n", " ")
-    words = visible(_words(came, text=text)).replace("\n", " ").replace("\t", " ")
+    key = one_line(came.row.get("key") or "-")
+    words = one_line(_words(came, text=text))
     padding = " " * max(0, KEY_WIDTH - cell_len(key))
     return f"{clock(_at(came.row))}  {came.kind:<5}  {key}{padding}  {words}"
 

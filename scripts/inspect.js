@@ -478,7 +478,7 @@ var linedesk = (() => {
     const left = letters.filter((one) => !one.replayedAt).length;
     if (letter) return `given up: ${letter.cause}${letter.replayedAt ? "; replayed since" : ""}`;
     if (DECIDED.includes(runs[runs.length - 1]?.outcome) || applied || (finished && !held)) {
-      if (left) return `decided, but ${left} of its effects were given up`;
+      if (left) return `decided, but ${left === 1 ? "one of its effects was" : `${left} of its effects were`} given up`;
       if (pending.length) return `decided; ${pending.length} of its effects wait in the outbox`;
       if (!sent.length) return "decided; no message was sent";
       const took = (sent[0].at - document?.acceptTime + (sent[0].ms || 0)) / 1000;

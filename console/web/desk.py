@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader
 from pymongo.database import Database
 
+from console.calls import is_taken
 from console.web.auth import Doorkeeper, Visitor
 from console.web.gatekeeping import Names
 from console.web.live import Away, Reader
@@ -69,9 +70,9 @@ class Desk:
         self._templates = _environment()
 
     def close(self) -> None:
-        """End the threads; what waits for MongoDB ends by itself."""
+        """End the threads: reads are left alone, an act under way is waited for."""
         self.reader.close()
-        self.actor.close()
+        self.actor.close(wait=True)
 
     async def read(self, function: Callable[[Database[Any]], Value]) -> Value:
         """What a function reads of the database. Raises Away."""
@@ -139,4 +140,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
+    environment.tests["taken"] = is_taken
     return environment

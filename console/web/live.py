@@ -60,9 +60,9 @@ class Reader:
         except (QueueError, PyMongoError, TimeoutError) as error:
             raise Away(f"{AWAY} ({type(error).__name__})") from error
 
-    def close(self) -> None:
-        """Take nothing more; what waits for MongoDB ends by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def close(self, *, wait: bool = False) -> None:
+        """Take nothing more; what is under way ends by itself, within its time."""
+        self._threads.shutdown(wait=wait, cancel_futures=True)
 
     def _bounded(self, function: Callable[[], Value]) -> Value:
         with pymongo.timeout(self._seconds):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from console.calls import is_taken
 from console.overview import Overview
 from console.parts import Latency
 from console.steps import Step
@@ -48,8 +49,7 @@ def labelled(story: Story) -> list[dict[str, Any]]:
 def _look(step: Step) -> str:
     if step.kind in ("letter", "unsend") or step.facts.get("error"):
         return "bad"
-    status = step.facts.get("status")
-    if step.kind == "call" and (status is None or (status >= 400 and status != 409)):
+    if step.kind == "call" and not is_taken(step.facts.get("status")):
         return "bad"
     return "look" if step.kind == "waits" else ""
 

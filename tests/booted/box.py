@@ -25,7 +25,10 @@ Found = TypeVar("Found")
 
 SIM_PORT = 9000
 PORT = 8000
-SERVICES = ("frontdesk", "dispatcher", "scheduler")
+# The last one where somebody has enabled it.
+SERVICES = ("frontdesk", "dispatcher", "scheduler", "console")
+METRICS_PORTS = {"frontdesk": 9101, "dispatcher": 9102, "scheduler": 9103}
+CONSOLE_URL = "http://127.0.0.1:8010"
 # Instead of two minutes, so that a run does not wait for so long.
 WATCHDOG_SECONDS = 10
 SETTLE_SECONDS = 90.0
@@ -37,6 +40,7 @@ SETTINGS = {
     "LINE_API_DATA_BASE": f"http://127.0.0.1:{SIM_PORT}",
     "LINE_ACCESS_INTERVAL_MS": 5,
     "SCHEDULER": "process",
+    **{f"{name.upper()}_METRICS_PORT": port for name, port in METRICS_PORTS.items()},
 }
 
 

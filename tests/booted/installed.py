@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from tests.booted.box import SERVICES, Box, wait_for
+import requests
+
+from tests.booted.box import CONSOLE_URL, METRICS_PORTS, SERVICES, Box, wait_for
 from tests.booted.rounds import check
 
 NOW, NEXT = "/src/now", "/src/next"
@@ -34,6 +36,7 @@ def installs(box: Box) -> str:
     box.configure()
     box.shorten_watchdogs()
     said = install(box)
+    box.machine.systemctl("enable", "--now", "linedesk-console.service")
     box.wait_until_active()
     enabled = box.machine.systemctl("is-enabled", *RUNNING, "linedesk.target").split()
     assert enabled == ["enabled"] * (len(RUNNING) + 1), str(enabled)
@@ -94,6 +97,48 @@ def _has_figures(box: Box, name: str) -> bool:
     return re.search(r"\d", box.status(name)) is not None
 
 
+@check("/metrics of each process answers")
+def measured(box: Box) -> str:
+    names = {"frontdesk": "linedesk_accepted_events_total", "dispatcher": "linedesk_leading 1.0"}
+    names["scheduler"] = "linedesk_rung_timers_total"
+    sizes = []
+    for name, port in METRICS_PORTS.items():
+        got = fetch(f"http://127.0.0.1:{port}/metrics")
+        assert names[name] in got.text, got.text[:500]
+        sizes.append(f"{name} {len(got.content)} bytes")
+    return ", ".join(sizes)
+
+
+@check("the page lets in who has its password, and nobody else")
+def shown(box: Box) -> str:
+    with requests.Session() as browser:
+        browser.trust_env = False
+        closed = browser.get(CONSOLE_URL, allow_redirects=False, timeout=10)
+        assert closed.status_code == 303, closed.text
+        assert closed.headers["location"].startswith("/login"), str(closed.headers)
+        wrong, right = ({"password": word} for word in ("wrong", console_password(box)))
+        assert browser.post(f"{CONSOLE_URL}/login", wrong, timeout=10).status_code == 401
+        page = browser.post(f"{CONSOLE_URL}/login", right, timeout=10)
+        assert page.status_code == 200, page.text
+        told = browser.get(CONSOLE_URL, headers={"accept": "application/json"}, timeout=10).json()
+    working = [one["role"] for one in told["processes"] if one["state"] == "working"]
+    assert sorted(working) == ["dispatcher", "frontdesk", "scheduler"], str(told["processes"])
+    return f"{len(page.content)} bytes; working: {', '.join(working)}"
+
+
+def console_password(box: Box) -> str:
+    """As install.sh has made it."""
+    path = box.machine.files / "etc/linedesk/credentials/console/CONSOLE_PASSWORD"
+    return path.read_text().strip()
+
+
+def fetch(url: str) -> requests.Response:
+    """By no proxy."""
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.get(url, timeout=10)
+
+
 @check("no secret in an environment, in systemctl show, or in the journal")
 def keeps_secrets(box: Box) -> str:
     secrets = [*box.secrets, *_passwords(box)]
@@ -116,6 +161,7 @@ def _passwords(box: Box) -> Iterator[str]:
         found = re.search(r"://[^:/@]+:([^@]+)@", path.read_text())
         assert found, f"no password in {path.name} of {path.parent.name}"
         yield found[1]
+    yield console_password(box)
 
 
 @check("only its own user, no capability, and nothing but its own folder to write to")
@@ -133,6 +179,7 @@ def confined(box: Box) -> str:
         "frontdesk": ["/var/lib/linedesk", "/var/lib/linedesk/bot"],
         "dispatcher": ["/var/lib/linedesk/bot"],
         "scheduler": [],
+        "console": [],
     }, str(writable)
     modes = box.machine.run("stat", "-c", "%a %U", "/var/lib/linedesk").stdout.strip()
     assert modes == "700 linedesk", modes

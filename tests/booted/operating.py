@@ -39,6 +39,25 @@ def doctor(box: Box) -> str:
     return lines[-1]
 
 
+@check("what is paused stays so over a kill -9 of the dispatcher, and is answered after resume")
+def pauses(box: Box) -> str:
+    (user,) = box.people(1)
+    since, pid = len(box.sim.deliveries), box.pid("dispatcher")
+    said = box.machine.run("linedesk", "pause", "--why", "a try").stdout
+    assert "nothing of it is decided any more" in said, said
+    box.signal("linedesk-dispatcher.service", "KILL")
+    box.wait_for_successor("dispatcher", pid)
+    box.sim.say(user, "paused-1")
+    undisturbed()
+    assert not box.sim.answers(user), "it was decided"
+    assert "everything is paused" in box.machine.run("linedesk", "status", check=False).stdout
+    box.machine.run("linedesk", "resume")
+    box.judge(since)
+    noted = box.machine.run("linedesk", "audit", "--limit", "2").stdout
+    assert "resume" in noted, noted
+    return noted.splitlines()[-1]
+
+
 @check("export, and import in its place")
 def backup(box: Box) -> str:
     file, before = "/root/export.gz", "/root/before.gz"

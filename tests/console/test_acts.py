@@ -203,6 +203,9 @@ def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Database[Any]) -> No
         {"id": "01E/1", "type": "send"},
     ]
     own.conversations.insert_one({"_id": f"main/{HANAKO}", "pending": pending})
+    # The dispatcher tells of sends that wait, too: their events are decided.
+    waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "effectId": "01E/0"}
+    own.status.insert_one(a_dispatcher(now=datetime.now(UTC), waiting=[waiting]))
     (head,) = heads(own, "main", HANAKO)
     assert (head.kind, head.id) == ("send", "01E/0")
     assert head.why == "2 wait in its outbox; the first: tried, of unknown outcome"

@@ -231,9 +231,12 @@ class Commands(CommandListener):
 
     def __init__(self) -> None:
         self.sent: list[Document] = []
+        self.levels: dict[str, str] = {}
 
     def started(self, event: CommandStartedEvent) -> None:
         if event.command_name in ("find", "aggregate", "count", "distinct"):
+            level = event.command["readConcern"]["level"]
+            self.levels[event.command[event.command_name]] = level
             noise = ("lsid", "$db", "$clusterTime", "$readPreference", "readConcern", "txnNumber")
             self.sent.append({k: v for k, v in event.command.items() if k not in noise})
 
@@ -281,6 +284,11 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     assert len(commands.sent) == 5
     assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
     assert all(examined(full, one) <= MOST_LETTERS for one in commands.sent)
+    # Rows that nobody waited for stand still on a majority where a set has lost it.
+    assert {name for name, level in commands.levels.items() if level == "local"} == {
+        "status",
+        "calls",
+    }
 
 
 def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[Any]) -> None:

@@ -125,7 +125,7 @@ def test_an_effect_that_was_given_up_is_told_beside_what_went_out() -> None:
     told = story(
         runs=[a_run(effects=2)], calls=[a_call()], letters=[a_letter("01E/1", cause="400")]
     )
-    assert told.verdict == "decided, but 1 of its effects were given up: 400"
+    assert told.verdict == "decided, but one of its effects was given up: 400"
 
 
 def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
@@ -271,7 +271,7 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     told = tell(told_of, "req-1")
     assert (told.asked, told.event_id) == ("req-1", "01E")
     assert sorted(kinds(told)) == ["call", "letter", "received", "run", "send", "timer"]
-    assert told.verdict == "decided, but 1 of its effects were given up: quota"
+    assert told.verdict == "decided, but one of its effects was given up: quota"
     held = tell(told_of, "01F")
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
 

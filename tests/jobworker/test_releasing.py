@@ -20,6 +20,7 @@ from linesim import Sim
 from recvq.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from tests.dispatcher.fakes import document
 from tests.jobworker.room import CHANNEL, Room
+from tests.jobworker.test_jobs_log import written
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -234,6 +235,8 @@ def test_a_handler_that_hangs_is_given_up_with_the_place_where_it_hung(
     gate.set()
     eventually(lambda: not one.pool.abandoned())
     assert texts(sim, user) == ["次"]
+    rows = [row for row in written(one) if row["eventId"] == stuck["eventId"]]
+    assert [(row["outcome"], row["attempt"]) for row in rows] == [("timeout", 1), ("recorded", 1)]
 
 
 def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 
 from console.words import for_long
 from linedesk import cli
-from linedesk.showing import show_page
+from linedesk.printing import show_page
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client
 from tests.jobworker.room import a_send
@@ -258,7 +258,8 @@ def test_a_terminal_gets_a_folded_page_and_is_not_obeyed(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    show_page({"who": ["太郎 (user)"], "data": ["\x1b[2J[red]" + "あ" * 40, "x"], "held": []})
+    told = {"who": ["太郎 (user)"], "data": ["\x1b[2J[red]" + "あ" * 40, "x"], "held": []}
+    show_page(told.items())
     shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)  # bold, and its end
     assert "太郎 (user)" in shown
     assert "\\x1b[2J[red]" in shown

@@ -21,7 +21,7 @@ from console.letters import frames
 from jobworker.deadletters import DeadLetters, of_effect
 from jobworker.timers import Timers
 from linedesk import cli
-from linedesk.letters import visible
+from linedesk.printing import visible
 from recvq.documents import make_document
 from tests.jobworker.room import a_send
 
