@@ -64,6 +64,14 @@ class Acts:
         with self._audit.noted("resume", on=str(scope), why=why):
             return self._control.resume(scope)
 
+    def still_paused(self, scope: Scope) -> list[tuple[str | None, str | None]]:
+        """Channel and key of each pause that covers the scope, or a part of it."""
+        return [
+            (other.channel, other.key)
+            for other in (one.scope for one in self._control.read().rows)
+            if other.covers(scope.channel, scope.key) or scope.covers(other.channel, other.key)
+        ]
+
     def release(self, channel: str, key: str, head: Head, *, why: str = "") -> Release:
         """Have the dispatcher give up what the operator saw stuck, if it still is.
 

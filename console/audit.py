@@ -19,7 +19,7 @@ from pymongo.database import Database
 from console.errors import NotDone
 from recvq.connect import DURABLE
 from recvq.documents import AUDIT, Document
-from recvq.errors import QueueError, RecvqClosed, SetupError, translated
+from recvq.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,9 @@ class Audit:
             yield
         except (NotDone, RecvqClosed, SetupError) as error:
             self._end(id_, f"{REFUSED}: {error}")
+            raise
+        except StoreUnavailable:
+            log.warning("nobody knows whether it was done, begun in audit act=%s id=%s", act, id_)
             raise
         self._end(id_, DONE)
 

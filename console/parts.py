@@ -34,6 +34,8 @@ class Queue:
     documents: float | None
     """Unread, in hand and held."""
     oldest_seconds: float | None
+    behind_seconds: float | None
+    """Age of the oldest one that is not in `held`."""
     lag_documents: float | None
     lag_seconds: float | None
     in_hand: float | None
@@ -129,6 +131,7 @@ def queue(dispatcher: Told, desk: Told) -> Queue:
     return Queue(
         documents=dispatcher.number("queueDocuments"),
         oldest_seconds=dispatcher.number("oldestUnfinishedSeconds"),
+        behind_seconds=dispatcher.number("behindSeconds"),
         lag_documents=dispatcher.number("lagDocuments"),
         lag_seconds=dispatcher.number("lagSeconds"),
         in_hand=dispatcher.number("inHandDocuments"),

@@ -17,10 +17,10 @@ from pymongo.database import Database
 
 from console import letters
 from console.errors import NotOneConversation
-from console.standing import find, starting
+from console.standing import ELLIPSIS, find, starting
 from console.telling import told_in
 from console.tracing import by_index, by_looking
-from recvq.documents import CALLS, CONVERSATIONS, HELD, JOBS, RECVQ, Document, name_of
+from recvq.documents import CALLS, CONTROL, CONVERSATIONS, HELD, JOBS, RECVQ, Document, name_of
 from recvq.errors import translated
 from recvq.orders import Scope
 
@@ -74,16 +74,37 @@ def meaning_of(database: Database[Any], word: str, *, channel: str) -> Meaning:
 def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scope:
     """What an operator wants to pause: `all` or nothing, a channel, or a conversation.
 
-    A conversation is `<channel>/<key>`, known or not, or as `standing.find` knows it. A word that
-    is neither is not taken for a channel that nobody has. Raises NotAScope, NotOneConversation.
+    A conversation is as `standing.find` knows it, or `<channel>/<key>` that nobody knows yet. Any
+    other word is not taken for a channel that nobody has. Raises NotAScope, NotOneConversation.
     """
+    if word is not None and not word.strip():
+        # A script's variable that is not set is not to pause everything.
+        raise NotOneConversation(word, [])
+    if word is not None and word.endswith(ELLIPSIS):
+        return Scope.parse(find(database, word, channel=channel))
     scope = Scope.parse(word)
-    if scope.key is not None or scope.channel in (None, channel):
+    if scope.key is not None:
+        return _whole(database, scope, channel=channel)
+    if scope.channel in (None, channel):
         return scope
     with translated(), pymongo.timeout(READ_SECONDS):
         if database[CONVERSATIONS].find_one(starting(f"{scope.channel}/"), {"_id": 1}) is not None:
             return scope
     return Scope.parse(find(database, str(scope.channel), channel=channel))
+
+
+def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
+    """The conversation that a start of its id means; as it was typed where it is paused by that."""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        is_paused = database[CONTROL].find_one({"_id": scope.id}, {"_id": 1}) is not None
+    if is_paused:
+        return scope
+    try:
+        return Scope.parse(find(database, str(scope), channel=channel))
+    except NotOneConversation as error:
+        if error.found:
+            raise
+        return scope
 
 
 def key_of(database: Database[Any], word: str, *, channel: str) -> str:

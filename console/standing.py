@@ -23,6 +23,8 @@ from recvq.errors import translated
 MOST_NAMED = 20
 READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
+# A shortened id as a screen shows it, so that it can be copied.
+ELLIPSIS = "…"
 # What is told of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", "triedAt", "name", "runAt", "data", "cause")
 # What says who somebody is.
@@ -48,6 +50,7 @@ def find(database: Database[Any], word: str, *, channel: str) -> str:
     That is an id of a user, group or room, `<channel>/<id>`, a start of it that no other has, or
     a display name. Raises NotOneConversation.
     """
+    word = word.removesuffix(ELLIPSIS)
     conversations = database[CONVERSATIONS]
     with translated(), pymongo.timeout(READ_SECONDS):
         for id_ in (word, f"{channel}/{word}"):

@@ -42,7 +42,7 @@ def steps_of(known: Known, *, text: bool = False) -> list[Step]:
     found = [
         *_received(known, text=text),
         *_taken_back(known),
-        *(_run(row) for row in known.runs),
+        *(_run(row, is_given_up=known.letter is not None) for row in known.runs),
         *(_pending(effect, text=text) for effect in known.pending),
         *(_call(row) for row in known.calls),
         *(_timer(row, known) for row in known.timers),
@@ -123,11 +123,13 @@ RUNS = {
 }
 
 
-def _run(row: Document) -> Step:
+def _run(row: Document, *, is_given_up: bool) -> Step:
     outcome = row.get("outcome")
     effects = row.get("effects") or 0
     tried, error = row.get("attempt") or 1, row.get("error")
-    if outcome == "recorded":
+    if outcome == "recorded" and is_given_up:
+        words = "recorded that it is given up"
+    elif outcome == "recorded":
         words = f"decided, {effects} effect{'' if effects == 1 else 's'} recorded"
     elif outcome == "failed":
         words = f"the handler failed, try {tried}: {error or 'an error'}"

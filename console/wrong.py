@@ -104,9 +104,10 @@ def _queue(seen: Overview) -> Iterator[Wrong]:
         saw = f"{seen.queue.lag_documents or 0:,.0f} not read yet, the oldest for {for_long(lag)}"
         do = "its log tells what holds the feed back"
         yield Wrong("bad" if lag > LATE_SECONDS else "warn", "lag", saw, do)
-    oldest = seen.queue.oldest_seconds or 0.0
-    # What is paused waits because somebody wants it to.
-    if oldest > LATE_SECONDS and not seen.pauses:
+    # What is paused waits because somebody wants it to: in `held`, and all else goes on.
+    queue = seen.queue
+    oldest = (queue.behind_seconds if seen.pauses else queue.oldest_seconds) or 0.0
+    if oldest > LATE_SECONDS:
         level: Level = "bad" if oldest > STALLED_SECONDS else "warn"
         saw = f"the oldest event waits for {for_long(oldest)}"
         yield Wrong(level, "queue", saw, "look at what waits, and why: handlers, LINE, MongoDB")
@@ -183,7 +184,8 @@ def _left_over(seen: Overview) -> Iterator[Wrong]:
         yield Wrong("warn", "dead letters", saw, do)
     if seen.threads.abandoned:
         saw = f"{seen.threads.abandoned:,.0f} handlers never returned since the start"
-        yield Wrong("warn", "threads", saw, "the log names them; after as many as threads it ends")
+        do = "the log names them; at as many as it has threads it ends, and starts anew"
+        yield Wrong("warn", "threads", saw, do)
     late = -(seen.figures[rows.SCHEDULER].number("nextTimerSeconds") or 0.0)
     if late > LATE_SECONDS:
         saw = f"the next one is late by {for_long(late)}"

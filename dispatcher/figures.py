@@ -46,7 +46,12 @@ DEPTH = (
     Figure("lag_seconds", "Age of the oldest document that the feed has not brought yet."),
     Figure("queue_documents", "All documents that are stored and not decided."),
     Figure("oldest_unfinished_seconds", "Age of the oldest document that is not decided."),
-    Figure("recvq_unread_share", "Part of recvq that is not finished; at 0.95 it is closed."),
+    Figure(
+        "behind_seconds",
+        "Age of the oldest document that is neither decided nor in held, where what is paused and "
+        "what is stuck alone wait.",
+    ),
+    Figure("recvq_unread_share", "Share of recvq that is not finished, 0 to 1; at 0.95 it closes."),
     Figure(
         "recvq_left_seconds",
         "Until recvq would overwrite what is not finished, at the present rate; at most 30 days.",
@@ -150,6 +155,7 @@ def _depth_values(depth: Depth) -> Values:
         "lag_seconds": _rounded(depth.lag_seconds),
         "queue_documents": depth.documents,
         "oldest_unfinished_seconds": _rounded(depth.oldest_seconds),
+        "behind_seconds": _rounded(depth.behind_seconds),
         "recvq_unread_share": _rounded(depth.unread_share, 6),
         "recvq_left_seconds": _rounded(depth.recvq_left_seconds),
         "oplog_left_seconds": _rounded(depth.oplog_left_seconds),

@@ -108,7 +108,7 @@ class Figures:
 
         self._measure(
             "recvq_unread_share",
-            "Share of recvq that is stored and not read yet, 0 to 1; at 0.95 it closes.",
+            "Share of recvq that is not finished, 0 to 1; at 0.95 it closes.",
             lambda: guard.share,
         )
         self._measure(

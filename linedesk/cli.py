@@ -27,6 +27,7 @@ Examples:
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run everything on a small box
   linedesk status --watch          whether all is well, what comes, what waits
+  linedesk console                 the same as a page, http://127.0.0.1:8010/, and acts
   linedesk tail                    events, runs and calls as they come
   linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
   linedesk pause main/U4af         decide nothing of one conversation until `resume`

@@ -39,7 +39,7 @@ def pause(settings: Settings, word: str | None, *, why: str, as_json: bool) -> N
     with open_database(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         is_new = _acts(database).pause(scope, why=why)
-        obeyed = _within(OBEY_SECONDS, lambda: scope in _obeyed(database))
+        obeyed = _within(OBEY_SECONDS, lambda: scope in (_obeyed(database) or ()))
     if as_json:
         echo_json({"paused": str(scope), "isNew": is_new, "obeyed": obeyed})
         return
@@ -53,7 +53,7 @@ def resume(settings: Settings, word: str | None, *, why: str, as_json: bool) -> 
         scope = scope_of(database, word, channel=settings.line_channel)
         was = _acts(database).resume(scope, why=why)
         left = Control(database).read()
-        obeyed = was and _within(OBEY_SECONDS, lambda: scope not in _obeyed(database))
+        obeyed = was and _within(OBEY_SECONDS, lambda: _has_ended(database, scope))
     still = [str(one.scope) for one in left.rows]
     if as_json:
         echo_json({"resumed": str(scope), "wasPaused": was, "obeyed": obeyed, "paused": still})
@@ -63,6 +63,8 @@ def resume(settings: Settings, word: str | None, *, why: str, as_json: bool) -> 
         )
         for one in still:
             click.echo(f"still paused: {visible(one)}")
+        if was and not obeyed:
+            click.echo(NOBODY)
     return Exit.OK if was else Exit.FAILED
 
 
@@ -72,7 +74,10 @@ def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_js
         scope = scope_of(database, word, channel=settings.line_channel)
         if scope.channel is None or scope.key is None:
             raise NotDone(f"{scope} is no conversation: one is released at a time")
-        head = only(heads(database, scope.channel, scope.key), kind)
+        found = heads(database, scope.channel, scope.key)
+        if not found and _obeyed(database) is None:
+            raise NotDone("no dispatcher runs, and only that would tell what waits")
+        head = only(found, kind)
         acts = _acts(database)
         order = acts.release(scope.channel, scope.key, head, why=why)
         came = _within(CAME_SECONDS, lambda: acts.came(order))
@@ -107,11 +112,17 @@ def _acts(database: Database[Any]) -> Acts:
     return Acts(database, by=operator(), via="command")
 
 
-def _obeyed(database: Database[Any]) -> list[Scope]:
-    """What the dispatcher that leads says that it obeys."""
+def _obeyed(database: Database[Any]) -> list[Scope] | None:
+    """What the dispatcher that leads says that it obeys; None where none says anything."""
     row = leader(database) or {}
-    told = rows.listed(row, "paused") if rows.is_fresh(row, now=datetime.now(UTC)) else []
-    return [Scope(one.get("channel"), one.get("key")) for one in told]
+    if not rows.is_fresh(row, now=datetime.now(UTC)):
+        return None
+    return [Scope(one.get("channel"), one.get("key")) for one in rows.listed(row, "paused")]
+
+
+def _has_ended(database: Database[Any], scope: Scope) -> bool:
+    told = _obeyed(database)
+    return told is not None and scope not in told
 
 
 def _within(seconds: float, look: Callable[[], Found]) -> Found:

@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 LABEL_WIDTH = 13
+# They turn the rest of a line round: embeddings, overrides, isolates.
+TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def echo_json(told: Mapping[str, Any]) -> None:
@@ -33,7 +35,9 @@ def plain(value: Any) -> str:
 def visible(text: str) -> str:
     """Without control characters, which a terminal would obey."""
     return "".join(
-        f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c
+        f"\\x{ord(c):02x}"
+        if c in TURNING or (unicodedata.category(c) == "Cc" and c not in "\n\t")
+        else c
         for c in text
     )
 

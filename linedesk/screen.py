@@ -64,13 +64,13 @@ def sections(seen: Overview, *, most: int = MANY, tall: bool = False) -> Iterato
 
 
 def grid(told: Sequence[Section], *, cut: bool) -> Table:
-    """For a terminal: a line each, cut at its width, or else folded."""
+    """For a terminal, with ids shortened: a line each, cut at its width, or else folded."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(width=LABEL_WIDTH, no_wrap=True)
     table.add_column(ratio=1, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     for label, lines in told:
         for n, line in enumerate(lines):
-            table.add_row(Text("" if n else label, style="bold"), shortened(line) if cut else line)
+            table.add_row(Text("" if n else label, style="bold"), shortened(line))
     return table
 
 

@@ -40,6 +40,10 @@ def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
     whose = f" of {story.channel}/{story.key}" if story.key else ""
     yield "what", iter([f"{story.what}{whose}"])
     yield "stands", iter([story.verdict])
+    if story.stands == "given up":
+        id_ = story.event_id
+        do = f"`linedesk dead show {id_}` tells where; once mended, `linedesk dead replay {id_}`"
+        yield "to do", iter([do])
     yield "story", (line for line in _steps(story.steps))
     if story.gaps:
         yield "not known", iter(story.gaps)

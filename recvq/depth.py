@@ -61,6 +61,8 @@ class Depth:
     """All that is unfinished: unread, in hand, held."""
     oldest_seconds: float
     """Age of the oldest of these; 0 if there are none."""
+    behind_seconds: float = 0.0
+    """Likewise, without what is in `held`: stuck alone, or paused. Progress is so far behind."""
     unread_share: float | None = None
     """How much of recvq is unread or unfinished; beyond 1 it would be overwritten."""
     recvq_left_seconds: float | None = None
@@ -101,17 +103,18 @@ class DepthGauge:
                     lag, unread_at = self._long_lag(newest[0], standing.newest)
                 in_hand_at = self._accepted(standing.oldest)
                 held_at = self._oldest_held() if standing.held else None
-            reading = _age(in_hand_at, unread_at)
+            behind = _age(in_hand_at, unread_at)
             self._lasting.look()
             share, recvq_left = self._lasting.recvq(newest[0]["$recordId"] if newest else None)
             return Depth(
                 lag_documents=lag,
                 lag_seconds=_age(unread_at),
                 documents=lag + standing.documents + standing.held,
-                oldest_seconds=max(reading, _age(held_at)),
+                oldest_seconds=max(behind, _age(held_at)),
+                behind_seconds=behind,
                 unread_share=share,
                 recvq_left_seconds=recvq_left,
-                oplog_left_seconds=self._lasting.oplog(behind_seconds=reading),
+                oplog_left_seconds=self._lasting.oplog(behind_seconds=behind),
             )
 
     # What was not read yet.

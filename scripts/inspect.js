@@ -247,9 +247,9 @@ var linedesk = (() => {
     if (runs.lagSeconds > 10) {
       wrong("lag", `${count(runs.lagDocuments)} not read, the oldest for ${brief(runs.lagSeconds)}`);
     }
-    if (runs.oldestUnfinishedSeconds > LATE_SECONDS && !pauses.length) {
-      wrong("queue", `the oldest event waits for ${forLong(runs.oldestUnfinishedSeconds)}`);
-    }
+    // What is paused waits in held, and all else goes on.
+    const late = pauses.length ? runs.behindSeconds : runs.oldestUnfinishedSeconds;
+    if (late > LATE_SECONDS) wrong("queue", `the oldest event waits for ${forLong(late)}`);
     if (runs.tokenRefused) wrong("LINE", "it refuses the channel access token");
     else if (total(runs.breakerOpen || {})) wrong("LINE", "it fails, so no calls but probes");
     for (const row of pauses) wrong("paused", `${row.key ? whose(row) : row.channel || "everything"} ${ordered(row)}`);

@@ -12,14 +12,19 @@ from console.acts import Acts, Head, Kind, heads
 from console.choice import Choice, found
 from console.errors import ConsoleError, NotReplayed
 from console.letters import summary
+from console.search import key_of
 from console.web.auth import Visitor, is_form_of
 from console.web.desk import Desk, Said
 from console.web.live import Away
+from console.words import scope_words
 from recvq.documents import DEADLETTERS
 from recvq.orders import Scope
 
 OLD_PAGE = "nothing was done: the page was older than this console; it is fresh now, try again"
-UNKNOWN = "MongoDB did not confirm it in time; the audit tells that it was begun"
+UNKNOWN = (
+    "MongoDB did not confirm it in time; if the audit shows it as begun it may be done, else it is "
+    "not"
+)
 # As many letters as one confirmation is about.
 MOST_LETTERS = 200
 
@@ -117,16 +122,23 @@ def _scope(wish: Wish, desk: Desk) -> Scope:
 
 def _pause(acts: Acts, wish: Wish, desk: Desk) -> str:
     scope = _scope(wish, desk)
+    if scope.channel is not None and scope.key is not None:
+        # It may be typed by hand: a name, or the start of an id.
+        scope = Scope(scope.channel, key_of(desk.acting, scope.key, channel=scope.channel))
+    what = scope_words(scope.channel, scope.key)
     if not acts.pause(scope, why=wish.word("why")):
-        return f"{scope} was paused before"
-    return f"{scope} is paused: what comes waits, and nothing else does"
+        return f"{what} was paused before"
+    return f"{what} is paused: what comes waits, and nothing else does"
 
 
 def _resume(acts: Acts, wish: Wish, desk: Desk) -> str:
     scope = _scope(wish, desk)
+    what = scope_words(scope.channel, scope.key)
     if not acts.resume(scope, why=wish.word("why")):
-        return f"{scope} was not paused any more"
-    return f"{scope} goes on"
+        return f"{what} was not paused any more"
+    if still := [scope_words(*one) for one in acts.still_paused(scope)]:
+        return f"{what}: that pause is over, but paused yet: {', '.join(_some(still))}"
+    return f"{what} goes on"
 
 
 def _release(acts: Acts, wish: Wish, desk: Desk) -> str:

@@ -178,18 +178,15 @@ def is_again(request: Request) -> bool:
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     whose = {"channel": channel, "key": key}
     found = standing.summary(standing.read(database, f"{channel}/{key}"))
-    pauses = list(database[CONTROL].find({"act": "pause"}, max_time_ms=LOOK_MS))
+    about = {name: {"$in": [None, value]} for name, value in whose.items()}
+    pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {
         "told": found,
         "whose": whose,
         "heads": heads(database, channel, key),
-        "pauses": [one for one in pauses if _is_about(one, whose)],
-        "own_pause": any(one.get("key") == key and _is_about(one, whose) for one in pauses),
+        "pauses": pauses,
+        "own_pause": any(one.get("key") for one in pauses),
     }
-
-
-def _is_about(pause: Document, whose: Document) -> bool:
-    return all(pause.get(name) in (None, value) for name, value in whose.items())
 
 
 def _choice(cause: str, since: str, replayed: bool) -> tuple[Choice, str | None]:

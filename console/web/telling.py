@@ -47,7 +47,8 @@ def labelled(story: Story) -> list[dict[str, Any]]:
 
 
 def _look(step: Step) -> str:
-    if step.kind in ("letter", "unsend") or step.facts.get("error"):
+    has_failed = step.facts.get("error") or step.facts.get("outcome") == "timeout"
+    if step.kind in ("letter", "unsend") or has_failed:
         return "bad"
     if step.kind == "call" and not is_taken(step.facts.get("status")):
         return "bad"

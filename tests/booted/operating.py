@@ -50,7 +50,7 @@ def pauses(box: Box) -> str:
     box.sim.say(user, "paused-1")
     undisturbed()
     assert not box.sim.answers(user), "it was decided"
-    assert "everything is paused" in box.machine.run("linedesk", "status", check=False).stdout
+    assert "paused: everything" in box.machine.run("linedesk", "status", check=False).stdout
     box.machine.run("linedesk", "resume")
     box.judge(since)
     noted = box.machine.run("linedesk", "audit", "--limit", "2").stdout

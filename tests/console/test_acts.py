@@ -104,7 +104,7 @@ def test_no_act_is_done_whose_row_cannot_be_written(
 
 
 def test_an_act_of_unknown_outcome_stays_as_begun(
-    own: Database[Any], acts: Acts, client: Client
+    own: Database[Any], acts: Acts, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         failing(client, ["delete"], closeConnection=True, appName=NAME),
@@ -114,6 +114,7 @@ def test_an_act_of_unknown_outcome_stays_as_begun(
     (row,) = rows(own)
     assert row["outcome"] == "begun"
     assert "endedAt" not in row
+    assert "nobody knows whether it was done, begun in audit act=drop" in caplog.text
 
 
 def test_an_act_whose_end_cannot_be_written_is_done_all_the_same(

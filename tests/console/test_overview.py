@@ -199,6 +199,9 @@ def test_a_pause_is_told_and_explains_what_waits() -> None:
     assert "channel main since" in one.saw
     assert "by hanako: too loud" in one.saw
     assert one.do == "`linedesk resume main` goes on"
+    # Whoever is paused is in held; what waits elsewhere is late all the same.
+    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "behindSeconds": 61})
+    assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
 
 
 def test_half_a_row_of_control_is_no_pause() -> None:

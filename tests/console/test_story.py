@@ -17,6 +17,7 @@ from console.known import Known
 from console.search import Meaning, key_of, meaning_of, recent, scope_of
 from console.story import Story, story_of, tell
 from console.tracing import event_of
+from linedesk.storytelling import page
 from recvq.connect import Client
 from recvq.documents import Document
 from recvq.orders import Pause, Pauses, Scope
@@ -96,6 +97,11 @@ def test_each_failed_try_is_told_and_what_it_came_to() -> None:
     assert told.verdict == "given up: handler: ValueError"
     assert kinds(told) == ["received", "run", "run", "run", "letter"]
     assert told.steps[3].words == "the handler failed, try 3: ValueError in 2.0 ms"
+    shown = {label: list(lines) for label, lines in page(told)}
+    assert "`linedesk dead replay 01E`" in shown["to do"][0]
+    # Its handler never returned, so that a run of its own gave it up.
+    told = story(runs=[a_run(outcome="recorded", effects=1)], letter=a_letter())
+    assert told.steps[1].words == "recorded that it is given up in 2.0 ms"
 
 
 def test_a_replayed_letter_says_so_and_names_its_replays() -> None:
@@ -304,9 +310,15 @@ def test_what_a_pause_is_about_is_no_channel_that_nobody_has(told_of: Database[A
     assert scope(None) == scope("all") == Scope()
     assert scope("main") == Scope("main")
     assert scope("main/U9") == Scope("main", "U9")
-    assert scope("花子") == Scope("main", HANAKO)
-    with pytest.raises(NotOneConversation):
-        scope("U9")
+    assert scope("花子") == scope(f"main/{HANAKO[:5]}") == Scope("main", HANAKO)
+    # A pause is ended by the words that began it.
+    started = Scope("main", HANAKO[:5])
+    told_of.control.insert_one({"_id": started.id})
+    assert scope(str(started)) == started
+    assert scope(f"main/{HANAKO[:5]}…") == scope(f"{HANAKO[:5]}…") == Scope("main", HANAKO)
+    for nobody in ("U9", "main/U9…", "", " "):
+        with pytest.raises(NotOneConversation):
+            scope(nobody)
     assert key_of(told_of, "U9", channel="main") == "U9"
     assert key_of(told_of, "花子", channel="main") == HANAKO
 

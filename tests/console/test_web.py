@@ -271,15 +271,21 @@ def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.
     with served(full) as url:
         answer = post(browser, url, "/pause", key=USER, why="<b>too many</b>")
         assert f"main/{USER} is paused" in answer.text
+        row_id = f'id="pause-main-{USER}"'
+        assert eventually(lambda: row_id in browser.get(url).text)
         row = full.control.find_one({"_id": f"pause/main/{USER}"})
         assert row is not None
         assert row["why"] == "<b>too many</b>"
-        assert "was paused before" in post(browser, url, "/pause", key=USER).text
+        assert "was paused before" in post(browser, url, "/pause", key=USER[:9]).text
+        post(browser, url, "/pause", channel="main")
+        over = post(browser, url, "/resume", channel="main").text
+        assert f"that pause is over, but paused yet: main/{USER}" in over
         assert "goes on" in post(browser, url, "/resume", key=USER, channel="main").text
         assert full.control.count_documents({}) == 0
         assert "was not paused any more" in post(browser, url, "/resume", key=USER).text
         acts = [(row["act"], row["via"], row["outcome"]) for row in full.audit.find()]
-        assert acts == [(act, "page", "done") for act in ("pause", "pause", "resume", "resume")]
+        order = ("pause", "pause", "pause", "resume", "resume", "resume")
+        assert acts == [(act, "page", "done") for act in order]
         assert "&lt;b&gt;too many" in browser.get(f"{url}/audit").text
 
 

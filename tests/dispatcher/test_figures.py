@@ -97,6 +97,7 @@ def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
             lag_seconds=1.5,
             documents=5,
             oldest_seconds=9.25,
+            behind_seconds=2.5,
             unread_share=0.25,
             recvq_left_seconds=7200.0,
         )
@@ -107,6 +108,7 @@ def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
         "lagSeconds": 1.5,
         "queueDocuments": 5,
         "oldestUnfinishedSeconds": 9.25,
+        "behindSeconds": 2.5,
         "recvqUnreadShare": 0.25,
         "recvqLeftSeconds": 7200,
         "oplogLeftSeconds": None,

@@ -16,7 +16,8 @@ import dispatcher.figures
 import frontdesk.figures
 import jobworker.figures
 import scheduler.figures
-from recvq.figures import PREFIX, Figure
+from console import rows
+from recvq.figures import PREFIX, figure_name
 from recvq.spool import Held
 
 ROOT = Path(__file__).parents[2]
@@ -76,16 +77,16 @@ def declared(room: str) -> Iterator[Metric]:
     for family in registry.collect():
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         if not family.samples:
-            labels |= {one.label for one in labelled() if family.name == PREFIX + one.name}
+            labels |= set(labels_of(family.name))
         name = family.name + ("_total" if family.type == "counter" else "")
         yield name, frozenset(labels), family.type
 
 
-def labelled() -> Iterator[Figure]:
-    """Figures that have values only in a dispatcher at work."""
+def labels_of(name: str) -> Iterator[str]:
+    """Of figures that have values only in a dispatcher at work."""
     for one in (*dispatcher.figures.IN_HAND, *dispatcher.figures.DEPTH):
-        if one.label is not None:
-            yield one
+        if name == PREFIX + one.name and one.label is not None:
+            yield one.label
 
 
 def told(room: str) -> Iterator[Metric]:
@@ -118,3 +119,11 @@ def test_alerts_and_dashboard_ask_only_for_what_the_tables_have() -> None:
     asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\blinedesk_\w+", queries)}
     known = {name for room in ROOMS for name, _, _ in told(room)}
     assert asked <= known
+
+
+def test_several_front_desks_become_one_in_the_same_way_on_the_page_and_in_metrics() -> None:
+    gauges = {name for name, _, kind in declared("front desk") if kind == "gauge"}
+    smallest = frontdesk.figures.SMALLEST
+    assert {figure_name(name) for name in smallest} == set(rows.SMALLEST)
+    largest = gauges - smallest - frontdesk.figures.SUMMED
+    assert {figure_name(name) for name in largest} == set(rows.LARGEST)

@@ -19,7 +19,7 @@ from linedesk.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operate.md").read_text("utf-8")
 SYSTEMD = ROOT / "deploy" / "systemd"
-ROOMS = ("recvq", "frontdesk", "dispatcher", "scheduler", "jobworker", "linedesk")
+ROOMS = ("recvq", "frontdesk", "dispatcher", "scheduler", "jobworker", "console", "linedesk")
 
 
 def blocks(kind: str) -> list[str]:
@@ -120,3 +120,9 @@ def test_each_link_within_the_page_goes_somewhere() -> None:
     titles = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
     assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= anchors
+
+
+def test_each_link_to_a_file_goes_to_one() -> None:
+    files = [path for path in re.findall(r"\]\(([^)#]+)", PAGE) if "://" not in path]
+    assert any(path.endswith(".png") for path in files)
+    assert [path for path in files if not (ROOT / "docs" / path).exists()] == []

@@ -179,6 +179,7 @@ def test_show_text_tells_what_people_wrote(run: Run, letters: Any) -> None:
 
 def test_a_terminal_is_not_obeyed_by_what_people_wrote() -> None:
     assert visible("a\x1b[2Jb\x9bc\n👨‍👩‍👧") == "a\\x1b[2Jb\\x9bc\n👨‍👩‍👧"
+    assert visible("مرحبا \u202ex") == "مرحبا \\x202ex"
 
 
 def test_frames_of_an_error_within_an_error_hold_no_words_of_either() -> None:

@@ -110,7 +110,8 @@ DESK = {"acceptedEvents": 7, "spoolDocuments": 0, "spoolBytes": 0, "recvqUnreadS
 LEADER: Document = {
     "leading": 1,
     "queueDocuments": 3,
-    "oldestUnfinishedSeconds": 4.5,
+    "oldestUnfinishedSeconds": 90,
+    "behindSeconds": 61,
     "lagDocuments": 1,
     "lagSeconds": 0.4,
     "inHandDocuments": 1,
@@ -265,16 +266,17 @@ def test_status_tells_the_figures_as_they_stand_in_the_rows(
     # Fewer than there, under the same names.
     assert {one["about"] for one in status.told["wrong"]} <= {one.about for one in seen.wrong}
     about = [one["about"] for one in status.told["wrong"]]
-    assert about == ["dispatcher", "paused", "dead letters"]
+    assert about == ["dispatcher", "queue", "paused", "dead letters"]
 
 
 def test_status_prints_a_page(answers: Mapping[str, Answer]) -> None:
     status = answers["status"]
-    assert re.match(r"linedesk in test_\w+, 20\S+ \S+ \+0900: 3 to look at$", status.lines[0])
+    assert re.match(r"linedesk in test_\w+, 20\S+ \S+ \+0900: 4 to look at$", status.lines[0])
     assert "process 700 on box is silent for " in status.page
     assert re.search(r"^  paused +main/U9 since 20.* by mika: moving$", status.page, re.MULTILINE)
     assert "decided 2.0/s" in status.line("events")
-    assert "unfinished 3, the oldest for 4.5 s: 1 not read" in status.line("queue")
+    assert "  queue         the oldest event waits for 1 min 1 s\n" in status.page
+    assert "unfinished 3, the oldest for 1 min 30 s: 1 not read" in status.page
     assert status.line("threads").endswith("1 of 20 busy")
     assert "api 81.0% in use, 3 wait" in status.line("gate")
     assert status.line("quota").endswith("120 messages used, of 500")

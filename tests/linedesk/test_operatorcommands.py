@@ -236,8 +236,12 @@ def test_a_pause_is_ordered_and_what_nobody_obeys_yet_is_said(
 def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(run: Run, database: Database[Any]) -> None:
     with processes(database, paused=[{"channel": None, "key": None}]):
         (told,) = jsons(run("pause", "--json"))
-        run("resume", "all", code=0)
+        assert run("resume", "all").stdout == f"resumed all\n{ordering.NOBODY}\n"
     assert told == {"paused": "all", "isNew": True, "obeyed": True}
+    # Where nobody runs nobody has obeyed.
+    run("pause")
+    (told,) = jsons(run("resume", "--json"))
+    assert (told["wasPaused"], told["obeyed"]) == (True, False)
 
 
 def test_a_word_that_names_nobody_pauses_nothing(run: Run, database: Database[Any]) -> None:
@@ -249,13 +253,15 @@ def test_a_word_that_names_nobody_pauses_nothing(run: Run, database: Database[An
 def test_a_release_names_the_head_and_tells_what_came(
     run: Run, database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "nothing of it waits" in run("release", "花子", code=1).stderr
+    assert "no dispatcher runs" in run("release", "花子", code=1).stderr
+    with processes(database):
+        assert "nothing of it waits" in run("release", "花子", code=1).stderr
     assert "no conversation: one is" in run("release", "main", code=1).stderr
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": "failed twice"}
     came = iter([None, "the event 01E is a dead letter"])
     monkeypatch.setattr(acts.Acts, "came", lambda self, release: next(came))
     with processes(database, waiting=[waiting]):
-        shown = run("release", "花子", "--why", "broken").stdout
+        shown = run("release", "花子", "--why", "broken\nby\t太郎").stdout
     assert f"main/{HANAKO}: the event 01E (failed twice)\n" in shown
     assert shown.endswith("the event 01E is a dead letter\n")
     row = database.control.find_one_and_delete({"act": "release"})
@@ -264,7 +270,9 @@ def test_a_release_names_the_head_and_tells_what_came(
     (newest,) = jsons(run("audit", "--limit", "1", "--json"))
     assert (newest["by"], newest["via"], newest["act"]) == ("hanako", "command", "release")
     assert newest["on"] == f"main/{HANAKO} 01E"
-    assert "\trelease\t" in run("audit").stdout
+    shown = run("audit").stdout
+    assert "\trelease\t" in shown
+    assert "\tbroken by 太郎\n" in shown
 
 
 @pytest.mark.parametrize("command", OPERATOR_COMMANDS, ids=lambda command: str(command.name))
@@ -414,7 +422,8 @@ def until(master: int, words: str) -> str:
     shown = b""
     while words.encode() not in shown:
         shown += os.read(master, 65536)
-    return shown.decode()
+    # A read may end amid a character.
+    return shown.decode(errors="replace")
 
 
 def test_a_watched_status_fits_the_terminal_in_colour_and_ends_by_ctrl_c(

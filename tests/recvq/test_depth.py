@@ -178,6 +178,7 @@ def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
     found = gauge.measure()
     assert found.documents == 8
     assert found.oldest_seconds == pytest.approx(600, abs=2)
+    assert found.behind_seconds == pytest.approx(60 - 0.2, abs=1)
 
 
 def test_recvq_lasts_as_long_as_the_rate_of_the_last_hour_leaves_room(
