@@ -180,7 +180,8 @@ def _behind(thread: Thread) -> Document | None:
 def _row(line: Line, task: Task, why: str) -> Document:
     return {
         **_whose(task),
-        "documents": len(line) - task.stands_in,
+        # Of those in `held` the first ones may be in hand as well.
+        "documents": line.held + sum(1 for _ in line.not_held()),
         "held": line.held,
         "why": why,
         "since": task.begun or task.slot.since or time.monotonic(),

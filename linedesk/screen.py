@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from console import rows
 from console.calls import is_taken
 from console.overview import Overview
 from console.parts import Latency
@@ -110,7 +111,10 @@ def _wrong(found: Sequence[Wrong], most: int, *, tall: bool) -> Iterator[Text]:
 
 
 def _process(one: Process) -> Text:
-    state = one.state if one.is_fresh else f"silent for {for_long(one.silent_seconds)}"
+    state = one.state
+    if not one.is_fresh:
+        for_ = for_long(one.silent_seconds)
+        state = f"ended {for_} ago" if one.state == rows.ENDED else f"silent for {for_}"
     style = "green" if one.is_fresh and one.state == "working" else "yellow"
     told = Text(f"{one.role} {one.pid} on {one.host} ")
     return told.append(state, style if one.is_fresh else "bold red").append(
@@ -174,8 +178,9 @@ def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     count = one.get("documents") or 0
+    events = "1 event" if count == 1 else f"{count:,} events"
     why = one.get("why") or "no reason told"
-    return Text(visible(f"{_key(one)}  {count} documents for {_age(one, seen)}: {why}"))
+    return Text(visible(f"{_key(one)}  {events} for {_age(one, seen)}: {why}"))
 
 
 def _key(one: Mapping[str, Any]) -> str:

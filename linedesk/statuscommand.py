@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ from linedesk.opening import open_database
 from linedesk.printing import echo_json
 from linedesk.screen import fitted, grid, plain, sections
 from linedesk.settings import Settings
+from linedesk.signals import until_ctrl_c
 from recvq.errors import StoreUnavailable
 
 EVERY_SECONDS = 1.0
@@ -33,9 +33,8 @@ def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
             seen = read_overview(database)
             _show(seen, as_json=as_json)
             return _code(seen)
-        # How one ends it.
-        with suppress(KeyboardInterrupt):
-            _watch(database, as_json=as_json)
+        with until_ctrl_c() as over:
+            _watch(database, over, as_json=as_json)
     return Exit.OK
 
 
@@ -85,16 +84,16 @@ def _show(seen: Overview, *, as_json: bool) -> None:
             click.echo(line)
 
 
-def _watch(database: Database[Any], *, as_json: bool) -> None:
-    pause = threading.Event()
+def _watch(database: Database[Any], over: threading.Event, *, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
-        while not pause.wait(EVERY_SECONDS):
+        while not over.wait(EVERY_SECONDS):
             _show(read_overview(database), as_json=as_json)
+        return
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
+        while not over.is_set():
             live.update(_screen(database, console), refresh=True)
-            pause.wait(EVERY_SECONDS)
+            over.wait(EVERY_SECONDS)
 
 
 def _screen(database: Database[Any], console: Console) -> Any:

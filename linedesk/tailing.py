@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from console.words import brief, clock
 from linedesk.opening import open_database
 from linedesk.printing import echo_json, one_line
 from linedesk.settings import Settings
+from linedesk.signals import until_ctrl_c
 from recvq.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from recvq.errors import is_transient, translate
 from recvq.pause import growing_seconds
@@ -69,25 +69,26 @@ def tail(settings: Settings, *, key: str | None, text: bool, as_json: bool) -> N
     with open_database(settings, app_name="linedesk-tail") as database:
         if key is not None:
             key = key_of(database, key, channel=settings.line_channel)
-        # How one ends it.
-        with suppress(KeyboardInterrupt):
-            for came in coming(database, key=key, text=text):
+        with until_ctrl_c() as over:
+            for came in coming(database, key=key, text=text, over=over):
                 echo_json(told(came, text=text)) if as_json else _echo(came, text=text)
 
 
-def coming(database: Database[Any], *, key: str | None, text: bool) -> Iterator[Came]:
-    """What comes from now on.
+def coming(
+    database: Database[Any], *, key: str | None, text: bool, over: threading.Event
+) -> Iterator[Came]:
+    """What comes from now on, until it is over.
 
     Raises StoreUnavailable where MongoDB is away as it begins, and later what does not mend itself.
     """
     stages = _stages(key=key, text=text)
     token: Mapping[str, Any] | None = None
-    failures, pause, was_open = 0, threading.Event(), False
-    while True:
+    failures, was_open = 0, False
+    while not over.is_set():
         try:
             with database.watch(stages, resume_after=token, max_await_time_ms=AWAIT_MS) as stream:
                 was_open = True
-                while stream.alive:
+                while stream.alive and not over.is_set():
                     change = stream.try_next()
                     token, failures = stream.resume_token, 0
                     if change is not None:
@@ -99,9 +100,7 @@ def coming(database: Database[Any], *, key: str | None, text: bool) -> Iterator[
                 raise translate(error) from error
             failures += 1
             token = _place_after(error, token)
-            pause.wait(
-                growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=MOST_PAUSE_SECONDS)
-            )
+            over.wait(growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=MOST_PAUSE_SECONDS))
 
 
 def _place_after(error: PyMongoError, token: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -78,7 +78,7 @@ def test_mongod_starts_with_it_and_init_makes_a_replica_set_and_users(
     told = linedesk_init(uri, tmp_path)
 
     assert "replica set rs0 initiated with one node" in told
-    assert told.count(": made, ") == 4
+    assert told.count(": made, ") == 5
     with connect(uri, app_name="tests") as nobody, pytest.raises(OperationFailure) as refusal:
         nobody.line_bot.recvq.find_one()
     assert refusal.value.code == UNAUTHORIZED

@@ -14,7 +14,7 @@ import termios
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -346,7 +346,7 @@ def test_a_tail_goes_on_where_it_was_when_mongodb_went_away(
     monkeypatch.setattr(tailing, "AWAIT_MS", 50)
     with connect(mongo_uri, app_name="tail") as own:
         stream = Stream(own[database.name])
-        found = coming(stream, key=None, text=False)  # type: ignore[arg-type]
+        found = coming(stream, key=None, text=False, over=threading.Event())  # type: ignore[arg-type]
         stream.then(lambda: database.recvq.insert_many([an_event("01A"), an_event("01B")]))
         assert next(found).row["eventId"] == "01A"
         # Between what was read and what comes next: the driver's own try fails as well.
@@ -372,7 +372,7 @@ def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
     monkeypatch.setattr(tailing, "AWAIT_MS", 50)
     with connect(mongo_uri, app_name="lost") as own:
         stream = Stream(own[database.name])
-        found = coming(stream, key="U7", text=False)  # type: ignore[arg-type]
+        found = coming(stream, key="U7", text=False, over=threading.Event())  # type: ignore[arg-type]
         heartbeat = {"heartbeat": True, "key": "U7"}
         rows = [an_event("01H", key="U8"), heartbeat, an_event("01I", key="U7")]
         stream.then(lambda: database.recvq.insert_many(rows))
@@ -386,7 +386,7 @@ def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
     refused = Stream(database)
     refused.errors = [OperationFailure("no", code=40324)]
     with pytest.raises(OperationFailure):
-        next(coming(refused, key=None, text=False))  # type: ignore[arg-type]
+        next(coming(refused, key=None, text=False, over=threading.Event()))  # type: ignore[arg-type]
 
 
 # On a terminal.
@@ -423,6 +423,16 @@ def until(master: int, words: str) -> str:
     while words.encode() not in shown:
         shown += os.read(master, 65536)
     # A read may end amid a character.
+    return shown.decode(errors="replace")
+
+
+def to_the_end(master: int) -> str:
+    """All that is shown until nobody shows anything any more."""
+    shown = b""
+    # So a terminal of Linux tells that its last process has gone.
+    with suppress(OSError):
+        while piece := os.read(master, 65536):
+            shown += piece
     return shown.decode(errors="replace")
 
 
@@ -466,8 +476,8 @@ def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
             stop.set()
             writer.join(10)
         os.write(master, b"\x03")
+        rest = to_the_end(master)
         assert tailing_.wait(10) == 0
-        rest = os.read(master, 65536).decode()
     event = next(one for one in shown.splitlines() if "event" in one)
     assert event.startswith("\x1b[36m")
     assert f"「{TEXT}」" in event
