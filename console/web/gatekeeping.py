@@ -91,7 +91,7 @@ def refusal(method: str, headers: Headers, names: Names) -> tuple[int, str] | No
     if not _is_same_site(headers, host):
         return 403, "This form does not come from the console's own page.\n"
     length = headers.get("content-length", "")
-    if not length.isdigit():
+    if not length.isdecimal():
         return 411, "The form does not say how long it is.\n"
     if int(length) > MOST_BODY_BYTES:
         return 413, "The form is too long.\n"
