@@ -93,7 +93,13 @@ def serve(
             hanging=lambda: store.hanging or guard.hanging,
         )
         row = StatusRow(
-            client[database], "frontdesk", snapshot=lambda: server.snapshot, tell=server.tell
+            client[database],
+            "frontdesk",
+            snapshot=lambda: server.snapshot,
+            tell=server.tell,
+            # Without recvq nobody has made `status` either, and a row would make it without its
+            # index.
+            may_make=lambda: guard.share is not None,
         )
         beside(row)
         server.run(sockets=list(sockets))

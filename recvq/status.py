@@ -40,7 +40,8 @@ class StatusRow:
 
     `snapshot` gives the figures as they were taken last. `tell` gives what else there is to say,
     quickly and from any thread: `words` (the line that systemd shows), `state` (working, standby,
-    waiting, stopping), and for whom it applies `threads`, `waiting`, `paused`.
+    waiting, stopping), and for whom it applies `threads`, `waiting`, `paused`. Where the row is not
+    there yet it is made only while `may_make` says so.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class StatusRow:
         *,
         snapshot: Callable[[], Snapshot],
         tell: Tell,
+        may_make: Callable[[], bool] = lambda: True,
         every_seconds: float | None = None,
     ) -> None:
         self._rows = database[STATUS].with_options(write_concern=WriteConcern(w=1))
         self._snapshot = snapshot
         self._tell = tell
+        self._may_make = may_make
         self._every_seconds = EVERY_SECONDS if every_seconds is None else every_seconds
         self._who: Document = {
             "role": role,
@@ -105,7 +108,7 @@ class StatusRow:
                 # As a pipeline, of which the oplog gets only what is different: a whole row each
                 # second would be some 500 MB a day of it.
                 new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]
-                self._rows.update_one({"_id": self.id}, new, upsert=True)
+                self._rows.update_one({"_id": self.id}, new, upsert=self._may_make())
         except (PyMongoError, BSONError) as error:
             # Whatever it is: what only tells of the work must not end it.
             if not self._failed:
