@@ -42,7 +42,7 @@ from linedesk.logs import configure_logging
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
 
-SECRET = b"bench-channel-secret"
+SECRET = b"0123456789abcdef0123456789abcdef"
 DATABASE = "line_bot"
 MOST_PER_SECOND = 14_000
 WARM_UP_SECONDS = 1.0

@@ -66,6 +66,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 bot = Bot(
+    profiles="later",
     settings={"timezone": "Asia/Tokyo", "again_seconds": 600.0, "times": 10},
     check_settings=check,
 )

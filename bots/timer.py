@@ -19,7 +19,7 @@ from linebot.v3.webhooks import (
 
 from jobworker import Bot, Talk, TimerEvent
 
-bot = Bot()
+bot = Bot(profiles="later")
 
 MOST_SECONDS = 30 * 24 * 3600
 # As many as one event can cancel.

@@ -20,6 +20,7 @@ from console.errors import NotDone
 from recvq.connect import DURABLE
 from recvq.documents import AUDIT, Document
 from recvq.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
+from recvq.shape import require_schema
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Audit:
         An act that raises NotDone, or that MongoDB or recvq refuses, ends as refused. One of which
         nobody knows whether it was done stays as begun.
         """
+        require_schema(self._rows.database)
         id_ = self._begin(act, on if isinstance(on, str) else list(on), why)
         try:
             yield

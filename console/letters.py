@@ -47,6 +47,12 @@ def replayed(letter: Letter) -> str:
     return f"{times}x" if times else "-"
 
 
+def last_replay(letter: Letter) -> str | None:
+    """The eventId of its newest replay, confirmed or not; None where there is none."""
+    times = letter.get("replays")
+    return f"replay:{letter['_id']}:{times}" if times else None
+
+
 def summary(letter: Letter) -> dict[str, Any]:
     """What a list tells of a letter, as JSON."""
     return {
@@ -60,6 +66,7 @@ def summary(letter: Letter) -> dict[str, Any]:
         "lastAt": _iso(letter.get("lastAt")),
         "replays": letter.get("replays", 0),
         "replayedAt": _iso(letter.get("replayedAt")),
+        "replay": last_replay(letter),
     }
 
 

@@ -43,6 +43,8 @@ class Overview:
     wrong: list[Wrong]
     """What a person should look at, the worst first."""
     processes: list[Process]
+    scheduler_asked: bool | None
+    """Whether the dispatcher's setting asks for a scheduler of its own; None: it does not tell."""
     rates: parts.Rates
     queue: parts.Queue
     latencies: list[parts.Latency]
@@ -110,6 +112,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
 def put_together(read: Read, *, now: datetime) -> Overview:
     """An overview of what was read. Pure."""
     processes = [rows.process_of(row, now=now) for row in read.rows]
+    asked = rows.asks_for_scheduler(read.rows)
     fresh = [row for row, one in zip(read.rows, processes, strict=True) if one.is_fresh]
     leader = rows.leading(fresh)
     figures = _figures(fresh, leader)
@@ -119,7 +122,12 @@ def put_together(read: Read, *, now: datetime) -> Overview:
     seen = Overview(
         at=now,
         wrong=[],
-        processes=rows.that_count(processes),
+        processes=[
+            one
+            for one in rows.that_count(processes)
+            if one.is_fresh or one.role != rows.SCHEDULER or asked is not False
+        ],
+        scheduler_asked=asked,
         rates=parts.rates(figures, replayed=read.replays / REPLAYS_WITHIN.total_seconds()),
         queue=parts.queue(dispatcher, desk),
         latencies=parts.latencies(figures),

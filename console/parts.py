@@ -107,6 +107,8 @@ class Spool:
     bytes: float
     oldest_seconds: float | None
     max_bytes: float | None
+    is_available: bool = True
+    """Whether it would take documents, on every host."""
 
 
 def rates(figures: Mapping[str, Told], *, replayed: float) -> Rates:
@@ -213,4 +215,5 @@ def spool(desk: Told) -> Spool | None:
         bytes=desk.number("spoolBytes") or 0,
         oldest_seconds=desk.number("spoolOldestSeconds"),
         max_bytes=desk.number("spoolMaxBytes"),
+        is_available=desk.number("spoolAvailable") != 0,
     )

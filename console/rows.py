@@ -21,7 +21,7 @@ LARGEST = (
     *("spoolDocuments", "spoolBytes", "spoolOldestSeconds", "spoolMaxBytes"),
     *("recvqUnreadShare", "recvqClosed"),
 )
-SMALLEST = ("certificateEndsSeconds",)
+SMALLEST = ("certificateEndsSeconds", "spoolAvailable")
 OF_SCHEDULER = ("rungTimers", "ringLateSeconds", "nextTimerSeconds")
 
 Row = Mapping[str, Any]
@@ -118,6 +118,19 @@ def _is_over(one: Process, processes: Sequence[Process]) -> bool:
         other.is_fresh and other.started_at is not None and other.started_at >= one.at
         for other in same
     )
+
+
+def asks_for_scheduler(rows: Iterable[Row]) -> bool | None:
+    """Whether SCHEDULER is `process`, by the newest row that tells; None where none does."""
+    telling = [
+        row
+        for row in rows
+        if row.get("role") == DISPATCHER
+        and isinstance(row.get("scheduler"), str)
+        and isinstance(row.get("at"), datetime)
+    ]
+    newest = max(telling, key=lambda row: row["at"], default=None)
+    return None if newest is None else newest["scheduler"] == "process"
 
 
 def _place(role: str) -> int:

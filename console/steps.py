@@ -15,6 +15,7 @@ from console import letters
 from console.known import Known
 from console.words import brief
 from recvq.documents import Document
+from recvq.replay import REPLAY
 
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
 SENT = (200, 409)
@@ -89,11 +90,11 @@ def _received(known: Known, *, text: bool) -> Iterator[Step]:
         facts["mode"] = "standby"
     if text:
         facts["event"] = {name: value for name, value in event.items() if name != "replyToken"}
-    if "effect" in known.document:
-        effect = known.document["effect"]
+    if event.get("type") == REPLAY:
+        effect = (known.replayed or {}).get("effect")
         facts["effect"] = _facts(effect, EFFECT) if isinstance(effect, Mapping) else {}
     at = known.document.get("acceptTime")
-    words = {"timer": "a timer rang", "replay": "replayed: a send or timer anew"}
+    words = {"timer": "a timer rang", REPLAY: "replayed: a send or timer anew"}
     yield Step(
         at if isinstance(at, datetime) else None,
         "received",
@@ -198,7 +199,7 @@ def _letter(row: Document) -> Step:
 def _replays(known: Known) -> Iterator[Step]:
     for row in (known.letter, *known.letters):
         if row is not None and row.get("replays"):
-            name = f"replay:{row['_id']}:{row['replays']}"
+            name = letters.last_replay(row)
             begun = "a replay was begun" if row.get("replaying") else "replayed"
             yield Step(row.get("replayedAt"), "replay", f"{begun} as {name}", {"replay": name})
     if known.replayed is not None:

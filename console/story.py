@@ -14,6 +14,7 @@ from console import known as knowing
 from console import rows
 from console.asjson import as_json
 from console.known import Known
+from console.letters import last_replay
 from console.steps import SENDS, Step, event_in, is_sent, steps_of, what
 from console.tracing import event_of
 from console.words import brief, for_long
@@ -23,7 +24,9 @@ from recvq.orders import Pause
 
 READ_SECONDS = 10.0
 DECIDED = ("recorded", "finished", "applied", "unheard")
-Stands = Literal["waits", "in hand", "given up", "sending", "answered", "done", "unknown"]
+Stands = Literal[
+    "waits", "in hand", "given up", "replayed", "sending", "answered", "done", "unknown"
+]
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class Story:
     """What nobody can tell any more, or what did not happen, and why."""
     related: list[str]
     """Ids of other events that belong to it: of what it is a replay, and its own replays."""
+    letters: list[str]
+    """Ids of its dead letters, and of those of its effects, that were not replayed."""
+    replay: str | None
+    """The eventId of the newest replay of one of them."""
 
     def as_json(self) -> Document:
         """The same for programs."""
@@ -78,16 +85,35 @@ def story_of(known: Known, *, asked: str, now: datetime, text: bool = False) -> 
         steps=steps_of(known, text=text),
         gaps=list(_gaps(known)),
         related=list(_related(known)),
+        letters=[str(row["_id"]) for row in _letters(known) if not row.get("replayedAt")],
+        replay=next((last_replay(row) for row in _replayed(known)), None),
     )
 
 
 def _verdict(known: Known, now: datetime) -> tuple[Stands, str]:
     if known.letter is not None:
-        again = ", and replayed since" if known.letter.get("replayedAt") else ""
-        return "given up", f"given up{again}: {known.letter.get('cause')}"
+        return _given_up(known.letter)
     if _is_decided(known):
         return _decided(known)
     return _undecided(known, now)
+
+
+def _given_up(letter: Mapping[str, Any]) -> tuple[Stands, str]:
+    cause = letter.get("cause")
+    if letter.get("replayedAt"):
+        return "replayed", f"given up ({cause}), and replayed since as {last_replay(letter)}"
+    begun = "; a replay was begun and is not confirmed" if letter.get("replaying") else ""
+    return "given up", f"given up: {cause}{begun}"
+
+
+def _letters(known: Known) -> list[Document]:
+    return [row for row in (known.letter, *known.letters) if row is not None]
+
+
+def _replayed(known: Known) -> list[Document]:
+    """The letters that were replayed, the newest replay first."""
+    rows = [row for row in _letters(known) if isinstance(row.get("replayedAt"), datetime)]
+    return sorted(rows, key=lambda row: row["replayedAt"], reverse=True)
 
 
 def _is_decided(known: Known) -> bool:
@@ -108,6 +134,9 @@ def _decided(known: Known) -> tuple[Stands, str]:
         last = known.calls[-1] if known.calls else {}
         why = f"; LINE's last answer was {last.get('status') or 'none'}" if last else ""
         return "sending", f"decided; {len(waiting)} of its sends wait in the outbox{why}"
+    if (again := _replayed(known)) and not sent:
+        how = f"given up ({again[0].get('cause')}), and replayed since as {last_replay(again[0])}"
+        return "replayed", f"decided, but {_effects(len(again))} {how}"
     if sent:
         return "answered", f"answered{_after(known, sent[0])}: LINE took {_times(len(sent))}"
     if known.runs and known.runs[-1].get("outcome") == "unheard":
@@ -201,9 +230,9 @@ def _related(known: Known) -> Iterator[str]:
     if known.replayed is not None:
         effect = known.replayed.get("effect") or {}
         yield str(effect.get("eventId") or known.replayed["_id"])
-    for row in (known.letter, *known.letters):
-        for number in range(1, 1 + int((row or {}).get("replays") or 0)):
-            yield f"replay:{(row or {})['_id']}:{number}"
+    for row in _letters(known):
+        for number in range(1, 1 + int(row.get("replays") or 0)):
+            yield f"replay:{row['_id']}:{number}"
     event = event_in(known.document)
     timer = event.get("timer")
     if isinstance(timer, Mapping) and isinstance(timer.get("id"), str):

@@ -54,11 +54,16 @@ def what_is_wrong(seen: Overview) -> list[Wrong]:
 
 def _processes(seen: Overview) -> Iterator[Wrong]:
     here = {one.role for one in seen.processes if one.is_fresh}
-    for role in (rows.FRONTDESK, rows.DISPATCHER):
+    asked = [rows.FRONTDESK, rows.DISPATCHER]
+    if seen.scheduler_asked:
+        asked.append(rows.SCHEDULER)
+    for role in asked:
         if role not in here:
             yield _absent(seen, role)
+    # Of a dispatcher without the field, an older version, a scheduler is looked for by its row.
+    told = here if seen.scheduler_asked else here | {rows.SCHEDULER}
     for one in seen.processes:
-        if not one.is_fresh and one.state != rows.ENDED and one.role in here | {rows.SCHEDULER}:
+        if not one.is_fresh and one.state != rows.ENDED and one.role in told:
             saw = f"process {one.pid} on {one.host}: no word for {for_long(one.silent_seconds)}"
             do = f"it hangs, is gone or without MongoDB: {RESTART.format(unit=_unit(one.role))}"
             yield Wrong("bad", one.role, saw, do)
@@ -90,6 +95,9 @@ def _recvq(seen: Overview) -> Iterator[Wrong]:
     elif share is not None and share >= FULL_SHARE:
         yield Wrong("warn", "recvq", f"{share:.0%} of it is unread", "it closes at 95 %")
     spool = seen.spool
+    if spool is not None and not spool.is_available:
+        saw = "no spool: without MongoDB webhooks would be refused"
+        yield Wrong("warn", "spool", saw, "the front desk's log says why; see SPOOL_PATH")
     if spool is not None and spool.documents:
         since = f", the oldest for {for_long(spool.oldest_seconds)}" if spool.oldest_seconds else ""
         full = bool(spool.max_bytes) and spool.bytes > FULL_SHARE * (spool.max_bytes or 0)

@@ -11,7 +11,8 @@ deploy/install.sh --roll-back [options]  go back to the release before
 
   --dry-run       say each step, touch nothing; needs no root
   --wheels DIR    without network: all packages from DIR, made elsewhere by
-                  pip wheel -w DIR -c constraints.txt . hatchling==1.27.0
+                  pip download -d DIR --require-hashes --only-binary :all: \
+                    -r requirements/run.txt -r requirements/build.txt
   --secrets DIR   a folder with the files LINE_CHANNEL_SECRET and LINE_CHANNEL_ACCESS_TOKEN; or -,
                   lines NAME=VALUE on standard input. Without it they come from the environment, or
                   are asked for on the terminal, where they are not there yet
@@ -101,12 +102,14 @@ install_or_upgrade() {
   make_user
   lay_folders
   lay_secrets
+  lay_bot_secrets
   lay_console_password
   lay_settings
   find_release
   build_release
   compile_bot
   lay_mongod_conf
+  lay_log_rotation
   start_mongod
   prepare_database
   label_for_selinux

@@ -34,51 +34,82 @@ STANDBY_SECONDS = 0.25
 # By whether an import has emptied collections and not filled them yet.
 HOLDERS = {False: "another dispatcher", True: "an import that has not ended"}
 
+# Hidden by ProcSubset=pid: then the unit tells it in the environment.
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
 VACANT: Mapping[str, Any] = {"$expr": {"$lte": ["$until", "$$NOW"]}}
 
 
 def owner_name() -> str:
-    """This process, as no other was ever called: machine, pid, start in ticks since boot."""
+    """This process, as no other was ever called: machine and boot, pid, start in ticks."""
     return f"{_machine()}/{os.getpid()}/{_start_ticks(os.getpid())}"
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the owner was a process of this machine that runs no more."""
+    """Whether the owner was surely a process of this boot of this machine, and runs no more."""
     machine, _, rest = owner.partition("/")
     pid, _, ticks = rest.partition("/")
-    if machine != _machine() or not pid.isdigit():
+    if not _boot_id() or machine != _machine() or not pid.isdigit():
         return False
-    return _start_ticks(int(pid)) != ticks
+    started = _start_ticks(int(pid))
+    return not _exists(int(pid)) if started is None else started != ticks
 
 
 def _machine() -> str:
-    """The machine id, and the pid namespace: the same pid is another process in each of them."""
+    """The machine, its boot, and the namespaces in which pid and ticks are counted.
+
+    Machines of one image have one machine id, and the pid namespace of init has the same number
+    on each. A boot id is drawn anew by each kernel (random(4)).
+    """
+    return ".".join((_machine_id(), _boot_id(), _namespace("pid"), _namespace("time")))
+
+
+def _namespace(kind: str) -> str:
     try:
-        namespace = os.stat("/proc/self/ns/pid").st_ino
+        return str(os.stat(f"/proc/self/ns/{kind}").st_ino)
     except OSError:
-        namespace = 0
-    return f"{_machine_id()}.{namespace}"
+        return "0"
 
 
 def _machine_id() -> str:
-    for path in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text:
-            return text
-    return os.uname().nodename
+    return _first_word(Path("/etc/machine-id")) or os.uname().nodename
+
+
+def _boot_id() -> str:
+    """Empty where it is not known. systemd writes it without hyphens (`%b` in systemd.unit(5))."""
+    told = _first_word(BOOT_ID_FILE) or os.environ.get("BOOT_ID", "")
+    return told.replace("-", "")
+
+
+def _first_word(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _start_ticks(pid: int) -> str | None:
-    """Field 22 of /proc/<pid>/stat (proc(5)), counted behind the name in brackets."""
+    """Field 22 of /proc/<pid>/stat (proc(5)), counted behind the name in brackets.
+
+    None where /proc does not show the process, "ended" of one that nobody has waited for.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[19]
+    return "ended" if fields[0] == "Z" else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process; /proc may hide those of other users (hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class Lease:
@@ -153,7 +184,8 @@ class Lease:
     def _claim(self, row: Document) -> Document:
         """A filter that matches the row only while it may be taken."""
         if row["owner"] and is_dead(row["owner"]):
-            return {"_id": DISPATCHER, "owner": row["owner"], "epoch": row["epoch"]}
+            # Who renews it meanwhile lives.
+            return {name: row.get(name) for name in ("_id", "owner", "epoch", "until")}
         return {"_id": DISPATCHER, **VACANT}
 
     def _next_epoch(self) -> int:

@@ -40,7 +40,8 @@ class Snapshot:
 
     token: Any
     after: Any
-    finished: list[Any]
+    finished: list[Any] | dict[int, Any]
+    """What is finished beyond `after`: all of it, or the places that changed, None where left."""
     passed: int
     ring: dict[int, Any]
     """The slots that changed since the last save that succeeded, by their number."""
@@ -67,6 +68,13 @@ class Ledger:
     # Ids of the window and of the ring, and of what a predecessor had finished beyond `after`.
     _known: set[Any] = field(default_factory=set)
     _finished_before: set[Any] = field(default_factory=set)
+    # Where each of what is finished beyond `after` stands in `progress.finished`, what is not told
+    # yet, and which places were left since. As in the ring, a save tells only what changed.
+    _places: dict[Any, int] = field(default_factory=dict)
+    _untold: dict[Any, None] = field(default_factory=dict)
+    _left: set[int] = field(default_factory=set)
+    _free: list[int] = field(default_factory=list)
+    _tell_all: bool = True
     # What was known when the scan under way chose its start: meanwhile the ring passes on.
     _before_scan: set[Any] = field(default_factory=set)
     # What came out of `held` decided; its place in the ring may be another's by now.
@@ -90,7 +98,8 @@ class Ledger:
         slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
         ledger = cls(token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed)
         ledger._restored = passed
-        ledger._finished_before = set(finished)
+        ledger._finished_before = {id_ for id_ in finished if id_ is not None}
+        ledger._places = {id_: n for n, id_ in enumerate(ledger._finished_before)}
         ledger._known = {id_ for id_ in slots if id_ is not None}
         return ledger
 
@@ -176,6 +185,8 @@ class Ledger:
         slot.finished = True
         self.unfinished -= 1
         self._changed = True
+        if slot.id not in self._places:
+            self._untold[slot.id] = None
         window = self._window
         while window and window[0].finished:
             self._pass(window.popleft())
@@ -186,11 +197,39 @@ class Ledger:
         self._ring[place] = slot.id
         self.passed += 1
         self.after = slot.id
+        self._leave(slot.id)
         if self._finished_before and self.passed - self._restored > FORGET_AFTER:
             # All that is still in recvq of it has been met again by now.
+            for id_ in self._finished_before:
+                self._leave(id_)
             self._finished_before.clear()
         if slot.token is not None:
             self.token = slot.token
+
+    def _leave(self, id_: Any) -> None:
+        """It needs no place in `finished` any more, if it had one."""
+        if id_ in self._untold:
+            del self._untold[id_]
+        elif id_ in self._places:
+            place = self._places.pop(id_)
+            self._left.add(place)
+            self._free.append(place)
+
+    def _tell_finished(self) -> list[Any] | dict[int, Any]:
+        """What of `finished` to write: the places that changed, or all where that is less."""
+        untold, self._untold = self._untold, {}
+        left, self._left = self._left, set()
+        if self._tell_all or len(left) > len(self._places):
+            self._tell_all, self._free = False, []
+            self._places = {id_: n for n, id_ in enumerate((*self._places, *untold))}
+            return list(self._places)
+        changes: dict[int, Any] = dict.fromkeys(left)
+        for id_ in untold:
+            # Without a free place all those below are taken.
+            place = self._free.pop() if self._free else len(self._places)
+            self._places[id_] = place
+            changes[place] = id_
+        return changes
 
     @property
     def changed(self) -> bool:
@@ -204,11 +243,10 @@ class Ledger:
         """
         self._changed = False
         first = max(self._saved, self.passed - RING_SLOTS)
-        finished = [slot.id for slot in self._window if slot.finished]
         return Snapshot(
             token=self.token,
             after=self.after,
-            finished=finished + list(self._finished_before),
+            finished=self._tell_finished(),
             passed=self.passed,
             ring={n % RING_SLOTS: self._ring[n % RING_SLOTS] for n in range(first, self.passed)},
             held=self.held,
@@ -222,4 +260,4 @@ class Ledger:
 
     def not_saved(self) -> None:
         """The last snapshot may not be durable: the next one tells its changes again."""
-        self._changed = True
+        self._changed = self._tell_all = True

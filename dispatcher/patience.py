@@ -53,8 +53,10 @@ class Patience:
             self._told = words
             self._report.waiting(words, state=state)
 
-    def pause(self, seconds: float) -> None:
-        """Wait, unless something arrives."""
+    def pause(self, seconds: float, doing: str | None = None) -> None:
+        """Wait, unless something arrives; `doing` is reported meanwhile."""
+        if doing is not None:
+            self._tell(doing, WAITING)
         try:
             message = self._inbox.get(timeout=seconds)
         except Empty:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -36,12 +36,13 @@ from dispatcher.voice import Voice
 from dispatcher.watch import Watch
 from recvq.control import Control
 from recvq.documents import PROGRESS, RECVQ
-from recvq.errors import AccessRefused, Replaced, StoreUnavailable
+from recvq.errors import AccessRefused, NewerSchema, Replaced, StoreUnavailable
 from recvq.guard import Guard
 from recvq.orders import Pauses
 from recvq.replicaset import require_replica_set
-from recvq.restore import Keeper
+from recvq.restore import Keeper, Neighbours
 from recvq.service import Nobody, Service
+from recvq.shape import require_schema
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ class Dispatcher:
     """One process's dispatcher. `feed` has a client of its own.
 
     `inbox` takes the numbers of signals: the first one stops it. `companions` live as long as it
-    holds the lease. `service` is told how it goes. Its figures are on `registry`.
+    holds the lease. `service` is told how it goes. Its figures are on `registry`. `about` stands in
+    its row of `status`.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Dispatcher:
         companions: Sequence[Companion] = (),
         service: Service | None = None,
         registry: CollectorRegistry | None = None,
+        about: Mapping[str, str] | None = None,
     ) -> None:
         self._database = database
         self._feed = feed
@@ -93,11 +96,13 @@ class Dispatcher:
         self._lease = lease
         self._inbox = inbox
         self._companions = list(companions)
+        self._about = dict(about or {})
         self._voice = Voice(database, service or Nobody(), registry=registry, leads=lease.is_fresh)
         self._report = self._voice.report
         self._patience = Patience(inbox, self._report)
         self._clock = Clock()
         self._guard = Guard(database)
+        self._neighbours = Neighbours(database)
         self._worker = make_worker(
             step=lambda step: self._pool.step(step),
             later=self._clock.later,
@@ -118,15 +123,19 @@ class Dispatcher:
             self._patience.until_available(
                 lambda: require_replica_set(self._database.client), "asking for the replica set"
             )
+            self._patience.until_available(
+                lambda: require_schema(self._database), "asking for the schema"
+            )
             self._wait_for_lease()
             self._lease.keep()
             self._take_over()
+            self._back_off()
         except Interrupted as interruption:
             return self._leave(interruption.ending)
         except Replaced as error:
             log.error("replaced before it began error=%s", error)  # noqa: TRY400
             return self._leave(Ending.REPLACED)
-        except AccessRefused:  # whoever waits may have another password
+        except (AccessRefused, NewerSchema):  # whoever waits may have another password, or release
             self._release()
             raise
         self._begin()
@@ -149,7 +158,10 @@ class Dispatcher:
         log.info("lease acquired epoch=%d", self._lease.epoch)
 
     def _take_over(self) -> None:
-        """Progress first, then the outboxes: each sets the epoch, so a predecessor is refused."""
+        """Progress first: it sets the epoch, so a predecessor is refused. Nothing here grows with
+        what waits to be sent.
+        """
+        self._patience.until_available(self._neighbours.look, TAKING_OVER)
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
         start = self._patience.until_available(progress.take_over, TAKING_OVER)
         token = start.ledger.token if start.feed == self._feed.name else None
@@ -161,13 +173,14 @@ class Dispatcher:
         keys = self._patience.until_available(progress.held.all_keys, TAKING_OVER)
         # As of no earlier than our own write: what is paused is known before anything is decided.
         control = Control(self._database, seen=progress.held.time)
+        self._patience.until_available(lambda: self._poison.set_aside(control), TAKING_OVER)
         pauses = self._patience.until_available(control.read, TAKING_OVER)
         self._pool = self._make_pool(start, progress.held, keys, pauses)
         self._companions.append(Obedience(control, self._pool.ordered, self._worker, self._lease))
         self._resting = Resting(self._poison, step=self._pool.step, replaced=self._inbox.put)
         self._saver = Saver(self._pool, progress, self._voice.figures)
         self._patience.until_available(
-            lambda: self._worker.take_over(self._lease.epoch), "loading the outboxes"
+            lambda: self._worker.take_over(self._lease.epoch), TAKING_OVER
         )
         self._reader = Reader(
             self._feed,
@@ -189,6 +202,13 @@ class Dispatcher:
             handler_seconds=self._limits.handler_seconds,
         )
 
+    def _back_off(self) -> None:
+        """Where start after start dies, wait a while: another try at once would die as well."""
+        seconds = self._poison.back_off_seconds
+        if seconds:
+            log.error("the process died many times in a row, waiting seconds=%.1f", seconds)
+            self._patience.pause(seconds, f"waiting {seconds:.0f} s, the process keeps dying")
+
     def _recvq_closed(self) -> str | None:
         """Why recvq takes no heartbeat now; raises StoreUnavailable."""
         self._guard.look()
@@ -204,7 +224,11 @@ class Dispatcher:
             bound=self._limits.documents,
             load=lambda ids: recall(self._database, ids),
             later=self._clock.later,
-            suspects=Suspects(alone=self._poison.alone, most=self._limits.documents),
+            suspects=Suspects(
+                alone=self._poison.alone,
+                most=self._limits.documents,
+                watches=self._poison.watches,
+            ),
             held=held,
             held_keys=held_keys,
             held_after_seconds=self._limits.held_after_seconds,
@@ -223,7 +247,8 @@ class Dispatcher:
             self._reader,
             self._worker,
             self._companions,
-            about={"feed": self._feed.name, "epoch": self._lease.epoch},
+            self._neighbours,
+            about={**self._about, "feed": self._feed.name, "epoch": self._lease.epoch},
             stalled=self.stalled,
         )
         log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)
@@ -264,7 +289,7 @@ class Dispatcher:
         self._clock.join(CLOSE_SECONDS)
         # Nor is it poison where MongoDB refuses the process.
         if ending in (Ending.STOPPED, Ending.STUCK, Ending.REFUSED):
-            self._resting.rest()
+            self._resting.end()
         if stuck or self._pool.abandoned():
             # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
             # waits takes over once this process is gone, or its lease has run out.

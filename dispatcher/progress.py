@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -17,9 +18,10 @@ from pymongo.errors import DuplicateKeyError
 from dispatcher.held import Held, transaction
 from dispatcher.ledger import RING_SLOTS, Ledger, Snapshot
 from recvq.collections import DISPATCHER
-from recvq.connect import DURABLE
-from recvq.documents import HELD, Document
+from recvq.connect import DURABLE, WTIMEOUT_SECONDS
+from recvq.documents import HELD, SCHEMA, Document
 from recvq.errors import Replaced, StoreUnavailable, translated
+from recvq.shape import require_schema
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,22 @@ class Trying:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """A conversation of which an event is proved poison (`dispatcher.poison`)."""
+
+    channel: str
+    key: str
+    since: datetime
+    running: str | None = None
+    """The event that was named before it runs."""
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """The key of its line."""
+        return self.channel, self.key
+
+
+@dataclass(frozen=True)
 class Start:
     """What a dispatcher finds when it takes over."""
 
@@ -49,6 +67,7 @@ class Start:
     starts: int = 0
     """How many starts in a row met unfinished documents and came to no good end."""
     trying: Trying | None = None
+    watched: Sequence[Watched] = ()
     recvq_bytes: int | None = None
     """How large recvq was when it was last seen; None where nobody noted it."""
 
@@ -71,6 +90,9 @@ class Progress:
         # One thread at a time: who takes over, and then whoever has the saver's lock.
         self._session = collection.database.client.start_session()
         self._recvq_bytes: int | None = None
+        # Whether the row was dropped since the last save, and knows only what is written whole.
+        self._made_again = False
+        self._writing = threading.Lock()
         self.held = Held(collection.database[HELD])
 
     def take_over(self) -> Start:
@@ -86,6 +108,7 @@ class Progress:
         changes = {
             "$set": {
                 "epoch": self._epoch,
+                "schema": SCHEMA,
                 "session": self._session.session_id["id"],
                 "at": datetime.now(UTC),
             },
@@ -95,13 +118,18 @@ class Progress:
             try:
                 found: Document | None = self._collection.find_one_and_update(
                     # The own epoch matches, too: the outcome of a first try may be unknown.
-                    {"_id": DISPATCHER, "epoch": {"$lte": self._epoch}},
+                    {
+                        "_id": DISPATCHER,
+                        "epoch": {"$lte": self._epoch},
+                        "schema": {"$not": {"$gt": SCHEMA}},
+                    },
                     changes,
                     upsert=True,
                     return_document=ReturnDocument.AFTER,
                     session=session,
                 )
             except DuplicateKeyError as error:
+                require_schema(self._collection.database)
                 raise Replaced(f"progress is held by an epoch above {self._epoch}") from error
         assert found is not None, "an upsert returns what it left"
         return found
@@ -119,7 +147,7 @@ class Progress:
                 client.admin.command("killSessions", [{"id": found["session"]}])
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write what changed: of the ring only the slots that did (architecture: documents).
+        """Write what changed: of `ring` and `finished` only the places (architecture: documents).
 
         What goes into `held` or leaves it does so in the same transaction; one whose outcome is
         unknown may be repeated.
@@ -128,12 +156,18 @@ class Progress:
             "feed": self._feed,
             "token": snapshot.token,
             "after": snapshot.after,
-            "finished": snapshot.finished,
             "passed": snapshot.passed,
             "held": snapshot.held,
             "at": datetime.now(UTC),
         }
         changes.update({f"ring.{place}": id_ for place, id_ in snapshot.ring.items()})
+        if isinstance(snapshot.finished, list):
+            changes["finished"] = snapshot.finished
+        elif self._made_again:
+            raise StoreUnavailable("progress was made again, and all of it has to be saved")
+        else:
+            changes.update({f"finished.{n}": id_ for n, id_ in snapshot.finished.items()})
+        self._made_again = False
         if not (snapshot.rows or snapshot.gone):
             with self._own_row():
                 self._update(changes)
@@ -158,6 +192,11 @@ class Progress:
         with self._own_row():
             self._update(changes)
 
+    def note_watched(self, watched: Sequence[Watched]) -> None:
+        """Write down which conversations are watched, and which of their events run."""
+        with self._own_row():
+            self._update({"watched": [asdict(one) for one in watched]})
+
     def note_recvq_bytes(self, size: int) -> None:
         """Write down how large recvq is: one that is dropped is made again of that size."""
         self._recvq_bytes = size
@@ -172,13 +211,27 @@ class Progress:
         the row is made again, and StoreUnavailable says that the write has to be repeated.
         """
         try:
-            yield
+            with self._alone():
+                yield
             return
         except _Unmatched:
             # Without the session, which may be another thread's at this moment.
             self._claim()
+            self._made_again = True
         log.error("progress was dropped and is made again epoch=%d", self._epoch)
         raise StoreUnavailable("progress was dropped")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep this process's other writes of the row away: one that came amid a transaction would
+        end it, and the events of a watched conversation are named without a pause.
+        """
+        if not self._writing.acquire(timeout=WTIMEOUT_SECONDS):
+            raise StoreUnavailable("another write of progress is under way")
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     def _start(self, found: Document) -> Start:
         ledger = Ledger.restore(
@@ -196,5 +249,6 @@ class Progress:
             found["feed"],
             starts=found.get("starts", 0),
             trying=trying,
+            watched=[Watched(**row) for row in found.get("watched", ())],
             recvq_bytes=self._recvq_bytes,
         )

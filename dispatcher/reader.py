@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Container
@@ -86,7 +87,7 @@ class Reader:
         self._mute = False
         # When the feed was opened; None while it is not.
         self._opened_at: float | None = None
-        self._looked_at = 0.0
+        self._looked_at = -math.inf
         # recvq is another one than was read, and the feed has not said so; then whether all that
         # was stored until that was seen is where a feed brings it.
         self._doubted = False

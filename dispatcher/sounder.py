@@ -1,6 +1,7 @@
 """The thread that asks MongoDB for what the figures cannot tell from memory, and keeps the history.
 
-It only tells of the work: whatever MongoDB answers ends nothing, and nobody waits for it.
+It also looks whether a collection was dropped by hand. Whatever MongoDB answers ends nothing, and
+nobody waits for it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from recvq.depth import DepthGauge
 from recvq.documents import HISTORY, Document
 from recvq.errors import QueueError
 from recvq.figures import Snapshot
+from recvq.restore import Neighbours
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +39,17 @@ AS_FIGURES = (
 
 
 class Sounder:
-    """Measures the depth once a second, and writes a row of `history` every ten."""
+    """Measures the depth once a second; every ten it looks after the collections beside recvq, and
+    writes a row of `history`.
+    """
 
-    def __init__(self, database: Database[Any], view: View, figures: Figures) -> None:
+    def __init__(
+        self, database: Database[Any], view: View, figures: Figures, neighbours: Neighbours
+    ) -> None:
         self._gauge = DepthGauge(database, view.standing)
         self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
         self._figures = figures
+        self._neighbours = neighbours
         self._note_at = time.monotonic() + HISTORY_SECONDS
         self._failed: set[str] = set()
         self._stop = threading.Event()
@@ -69,16 +76,18 @@ class Sounder:
                 self._figures.know(None)
             if (now := time.monotonic()) >= self._note_at:
                 self._note_at = max(self._note_at + HISTORY_SECONDS, now)
-                self._tried("history not written", self._note)
+                if self._figures.leads:
+                    # First, since the row would make an uncapped `history` where it was dropped.
+                    self._tried("collections not looked after", self._neighbours.look)
+                    self._tried("history not written", self._note)
             self._stop.wait(EVERY_SECONDS)
 
     def _measure(self) -> None:
         self._figures.know(self._gauge.measure())
 
     def _note(self) -> None:
-        if self._figures.leads:
-            with pymongo.timeout(WRITE_SECONDS):
-                self._history.insert_one(history_row(self._figures.latest))
+        with pymongo.timeout(WRITE_SECONDS):
+            self._history.insert_one(history_row(self._figures.latest))
 
     def _tried(self, failed: str, action: Callable[[], None]) -> bool:
         """Whether the action succeeded; a failure is told once, until it succeeds again."""

@@ -20,6 +20,7 @@ from dispatcher.sounder import Sounder
 from dispatcher.telling import Telling
 from dispatcher.view import View
 from recvq.documents import Document
+from recvq.restore import Neighbours
 from recvq.service import Service
 from recvq.status import StatusRow
 
@@ -60,6 +61,7 @@ class Voice:
         reader: Reader,
         worker: Worker,
         companions: Sequence[Companion],
+        neighbours: Neighbours,
         *,
         about: Document,
         stalled: Callable[[], str | None],
@@ -70,7 +72,7 @@ class Voice:
             self.figures, view, reader.reason, worker, companions, about=about
         )
         self.report.working(telling.words, telling.state, stalled=stalled)
-        self._sounder = Sounder(self._database, view, self.figures)
+        self._sounder = Sounder(self._database, view, self.figures, neighbours)
         self._sounder.start()
 
     def stop(self) -> None:

@@ -6,6 +6,7 @@ A 200 on the callback means that every event of the request is stored; the store
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,11 +27,13 @@ from frontdesk.description import WEBHOOK, Problem
 from frontdesk.encoding import encode_events
 from frontdesk.errors import BadSignature, Refused, TooSlow
 from frontdesk.figures import Figures
-from frontdesk.overload import arrival
+from frontdesk.overload import arrival, made_way
 from frontdesk.signature import HEADER, verify
 
 log = logging.getLogger(__name__)
 
+# A proxy that passes a request on says for whom in one of them.
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 # LINE gives up after 2 s; what is left then belongs to the spool (architecture: step 3).
 STORE_SECONDS = 1.0
 
@@ -45,6 +48,10 @@ class Store(Protocol):
     @property
     def spool(self) -> dict[str, Any] | None:
         """What is spooled, in figures; None while all goes the direct way."""
+
+    @property
+    def no_spool(self) -> str | None:
+        """Why there is no second store for an outage of MongoDB; None while there is one."""
 
     @property
     def trouble(self) -> str | None:
@@ -70,12 +77,16 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Desk:
-    """What the callback has to know: whose webhooks it takes, where, and how large."""
+    """What the callback has to know: whose webhooks it takes, where, and how large.
+
+    With the token /readyz tells its details to other machines, too.
+    """
 
     secrets: tuple[bytes, ...] = field(repr=False)
     channel: str = "main"
     path: str = "/callback"
     max_body_bytes: int = 1024 * 1024
+    token: str = field(default="", repr=False)
 
 
 class FrontDesk(FastAPI):
@@ -127,7 +138,7 @@ def create_app(
         responses={status: {"model": Problem} for status in (400, 401, 408, 413, 503)},
         openapi_extra=WEBHOOK,
     )
-    _add_health(app, store)
+    _add_health(app, store, token=desk.token)
     return app
 
 
@@ -152,8 +163,11 @@ class Callback:
             documents = await self._documents(request, accept_time)
             duplicates = await self._stored(documents, deadline)
         except Refused as refusal:
-            self._figures.refuse(refusal.counted_as)
-            return _refused(request, refusal, started)
+            # A connection that made way is counted already.
+            if not made_way(request.scope):
+                reason = f"{refusal.status} {refusal}"
+                self._figures.refuse(refusal.counted_as, reason, _client(request))
+            return _refused(refusal)
         seconds = time.monotonic() - started
         self._figures.accepted(len(documents), duplicates, seconds)
         log.info(
@@ -169,6 +183,7 @@ class Callback:
         desk = self._desk
         body = await self._body(request)
         _check_signature(request, body, desk.secrets)
+        request.scope.get("state", {})["proved"] = True
         events = parse_events(body)
         return encode_events(events, channel=desk.channel, accept_time=accept_time, body=body)
 
@@ -197,14 +212,7 @@ def _check_signature(request: Request, body: bytes, secrets: tuple[bytes, ...]) 
         raise BadSignature("signature is wrong")
 
 
-def _refused(request: Request, refusal: Refused, started: float) -> JSONResponse:
-    log.warning(
-        'refused status=%d reason="%s" ms=%.1f client=%s',
-        refusal.status,
-        refusal,
-        (time.monotonic() - started) * 1000,
-        _client(request),
-    )
+def _refused(refusal: Refused) -> JSONResponse:
     # Who stopped amid a body has nothing more to say on this connection.
     headers = {"connection": "close"} if isinstance(refusal, TooSlow) else None
     return JSONResponse({"error": str(refusal)}, status_code=refusal.status, headers=headers)
@@ -217,7 +225,7 @@ def _client(request: Request) -> str:
 async def _http_problem(figures: Figures, request: Request, error: Exception) -> JSONResponse:
     """404 and 405 in the same form as every other refusal; Allow comes along in the headers."""
     assert isinstance(error, HTTPException)
-    figures.refuse("http")
+    figures.refuse("http", f"{error.status_code} {error.detail}", _client(request))
     body = {"error": error.detail}
     return JSONResponse(body, status_code=error.status_code, headers=error.headers)
 
@@ -234,17 +242,44 @@ def _lifespan(store: Store) -> Callable[[FastAPI], AbstractAsyncContextManager[N
     return lifespan
 
 
-def _add_health(app: FastAPI, store: Store) -> None:
+def _add_health(app: FastAPI, store: Store, *, token: str) -> None:
     """Plain routes, which answer HEAD as well; they are no part of what LINE is offered."""
 
     async def healthz(request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
     async def readyz(request: Request) -> JSONResponse:
-        if store.unavailable is not None:
-            return JSONResponse({"error": store.unavailable}, status_code=503)
-        spool = store.spool
-        return JSONResponse({"status": "ready", "spool": spool} if spool else {"status": "ready"})
+        reason = store.unavailable
+        if not (_is_from_here(request) or _has_token(request, token)):
+            told = {"error": "not ready"} if reason else {"status": "ready"}
+        elif reason is not None:
+            told = {"error": reason}
+        else:
+            told = _details(store)
+        return JSONResponse(told, status_code=200 if reason is None else 503)
 
     app.add_route("/healthz", healthz, methods=["GET"])
     app.add_route("/readyz", readyz, methods=["GET"])
+
+
+def _details(store: Store) -> dict[str, Any]:
+    told: dict[str, Any] = {"status": "ready"}
+    if store.spool is not None:
+        told["spool"] = store.spool
+    if store.no_spool is not None:
+        told["warning"] = f"no spool: {store.no_spool}"
+    return told
+
+
+def _is_from_here(request: Request) -> bool:
+    """Whether this machine asks for itself: an address of its own is reached from that address."""
+    if any(name in request.headers for name in FORWARDED):
+        return False
+    asking, asked = (request.scope.get(side) or ("",) for side in ("client", "server"))
+    return asking[0] == asked[0] != ""
+
+
+def _has_token(request: Request, token: str) -> bool:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    same = hmac.compare_digest(given.strip().encode(), token.encode())
+    return bool(token) and scheme.lower() == "bearer" and same

@@ -83,6 +83,11 @@ class GroupCommit:
         """Nothing: it has no other store."""
 
     @property
+    def no_spool(self) -> str:
+        """Why there is no second store."""
+        return "this process was given none"
+
+    @property
     def trouble(self) -> str | None:
         """What is not as it should be, and since when, for a person; None when all is well."""
         if self._unavailable is None:

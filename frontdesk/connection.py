@@ -14,19 +14,25 @@ import time
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from frontdesk.overload import MOST_REQUESTS, REASON, Overload
-
-log = logging.getLogger(__name__)
+from frontdesk.overload import REASON, Guest, Overload, Stage
 
 # From the first byte to the end of the head, and for the rest of a body that was refused. LINE
 # gives up after 2 s.
 HEAD_SECONDS = 5.0
 # LINE's heads take under 1 KB; proxies add some.
 HEAD_BYTES = 64 * 1024
-# A connection takes a file descriptor, of which MongoDB and the spool need some, too.
-MOST_CONNECTIONS = 4_000
+# Requests that wait for the answer to an earlier one; neither LINE nor a proxy sends such. Each
+# holds memory for as long as the client reads no answers.
+MOST_IN_LINE = 8
+# Only a proxy on this machine may say whom it speaks for; the last one is how it looks to a
+# socket for both IPv4 and IPv6.
+PROXIES = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+# uvicorn's own words on a request that is no HTTP, or asks for an upgrade: a line for each, which
+# is refused and counted here. Its errors stay.
+_quiet = logging.getLogger(f"{__name__}.uvicorn")
+_quiet.setLevel(logging.ERROR)
 
 
 class Connection(HttpToolsProtocol):
@@ -37,14 +43,23 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = False
         self._head_bytes = 0
+        self.logger = _quiet
+        self.address = "-"
+        # Of the last request whose head was complete.
+        self._state: dict[str, Any] = {}
+        self._task: asyncio.Task[None] | None = None
         assert isinstance(self.config.app, Overload)
         self._overload = self.config.app
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take it, unless there are too many."""
+        # Under TLS it has the place of its handshake.
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        admitted = is_tls or self._overload.admits_connection(self._guests)
         super().connection_made(transport)
+        self.address = self.client[0] if self.client else "-"
         self._await_head()
-        if len(self.connections) > MOST_CONNECTIONS:
+        if not admitted:
             self._end(503, "too many connections", counted_as="overload")
 
     def data_received(self, data: bytes) -> None:
@@ -68,12 +83,21 @@ class Connection(HttpToolsProtocol):
         """The head is there, and the request has arrived; too many are refused right here."""
         self._in_head = False
         self._stop_clock()
+        if self.transport.is_closing():
+            return
+        sender, before, state = self._sender(), self.address, self.scope["state"]
+        # A proxy's connection may carry one sender's request after another's.
+        proved = self._state.get("proved", False) and sender == before
         # The loop's own clock stands still while it goes through a flood.
-        self.scope["state"]["arrived"] = time.monotonic()
-        if len(self.tasks) < MOST_REQUESTS:
+        state.update(arrived=time.monotonic(), proved=proved)
+        self.address, self._state = sender, state
+        if len(self.pipeline) >= MOST_IN_LINE:
+            self._overload.figures.refuse("overload", "too many requests in line", sender)
+            self.transport.abort()
+        elif self._overload.admits_request(len(self.tasks), self._guests, proved=proved):
             super().on_headers_complete()
         else:
-            self._overload.count()
+            self._overload.figures.refuse("overload", f"503 {REASON}", sender)
             self._close_with(503, REASON)
 
     def on_body(self, body: bytes) -> None:
@@ -91,10 +115,35 @@ class Connection(HttpToolsProtocol):
         self._stop_clock()
         super().connection_lost(exc)
 
+    @property
+    def stage(self) -> Stage:
+        """What it waits for. A client that reads no answers holds up its request for ever."""
+        if self._state.get("proved"):
+            return Stage.KEPT
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            # With requests in line it is another one, and complete, that is being answered.
+            waits = (cycle.more_body and not self.pipeline) or self.flow.write_paused
+            return Stage.REQUEST if waits else Stage.KEPT
+        return Stage.UNFINISHED if cycle is None or self._in_head else Stage.IDLE
+
+    @property
+    def since(self) -> float:
+        """When its last request, or else the connection, began; of time.monotonic()."""
+        return self._since
+
+    def make_way(self) -> None:
+        """End it for another one; an answer would take as long as that one's."""
+        self._state["made_way"] = True
+        self.connections.discard(self)
+        if self._task is not None:
+            self.tasks.discard(self._task)
+        self.transport.abort()
+
     def awaited_seconds(self, now: float) -> float:
         """For how long a request has been on its way: the first one, or the half of a head.
 
-        Infinite where none is; `now` is of the loop's clock.
+        Infinite where none is; `now` is of time.monotonic().
         """
         return now - self._since if self.cycle is None or self._in_head else math.inf
 
@@ -111,8 +160,26 @@ class Connection(HttpToolsProtocol):
         """Refuse what is no HTTP in the form of every other refusal."""
         self._end(400, "not an HTTP request", counted_as="http")
 
+    @property
+    def _guests(self) -> set[Guest]:
+        return self.connections  # type: ignore[return-value]
+
+    def _sender(self) -> str:
+        """Where the request comes from, whose head is complete."""
+        peer = self.client[0] if self.client else "-"
+        if peer not in PROXIES or not self.config.proxy_headers:
+            return peer
+        said = b",".join(value for name, value in self.headers if name == b"x-forwarded-for")
+        path = [part.strip() for part in said.decode("latin-1").split(",")]
+        return next((part for part in reversed(path) if part and part not in PROXIES), peer)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._task = self.loop.create_task(cycle.run_asgi(app))
+        self._task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._task)
+
     def _await_head(self) -> None:
-        self._since = self.loop.time()
+        self._since = time.monotonic()
         self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def _stop_clock(self) -> None:
@@ -129,14 +196,12 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _end(self, status: int, reason: str, *, counted_as: str) -> None:
-        """Refuse, log it, and close."""
+        """Refuse, count it, and close."""
         self._in_head = False
         self._stop_clock()
         if self.transport.is_closing():
             return
-        client = self.client[0] if self.client else "-"
-        self._overload.figures.refuse(counted_as)
-        log.warning('refused status=%d reason="%s" client=%s', status, reason, client)
+        self._overload.figures.refuse(counted_as, f"{status} {reason}", self.address)
         self._close_with(status, reason)
 
     def _close_with(self, status: int, reason: str) -> None:

@@ -6,6 +6,7 @@ long and an answer waits for it. Whoever reads the registry makes metrics of the
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -21,15 +22,17 @@ from prometheus_client.metrics_core import (
 )
 
 from recvq.drain import oldest_seconds
-from recvq.figures import PREFIX, SECONDS_BUCKETS, Snapshot
+from recvq.figures import PREFIX, SECONDS_BUCKETS, Refusals, Snapshot
 from recvq.guard import NOT_LOOKED_AT, Guard
 from recvq.spool import Held
 
-REASONS = ("signature", "body", "size", "slow", "store", "overload", "http")
+log = logging.getLogger(__name__)
+
+REASONS = ("signature", "body", "size", "slow", "store", "overload", "evicted", "http")
 # How the gauges of several front desks that share a port become one: the largest counts, but for
 # these.
 SUMMED = frozenset({f"{PREFIX}connections"})
-SMALLEST = frozenset({f"{PREFIX}certificate_ends_seconds"})
+SMALLEST = frozenset({f"{PREFIX}certificate_ends_seconds", f"{PREFIX}spool_available"})
 
 BOUNDS = (*map(str, SECONDS_BUCKETS), "+Inf")
 
@@ -45,6 +48,10 @@ class Spooling(Protocol):
         """What it holds."""
 
     @property
+    def no_spool(self) -> str | None:
+        """Why it takes nothing; None while it would."""
+
+    @property
     def spooled_events(self) -> int:
         """How many events this process has stored there."""
 
@@ -57,6 +64,7 @@ class Figures:
         self.accepted_events = 0
         self.duplicate_events = 0
         self.refused = dict.fromkeys(REASONS, 0)
+        self.refusals = Refusals(log)
         self._stored_in = [0] * len(BOUNDS)
         self._stored_seconds = 0.0
         self._spooling: Spooling | None = None
@@ -71,9 +79,10 @@ class Figures:
             self._stored_in[bisect_left(SECONDS_BUCKETS, seconds)] += 1
             self._stored_seconds += seconds
 
-    def refuse(self, reason: str) -> None:
-        """Count one request, or connection, that is refused for one of REASONS."""
-        self.refused[reason] += 1
+    def refuse(self, counted_as: str, reason: str, client: str) -> None:
+        """Count one request, or connection, as one of REASONS; the log has reason and address."""
+        self.refused[counted_as] += 1
+        self.refusals.note(reason, client)
 
     # --- what is measured: asked of its owner whenever the registry is read
 
@@ -92,6 +101,12 @@ class Figures:
             "spool_oldest_seconds",
             "Age of the oldest document in the spool; 0 while it is empty.",
             lambda: oldest_seconds(spooling.held),
+        )
+        self._measure(
+            "spool_available",
+            "1 while the spool would take documents; 0 while an outage of MongoDB would have "
+            "webhooks refused.",
+            lambda: spooling.no_spool is None,
         )
         self._measure(
             "spool_max_bytes",
@@ -173,8 +188,9 @@ class Figures:
         family = CounterMetricFamily(
             f"{PREFIX}refused_requests",
             "Requests and connections that were refused: wrong signature, unusable body, too "
-            "large (size), too slow, not stored, too many at once (overload), or not the HTTP "
-            "that this server speaks (http: a wrong path or method, a failed TLS handshake).",
+            "large (size), too slow, not stored, too many at once (overload), ended in favour of "
+            "others before they proved anything (evicted), or not the HTTP that this server "
+            "speaks (http: a wrong path or method, a failed TLS handshake).",
             labels=["reason"],
         )
         for reason, count in self.refused.items():
@@ -186,11 +202,12 @@ def status_words(snapshot: Snapshot, *, trouble: str | None) -> str:
     """The line that a person sees, from the same figures as everybody's."""
     figures = snapshot.figures
     spooled = figures.get("spoolDocuments", 0)
+    spool = "spool empty" if figures.get("spoolAvailable", 1) else "no spool"
     parts = [
         f"{figures.get('acceptedEvents', 0):,} events accepted",
         f"{snapshot.per_second.get('acceptedEvents', 0.0):.1f}/s",
         f"{sum(figures.get('refusedRequests', {}).values()):,} requests refused",
-        f"spool {spooled:,} documents" if spooled else "spool empty",
+        f"spool {spooled:,} documents" if spooled else spool,
     ]
     return " · ".join([trouble, *parts] if trouble else parts)
 

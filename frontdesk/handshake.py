@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable
 
 from uvicorn.server import ServerState
 
 from frontdesk.certificate import Certificate
-from frontdesk.connection import MOST_CONNECTIONS, Connection
+from frontdesk.connection import Connection
 from frontdesk.figures import Figures
+from frontdesk.overload import Guest, Overload, Stage
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +42,23 @@ class TlsServer:
         certificate: Certificate,
         connect: Callable[[], Connection],
         state: ServerState,
-        figures: Figures,
+        overload: Overload,
     ) -> None:
         self._listener = listener
         self._certificate = certificate
         self._connect = connect
         # uvicorn's set: what it holds is what a stop has to see off.
-        self._connections: set[object] = state.connections  # type: ignore[assignment]
-        self.figures = figures
+        self._connections: set[Guest] = state.connections  # type: ignore[assignment]
+        self._overload = overload
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         listener.setblocking(False)
         self._resume()
+
+    @property
+    def figures(self) -> Figures:
+        """Where refusals are counted."""
+        return self._overload.figures
 
     def is_serving(self) -> bool:
         """Whether it still accepts."""
@@ -78,13 +85,13 @@ class TlsServer:
                 self._loop.remove_reader(self._listener)
                 self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)
                 return
-            if len(self._connections) < MOST_CONNECTIONS:
+            if self._overload.admits_connection(self._connections):
                 one.setblocking(False)
                 self._connections.add(Handshake(self, one, str(address[0])))
             else:
                 # An answer would take the very handshake.
                 one.close()
-                self.figures.refuse("overload")
+                self.figures.refuse("overload", "too many connections", str(address[0]))
 
     async def agree(self, one: socket.socket) -> None:
         """Shake hands on it; raises OSError (ssl.SSLError is one) where that fails."""
@@ -106,20 +113,26 @@ class Handshake:
 
     def __init__(self, server: TlsServer, one: socket.socket, client: str) -> None:
         self._server = server
-        self._client = client
+        self.address = client
+        self.stage = Stage.UNFINISHED
         self._loop = asyncio.get_running_loop()
-        self._made_at = self._loop.time()
+        self.since = time.monotonic()
         self._task = self._loop.create_task(self._run(one))
 
     def awaited_seconds(self, now: float) -> float:
-        """For how long its first request has been on its way; `now` is of the loop's clock."""
-        return now - self._made_at
+        """For how long its first request has been on its way; `now` is of time.monotonic()."""
+        return now - self.since
 
     def ask_to_leave(self) -> None:
         """Its first answer, yet to come, will be its last one."""
 
     def shutdown(self) -> None:
         """End it, since the time for handshakes is over."""
+        self._task.cancel()
+
+    def make_way(self) -> None:
+        """End it for another connection."""
+        self._server.ended(self)
         self._task.cancel()
 
     def abort(self) -> None:
@@ -131,10 +144,9 @@ class Handshake:
             await self._server.agree(one)
         except ConnectionResetError:
             # Who only looks whether somebody listens does so every few seconds.
-            log.debug("left amid the handshake client=%s", self._client)
+            log.debug("left amid the handshake client=%s", self.address)
         except OSError as error:
-            self._server.figures.refuse("http")
             reason = getattr(error, "reason", None) or type(error).__name__
-            log.warning('handshake failed reason="%s" client=%s', reason, self._client)
+            self._server.figures.refuse("http", f"handshake failed: {reason}", self.address)
         finally:
             self._server.ended(self)

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pymongo
 import uvicorn
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
@@ -16,7 +18,7 @@ from pymongo.database import Database
 from frontdesk.app import Desk, Store, create_app
 from frontdesk.certificate import Certificate
 from frontdesk.commit import GroupCommit
-from frontdesk.connection import Connection
+from frontdesk.connection import PROXIES, Connection
 from frontdesk.figures import Figures
 from frontdesk.overload import Overload
 from frontdesk.server import Server
@@ -25,8 +27,10 @@ from frontdesk.storage import Recvq, connect_storage
 from frontdesk.store import Spools, TwoStores
 from recvq.documents import Document
 from recvq.drain import Drain
+from recvq.errors import AccessRefused, StoreUnavailable
 from recvq.guard import Guard
 from recvq.service import Nobody, Service
+from recvq.shape import require_schema
 from recvq.spool import Spool
 from recvq.status import StatusRow
 
@@ -40,6 +44,7 @@ KEEP_ALIVE_SECONDS = 75
 # Both stores are asked at the start, for three seconds at most.
 START_SECONDS = 15.0
 BESIDE_SECONDS = 0.5
+SCHEMA_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,14 @@ def serve(
     """
     service = service or Nobody()
     service.starting("opening the stores", seconds=START_SECONDS)
-    allow_connections()
+    most_connections = allow_connections()
     certificate = _certificate(address)
     with (
         listeners(address, inherited) as sockets,
         connect_storage(mongodb_uri) as client,
         _beside() as beside,
     ):
+        _require_schema(client[database])
         guard = Guard(client[database])
         beside(guard)
         figures = Figures(registry)
@@ -85,7 +91,7 @@ def serve(
         if certificate is not None:
             figures.watch_certificate(lambda: certificate.ends)
         server = Server(
-            _config(desk, store, figures),
+            _config(desk, store, figures, most_connections=most_connections),
             store,
             certificate=certificate,
             figures=figures,
@@ -127,6 +133,15 @@ def _beside() -> Iterator[Callable[[Guard | StatusRow], None]]:
             one.join(max(0.0, until - time.monotonic()))
 
 
+def _require_schema(database: Database[Document]) -> None:
+    """Raise NewerSchema; a MongoDB that does not answer at once is not waited for."""
+    with (
+        contextlib.suppress(StoreUnavailable, AccessRefused),
+        pymongo.timeout(SCHEMA_SECONDS),
+    ):
+        require_schema(database)
+
+
 def _certificate(address: Address) -> Certificate | None:
     if address.tls_cert is None or address.tls_key is None:
         return None
@@ -146,13 +161,11 @@ def _store(
     return store
 
 
-def _config(desk: Desk, store: Store, figures: Figures) -> uvicorn.Config:
+def _config(desk: Desk, store: Store, figures: Figures, **limits: Any) -> uvicorn.Config:
     return uvicorn.Config(
-        Overload(create_app(desk, store, figures=figures), figures),
+        Overload(create_app(desk, store, figures=figures), figures, **limits),
         http=Connection,
-        # Only a proxy on this machine may say whom it speaks for; the last one is how it looks to a
-        # socket for both IPv4 and IPv6.
-        forwarded_allow_ips="127.0.0.1,::1,::ffff:127.0.0.1",
+        forwarded_allow_ips=list(PROXIES),
         server_header=False,
         lifespan="on",
         ws="none",

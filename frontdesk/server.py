@@ -27,6 +27,7 @@ from frontdesk.certificate import Certificate
 from frontdesk.connection import Connection
 from frontdesk.figures import Figures, status_words
 from frontdesk.handshake import Handshake, TlsServer
+from frontdesk.overload import Overload
 from recvq.documents import Document
 from recvq.figures import Snapshot, Snapshots
 from recvq.service import Service
@@ -127,6 +128,8 @@ class Server(uvicorn.Server):
             self._looking.result()
             self._looking = None
             self._tell()
+        if counter % TELL_TICKS == 0:
+            self._figures.refusals.tell_in_time()
         # While it reads it says nothing: a word would end the reload, and a disk may hang.
         if self._looking is None:
             if counter % TELL_TICKS == 0:
@@ -151,6 +154,7 @@ class Server(uvicorn.Server):
         for connection in list(connections):
             connection.abort()
         await self.lifespan.shutdown()
+        self._figures.refusals.tell()
         self._snapshots.take()
         log.info("stopped connections_left=%d seconds=%.1f", left, time.monotonic() - began)
 
@@ -162,7 +166,8 @@ class Server(uvicorn.Server):
             Connection, config=self.config, server_state=state, app_state=self.lifespan.state
         )
         if self._certificate is not None:
-            return TlsServer(listener, self._certificate, connect, state, self._figures)
+            assert isinstance(self.config.app, Overload)
+            return TlsServer(listener, self._certificate, connect, state, self.config.app)
         loop = asyncio.get_running_loop()
         return await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
 
@@ -228,10 +233,10 @@ class Server(uvicorn.Server):
 
     async def _see_off(self) -> None:
         """Wait a moment for requests that may be on their way, then for the answers."""
-        connections, loop = self._connections, asyncio.get_running_loop()
+        connections = self._connections
 
         def heard() -> bool:
-            now = loop.time()
+            now = time.monotonic()
             return all(one.awaited_seconds(now) >= SILENT_SECONDS for one in connections)
 
         await self._until(heard, SILENT_SECONDS)

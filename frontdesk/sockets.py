@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from frontdesk.connection import MOST_CONNECTIONS
 from frontdesk.errors import CannotListen
+from frontdesk.overload import MOST_CONNECTIONS
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +55,27 @@ def listeners(
         yield sockets
 
 
-def allow_connections() -> None:
-    """Each takes a file descriptor; the usual limit of 1,024 would leave none for the stores."""
+def allow_connections() -> int:
+    """How many connections there may be at a time.
+
+    Each takes a file descriptor, and as many are left for the stores and for what is being closed.
+    The usual limit of 1,024 is raised as far as it may be.
+    """
     wanted = 2 * MOST_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    most = wanted // 2
+    if most < MOST_CONNECTIONS:
+        log.warning(
+            "the limit of open files allows only few connections: raise it (ulimit -n %d, "
+            "LimitNOFILE=) connections=%d",
+            2 * MOST_CONNECTIONS,
+            most,
+        )
+    return most
 
 
 def _listen(address: Address) -> socket.socket:

@@ -110,6 +110,11 @@ class TwoStores:
         return {"documents": held.documents, "bytes": held.bytes, "oldestSeconds": seconds}
 
     @property
+    def no_spool(self) -> str | None:
+        """Why the spool would take nothing; None while it would."""
+        return self._spool.unavailable
+
+    @property
     def trouble(self) -> str | None:
         """Which stores are away, and since when, for a person; None when all is well."""
         return "; ".join(filter(None, (self._recvq.trouble, self._spool.trouble))) or None

@@ -1,4 +1,4 @@
-"""What a talk reaches beyond its event: the conversation, LINE, the time, the bot's settings."""
+"""What a talk reaches beyond its event: the conversation, LINE, the time, what the operator set."""
 
 from __future__ import annotations
 
@@ -30,3 +30,4 @@ class Around:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     per_member: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
@@ -19,7 +20,7 @@ from jobworker.calls import CallLog
 from jobworker.client import LineClient
 from jobworker.content import Contents
 from jobworker.conversations import Conversations
-from jobworker.deadletters import KeptLetters
+from jobworker.deadletters import Ageing, KeptLetters
 from jobworker.delivery import ReplyUnknown
 from jobworker.figures import Figures
 from jobworker.gate import Gate
@@ -28,7 +29,7 @@ from jobworker.hosts import Hosts
 from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.parts import Parts
-from jobworker.profiles import ProfileFetch
+from jobworker.profiles import LaterProfiles, ProfileFetch
 from jobworker.quota import Quota
 from jobworker.rowlog import RowWriter
 from jobworker.running import Runs
@@ -167,7 +168,10 @@ class Desk:
         line: LineSettings,
         *,
         tries: int,
+        letter_days: int = 90,
         settings: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+        masked: Callable[[str], str] = str,
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
@@ -177,7 +181,8 @@ class Desk:
         figures = Figures(registry)
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
         kept = KeptLetters(database[DEADLETTERS], figures)
-        self._rows = RowWriter(calls, runs.rows, look=kept.look)
+        ageing = Ageing(database, days=letter_days)
+        self._rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look))
         self.line = side = LineSide(
             line, calls, step=step, later=later, lease_is_fresh=lease_is_fresh, figures=figures
         )
@@ -206,6 +211,13 @@ class Desk:
             unsends=unsends,
             schedule=schedule,
             fetch=side.fetch,
+            names=LaterProfiles(
+                side.hosts.api.gate,
+                conversations=conversations,
+                holdback=side.holdback,
+                get=side.client.get,
+                later=later,
+            ),
             api=side.messaging_api,
             content=side.contents.fetch,
             later=later,
@@ -213,6 +225,8 @@ class Desk:
             runs=runs,
             now=now,
             settings=bot.settings if settings is None else settings,
+            secrets=secrets,
+            masked=masked,
         )
         self._worker = Worker(bot, parts, tries=tries)
 
@@ -227,7 +241,7 @@ class Desk:
         return self.line.hosts.api.breaker
 
     def take_over(self, epoch: int) -> None:
-        """Called with the lease, before any document: loads the outboxes."""
+        """Called with the lease, before any document."""
         self._rows.start()
         bind(self.line.sdk_clients)
         self._worker.take_over(epoch)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEvent
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Any, "Talk"], None]
 F = TypeVar("F", bound=Callable[..., None])
+Profiles = bool | Literal["later"]
 
 # What a person says or presses in a conversation; all else is news about it.
 UTTERANCES = (MessageEvent, PostbackEvent)
@@ -30,33 +31,39 @@ class Rule:
     """One handler and what it is for."""
 
     handler: Handler
-    profile: bool
-    """Whether the sender's profile is fetched first where it is missing or a day old."""
+    profile: Profiles
+    """Whether the sender's profile is fetched where it is missing or a day old: before the handler,
+    "later", when the answer is out and the gate has nothing else to do, or not at all."""
 
 
 class Bot:
     """Handlers by event and message class, as line-bot-sdk's WebhookHandler knows them.
 
     With `profiles=True` every handler gets the sender's profile, as far as LINE tells it in
-    time; a single rule may say otherwise. With `per_member=True` state, data and timers in a
+    time; with `profiles="later"` it is asked for after the answer, for the operator's eyes and the
+    next event. A single rule may say otherwise. With `per_member=True` state, data and timers in a
     group or room are each member's own. `settings` names the bot's own settings with their
     defaults (text, int, float or bool); an operator sets them by BOT_SETTINGS, and
     `talk.settings` tells them. `check_settings` is called with them at the start and raises
-    ValueError, with the name and what would be right, for what the types cannot tell.
+    ValueError, with the name and what would be right, for what the types cannot tell. `secrets`
+    names what the operator must give by BOT_SECRETS, such as another API's key; `talk.secrets` has
+    the values.
     """
 
     def __init__(
         self,
         *,
-        profiles: bool = False,
+        profiles: Profiles = False,
         per_member: bool = False,
         settings: Mapping[str, Any] | None = None,
         check_settings: Callable[[Mapping[str, Any]], None] | None = None,
+        secrets: Sequence[str] = (),
     ) -> None:
         self._profiles = profiles
         self.per_member = per_member
         self.settings: Mapping[str, Any] = MappingProxyType(dict(settings or {}))
         self.check_settings = check_settings
+        self.secrets = tuple(_each(secrets))
         self._rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
         self._timers: dict[str, Rule] = {}
         self._timeouts: dict[str, Rule] = {}
@@ -69,7 +76,7 @@ class Bot:
         message: type | Sequence[type] | None = None,
         *,
         state: str | Sequence[str] | None = None,
-        profile: bool | None = None,
+        profile: Profiles | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of an event class and, for MessageEvent, of message classes.
 
@@ -90,7 +97,7 @@ class Bot:
         return decorate
 
     def default(
-        self, *, state: str | Sequence[str] | None = None, profile: bool | None = None
+        self, *, state: str | Sequence[str] | None = None, profile: Profiles | None = None
     ) -> Callable[[F], F]:
         """Decorate the handler of every event that no other handler is for.
 
@@ -104,7 +111,7 @@ class Bot:
 
         return decorate
 
-    def timer(self, name: str, *, profile: bool | None = None) -> Callable[[F], F]:
+    def timer(self, name: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
         """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BadTimer.
 
         It is also for names that go on behind a colon, unless they have a handler of their own:
@@ -118,7 +125,7 @@ class Bot:
 
         return decorate
 
-    def timeout(self, state: str, *, profile: bool | None = None) -> Callable[[F], F]:
+    def timeout(self, state: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
         """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
 
         The state has been left by then. Raises BadHandler, BadState.
@@ -186,7 +193,7 @@ class Bot:
             self._rules[event, message, where] = rule
             self.has_states = self.has_states or where is not None
 
-    def _rule(self, handler: Handler, profile: bool | None) -> Rule:
+    def _rule(self, handler: Handler, profile: Profiles | None) -> Rule:
         _check_handler(handler)
         return Rule(handler, self._profiles if profile is None else profile)
 

@@ -78,10 +78,13 @@ class LineClient:
             raise NotSendable(type(error).__name__) from error
         return self._call("POST", path, data, {**JSON_HEADERS, **headers}, context)
 
-    def get(self, path: str, *parts: str, **context: Any) -> Answer:
+    def get(
+        self, path: str, *parts: str, limit_seconds: float | None = None, **context: Any
+    ) -> Answer:
         """GET a path whose `{}` are filled with the quoted parts. Raises LineError."""
         filled = path.format(*(quote(part, safe="") for part in parts))
-        return self._call("GET", filled, None, {}, {**context, "endpoint": path})
+        context |= {"endpoint": path}
+        return self._call("GET", filled, None, {}, context, limit_seconds=limit_seconds)
 
     def _call(
         self,
@@ -90,12 +93,14 @@ class LineClient:
         data: bytes | None,
         headers: Mapping[str, str],
         context: Mapping[str, Any],
+        *,
+        limit_seconds: float | None = None,
     ) -> Answer:
         endpoint = context.get("endpoint", path)
         whose = context.get("key") or path
         with self._calls.noted(method, endpoint, context) as row:
             try:
-                answer = self._request(method, path, data, headers)
+                answer = self._request(method, path, data, headers, limit_seconds or CALL_SECONDS)
             except LineError:
                 self.breaker.failed(whose)
                 raise
@@ -104,16 +109,21 @@ class LineClient:
         return answer
 
     def _request(
-        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        seconds: float,
     ) -> Answer:
-        with within(CALL_SECONDS) as deadline:
+        with within(seconds) as deadline:
             with _translated():
                 response = self._pool.request(
                     method,
                     self._base + path,
                     body=data,
                     headers={**self._headers, **headers},
-                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=CALL_SECONDS),
+                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds),
                     preload_content=False,
                     redirect=False,
                     retries=False,

@@ -14,18 +14,15 @@ from typing import Any
 
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.errors import DuplicateKeyError
 
-from jobworker.record import n_of, still, update_of
+from jobworker.record import epoch_of, n_of, still, unrecorded, update_of
 from jobworker.timers import is_timer, numbered
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, conversation_id, name_of
-from recvq.errors import Replaced, StoreUnavailable, translated
+from recvq.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 
 SETTLE_TRIES = 5
-# A document holds 16 MB, however the outbox grows to them: BSONObjectTooLarge, and what an update
-# says that ends just above it (17419; 17420 for an upsert).
-TOO_LARGE = frozenset({10334, 17419, 17420})
 
 
 @dataclass
@@ -59,6 +56,10 @@ class Conversation:
             **known,
         )
 
+    def profile_of(self, member: str | None) -> Document | None:
+        """The profile of a member, or of the user or group that the conversation is with."""
+        return self.profile if member is None else self.members.get(member)
+
     def fields(self) -> Document:
         """A copy of what a handler may change."""
         return {name: copy.deepcopy(getattr(self, name)) for name in self.FIELDS}
@@ -72,20 +73,26 @@ class Decision:
     effects: list[Document]
     read_n: int | None = None
     """The `n` of the conversation that it was decided by; None where that was not asked for."""
+    gone: Sequence[str] = ()
+    """Paths that its record takes away."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write: the event is finished without a record."""
-        return not self.changes and not self.effects
+        return not (self.changes or self.gone or self.effects)
 
     @property
     def sets_timers(self) -> bool:
         """Whether timers are set or cancelled, which the number of the record keeps in order."""
         return any(is_timer(one) for one in self.effects)
 
+    def is_outdated_by(self, n: int) -> bool:
+        """Whether it was decided by what the conversation was before its record of that number."""
+        return self.read_n is not None and n > self.read_n
+
     def as_record(self, n: int) -> Decision:
         """The same as the conversation's record of that number, which its timers tell."""
-        return Decision(self.changes, numbered(self.effects, n))
+        return replace(self, effects=numbered(self.effects, n))
 
     @property
     def given_up(self) -> Decision:
@@ -144,8 +151,11 @@ class Conversations:
         *,
         unsaved: Sequence[str],
         message_id: str | None,
+        adopted: bool = True,
     ) -> Recorded:
         """Decide the event, once and for all.
+
+        Without `adopted` memory does not know what the conversation's outbox held before.
 
         `unsaved` names the key's events decided without a record since the last saved progress:
         they are applied along, so that none is decided again under the new state. Timers get
@@ -162,17 +172,23 @@ class Conversations:
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
             try:
-                return self._write(document, wanted, {**condition, **still(n)}, [*unsaved, name])
+                before = self._write(document, wanted, {**condition, **still(n)}, [*unsaved, name])
             except DuplicateKeyError:
                 found = self._read(id_)
                 settled = self._settled(id_, found, name, message_id)
                 if settled is not None:
-                    along = found is not None and set(unsaved) <= set(found["applied"])
+                    along = found is not None and set(unsaved) <= set(found.get("applied") or ())
                     return replace(settled, along=along)
                 if decision.read_n is None:
                     n = None if n is None else n_of(found)
-                elif n_of(found) > decision.read_n:
+                elif decision.is_outdated_by(n_of(found)):
                     return Recorded(outdated=True)
+            except WriteRefused as error:
+                raise self._waiting_for_room(id_, error) from error
+            else:
+                if before.get("pending") and not (adopted and epoch_of(before) == self.epoch):
+                    return Recorded(adopted=self.adopt(id_), along=True)
+                return Recorded(wanted.effects)
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
 
     def _write(
@@ -181,47 +197,101 @@ class Conversations:
         decision: Decision,
         condition: Document,
         applied: Sequence[str],
-    ) -> Recorded:
-        """A record of ours; with what a frozen predecessor left there after we took over."""
+    ) -> Document:
+        """Record it; the epoch and the outbox as they were before."""
         update = update_of(
-            document, decision.changes, decision.effects, applied=applied, epoch=self.epoch
+            document,
+            decision.changes,
+            decision.effects,
+            gone=decision.gone,
+            applied=applied,
+            epoch=self.epoch,
         )
-        with translated():
-            try:
-                before = self._collection.find_one_and_update(
-                    condition, update, {"epoch": 1, "pending.id": 1}, upsert=True
-                )
-            except OperationFailure as error:
-                if error.code not in TOO_LARGE:
-                    raise
-                raise StoreUnavailable("the outbox has to shrink before it holds more") from error
-        if before and before["epoch"] < self.epoch and before.get("pending"):
-            return Recorded(adopted=self.adopt(condition["_id"]))
-        return Recorded(decision.effects)
-
-    def adopt(self, id_: str) -> Document:
-        """Set the epoch and return the conversation, which replaces what memory had."""
-        with translated():
-            found: Document | None = self._collection.find_one_and_update(
-                {"_id": id_, **self._mine},
-                {"$set": {"epoch": self.epoch}},
-                return_document=ReturnDocument.AFTER,
+        with writing_one():
+            before: Document | None = self._collection.find_one_and_update(
+                condition, update, {"epoch": 1, "pending.id": 1}, upsert=True
             )
-        if found is None:
-            raise Replaced(f"a conversation belongs to an epoch above {self.epoch}")
-        return found
+        return before or {}
 
-    def with_pending(self) -> Iterator[Document]:
-        """Every conversation with an outbox, each adopted; the oldest record first."""
+    def _waiting_for_room(self, id_: str, error: WriteRefused) -> StoreUnavailable:
+        """What a refused record ends with: a wait, if the outbox takes the room and will leave."""
         with translated():
-            ids = [
-                row["_id"]
-                for row in self._collection.find({"pending.0": {"$exists": True}}, {"_id": 1})
-                .hint("pending")
-                .sort("at", 1)
-            ]
-        for id_ in ids:
-            yield self.adopt(id_)
+            waits = self._collection.find_one(
+                {"_id": id_, "pending.0": {"$exists": True}}, {"n": 1}
+            )
+        if error.is_too_large and waits is not None:
+            return StoreUnavailable("the outbox has to shrink before it holds more")
+        return error
+
+    def with_people(self, id_: str) -> Conversation | None:
+        """What is known of its people; None where it is not held by this epoch."""
+        wanted = {"profile": 1, "members": 1, "friend": 1, "n": 1}
+        with translated():
+            found = self._collection.find_one({"_id": id_, "epoch": self.epoch}, wanted)
+        return None if found is None else Conversation.from_document(id_, found)
+
+    def keep_profile(
+        self, read: Conversation, member: str | None, profile: Document, *, drop: str | None = None
+    ) -> bool:
+        """Write what LINE told of a member, or of the user or group; `drop` is a member who goes.
+
+        False where it finds no room, and where something was recorded since it was read: that may
+        have been a `forget`.
+        """
+        place = "profile" if member is None else f"members.{member}"
+        update: Document = {"$set": {place: profile}}
+        if drop is not None:
+            update["$unset"] = {f"members.{drop}": ""}
+        condition = {"_id": read.id, "epoch": self.epoch, **still(read.n)}
+        try:
+            with writing_one():
+                return bool(self._collection.update_one(condition, update).matched_count)
+        except WriteRefused:
+            return False
+
+    def adopt(self, id_: str, document: Mapping[str, Any] | None = None) -> Document:
+        """Set the epoch and return the conversation: no predecessor writes there from then on.
+
+        With a recvq document of its own it is made where there is none yet, since a predecessor's
+        record would make it.
+        """
+        update: Document = {"$set": {"epoch": self.epoch}}
+        if document is not None:
+            update["$setOnInsert"] = unrecorded(document)
+        for _ in range(SETTLE_TRIES):
+            try:
+                with writing_one():
+                    found: Document | None = self._collection.find_one_and_update(
+                        {"_id": id_, **self._mine},
+                        update,
+                        upsert=document is not None,
+                        return_document=ReturnDocument.AFTER,
+                    )
+            except DuplicateKeyError:
+                # It is a successor's, or came between the look and the insert.
+                self._refuse_successor(id_)
+            else:
+                if found is None:
+                    raise Replaced(f"a conversation belongs to an epoch above {self.epoch}")
+                return found
+        raise StoreUnavailable("the conversation is not adopted: it may be waiting for a majority")
+
+    def with_outbox(self) -> list[str]:
+        """The ids of all conversations with an outbox, the oldest record first."""
+        with translated():
+            rows = self._collection.find({"pending.0": {"$exists": True}}, {"_id": 1})
+            return [row["_id"] for row in rows.hint("pending").sort("at", 1)]
+
+    def adopt_all(self, ids: Sequence[str]) -> Iterator[Document]:
+        """Adopt conversations by one update; then each with its outbox, in no order."""
+        these = {"_id": {"$in": list(ids)}}
+        with writing_one():
+            self._collection.update_many({**these, **self._mine}, {"$set": {"epoch": self.epoch}})
+            for row in self._collection.find(these, {"epoch": 1, "pending": 1}):
+                self._refuse_above(row)
+                if epoch_of(row) < self.epoch:
+                    raise StoreUnavailable("right after an election a read may lag behind")
+                yield row
 
     def note_try(self, id_: str, effect: Mapping[str, Any]) -> bool:
         """Write down `triedAt` and `as`, before a call or as its answer changed them.
@@ -230,36 +300,34 @@ class Conversations:
         """
         changes = {f"pending.$.{name}": effect[name] for name in ("triedAt", "as")}
         condition = {"_id": id_, "epoch": self.epoch, "pending.id": effect["id"]}
-        with translated():
+        with writing_one():
             answer = self._collection.update_one(condition, {"$set": changes})
         return bool(answer.matched_count) or self._refuse_successor(id_)
 
     def give_up(self, id_: str, letter: Mapping[str, Any]) -> None:
         """Have the effect "dead letter" stand in the place of the send that it is about."""
         condition = {"_id": id_, "epoch": self.epoch, "pending.id": letter["id"]}
-        with translated():
-            try:
+        try:
+            with writing_one():
                 answer = self._collection.update_one(condition, {"$set": {"pending.$": letter}})
-            except OperationFailure as error:
-                if error.code not in TOO_LARGE:
-                    raise
-                # The few bytes more find no room: then it stands there as a send to the end.
-                return
+        except WriteRefused:
+            # The few bytes more find no room: then it stands there as a send to the end.
+            return
         if answer.matched_count == 0:
             self._refuse_successor(id_)
 
     def remove(self, id_: str, *effect_ids: str) -> None:
         """Take carried-out effects from the outbox; harmless if they are gone."""
         gone = {"pending": {"id": {"$in": effect_ids}}}
-        with translated():
+        with writing_one():
             answer = self._collection.update_one({"_id": id_, "epoch": self.epoch}, {"$pull": gone})
         if answer.matched_count == 0:
             self._refuse_successor(id_)
 
     @property
     def _mine(self) -> Document:
-        """Not held by a successor; a conversation without an epoch is new."""
-        return {"epoch": {"$lte": self.epoch}}
+        """Not held by a successor; one without an epoch was made by hand."""
+        return {"epoch": {"$not": {"$gt": self.epoch}}}
 
     def _read(self, id_: str) -> Document | None:
         """What a record goes by."""
@@ -276,17 +344,19 @@ class Conversations:
         """
         if found is None:
             return None
-        if found["epoch"] > self.epoch:
-            raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
-        if name in found["applied"]:
+        self._refuse_above(found)
+        if name in (found.get("applied") or ()):
             return Recorded(adopted=self.adopt(id_))
-        if message_id is not None and message_id in found.get("unsent", ()):
+        if message_id is not None and message_id in (found.get("unsent") or ()):
             return Recorded(unsent=True)
         return None
 
     def _refuse_successor(self, id_: str) -> bool:
         with translated():
             found = self._collection.find_one({"_id": id_}, {"epoch": 1})
-        if found is not None and found["epoch"] > self.epoch:
-            raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
+        self._refuse_above(found or {})
         return False
+
+    def _refuse_above(self, found: Mapping[str, Any]) -> None:
+        if epoch_of(found) > self.epoch:
+            raise Replaced(f"a conversation belongs to epoch {found['epoch']}")

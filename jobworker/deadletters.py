@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pymongo
 from pymongo.collection import Collection
+from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from jobworker.figures import Figures
-from recvq.connect import DURABLE, MAJORITY
-from recvq.documents import Document, name_of
-from recvq.errors import translated
+from recvq.connect import DURABLE, LOCAL, MAJORITY
+from recvq.documents import AUDIT, DEADLETTERS, Document, name_of
+from recvq.errors import QueueError, translate, translated, writing_one
 from recvq.redact import emptying, message_id_of
+from recvq.replay import number_of, under_replay
+
+log = logging.getLogger(__name__)
 
 TRACEBACK_CHARACTERS = 20_000
 # How often, and for how long, it is asked how many letters there are.
 KEPT_EVERY_SECONDS = 5.0
 KEPT_SECONDS = 2.0
+# Letters that grow too old are announced so long before they go.
+NOTICE = timedelta(days=7)
+AGE_EVERY_SECONDS = 3600.0
+# As many ids stand in a row of `audit`.
+MOST_AT_ONCE = 1_000
 
 
 def of_event(
@@ -101,7 +111,7 @@ class DeadLetters:
     def write(self, letter: Mapping[str, Any]) -> None:
         """Write a letter under its id, unless it is there: a late writer changes nothing."""
         row = {name: value for name, value in letter.items() if name not in ("id", "type")}
-        with translated():
+        with writing_one():
             answer = self._collection.update_one(
                 {"_id": letter["id"]}, {"$setOnInsert": row}, upsert=True
             )
@@ -112,6 +122,28 @@ class DeadLetters:
         if document is not None and self._is_unsent(document):
             self.empty(document, message_id_of(document))
 
+    def replayed_by(self, document: Mapping[str, Any], **also: Any) -> Document | None:
+        """The letter that the document is a replay of, if that has begun and is not done yet.
+
+        What a majority confirmed shows a new primary at once by concern local, and by majority
+        maybe later; so local is asked.
+        """
+        letter = under_replay(document)
+        if letter is None:
+            return None
+        done = {"carriedOut": {"$not": {"$gte": number_of(document)}}}
+        with translated():
+            local = self._collection.with_options(read_concern=LOCAL)
+            return local.find_one({**letter, **done, **also})
+
+    def note_carried_out(self, document: Mapping[str, Any]) -> None:
+        """Have no further document of that name carry the letter out."""
+        letter = under_replay(document)
+        if letter is not None:
+            with translated():
+                number = {"$max": {"carriedOut": number_of(document)}}
+                self._collection.update_one(letter, number)
+
     def empty(self, document: Mapping[str, Any], message_id: Any) -> None:
         """Empty every letter of the document's conversation that holds this message."""
         condition = {
@@ -120,7 +152,7 @@ class DeadLetters:
             "key": document["key"],
             "document.unsent": {"$ne": True},
         }
-        with translated():
+        with writing_one():
             for letter in list(self._collection.find(condition, {"document": 1})):
                 changes = emptied(letter["document"])
                 self._collection.update_one({"_id": letter["_id"]}, {"$set": changes})
@@ -150,3 +182,55 @@ class KeptLetters:
             self._figures.kept_letters.set({})
         else:
             self._figures.kept_letters.set({"dead_letters_kept": count})
+
+
+class Ageing:
+    """Lets letters go that nobody replayed or dropped for so many days. Belongs to one thread.
+
+    Each is announced a week ahead, in `audit` and in the log; then MongoDB removes it by its
+    `expiresAt`, which a replay or a longer age takes away. The dispatcher itself removes nothing.
+    """
+
+    def __init__(self, database: Database[Any], *, days: int) -> None:
+        self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
+        self._audit = database[AUDIT].with_options(write_concern=DURABLE)
+        self._days = days
+        self._look_at = -math.inf
+
+    def look(self) -> None:
+        """Announce what goes in a week, unless that was done within the hour; raises nothing."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + AGE_EVERY_SECONDS
+        try:
+            with pymongo.timeout(KEPT_SECONDS):
+                announced = self._announce(datetime.now(UTC))
+        except PyMongoError as error:
+            found = translate(error)
+            reason = str(found) if isinstance(found, QueueError) else type(error).__name__
+            log.warning('ages of dead letters not looked at reason="%s"', reason)
+        else:
+            if announced == MOST_AT_ONCE:
+                self._look_at = -math.inf
+
+    def _announce(self, now: datetime) -> int:
+        """Returns how many there were, MOST_AT_ONCE at most."""
+        old = now - timedelta(days=self._days) + NOTICE
+        self._letters.update_many(
+            {"expiresAt": {"$exists": True}, "lastAt": {"$gte": old}}, {"$unset": {"expiresAt": ""}}
+        )
+        left = {"expiresAt": None, "replaying": None, "replayedAt": None}
+        rows = self._letters.find({"lastAt": {"$lt": old}, **left}, {"_id": 1})
+        ids = [row["_id"] for row in rows.sort("lastAt", 1).limit(MOST_AT_ONCE)]
+        if ids:
+            self._audit.insert_one(self._row(ids, now))
+            end = {"$set": {"expiresAt": now + NOTICE}}
+            self._letters.update_many({"_id": {"$in": ids}, **left}, end)
+            log.warning("dead letters go in a week letters=%d days=%d", len(ids), self._days)
+        return len(ids)
+
+    def _row(self, ids: list[Any], now: datetime) -> Document:
+        """As an operator's act: written down before it is done."""
+        why = f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC"
+        who = {"by": "linedesk", "via": "dispatcher", "act": "expire"}
+        return {"at": now, **who, "on": ids, "why": why, "outcome": "done", "endedAt": now}

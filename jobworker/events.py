@@ -39,6 +39,11 @@ class TimerEvent:
         return cls(timer["name"], timer["data"], timer["runAt"], timer["id"], timer["n"])
 
 
+def is_ring(raw: Mapping[str, Any]) -> bool:
+    """Whether the event becomes a TimerEvent."""
+    return raw.get("type") == TIMER and isinstance(model_of(raw), TimerEvent)
+
+
 def model_of(raw: Mapping[str, Any]) -> Any:
     """The SDK's model of an event, UnknownEvent if the SDK cannot read it; our own of a timer."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -71,14 +72,18 @@ def given_up(document: Document, condemned: Condemned, *, has_sent: bool = False
     return Decision({}, [letter])
 
 
-def raised(error: BaseException, *, has_sent: bool = False) -> Failure:
+def raised(
+    error: BaseException, *, has_sent: bool = False, masked: Callable[[str], str] = str
+) -> Failure:
     """The handler raised. What LINE would refuse it decides again, so that is tried once; so is
     one that has sent something by itself, since another try would send it twice.
+
+    `masked` takes secrets out of what the error quotes: the traceback is stored and exported.
     """
     return Failure(
         what=type(error).__name__ + has_sent * AFTER_A_SEND,
         place=_place(error),
-        traceback="".join(traceback.format_exception(error)),
+        traceback=masked("".join(traceback.format_exception(error))),
         lasting=has_sent or isinstance(error, Lasting),
         passing=isinstance(error, Passing),
     )

@@ -23,7 +23,7 @@ from jobworker.sending import Sending
 from jobworker.settling import Tools
 from jobworker.timers import is_timer
 from recvq.documents import Document
-from recvq.errors import StoreUnavailable
+from recvq.errors import StoreUnavailable, WriteRefused
 from recvq.pause import pause_seconds
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,11 @@ log = logging.getLogger(__name__)
 # Beyond these the key is set aside, and reading pauses (architecture: step 9).
 MOST_PER_CONVERSATION = 100
 MOST_IN_ALL = 10_000
+# Conversations of which it is remembered that all of their outbox is in memory, some megabytes.
+# One that was forgotten costs one write more with its next event.
+MOST_ADOPTED = 50_000
+# Outboxes of a predecessor that are loaded by one step.
+LOADED_AT_ONCE = 500
 # Ids carried out lately: a conversation read before the removal may still show them.
 KEPT_GONE = 20_000
 # A send without a token is served within this of its recording, as far as the gate allows.
@@ -98,20 +103,37 @@ class Outbox:
         # Ids of timers that are on their way to `schedule`.
         self._timers: set[str] = set()
         self._gone: OrderedDict[str, None] = OrderedDict()
+        # Conversations whose outbox a predecessor left and that are not loaded yet; None until that
+        # is known.
+        self._left: dict[str, None] | None = None
+        # Those of them that MongoDB refuses to adopt, each as a person sees it.
+        self._refused: dict[str, Document] = {}
+        # Conversations adopted in this term whose outbox was added as a whole.
+        self._adopted: OrderedDict[str, None] = OrderedDict()
 
     @property
     def has_room(self) -> bool:
         """Whether reading may go on."""
-        return self._count < MOST_IN_ALL
+        return len(self) < MOST_IN_ALL
 
     def __len__(self) -> int:
-        return self._count
+        """How many effects wait; an outbox that is not loaded yet counts as one."""
+        return self._count + len(self._left or ())
 
-    def take_over(self) -> int:
-        """Load every outbox that a predecessor left, each under the new epoch; how many effects."""
-        for conversation in self.tools.conversations.with_pending():
-            self.add(conversation["_id"], conversation["pending"])
-        return self._count
+    def take_over(self) -> None:
+        """Have every outbox that a predecessor left loaded, beside the first decisions.
+
+        A conversation whose event comes first is adopted with its outbox by that.
+        """
+        self._until_confirmed(self._find_left, "outboxes not found")
+
+    def has_adopted(self, id_: str) -> bool:
+        """Whether all that stands in the conversation's outbox is known here.
+
+        Else a record of it has to hand over the whole outbox, or its order is lost.
+        """
+        with self._lock:
+            return id_ in self._adopted
 
     def waits_for_room(self, id_: str, resume: Callable[[], None]) -> bool:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
@@ -123,20 +145,29 @@ class Outbox:
             return True
 
     def add(self, id_: str, effects: Iterable[Mapping[str, Any]]) -> None:
-        """Carry out what was recorded; what is known already, or done, is passed over."""
+        """Carry out what was recorded; what is known already, or done, is passed over.
+
+        The first time in a term these are all effects of the conversation, which belongs to this
+        process by then.
+        """
         begin: list[Callable[[], None]] = []
         timers: list[Mapping[str, Any]] = []
         with self._lock:
             for effect in effects:
-                if is_timer(effect):
-                    timers.append(effect)
-                elif effect["type"] == "deadletter":
-                    begin.append(self._burial(id_, effect))
-                elif effect["type"] == "send":
-                    begin.extend(self._enqueue(id_, Send.from_document(effect)))
-                else:
-                    log.error("unknown effect left in the outbox id=%s", effect["id"])
+                try:
+                    if is_timer(effect):
+                        timers.append(effect)
+                    elif effect["type"] == "deadletter":
+                        begin.append(self._burial(id_, effect))
+                    elif effect["type"] == "send":
+                        begin.extend(self._enqueue(id_, Send.from_document(effect)))
+                    else:
+                        log.error("unknown effect left in the outbox id=%s", effect["id"])
+                except (KeyError, TypeError, ValueError):
+                    # Made by hand, since linedesk writes them whole.
+                    log.exception("broken effect left in the outbox conversation=%s", id_)
             begin.extend(self._enter(id_, timers))
+            self._note_adopted(id_)
         for action in begin:
             action()
 
@@ -148,24 +179,73 @@ class Outbox:
         with self._lock:
             # Boxes go once they are empty, so the oldest come first.
             heads = [(b.id, b.sends[0]) for b in islice(self._boxes.values(), LOOKED_AT)]
+            refused = list(self._refused.values())
         heads.sort(key=lambda one: one[1].send.at)
-        return [_told(id_, sending, at_gate) for id_, sending in heads[:limit]]
+        told = [_told(id_, sending, at_gate) for id_, sending in heads[:limit]]
+        return [*refused, *told][:limit]
 
     def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
         """Have the send become a dead letter if it is the first of the conversation's outbox.
 
-        True as long as that is under way: a call of it ends by itself before. Any thread may ask,
-        also again and again.
+        True as long as that is under way: a call of it ends by itself before, and an outbox has
+        to be loaded. Any thread may ask, also again and again.
         """
         with self._lock:
             box = self._boxes.get(id_)
             first = box.sends[0] if box is not None else None
+            is_loaded = self._left is not None and id_ not in self._left
         if first is None or first.send.id != effect_id:
-            return False
+            return not is_loaded
         first.give_up(cause)
         return True
 
+    # What a predecessor left.
+
+    def _find_left(self) -> None:
+        left = self.tools.conversations.with_outbox()
+        with self._lock:
+            self._left = {id_: None for id_ in left if id_ not in self._adopted}
+        self._until_confirmed(partial(self._load, left), "outboxes not loaded")
+
+    def _load(self, left: Sequence[str]) -> None:
+        """Load the first of them, and have the others loaded."""
+        if not left:
+            log.info("outboxes loaded effects=%d", len(self))
+            return
+        ids, others = left[:LOADED_AT_ONCE], left[LOADED_AT_ONCE:]
+        try:
+            self._take(ids)
+        except WriteRefused:
+            # Each by itself, so that one that is refused holds up no other.
+            for id_ in ids:
+                failed = f"outbox not loaded conversation={id_}"
+                self._until_confirmed(partial(self._take_one, id_), failed)
+        self._until_confirmed(partial(self._load, others), "outboxes not loaded")
+
+    def _take_one(self, id_: str) -> None:
+        try:
+            self._take([id_])
+        except WriteRefused as error:
+            with self._lock:
+                self._refused.setdefault(id_, _told_of_refused(id_, error))
+            raise
+
+    def _take(self, ids: Sequence[str]) -> None:
+        adopted = {one["_id"]: one for one in self.tools.conversations.adopt_all(ids)}
+        # The oldest first, as they were found.
+        for id_ in ids:
+            if id_ in adopted:
+                self.add(id_, adopted[id_].get("pending") or ())
+        with self._lock:
+            self._forget_left(ids)
+
     # Under the lock.
+
+    def _forget_left(self, ids: Iterable[str]) -> None:
+        for id_ in ids:
+            self._refused.pop(id_, None)
+            if self._left is not None:
+                self._left.pop(id_, None)
 
     def _enqueue(self, id_: str, send: Send) -> list[Callable[[], None]]:
         """Append a send; returns what has to be done once the lock is free."""
@@ -240,6 +320,12 @@ class Outbox:
             self._timers.difference_update(ids)
             self._count -= len(ids)
 
+    def _note_adopted(self, id_: str) -> None:
+        self._forget_left([id_])
+        self._adopted[id_] = None
+        if len(self._adopted) > MOST_ADOPTED:
+            self._adopted.popitem(last=False)
+
     def _remember(self, effect_id: str) -> None:
         self._gone[effect_id] = None
         if len(self._gone) > KEPT_GONE:
@@ -248,16 +334,30 @@ class Outbox:
     # Dead letters of events: without the gate, at once.
 
     def _burial(self, id_: str, effect: Mapping[str, Any]) -> Callable[[], None]:
-        def bury(failures: int = 0) -> None:
-            try:
-                self.tools.deadletters.write(effect)
-                self.tools.conversations.remove(id_, effect["id"])
-            except StoreUnavailable as error:
-                log.warning("dead letter not written, trying again error=%s", error)
-                again = pause_seconds(failures + 1, most=STORE_AGAIN_SECONDS)
-                self.tools.later(again, lambda: self.tools.step(lambda: bury(failures + 1)))
+        def bury() -> None:
+            self.tools.deadletters.write(effect)
+            self.tools.conversations.remove(id_, effect["id"])
 
-        return lambda: self.tools.step(bury)
+        return lambda: self._until_confirmed(bury, "dead letter not written")
+
+    def _until_confirmed(self, act: Callable[[], None], failed: str) -> None:
+        """Have a thread do it, again and again until MongoDB has confirmed it."""
+
+        def attempt(failures: int = 0) -> None:
+            try:
+                act()
+            except StoreUnavailable as error:
+                log.warning("%s, trying again error=%s", failed, error)
+                again = pause_seconds(failures + 1, most=STORE_AGAIN_SECONDS)
+                self.tools.later(again, lambda: self.tools.step(lambda: attempt(failures + 1)))
+
+        self.tools.step(attempt)
+
+
+def _told_of_refused(id_: str, error: WriteRefused) -> Document:
+    channel, _, key = id_.partition("/")
+    unknown = {"eventId": "", "effectId": "", "since": datetime.now(UTC)}
+    return {"channel": channel, "key": key, **unknown, "why": f"its outbox waits: {error}"}
 
 
 def _told(id_: str, sending: Sending, at_gate: str) -> Document:

@@ -10,7 +10,7 @@ from typing import Any
 from jobworker.around import no_content
 from jobworker.conversations import Conversations
 from jobworker.outbox import Outbox
-from jobworker.profiles import ProfileFetch
+from jobworker.profiles import LaterProfiles, ProfileFetch
 from jobworker.running import Runs
 from jobworker.schedule import Schedule
 from jobworker.unsend import Unsends
@@ -26,6 +26,8 @@ class Parts:
     schedule: Schedule
     fetch: Callable[..., ProfileFetch]
     """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
+    names: LaterProfiles
+    """Asks for what no answer waits for."""
     api: Callable[[], Any]
     """The SDK's MessagingApi, made when a handler asks for it."""
     later: Callable[[float, Callable[[], None]], None]
@@ -37,3 +39,7 @@ class Parts:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The bot's own settings."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """The bot's own secrets."""
+    masked: Callable[[str], str] = str
+    """Takes every secret out of a text that is stored."""

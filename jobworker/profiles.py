@@ -1,27 +1,35 @@
-"""Fetching a sender's profile before the handler runs: a step that holds no thread.
+"""Profiles of senders and names of groups, each asked for once a day.
 
-A name is worth one call a day, and never a late answer: where the gate is too busy for both the
-profile and the reply within the token's life, where LINE refuses or is not called, and 30 s after
-the event came, the bot runs without a name.
+A name is never worth a late answer. `ProfileFetch` asks before the handler runs, as a step that
+holds no thread: where the gate is too busy for both the profile and the reply within the token's
+life, where LINE refuses or is not called, and 30 s after the event came, the bot runs without a
+name. `LaterProfiles` asks after the answer, while no send waits at the gate.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.client import answer_or_error
+from jobworker.conversations import Conversation, Conversations
 from jobworker.delivery import TOKEN_LIFE, Answer, is_no_verdict
 from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.events import text_of
 from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
-from recvq.documents import Document
-from recvq.pause import pause_seconds
+from jobworker.talk import MOST_MEMBERS
+from recvq.documents import Document, conversation_id
+from recvq.errors import StoreUnavailable
+from recvq.pause import growing_seconds, pause_seconds
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +45,17 @@ PATHS = {
     "group": "/v2/bot/group/{}/member/{}",
     "room": "/v2/bot/room/{}/member/{}",
 }
+SUMMARY = "/v2/bot/group/{}/summary"
+
+# The answer of the event is out by then, and names take a tenth of the gate's turns at most.
+LATER_SECONDS = 1.0
+# A send that comes during such a call waits until it has ended.
+LATER_CALL_SECONDS = 2.0
+# After a call without an answer; longer with each in a row.
+FIRST_QUIET_SECONDS = 60.0
+LONGEST_QUIET_SECONDS = 3600.0
+MOST_WANTED = 1_000
+MOST_REMEMBERED = 10_000
 
 
 def is_fresh(profile: Document | None, now: datetime) -> bool:
@@ -169,4 +188,204 @@ def profile_of(answer: Answer) -> Document:
         told = {}
     if not isinstance(told, dict):
         told = {}
+    # A group's summary calls it so.
+    told.setdefault("displayName", told.get("groupName"))
     return {**{n: told[n] for n in FIELDS if isinstance(told.get(n), str)}, "at": now}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A name to be asked for; `member` is None for that of the user or group itself."""
+
+    conversation: str
+    member: str | None
+    key: str
+    path: str
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.key,) if self.member is None else (self.key, self.member)
+
+
+class LaterProfiles:
+    """Names that no answer waits for, one a second at most, as one entry of the gate.
+
+    It goes last there, and asks for nothing while LINE is not called, or for a while after a call
+    without an answer. What it could not learn is wanted again by the next event. Any thread may
+    call `want` and `forget`.
+    """
+
+    patient = False
+    # Every other entry goes first.
+    deadline = math.inf
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        conversations: Conversations,
+        holdback: HoldBack,
+        get: Callable[..., Answer],
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        self._gate = gate
+        self._conversations = conversations
+        self._holdback = holdback
+        self._get = get
+        self._later = later
+        self._lock = threading.Lock()
+        # All below under _lock.
+        self._wanted: OrderedDict[tuple[str, str | None], _Wanted] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str | None], datetime] = OrderedDict()
+        self._is_asking = False
+        self._failures = 0
+        self._quiet_until = 0.0
+        # Of the turn under way, by one thread after the other.
+        self._asked: _Wanted | None = None
+        self._read: Conversation | None = None
+        self._answer: Answer | LineError = OutcomeUnknown("not called")
+
+    def want(self, document: Document, *, sender: bool) -> None:
+        """Ask for the name of the event's group, and of its sender if `sender` says so."""
+        with self._lock:
+            if time.monotonic() < self._quiet_until:
+                return
+            for wanted in _names_in(document, sender=sender):
+                self._add(wanted)
+            begins = bool(self._wanted) and not self._is_asking
+            self._is_asking = self._is_asking or begins
+        if begins:
+            self._again()
+
+    def forget(self, conversation: str) -> None:
+        """Write no name into a conversation that is emptied of its people next."""
+        with self._lock:
+            for names in (self._wanted, self._known):
+                for name in [name for name in names if name[0] == conversation]:
+                    del names[name]
+
+    def _add(self, wanted: _Wanted) -> None:
+        """Under the lock."""
+        name = wanted.conversation, wanted.member
+        at = self._known.get(name)
+        fresh = at is not None and datetime.now(UTC) - at < FRESH
+        if not fresh and len(self._wanted) < MOST_WANTED:
+            self._wanted.setdefault(name, wanted)
+
+    def _again(self) -> None:
+        self._later(LATER_SECONDS, lambda: self._gate.enter(self))
+
+    # The gate's side.
+
+    def sent_away(self) -> None:
+        """LINE is not called for now."""
+        with self._lock:
+            self._wanted.clear()
+            self._is_asking = False
+
+    def prepare(self) -> bool:
+        """Whether the first name that is wanted is still to be asked for."""
+        with self._lock:
+            wanted = next(iter(self._wanted.values()), None)
+        if wanted is not None and not self._holdback.seconds(wanted.path):
+            try:
+                self._read = self._conversations.with_people(wanted.conversation)
+            except StoreUnavailable as error:
+                log.info("names are not asked for, MongoDB is away error=%s", error)
+            else:
+                self._asked = self._to_be_asked(wanted, self._read)
+                if self._asked is not None:
+                    return True
+        self._next(wanted)
+        return False
+
+    def _to_be_asked(self, wanted: _Wanted, read: Conversation | None) -> _Wanted | None:
+        if read is None or (wanted.path == PATHS["user"] and read.friend is False):
+            return None
+        profile = read.profile_of(wanted.member)
+        with self._lock:
+            if profile is not None and is_fresh(profile, datetime.now(UTC)):
+                self._remember(wanted, profile["at"])
+                return None
+            # Not where it was forgotten since it was taken, which the reading may have missed.
+            return self._wanted.get((wanted.conversation, wanted.member))
+
+    def call(self) -> None:
+        """The one call, under the gate."""
+        wanted = self._asked
+        assert wanted is not None
+        self._answer = answer_or_error(
+            lambda: self._get(
+                wanted.path, *wanted.parts, limit_seconds=LATER_CALL_SECONDS, key=wanted.key
+            )
+        )
+        self._holdback.note(wanted.path, self._answer)
+
+    def after(self) -> None:
+        """Keep what LINE told, and go on with the next name."""
+        wanted, answer = self._asked, self._answer
+        assert wanted is not None
+        if not isinstance(answer, Answer) or is_no_verdict(answer.status):
+            # Names alone must neither open the breaker nor hold up what is sent.
+            self._keep_quiet()
+            return
+        with self._lock:
+            self._failures = 0
+        # A refused access token and a rate limit say nothing of the name.
+        if answer.status not in (401, 429):
+            self._keep(wanted, profile_of(answer))
+        self._next(wanted)
+
+    def _keep_quiet(self) -> None:
+        with self._lock:
+            self._failures += 1
+            seconds = growing_seconds(
+                self._failures, first=FIRST_QUIET_SECONDS, most=LONGEST_QUIET_SECONDS
+            )
+            self._quiet_until = time.monotonic() + seconds
+        log.info("LINE tells no names, none is asked for meanwhile seconds=%.0f", seconds)
+        self.sent_away()
+
+    def _keep(self, wanted: _Wanted, told: Document) -> None:
+        read = self._read
+        assert read is not None
+        # A refusal leaves an older name.
+        profile = (
+            told if "displayName" in told else {**(read.profile_of(wanted.member) or {}), **told}
+        )
+        is_new = wanted.member is not None and wanted.member not in read.members
+        drop = next(iter(read.members)) if is_new and len(read.members) >= MOST_MEMBERS else None
+        try:
+            kept = self._conversations.keep_profile(read, wanted.member, profile, drop=drop)
+        except StoreUnavailable as error:
+            log.info("a name is not kept, MongoDB is away error=%s", error)
+            return
+        if kept:
+            with self._lock:
+                self._remember(wanted, told["at"])
+
+    def _remember(self, wanted: _Wanted, at: datetime) -> None:
+        """Under the lock."""
+        self._known[wanted.conversation, wanted.member] = at
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _next(self, done: _Wanted | None) -> None:
+        with self._lock:
+            if done is not None:
+                self._wanted.pop((done.conversation, done.member), None)
+            self._is_asking = goes_on = bool(self._wanted)
+        if goes_on:
+            self._again()
+
+
+def _names_in(document: Document, *, sender: bool) -> list[_Wanted]:
+    """The names that an event is about: its sender's, and its group's."""
+    key, id_ = str(document["key"]), conversation_id(document)
+    kind = text_of(document["event"], "source", "type") or ""
+    user = text_of(document["event"], "source", "userId")
+    wanted = [_Wanted(id_, None, key, SUMMARY)] if kind == "group" else []
+    # In MongoDB a dot or dollar in it would be another place.
+    if sender and user is not None and user.isalnum() and kind in PATHS:
+        wanted.append(_Wanted(id_, None if user == key else user, key, PATHS[kind]))
+    return wanted

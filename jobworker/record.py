@@ -25,6 +25,7 @@ def update_of(
     changes: Mapping[str, Any],
     effects: Sequence[Document],
     *,
+    gone: Sequence[str] = (),
     applied: Sequence[str],
     epoch: int,
 ) -> Document:
@@ -32,6 +33,7 @@ def update_of(
     fields = {**named(document), **changes}
     empty = {**NEW, "kind": None}
     return {
+        **({"$unset": dict.fromkeys(gone, "")} if gone else {}),
         "$set": {**fields, "epoch": epoch, "at": datetime.now(UTC)},
         "$setOnInsert": {k: v for k, v in empty.items() if k not in fields},
         "$inc": {"n": 1},
@@ -42,9 +44,21 @@ def update_of(
     }
 
 
+def unrecorded(document: Mapping[str, Any]) -> Document:
+    """The conversation of a recvq document in which nothing is recorded yet."""
+    nothing: Document = {"n": 0, "applied": [], "pending": [], "at": datetime.now(UTC)}
+    return {**NEW, "kind": None, **named(document), **nothing}
+
+
 def n_of(conversation: Mapping[str, Any] | None) -> int:
     """How many records a conversation has, also one that is not there yet."""
     return int((conversation or {}).get("n") or 0)
+
+
+def epoch_of(conversation: Mapping[str, Any]) -> int:
+    """The epoch that stands there; 0 in one that was made by hand and has none."""
+    epoch = conversation.get("epoch")
+    return epoch if isinstance(epoch, int) else 0
 
 
 def still(n: int | None) -> Document:

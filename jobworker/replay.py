@@ -1,18 +1,26 @@
-"""Carrying out anew what was given up: the effect of a dead letter, and its decision. Pure."""
+"""Carrying out anew what was given up: the effect of a dead letter, and its decision."""
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from jobworker.conversations import Decision
+from jobworker.deadletters import of_event
 from jobworker.delivery import RETRY_KEY_LIFE, Send, Way
 from jobworker.errors import MayArriveTwice
 from jobworker.timers import is_timer, is_whole
-from recvq.documents import Document
+from recvq.documents import Document, name_of
+from recvq.replay import REFUSED
+
+log = logging.getLogger(__name__)
+
+NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"
+NO_ROW = f"{REFUSED}it is shaped like a timer's ring, and no row of schedule has what it tells"
 
 
 def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = False) -> Document:
@@ -45,16 +53,30 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
     return fresh.as_document()
 
 
-def replayed(document: Mapping[str, Any]) -> Decision | None:
-    """The decision that a replayed effect is, without a handler; None for any other document."""
-    effect = document.get("effect")
-    return Decision({}, [effect]) if isinstance(effect, dict) else None
+def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -> Decision | None:
+    """The decision that a replayed effect is, without a handler; None where it is to be refused.
+
+    `letter` is what the document is a replay of. All that is sent or set stands there: of the
+    document only the moment counts, by which the operator's process judged whether it may arrive
+    twice.
+    """
+    if letter is None or "effect" not in letter or not is_sound(letter):
+        return None
+    moment = min(document["acceptTime"], datetime.now(UTC))
+    effect = anew(letter["effect"], name=name_of(document), now=moment, force=True)
+    return Decision({}, [effect])
+
+
+def refused(document: Document, cause: str) -> Decision:
+    """The decision to give up a document that asks for what nothing stands behind."""
+    log.error("%s event_id=%s", cause, name_of(document))
+    now = datetime.now(UTC)
+    letter = of_event(document, cause=cause, traceback="", attempts=0, first_at=now)
+    return Decision({}, [letter])
 
 
 def is_sound(document: Mapping[str, Any]) -> bool:
-    """Whether a document's effect, if it has one, can be recorded; a hand-made one may not."""
-    if "effect" not in document:
-        return True
+    """Whether the effect in it can be recorded; a hand-made one may not."""
     try:
         if is_timer(document["effect"]):
             return is_whole(document["effect"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bson.errors import BSONError
 from pymongo.collection import Collection
@@ -68,11 +68,11 @@ class RowLog:
 
 
 class RowWriter:
-    """The one thread that writes the rows of some logs; `look` is called after each batch."""
+    """The one thread that writes the rows of some logs; `looks` are called after each batch."""
 
-    def __init__(self, *logs: RowLog, look: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *logs: RowLog, looks: Sequence[Callable[[], None]] = ()) -> None:
         self._logs = logs
-        self._look = look
+        self._looks = looks
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rows", daemon=True)
 
@@ -94,7 +94,8 @@ class RowWriter:
     def _run(self) -> None:
         while not self._stop.wait(BATCH_SECONDS):
             self._write()
-            self._look()
+            for look in self._looks:
+                look()
         self._write()
 
     def _write(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
+from jobworker.bot import Profiles
 from jobworker.conversations import Decision
 from jobworker.errors import GateClosed, LineAway
 from jobworker.figures import Figures
@@ -47,6 +48,9 @@ class Run:
     checked: bool = False
     profile: Document | None = None
     profile_asked: bool = False
+    learns: Profiles = False
+    """Which names are to be asked for once this is recorded."""
+    forgets: bool = False
     decision: Decision | None = None
     doing: Doing | None = None
     """The last call of the handler."""

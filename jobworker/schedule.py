@@ -19,14 +19,12 @@ from pymongo.read_concern import ReadConcern
 from jobworker.conversations import SETTLE_TRIES
 from jobworker.record import n_of
 from jobworker.timers import row_of
-from recvq.connect import DURABLE, MAJORITY
+from recvq.connect import DURABLE, LOCAL, MAJORITY
 from recvq.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable, translated
 from recvq.timers import TIMER
 
 log = logging.getLogger(__name__)
-
-LOCAL = ReadConcern("local")
 
 
 class Schedule:
@@ -86,6 +84,22 @@ class Schedule:
             raise StoreUnavailable("what overtook a timer may be waiting for a majority")
         log.info("timer was overtaken, no handler runs event_id=%s", name_of(document))
         return True
+
+    def stands_behind(self, document: Mapping[str, Any]) -> bool:
+        """Whether the row of a timer's ring has what the ring tells, or is of a later record.
+
+        A row outlives its last ring by a week. Asked with concern local, by which a new primary
+        shows all that a majority confirmed.
+        """
+        event = document["event"]
+        ring = _ring(event)
+        if ring is None:
+            return False
+        row, later = ring
+        told = {name: {"$eq": event[TIMER].get(name)} for name in ("n", "name", "data")}
+        told |= {name: {"$eq": document[name]} for name in ("channel", "key")}
+        told["source"] = {"$eq": event.get("source")}
+        return _finds(self._rows, {"_id": row, "$or": [told, {"n": later}]}, LOCAL)
 
     def _is_later(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
         """Whether a set or cancel with such a number is in the outbox or in its row."""

@@ -17,7 +17,7 @@ from jobworker.delivery import Answer, Send, Way, expired, judge, way_of
 from jobworker.events import since_ms
 from jobworker.settling import Settling, Tools, next_try_words
 from recvq.boottime import boottime
-from recvq.errors import StoreUnavailable
+from recvq.errors import StoreUnavailable, WriteRefused
 
 log = logging.getLogger(__name__)
 
@@ -164,11 +164,17 @@ class Sending(Settling):
         try:
             with pymongo.timeout(NOTE_SECONDS):
                 pending = note(id_, tried.as_document())
+        except WriteRefused as error:
+            # No call without its note; as a dead letter it leaves room for those behind it.
+            cause = str(error)
+            self._leave_gate(lambda: self._bury(cause))
+            return False
         except StoreUnavailable as error:
             log.warning("try not written down, waiting id=%s error=%s", tried.id, error)
             # Nothing was called, so it stays fresh here; a successor may see it as tried, and
             # then takes the careful road for nothing.
-            self._leave_gate(lambda: self._rest(self._store_pause()))
+            pause = self._store_pause(error)
+            self._leave_gate(lambda: self._rest(pause))
             return False
         if not pending:
             log.info("send is no longer pending id=%s", tried.id)

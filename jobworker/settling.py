@@ -26,7 +26,7 @@ from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
 from jobworker.schedule import Schedule
 from recvq.documents import Document
-from recvq.errors import StoreUnavailable
+from recvq.errors import StoreUnavailable, WriteRefused
 from recvq.pause import pause_seconds
 
 log = logging.getLogger(__name__)
@@ -106,8 +106,8 @@ class Settling(ABC):
             self._remove()
 
     def _again(self, outcome: Outcome) -> None:
-        if not self._rewrite(outcome.send):
-            self._later(lambda: self._again(outcome))
+        if (error := self._rewrite(outcome.send)) is not None:
+            self._later(lambda: self._again(outcome), error)
             return
         self._unanswered += outcome.unanswered
         if self._unanswered >= MOST_UNANSWERED:
@@ -133,16 +133,16 @@ class Settling(ABC):
         else:
             self.begin()
 
-    def _rewrite(self, changed: Send) -> bool:
-        """Make durable what the answer changed of the try; False if it is not known to be."""
+    def _rewrite(self, changed: Send) -> StoreUnavailable | None:
+        """Make durable what the answer changed of the try; why it is not known to be."""
         if changed != self.send:
             try:
                 self._tools.conversations.note_try(self._conversation_id, changed.as_document())
             except StoreUnavailable as error:
                 log.warning("answer not written down, waiting id=%s error=%s", changed.id, error)
-                return False
+                return error
             self.send = changed
-        return True
+        return None
 
     def _bury(self, cause: str) -> None:
         """Give it up: no successor tries it again from here on, whoever dies before the end."""
@@ -163,7 +163,7 @@ class Settling(ABC):
             self._tools.deadletters.write(letter)
         except StoreUnavailable as error:
             log.warning("dead letter not written, trying again error=%s", error)
-            self._later(lambda: self._write_letter(letter))
+            self._later(lambda: self._write_letter(letter), error)
             return
         self._remove()
 
@@ -172,17 +172,18 @@ class Settling(ABC):
             self._tools.conversations.remove(self._conversation_id, self.send.id)
         except StoreUnavailable as error:
             log.warning("send not removed, trying again id=%s error=%s", self.send.id, error)
-            self._later(self._remove)
+            self._later(self._remove, error)
             return
         self._finished()
 
-    def _later(self, step: Callable[[], None]) -> None:
+    def _later(self, step: Callable[[], None], error: StoreUnavailable) -> None:
         """Have a thread do it after a pause, since MongoDB did not confirm."""
-        self._tools.later(self._store_pause(), lambda: self._tools.step(step))
+        self._tools.later(self._store_pause(error), lambda: self._tools.step(step))
 
-    def _store_pause(self) -> float:
+    def _store_pause(self, error: StoreUnavailable) -> float:
         self._failures += 1
-        self.because = "MongoDB did not confirm in time"
+        refused = isinstance(error, WriteRefused)
+        self.because = str(error) if refused else "MongoDB did not confirm in time"
         return pause_seconds(self._failures, most=STORE_PAUSE_SECONDS)
 
 

@@ -29,7 +29,7 @@ from recvq.documents import (
     conversation_id,
     name_of,
 )
-from recvq.errors import translated
+from recvq.errors import WriteRefused, translated, writing_one
 from recvq.redact import emptying, unsent_id_of
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,12 @@ class Unsends:
 
         A letter goes from `pending` to `deadletters`, so they are emptied in this order.
         """
-        self._notes.add(document, message_id)
+        try:
+            self._notes.add(document, message_id)
+        except WriteRefused as error:
+            # Its conversation takes no record either; what is stored of the message goes all the
+            # same, and this process remembers it.
+            log.error("unsend not noted event_id=%s error=%s", name_of(document), error)  # noqa: TRY400
         self._unsent.add(conversation_id(document), [message_id])
         same = {"channel": document["channel"], "key": document["key"]}
         with translated():
@@ -106,7 +111,7 @@ class Unsends:
     def _empty_copy(self, document: Document) -> None:
         """The stored copy of a document, in recvq or held, or on its way from one to the other."""
         this = {"_id": document["_id"]}
-        with translated():
+        with writing_one():
             self._recvq.update_one({**this, "unsent": {"$ne": True}}, {"$set": emptying(document)})
             self._held.update_one(this, {"$set": emptying(document, at="document.")})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pymongo import DESCENDING
@@ -14,10 +14,10 @@ from pymongo.errors import DuplicateKeyError
 
 from jobworker.conversations import SETTLE_TRIES
 from jobworker.deadletters import emptied
-from jobworker.record import NEW, named
+from jobworker.record import epoch_of, unrecorded
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, conversation_id
-from recvq.errors import Replaced, StoreUnavailable, translated
+from recvq.errors import Replaced, StoreUnavailable, translated, writing_one
 from recvq.redact import message_id_of
 
 # Message ids that a conversation keeps.
@@ -71,7 +71,7 @@ class Notes:
                 .sort("unsentAt", DESCENDING)
                 .limit(MOST_KNOWN)
             )
-        return [(row["_id"], row["unsent"]) for row in reversed(rows)]
+        return [(row["_id"], row.get("unsent") or []) for row in reversed(rows)]
 
     def add(self, document: Mapping[str, Any], message_id: str) -> None:
         """Note that a message of the document's conversation was taken back; once, if repeated.
@@ -79,10 +79,14 @@ class Notes:
         From then on no record of its event is accepted. Raises Replaced for a successor's epoch.
         """
         id_ = conversation_id(document)
-        condition = {"_id": id_, "unsent": {"$ne": message_id}, "epoch": {"$lte": self._epoch()}}
+        condition = {
+            "_id": id_,
+            "unsent": {"$ne": message_id},
+            "epoch": {"$not": {"$gt": self._epoch()}},
+        }
         for _ in range(SETTLE_TRIES):
             try:
-                with translated():
+                with writing_one():
                     self._collection.update_one(
                         condition, self._note(document, message_id), upsert=True
                     )
@@ -95,7 +99,7 @@ class Notes:
     def empty_pending(self, id_: str, message_id: str) -> None:
         """Empty the message in dead letters that have not left the conversation's outbox yet."""
         condition = {"_id": id_, "pending.document.event.message.id": message_id}
-        with translated():
+        with writing_one():
             found = self._collection.find_one(condition, {"pending": 1}) or {"pending": []}
             for effect in found["pending"]:
                 document = effect.get("document", {})
@@ -105,19 +109,18 @@ class Notes:
                     self._collection.update_one(this, {"$set": changes})
 
     def _note(self, document: Mapping[str, Any], message_id: str) -> Document:
-        now = datetime.now(UTC)
-        first = {**NEW, "kind": None, **named(document), "n": 0, "applied": [], "pending": []}
+        first = unrecorded(document)
         del first["unsent"]
         return {
             "$push": {"unsent": {"$each": [message_id], "$slice": -KEPT}},
-            "$set": {"unsentAt": now},
-            "$setOnInsert": {**first, "epoch": self._epoch(), "at": now},
+            "$set": {"unsentAt": first["at"]},
+            "$setOnInsert": {**first, "epoch": self._epoch()},
         }
 
     def _is_noted(self, id_: str, message_id: str) -> bool:
         """What a note that did not match means; False: try it again (two first events met)."""
         with translated():
             found = self._collection.find_one({"_id": id_}, {"epoch": 1, "unsent": 1})
-        if found is not None and found["epoch"] > self._epoch():
+        if found is not None and epoch_of(found) > self._epoch():
             raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
-        return found is not None and message_id in found.get("unsent", ())
+        return found is not None and message_id in (found.get("unsent") or ())

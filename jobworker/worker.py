@@ -17,15 +17,16 @@ from bson.dbref import DBRef
 
 from jobworker.around import Around
 from jobworker.bot import Bot
-from jobworker.conversations import Decision
+from jobworker.conversations import Conversation, Decision
+from jobworker.deadletters import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
-from jobworker.events import model_of, since_ms, text_of
-from jobworker.failures import Failure, did_not_return, given_up, raised
+from jobworker.events import is_ring, model_of, since_ms, text_of
+from jobworker.failures import AFTER_A_SEND, Failure, did_not_return, given_up, raised
 from jobworker.handling import Abandoned, Doing
 from jobworker.job import Job, Verdict
 from jobworker.parts import Parts
 from jobworker.profiles import is_fresh
-from jobworker.replay import is_sound, replayed
+from jobworker.replay import NO_LETTER, NO_ROW, carried_out, refused
 from jobworker.running import (
     FAILED,
     FETCHING,
@@ -39,8 +40,9 @@ from jobworker.running import (
 from jobworker.storable import checked
 from jobworker.talk import Talk
 from recvq.documents import Document, conversation_id, name_of
-from recvq.errors import StoreUnavailable
+from recvq.errors import StoreUnavailable, WriteRefused
 from recvq.pause import pause_seconds
+from recvq.replay import asks_for_effect
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +60,10 @@ class Worker:
         self._tries = tries
 
     def take_over(self, epoch: int) -> None:
-        """Become the holder of the epoch and load every outbox left behind."""
+        """Become the holder of the epoch; the outboxes left behind follow by steps."""
         self._parts.conversations.epoch = epoch
         self._parts.unsends.take_over()
-        left = self._parts.outbox.take_over()
-        log.info("outboxes loaded effects=%d", left)
+        self._parts.outbox.take_over()
 
     def has_room(self) -> bool:
         """Whether the outboxes leave room for more decisions."""
@@ -82,7 +83,9 @@ class Worker:
             self._parts.runs.abandoned(job.document, run)
         lap = run.lap = Lap()
         try:
-            verdict = self._decide(job, run, lap)
+            verdict = self._decide_or_give_up(job, run, lap)
+            if verdict != "parked" and asks_for_effect(job.document):
+                self._parts.unsends.deadletters.note_carried_out(job.document)
         except Abandoned:
             # Counted and noted when it was abandoned.
             log.warning("abandoned handler returned after all event_id=%s", name_of(job.document))
@@ -102,40 +105,108 @@ class Worker:
         self._parts.later(pause, job.resume)
         return "parked"
 
+    def _decide_or_give_up(self, job: Job, run: Run, lap: Lap) -> Verdict:
+        """An event whose conversation MongoDB refuses to write becomes a dead letter past it."""
+        try:
+            return self._decide(job, run, lap)
+        except WriteRefused as error:
+            lap.error = type(error).__name__
+            if name_of(job.document) in self._parts.conversations.load(job.document).applied:
+                return "applied"
+            decision = run.decision or Decision({}, [])
+            letters = decision.given_up.effects or [
+                self._replayable(job.document, _letter_past_its_record(job.document, error, run))
+            ]
+        for letter in letters:
+            self._parts.unsends.deadletters.write(letter)
+        return "finished"
+
     def _decide(self, job: Job, run: Run, lap: Lap) -> Verdict:
         if job.again and not run.checked:
             if self._was_applied(job.document):
                 return "applied"
             run.checked = True
         if run.decision is None and self._ends_unheard(job.document):
-            lap.outcome = UNHEARD
-            return "finished"
+            return self._finish(job, lap, UNHEARD)
         full = self._parts.outbox.waits_for_room
         # What is condemned sends nothing, and is to be out of the way.
         if job.condemned is None and full(conversation_id(job.document), job.resume):
             job.because = FULL
             return "parked"
         if run.decision is None and job.condemned is not None:
-            run.decision = given_up(job.document, job.condemned, has_sent=run.has_sent)
-        run.decision = run.decision or replayed(job.document)
+            decision = given_up(job.document, job.condemned, has_sent=run.has_sent)
+            letters = [self._replayable(job.document, one) for one in decision.effects]
+            run.decision = replace(decision, effects=letters)
+        run.decision = run.decision or self._without_handler(job.document)
         if run.decision is None and not self._run_handler(job, run, lap):
             return "parked"
         assert run.decision is not None
         # What the handler has sent by itself is at least not to be sent again.
         if run.decision.is_empty and not run.has_sent:
-            return "finished"
+            return self._finish(job, lap)
         return self._record(job, run.decision, lap)
 
+    def _without_handler(self, document: Document) -> Decision | None:
+        """The decision about a replayed effect, or about what is refused; None for all else."""
+        letters = self._parts.unsends.deadletters
+        if asks_for_effect(document):
+            decision = carried_out(document, letters.replayed_by(document))
+            return decision or refused(document, NO_LETTER)
+        if not is_ring(document["event"]) or self._parts.schedule.stands_behind(document):
+            return None
+        # One that was given up is put back with the event that its letter holds.
+        again = letters.replayed_by(document, **{"document.event": {"$eq": document["event"]}})
+        return None if again is not None else refused(document, NO_ROW)
+
+    def _replayable(self, document: Document, letter: Document) -> Document:
+        """The letter of a replayed send or timer, with the effect itself: its document names the
+        first letter only, which goes a week after the replay.
+        """
+        if not asks_for_effect(document):
+            return letter
+        first = self._parts.unsends.deadletters.replayed_by(document)
+        if first is None or "effect" not in first:
+            return letter
+        rest = {name: value for name, value in letter.items() if name != "document"}
+        return {**rest, "effect": first["effect"]}
+
     def _was_applied(self, document: Document) -> bool:
-        """Whether a predecessor has decided it; then its outbox is taken over once more, too."""
-        conversation = self._parts.conversations.load(document)
+        """Whether a predecessor has decided it, who is kept from deciding it from now on."""
+        if self._parts.outbox.has_adopted(conversation_id(document)):
+            conversation = self._parts.conversations.load(document)
+        else:
+            conversation = self._adopt(document)
         if name_of(document) not in conversation.applied:
             self._parts.unsends.learn(document, conversation.unsent)
             return False
-        adopted = self._parts.conversations.adopt(conversation.id)
-        self._parts.outbox.add(conversation.id, adopted.get("pending", ()))
         log.info("decided before the restart event_id=%s", name_of(document))
         return True
+
+    def _adopt(self, document: Document) -> Conversation:
+        """Make the document's conversation this term's, and its outbox known."""
+        id_ = conversation_id(document)
+        stored = self._parts.conversations.adopt(id_, document)
+        self._parts.outbox.add(id_, stored.get("pending") or ())
+        return Conversation.from_document(id_, stored)
+
+    def _finish(self, job: Job, lap: Lap, outcome: str | None = None) -> Verdict:
+        """End a job that leaves no record. The first one of a key in a term adopts its
+        conversation, or a predecessor that stands still could record the event hereafter.
+        """
+        if not self._parts.outbox.has_adopted(conversation_id(job.document)):
+            conversation = self._adopt(job.document)
+            if name_of(job.document) in conversation.applied:
+                return "applied"
+            decision = job.memo.decision
+            if decision is not None and decision.is_outdated_by(conversation.n):
+                raise self._outdated(job)
+        lap.outcome = outcome
+        return "finished"
+
+    def _outdated(self, job: Job) -> StoreUnavailable:
+        """It is to be decided anew."""
+        job.memo.decision = None
+        return StoreUnavailable("the conversation was read before its last record")
 
     def _ends_unheard(self, document: Document) -> bool:
         """Whether no handler is to run: what it is about was taken back or overtaken."""
@@ -149,7 +220,11 @@ class Worker:
         talk = self._talk(job.document)
         try:
             rule = self._bot.rule_in(talk, event)
-            if rule is not None and rule.profile and self._waits_for_profile(job, run, talk):
+            if (
+                rule is not None
+                and rule.profile is True
+                and self._waits_for_profile(job, run, talk)
+            ):
                 return False
             if run.profile is not None:
                 talk.know_profile(run.profile)
@@ -159,6 +234,8 @@ class Worker:
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.
             run.decision = replace(decision, read_n=None) if run.has_sent else decision
+            run.learns = False if rule is None or talk.forgot else rule.profile
+            run.forgets = talk.forgot
         except Abandoned:
             raise
         except (Exception, SystemExit) as error:
@@ -167,7 +244,9 @@ class Worker:
             # Around one job: the bot's own errors end here. A thread that took SystemExit for its
             # end would leave the key behind without a word.
             lap.outcome, lap.error = FAILED, type(error).__name__
-            return self._handler_failed(job, run, raised(error, has_sent=run.has_sent))
+            return self._handler_failed(
+                job, run, raised(error, has_sent=run.has_sent, masked=self._parts.masked)
+            )
         return True
 
     def _talk(self, document: Document) -> Talk:
@@ -178,6 +257,7 @@ class Worker:
             now=self._parts.now,
             per_member=self._bot.per_member,
             settings=self._parts.settings,
+            secrets=self._parts.secrets,
         )
         return Talk(document, around)
 
@@ -260,25 +340,41 @@ class Worker:
             log.info("standby event, nothing is carried out event_id=%s", name_of(document))
             decision = decision.given_up
             if decision.is_empty:
-                return "finished"
+                return self._finish(job, lap)
         if not self._parts.lease_is_fresh():
             raise StoreUnavailable("the lease is not fresh")
+        if job.memo.forgets:
+            # Before the record: what was read before it is not written after it.
+            self._parts.names.forget(conversation_id(document))
         recorded = self._parts.conversations.record(
             document,
             decision,
             unsaved=job.unsaved(),
             message_id=text_of(document["event"], "message", "id"),
+            adopted=self._parts.outbox.has_adopted(conversation_id(document)),
         )
         if recorded.outdated:
-            job.memo.decision = None
-            raise StoreUnavailable("the conversation was read before its last record")
-        self._parts.outbox.add(conversation_id(document), recorded.outbox)
-        log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
+            raise self._outdated(job)
         if recorded.unsent:
             self._parts.unsends.met(document)
-            lap.outcome = UNHEARD
-            return "finished"
+            return self._finish(job, lap, UNHEARD)
+        self._parts.outbox.add(conversation_id(document), recorded.outbox)
+        log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
+        if job.memo.learns:
+            self._parts.names.want(document, sender=job.memo.learns == "later")
         return "recorded" if recorded.is_ours or recorded.along else "applied"
+
+
+def _letter_past_its_record(document: Document, error: WriteRefused, run: Run) -> Document:
+    """The letter of an event of which nothing can be recorded."""
+    log.error("given up event_id=%s cause=%s", name_of(document), error)
+    return of_event(
+        document,
+        cause=str(error) + run.has_sent * AFTER_A_SEND,
+        traceback="",
+        attempts=max(run.tries, 1),
+        first_at=run.first_at or datetime.now(UTC),
+    )
 
 
 def _is_ours(document: Document) -> bool:
@@ -287,5 +383,4 @@ def _is_ours(document: Document) -> bool:
         isinstance(document.get("event"), dict)
         and isinstance(document.get("acceptTime"), datetime)
         and all(isinstance(document.get(name), str) for name in ("channel", "key"))
-        and is_sound(document)
     )

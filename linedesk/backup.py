@@ -31,8 +31,9 @@ from linedesk.errors import BackupError
 from linedesk.opening import open_database
 from linedesk.settings import Settings
 from recvq.collections import DISPATCHER
-from recvq.documents import LEASES
+from recvq.documents import LEASES, SCHEMA
 from recvq.errors import translated
+from recvq.shape import require_schema
 
 STREAM = "-"
 BATCH_ROWS = 1_000
@@ -99,7 +100,7 @@ def write_export(
     with ExitStack() as stack:
         copies = {name: stack.enter_context(TemporaryFile(dir=folder)) for name in COLLECTIONS}
         with translated():
-            header = _header(database)
+            header = _header(database, require_schema(database))
             with database.client.start_session(snapshot=True) as session:
                 _require_whole(database, session)
                 for name, copy in copies.items():
@@ -117,7 +118,7 @@ def write_export(
     _tell(writer)
 
 
-def _header(database: Database[Any]) -> Header:
+def _header(database: Database[Any], schema: int | None) -> Header:
     client = database.client
     return Header(
         database=database.name,
@@ -125,6 +126,7 @@ def _header(database: Database[Any]) -> Header:
         at=client.admin.command("hello")["localTime"],
         linedesk=version("linedesk"),
         mongodb=client.server_info()["version"],
+        schema=schema or SCHEMA,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import json
 import zlib
 from collections import Counter
@@ -26,7 +27,16 @@ from bson.json_util import CANONICAL_JSON_OPTIONS
 from bson.raw_bson import RawBSONDocument
 
 from linedesk.errors import BackupError
-from recvq.documents import CONVERSATIONS, DEADLETTERS, HELD, PROGRESS, SCHEDULE, Document
+from recvq.documents import (
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    PROGRESS,
+    SCHEDULE,
+    SCHEMA,
+    Document,
+)
+from recvq.errors import NewerSchema
 
 FORMAT = 1
 # In this order an import can do with one pass for looking and one for writing: what was given up
@@ -35,8 +45,16 @@ COLLECTIONS = (PROGRESS, DEADLETTERS, HELD, CONVERSATIONS, SCHEDULE)
 
 HEADER = "header"
 TRAILER = "trailer"
-# A document of 16 MB is at most so long in extended JSON, however it is made up.
-MOST_LINE_BYTES = 512 * 1024 * 1024
+# The server's own documents may be 16 KB larger than a user's 16 MB (its BSONObjMaxInternalSize).
+MOST_DOCUMENT_BYTES = 16 * 1024 * 1024 + 16 * 1024
+# As the bytes that it is, every document fits into a line of this length.
+MOST_LINE_BYTES = MOST_DOCUMENT_BYTES // 3 * 4 + 1024
+# Each value that a line has may cost 250 bytes of memory while it is read.
+MOST_PARTS = 1_000_000
+# Packed lines of different ids take more than that each, so what an import keeps of each document
+# (its place, its message's id) stays in proportion to the size of the file.
+FEWEST_PACKED_BYTES = 1
+FREE_LINES = 10_000
 
 AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
@@ -51,8 +69,9 @@ _PLAIN: CodecOptions[Document] = CodecOptions(
 _JSON = CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-# What the driver raises for bytes that are no BSON, or JSON that is no document.
-_UNREADABLE = (BSONError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
+# What the driver raises for bytes that are no BSON, or JSON that is no document; a decimal that is
+# too large is an ArithmeticError.
+_UNREADABLE = (BSONError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,8 @@ class Header:
     """The server's time when the export began."""
     linedesk: str
     mongodb: str
+    schema: int = SCHEMA
+    """By which number its documents were written."""
 
     def as_document(self) -> Document:
         """As the first line has it."""
@@ -73,18 +94,22 @@ class Header:
             "database": self.database,
             "at": self.at,
             "mongodb": self.mongodb,
+            "schema": self.schema,
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Header:
-        """As `as_document` made it. Raises BackupError for another format."""
+        """As `as_document` made it. Raises BackupError for another format, NewerSchema."""
         made_by = document["linedesk"]
         if document["format"] != FORMAT:
             raise BackupError(
                 f"the export has format {document['format']} and this linedesk reads {FORMAT}: "
                 f"import it with linedesk {made_by}, by which it was made"
             )
-        return cls(document["database"], document["at"], made_by, document["mongodb"])
+        schema = int(document.get("schema") or 1)
+        if schema > SCHEMA:
+            raise NewerSchema("the export", schema, SCHEMA)
+        return cls(document["database"], document["at"], made_by, document["mongodb"], schema)
 
 
 class Writer:
@@ -98,7 +123,10 @@ class Writer:
 
     def add(self, collection: str, document: RawBSONDocument) -> None:
         """Write a document, exactly as it is stored. Raises OSError."""
-        self._write(collection, as_json(document))
+        text = as_json(document)
+        if not _is_within_bounds(_line(collection, text)):
+            text = _as_bytes(document)
+        self._write(collection, text)
         self.counts[collection] += 1
 
     def finish(self) -> None:
@@ -108,7 +136,7 @@ class Writer:
         self._gzip.close()
 
     def _write(self, name: str, text: str) -> None:
-        line = f'{{"{name}": {text}}}\n'.encode()
+        line = _line(name, text)
         self._sum.update(line)
         self._gzip.write(line)
 
@@ -153,7 +181,19 @@ class Reader:
     def _lines(self) -> Iterator[bytes]:
         self._stream.seek(0)
         with gzip.GzipFile(fileobj=self._stream, mode="rb") as lines:
-            while line := lines.readline(MOST_LINE_BYTES):
+            for number in itertools.count(1):
+                # No more of a line is ever in memory, whatever the file says.
+                line = lines.readline(MOST_LINE_BYTES + 1)
+                if not line:
+                    return
+                if not _is_within_bounds(line):
+                    raise BackupError(
+                        f"the export is damaged: line {number} is larger than any document"
+                    )
+                if self._stream.tell() < (number - FREE_LINES) * FEWEST_PACKED_BYTES:
+                    raise BackupError(
+                        "the export is damaged: it has the same lines again and again"
+                    )
                 yield line
 
 
@@ -171,7 +211,20 @@ def as_json(document: RawBSONDocument) -> str:
             return text
     except _UNREADABLE:
         pass
+    return _as_bytes(document)
+
+
+def _as_bytes(document: RawBSONDocument) -> str:
     return json_util.dumps(document.raw, json_options=_JSON)
+
+
+def _line(name: str, text: str) -> bytes:
+    return f'{{"{name}": {text}}}\n'.encode()
+
+
+def _is_within_bounds(line: bytes) -> bool:
+    """Whether reading the line takes little memory. Commas and braces in texts count as parts."""
+    return len(line) <= MOST_LINE_BYTES and sum(map(line.count, (b"{", b"[", b","))) <= MOST_PARTS
 
 
 @contextmanager
@@ -203,5 +256,15 @@ def _parsed(line: bytes) -> tuple[str, Any]:
 
 
 def _document(content: Any) -> RawBSONDocument:
-    raw = content if isinstance(content, bytes) else bson.encode(content)
-    return RawBSONDocument(raw, AS_STORED)
+    if isinstance(content, bytes):
+        # A RawBSONDocument finds out only when it is asked for a field.
+        bson.decode(content, _PLAIN.with_options(unicode_decode_error_handler="replace"))
+        raw = content
+    else:
+        raw = bson.encode(content)
+    if len(raw) > MOST_DOCUMENT_BYTES:
+        raise BackupError("the export is damaged: it has a document that MongoDB cannot hold")
+    document = RawBSONDocument(raw, AS_STORED)
+    if "_id" not in document:
+        raise BackupError("the export is damaged: it has a document without an _id")
+    return document

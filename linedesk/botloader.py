@@ -16,21 +16,24 @@ from linedesk.errors import SettingsError
 
 
 def load_bot(spec: str) -> Bot:
-    """Import `module:name`, looked for in the working directory first.
+    """Import `module:name`, looked for among what is installed, then in the working directory.
+
+    In that order, since a bot's console.py or queue.py is not the one that our modules mean.
 
     Raises SettingsError where the module or the name is missing, where importing it fails, where
     it is neither a Bot nor a WebhookHandler, and where a WebhookHandler's modules would call LINE
     past the gate.
     """
     module_name, _, name = spec.partition(":")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    folder = Path.cwd()
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
     before = set(sys.modules)
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # importing runs somebody else's code
-        raise SettingsError([f"BOT names the module {module_name!r}: {_told(error)}"]) from error
+        words = f"BOT names the module {module_name!r}: {_told(error)}"
+        raise SettingsError([f"{words}{_hint(module_name, folder)}"]) from error
     bot = getattr(module, name, None)
     if isinstance(bot, WebhookHandler):
         return _sdk_bot(bot, module, before)
@@ -38,7 +41,10 @@ def load_bot(spec: str) -> Bot:
         # With its module: line-bot-sdk 2 has a WebhookHandler, too.
         found = "nothing" if bot is None else f"a {type(bot).__module__}.{type(bot).__name__}"
         raise SettingsError(
-            [f"BOT must name a jobworker.Bot or a linebot.v3.WebhookHandler, and {spec} is {found}"]
+            [
+                f"BOT must name a jobworker.Bot or a linebot.v3.WebhookHandler, and {spec} is "
+                f"{found}{_hint(module_name, folder)}"
+            ]
         )
     return bot
 
@@ -62,6 +68,16 @@ def _sdk_bot(handler: WebhookHandler, module: ModuleType, before: set[str]) -> B
     if problems:
         raise SettingsError(problems)
     return SdkBot(handler)
+
+
+def _hint(module_name: str, folder: Path) -> str:
+    """What to do where another module of that name was found before the one in this folder."""
+    name = module_name.partition(".")[0]
+    own = [path for path in (folder / f"{name}.py", folder / name) if path.exists()]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if not own or file is None or Path(file).is_relative_to(folder):
+        return ""
+    return f": {file} goes before {own[0]}, so give yours another name"
 
 
 def _told(error: BaseException) -> str:

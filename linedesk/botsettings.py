@@ -1,4 +1,4 @@
-"""The bot's own settings: what BOT_SETTINGS says, read by the types of the bot's defaults."""
+"""The bot's own settings and secrets: what BOT_SETTINGS and BOT_SECRETS say, for this bot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
+
+from pydantic import SecretStr
 
 from jobworker import Bot
 from linedesk.errors import SettingsError
@@ -33,6 +35,20 @@ def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> Mapping[str, Any]:
         except ValueError as error:
             raise SettingsError([f"BOT_SETTINGS: {error}"]) from error
     return MappingProxyType(read)
+
+
+def read_bot_secrets(bot: Bot, given: Mapping[str, SecretStr]) -> Mapping[str, str]:
+    """The secrets that the bot names, in plain text, for reading only.
+
+    Raises SettingsError, which names those that are missing and no others: a line that was broken
+    by mistake may have a secret in the place of its name.
+    """
+    missing = [name for name in bot.secrets if name not in given]
+    if missing:
+        raise SettingsError(
+            [f"BOT_SECRETS has no {name}: the bot needs a line {name}=VALUE" for name in missing]
+        )
+    return MappingProxyType({name: given[name].get_secret_value() for name in bot.secrets})
 
 
 def _value(text: str, default: Any) -> Any:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,15 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def of_module(name: str, *options: str) -> list[str]:
+    """The command line of a process that runs one of our modules.
+
+    With -P the working directory, where a bot lies, is no place of its imports. Programs that the
+    process starts are not concerned, as they would be by PYTHONSAFEPATH.
+    """
+    return [sys.executable, "-P", "-m", name, *options]
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from linedesk.failure import Command
 from linedesk.operatorcommands import OPERATOR_COMMANDS
 from linedesk.options import config_option, set_up_logging, verbose_option, with_settings
 from linedesk.settings import Settings, load_settings
+from recvq.documents import SCHEMA
 
 EXAMPLES = """\b
 Examples:
@@ -39,7 +40,9 @@ Examples:
 
 
 @click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="linedesk")
+@click.version_option(
+    package_name="linedesk", message=f"%(prog)s, version %(version)s, schema {SCHEMA}"
+)
 def linedesk() -> None:
     """A LINE bot server that loses nothing.
 
@@ -72,6 +75,18 @@ def init(settings: Settings, capped_mb: int, users: Path | None, new_passwords: 
     if new_passwords and users is None:
         raise click.UsageError("--new-passwords needs --users FOLDER")
     init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def schema(settings: Settings) -> None:
+    """Print the number by which the documents in the database are written."""
+    from linedesk.opening import open_database
+    from recvq.shape import require_schema
+
+    with open_database(settings, app_name="linedesk-schema") as database:
+        # Before the first dispatcher there is nothing that an older release would misread.
+        click.echo(require_schema(database) or 1)
 
 
 @linedesk.command(cls=Command)

@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
+from contextlib import suppress
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 import click
+import uvicorn
+from fastapi import FastAPI
 from pymongo import ReadPreference
 
 from console.web.app import create_app
 from console.web.desk import Console
 from console.web.gatekeeping import is_loopback
-from console.web.serve import serve
+from console.web.serve import config_of, serve
+from frontdesk.connection import Connection
+from frontdesk.figures import Figures
+from frontdesk.overload import Overload
 from linedesk.errors import CannotServe, SettingsError
 from linedesk.settings import Settings, require_server
 from linedesk.systemd import service_from
+from linedesk.up import beside_up
 from recvq.connect import connect
+from recvq.errors import AccessRefused, StoreUnavailable
+from recvq.shape import require_schema
 
 # A page says after so long that MongoDB is away; the command line has more patience.
 SELECTION_SECONDS = 2.0
 SOCKET_SECONDS = 10.0
 BACKLOG = 64
+# Each takes a file descriptor, of which there are 1,024 by default.
+MOST_CONNECTIONS = 400
+# More than wait for their turn to log in.
+MOST_REQUESTS = 200
 
 
 def run_console(settings: Settings) -> NoReturn:
     """Serve the page until a signal, and end. Raises SettingsError, CannotServe."""
     service = service_from(os.environ)
+    settings = beside_up(settings)
     require_server(settings)
     console = console_of(settings)
     with (
@@ -41,18 +56,46 @@ def run_console(settings: Settings) -> NoReturn:
         ) as client,
     ):
         name, url = settings.mongodb_database, _url(settings)
+        # Without MongoDB the page is there all the same; each act asks again.
+        with suppress(StoreUnavailable, AccessRefused):
+            require_schema(client[name])
         # A set without a primary is just when somebody looks.
         reading = client.get_database(name, read_preference=ReadPreference.PRIMARY_PREFERRED)
         click.echo(f"The console is at {url}", err=True)
+        app = create_app(console, reading=reading, acting=client[name])
         code = serve(
-            create_app(console, reading=reading, acting=client[name]),
+            server_config(app, console),
             listener,
             url=url,
+            refusals=app.state.refusals,
             service=service,
         )
     # Reads that wait for a MongoDB that is away would hold the end up, and nobody wants them.
     logging.shutdown()
     os._exit(code)
+
+
+def server_config(
+    app: FastAPI,
+    console: Console,
+    *,
+    most_connections: int = MOST_CONNECTIONS,
+    most_requests: int = MOST_REQUESTS,
+) -> uvicorn.Config:
+    """The app behind the front desk's connections, with the same bounds for heads and time.
+
+    A late page is better than none, so no request is refused for having waited.
+    """
+    figures = Figures()
+    figures.refusals = app.state.refusals
+    bounded = Overload(
+        app,
+        figures,
+        most_connections=most_connections,
+        most_requests=most_requests,
+        late_seconds=math.inf,
+    )
+    return config_of(bounded, is_proxied=console.is_proxied, http=Connection)
 
 
 def console_of(settings: Settings) -> Console:
@@ -79,6 +122,7 @@ def console_of(settings: Settings) -> Console:
         password=password,
         token=token,
         host=settings.console_host,
+        port=settings.console_port,
         url=settings.console_url,
         text=settings.console_text,
     )

@@ -22,8 +22,9 @@ from dispatcher.process import Dispatcher, Limits
 from jobworker.assembly import Desk, LineSettings
 from jobworker.delivery import ReplyUnknown
 from linedesk.botloader import load_bot
-from linedesk.botsettings import read_bot_settings
+from linedesk.botsettings import read_bot_secrets, read_bot_settings
 from linedesk.exits import Exit
+from linedesk.logs import masking
 from linedesk.metrics import serve_metrics
 from linedesk.refused import let_time_pass
 from linedesk.scheduling import make_scheduler, simulated_clock
@@ -53,6 +54,7 @@ def run_dispatcher(settings: Settings) -> int:
     service = service_from(os.environ)
     bot = load_bot(settings.bot)
     bot_settings = read_bot_settings(bot, settings.bot_settings)
+    bot_secrets = read_bot_secrets(bot, settings.bot_secrets)
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
     clock = simulated_clock(settings)
@@ -65,7 +67,10 @@ def run_dispatcher(settings: Settings) -> int:
             database,
             _line_settings(settings),
             tries=settings.handler_tries,
+            letter_days=settings.dead_letter_days,
             settings=bot_settings,
+            secrets=bot_secrets,
+            masked=masking(settings.secret_values),
             now=system_now if clock is None else clock.now,
             registry=registry,
             **tools,
@@ -100,6 +105,8 @@ def run_dispatcher(settings: Settings) -> int:
             companions=companions,
             service=service,
             registry=registry,
+            # So that whoever looks at `status` misses a scheduler only where one is asked for.
+            about={"scheduler": settings.scheduler},
         )
         ending = _run(dispatcher, inbox, service)
         for desk in desks:

@@ -28,10 +28,11 @@ from linedesk.checks.round import Check, Result, look_at
 from linedesk.errors import SettingsError
 from linedesk.exits import Exit
 from linedesk.findings import conclude, showing
-from linedesk.logs import MASK, SHORTEST_SECRET
+from linedesk.logs import masking
 from linedesk.options import set_up_logging
 from linedesk.printing import one_line
 from linedesk.settings import Settings, load_settings
+from linedesk.up import beside_up
 
 SETTINGS, MONGODB, RECVQ, LINE = "settings", "MongoDB", "recvq", "LINE token"
 FRONT_DESK = "front desk"
@@ -53,6 +54,7 @@ HERE = (
     Check("clock, MongoDB's", clock.beside_mongodb, IN_MONGODB),
     Check(RECVQ, collections.recvq, IN_MONGODB),
     Check("collections", collections.others, IN_MONGODB),
+    Check("schema", collections.schema, IN_MONGODB),
     Check("feed", server.feed, IN_RECVQ),
     Check("oplog window", space.oplog, IN_MONGODB),
     Check("recvq's reach", space.reach, IN_RECVQ),
@@ -67,8 +69,10 @@ HERE = (
     Check("progress", work.progress, IN_RECVQ),
     Check("pauses", work.pauses, IN_MONGODB),
     Check("held", work.held, IN_MONGODB),
+    Check("conversations", work.conversations, IN_MONGODB),
     Check("timers", work.timers, IN_MONGODB),
     Check("dead letters", work.letters, IN_MONGODB),
+    Check("ages", work.ages, IN_MONGODB),
     Check("backup", services.exports),
     Check("certificate", certificate.files),
     Check("certificate served", certificate.served, ("certificate",)),
@@ -121,11 +125,12 @@ def _results(
     began: Callable[[str], None],
 ) -> Iterator[Result]:
     try:
-        settings = load_settings(with_line_credentials(environ), config_path=config_path)
+        given = load_settings(with_line_credentials(environ), config_path=config_path)
     except SettingsError as error:
         for problem in error.problems:
             yield Result(SETTINGS, bad(problem, "set it right, then run doctor again"))
         return
+    settings = beside_up(given)
     set_up_logging(settings, verbose=wish.verbose)
     box = Box(settings, credentials_folder(environ))
     checks = (*HERE, *THERE) if wish.line else HERE
@@ -142,10 +147,6 @@ def _results(
 def _masked(result: Result, settings: Settings) -> Result:
     """Nothing that a check quotes shows a secret, whoever put it there."""
 
-    def without(text: str) -> str:
-        for secret in settings.secret_values:
-            text = text.replace(secret, MASK) if len(secret) >= SHORTEST_SECRET else text
-        return one_line(text)
-
-    finding = result.finding
-    return Result(result.name, Finding(finding.state, without(finding.saw), without(finding.do)))
+    masked, finding = masking(settings.secret_values), result.finding
+    saw, do = (one_line(masked(text)) for text in (finding.saw, finding.do))
+    return Result(result.name, Finding(finding.state, saw, do))

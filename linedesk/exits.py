@@ -11,6 +11,8 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
+    NEWER = 65
+    """A newer release has written the documents; this one would misread them and does nothing."""
     UNAVAILABLE = 69
     SOFTWARE = 70
     STUCK = 75

@@ -22,7 +22,7 @@ from linedesk.errors import (
     SettingsError,
 )
 from linedesk.exits import Exit
-from recvq.errors import AccessRefused, NotAScope, QueueError, RecvqClosed, SetupError
+from recvq.errors import AccessRefused, NewerSchema, NotAScope, QueueError, RecvqClosed, SetupError
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
     (SettingsError, Exit.CONFIG, ""),
     # Not CONFIG: systemd hands a replaced password to the process that it starts next.
     (AccessRefused, Exit.UNAVAILABLE, ""),
+    (NewerSchema, Exit.NEWER, ""),
     (SetupError, Exit.CONFIG, ""),
     (NotAScope, Exit.FAILED, ""),
     (CannotListen, Exit.CONFIG, ""),

@@ -42,8 +42,8 @@ class Hold:
     def take(self, *, above: int, take_over: bool) -> None:
         """Take the lease, with an epoch that is higher than `above` and than any of the database.
 
-        `take_over` takes it from an import of another machine, too, which cannot be asked whether
-        it still runs. Raises NotImported where somebody holds it, SetupError without `init`.
+        `take_over` takes it from an import of another machine or boot, too: whether that still
+        runs is not known. Raises NotImported where somebody holds it, SetupError without `init`.
         """
         with translated():
             row = self._leases.find_one({"_id": DISPATCHER})
@@ -117,7 +117,7 @@ class Hold:
 def _held(row: Mapping[str, Any]) -> str:
     if str(row["owner"] or "").startswith(IMPORT):
         return (
-            "another import runs, or was cut off on another machine or in another container; "
-            "if it runs no more: --take-over"
+            "another import runs, or was cut off on another machine, in another container or by a "
+            "restart of this machine; if it runs no more: --take-over"
         )
     return "a dispatcher or another import runs: stop it first (systemctl stop linedesk-dispatcher)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.table import Table
 
+from linedesk.checks.work import told_of_audit
+from linedesk.opening import with_server
 from linedesk.rules import without_credentials
 from linedesk.settings import Settings, require_server
 from linedesk.urifiles import at_work_in
@@ -24,12 +26,18 @@ from linedesk.users import (
     replace_admin_password,
     require_fitting,
 )
-from recvq.collections import MEGABYTE, create_collections
+from recvq.collections import (
+    MEGABYTE,
+    create_collections,
+    set_audit_age,
+    wrong_neighbours,
+)
 from recvq.connect import connect
-from recvq.documents import RECVQ
+from recvq.documents import RECVQ, SCHEMA
 from recvq.errors import translated
 from recvq.replicaset import ensure_replica_set
-from recvq.shape import uncapped
+from recvq.restore import NOT_MENDED
+from recvq.shape import require_schema, uncapped
 from recvq.uri import Uri
 from recvq.views import VIEWS, ensure_views
 
@@ -58,12 +66,14 @@ def init_database(
     With a folder for the files of `users` these are made, too, and given what rights they need.
     Raises SettingsError, SetupError, StoreUnavailable.
     """
-    require_server(settings)
     if users is None:
+        settings = with_server(settings)
         _init_server(settings)
         with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
-            _init_collections(client[settings.mongodb_database], capped_mb)
+            _init_collections(client[settings.mongodb_database], settings, capped_mb)
         return
+    # An installed box's: a trial by the same user has another mongod.
+    require_server(settings)
     with at_work_in(users):
         given = Uri.parse(settings.mongodb_uri)
         require_fitting(given, users, database=settings.mongodb_database)
@@ -82,7 +92,7 @@ def _init_with_users(
 ) -> None:
     admin, outcome = open_admin(Uri.parse(settings.mongodb_uri), folder)
     with connect(str(admin), app_name="linedesk-init") as client:
-        _init_collections(client[settings.mongodb_database], capped_mb)
+        _init_collections(client[settings.mongodb_database], settings, capped_mb)
         if new_passwords:
             admin = replace_admin_password(client, admin, folder)
             outcome = replace(outcome, state=NEW_PASSWORD)
@@ -96,13 +106,18 @@ def _init_with_users(
             click.echo(AUTHORIZATION_OFF, err=True)
 
 
-def _init_collections(database: Database[Any], capped_mb: int) -> None:
+def _init_collections(database: Database[Any], settings: Settings, capped_mb: int) -> None:
+    schema = require_schema(database)
     made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
     changed = ensure_views(database)
     with translated():
         _show(database, made)
         click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
+        click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
         options = database[RECVQ].options()
+    # Said first, since MongoDB removes what is older within a minute.
+    click.echo(f"audit       {told_of_audit(database, days=settings.audit_days)}")
+    set_audit_age(database, days=settings.audit_days)
     if not options.get("capped"):
         click.echo(uncapped(database.name))
         return
@@ -114,15 +129,17 @@ def _init_collections(database: Database[Any], capped_mb: int) -> None:
         )
 
 
-def _show(database: Database[Any], made: list[str]) -> None:
+def _show(database: Database[Any], made: Mapping[str, str]) -> None:
     table = Table("collection", "", "indexes", box=None, pad_edge=False)
     for name in sorted(database.list_collection_names(filter={"type": "collection"})):
         if name.startswith("system."):
             continue
         indexes = (index for index in database[name].index_information() if index != "_id_")
-        state = "made" if name in made else "was there"
-        table.add_row(name, state, ", ".join(sorted(indexes)))
+        table.add_row(name, made.get(name, "was there"), ", ".join(sorted(indexes)))
     Console().print(table)
+    left = ", ".join(wrong_neighbours(database))
+    if left:
+        click.echo(f"{NOT_MENDED}: {left}", err=True)
 
 
 def _show_users(outcomes: Sequence[Outcome]) -> None:

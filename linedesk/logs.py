@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
 ROOMS = (
@@ -45,7 +45,7 @@ class LineFormatter(logging.Formatter):
 
     def __init__(self, *, secrets: Iterable[str] = (), coloured: bool = False) -> None:
         super().__init__()
-        self._secrets = _any_of(secrets)
+        self._masked = masking(secrets)
         self._coloured = coloured
 
     def format(self, record: logging.LogRecord) -> str:
@@ -64,9 +64,6 @@ class LineFormatter(logging.Formatter):
 
     def _traceback(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info else ""
-
-    def _masked(self, text: str) -> str:
-        return self._secrets.sub(MASK, text) if self._secrets else text
 
 
 def configure_logging(
@@ -118,9 +115,11 @@ def _wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-def _any_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
+def masking(secrets: Iterable[str]) -> Callable[[str], str]:
+    """What makes MASK of each of the secrets in a text."""
     longest_first = sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    return lambda text: pattern.sub(MASK, text) if longest_first else text
 
 
 def _utc(record: logging.LogRecord) -> str:

@@ -1,11 +1,15 @@
-"""What of an SDK bot's own code would call LINE past the gate: the SDK's own clients in it."""
+"""What of an SDK bot's own code would send past the gate: the SDK's own messaging clients in it.
+
+The SDK's other modules (insight, audience and more) have clients of the same name, which send no
+messages and which linedesk has no other for.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +20,7 @@ from linedesk.logs import ROOMS
 
 CLIENTS = (ApiClient, AsyncApiClient)
 NAMES = {client.__name__ for client in CLIENTS}
+MESSAGING = "linebot.v3.messaging"
 
 
 def modules_of(bot: ModuleType, *, before: Collection[str]) -> list[ModuleType]:
@@ -46,19 +51,39 @@ def ungated_names(module: ModuleType) -> list[str]:
 
 
 def _named_in_source(module: ModuleType) -> Iterator[str]:
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("linebot"):
+    nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
+    named = dict(vars(module))
+    for node in nodes:
+        named |= _modules_named_by(node)
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{MESSAGING}."):
             yield from (one.asname or one.name for one in node.names if one.name in NAMES)
-        elif isinstance(node, ast.Attribute) and _is_ungated(_value_of(node, module)):
+        elif isinstance(node, ast.Attribute) and _is_ungated(_value_of(node, named)):
             yield ast.unparse(node)
 
 
-def _value_of(node: ast.expr, module: ModuleType) -> object:
+def _modules_named_by(node: ast.AST) -> dict[str, ModuleType]:
+    """The SDK's modules that an import brings in, by their names there; in a function, too."""
+    names: list[tuple[str, str]] = []
+    if isinstance(node, ast.Import):
+        tops = [one.name.partition(".")[0] for one in node.names]
+        names = [(one.asname, one.name) for one in node.names if one.asname]
+        names += [(top, top) for top in tops]
+    elif isinstance(node, ast.ImportFrom):
+        names = [(one.asname or one.name, f"{node.module}.{one.name}") for one in node.names]
+    return {
+        name: sys.modules[path]
+        for name, path in names
+        if path in sys.modules and path.partition(".")[0] == "linebot"
+    }
+
+
+def _value_of(node: ast.expr, named: Mapping[str, object]) -> object:
     """What `a.b.c` is, where its parts are modules; else None."""
     if isinstance(node, ast.Name):
-        return vars(module).get(node.id)
+        return named.get(node.id)
     if isinstance(node, ast.Attribute):
-        owner = _value_of(node.value, module)
+        owner = _value_of(node.value, named)
         return vars(owner).get(node.attr) if type(owner) is ModuleType else None
     return None
 

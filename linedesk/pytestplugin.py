@@ -4,9 +4,12 @@ real processes.
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +19,23 @@ if TYPE_CHECKING:
     from linedesk.realstack import RealStack
 
 # What it needs is imported by those tests only that use it: every run of pytest loads this module.
+
+LIGHT = ("recvq", "frontdesk", "scheduler", "dispatcher", "bots", "console")
+
+
+def _import_ours() -> None:
+    """Bind the names of our packages, before pytest puts the folders of tests before all others.
+
+    A bot author's console.py would otherwise be taken for ours. Those that take long to import are
+    left out.
+    """
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    for name in LIGHT:
+        importlib.import_module(name)
+    del sys.path[0]
+
+
+_import_ours()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,8 +68,17 @@ def bot_settings() -> Mapping[str, Any]:
 
 
 @pytest.fixture
+def bot_secrets() -> Mapping[str, str]:
+    """The secrets that the bot names; a test with such a bot overrides this."""
+    return {}
+
+
+@pytest.fixture
 def bot_test(
-    request: pytest.FixtureRequest, bot: Any, bot_settings: Mapping[str, Any]
+    request: pytest.FixtureRequest,
+    bot: Any,
+    bot_settings: Mapping[str, Any],
+    bot_secrets: Mapping[str, str],
 ) -> Iterator[People]:
     """The bot in conversations of this test's own (see `jobworker.testing`)."""
     if request.config.getoption("--real-stack"):
@@ -58,17 +87,21 @@ def bot_test(
     from jobworker.testing import BotTest
     from linedesk.botloader import load_bot
 
-    yield BotTest(load_bot(bot) if isinstance(bot, str) else bot, settings=bot_settings)
+    made = load_bot(bot) if isinstance(bot, str) else bot
+    yield BotTest(made, settings=bot_settings, secrets=bot_secrets)
 
 
 @pytest.fixture
 def real_bot_test(
-    bot: Any, bot_settings: Mapping[str, Any], linedesk_stack: RealStack
+    bot: Any,
+    bot_settings: Mapping[str, Any],
+    bot_secrets: Mapping[str, str],
+    linedesk_stack: RealStack,
 ) -> Iterator[People]:
     """As `bot_test` with `--real-stack`, whatever was asked for."""
     from linedesk.realbottest import RealBotTest
 
-    test = RealBotTest(bot, settings=bot_settings, stack=linedesk_stack)
+    test = RealBotTest(bot, settings=bot_settings, secrets=bot_secrets, stack=linedesk_stack)
     yield test
     test.close()
 

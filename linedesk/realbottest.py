@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import datetime, time, timedelta
+from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -28,9 +29,16 @@ class RealBotTest(People):
     `bot` is a Bot, a WebhookHandler of line-bot-sdk's, or the `module:name` of one.
     """
 
-    def __init__(self, bot: object, *, settings: Mapping[str, Any], stack: RealStack) -> None:
+    def __init__(
+        self,
+        bot: object,
+        *,
+        settings: Mapping[str, Any],
+        stack: RealStack,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         named = bot if isinstance(bot, str) else name_of_bot(bot)
-        number = stack.play(named, settings)
+        number = stack.play(named, settings, secrets)
         super().__init__(load_bot(named), Webhooks(f"{number:06d}"))
         self._stack = stack
         self._ids: dict[str, str] = {}

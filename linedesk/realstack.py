@@ -38,7 +38,7 @@ class RealStack(Stage):
         self.sim = sim
         self.linesim_url = sim.url
         sim.webhook_url = f"{self.frontdesk_url}/callback"
-        self._playing: tuple[str, str] | None = None
+        self._playing: tuple[str, str, str] | None = None
         self._tests = 0
 
     def start(self) -> None:
@@ -46,19 +46,21 @@ class RealStack(Stage):
         self.start_mongod()
         self._start("frontdesk", ["--verbose"], self._environ())
 
-    def play(self, bot: str, settings: Mapping[str, Any]) -> int:
+    def play(self, bot: str, settings: Mapping[str, Any], secrets: Mapping[str, str]) -> int:
         """Have the dispatcher run this bot (`module:name`); returns the number of the test."""
         told = ", ".join(f"{name}={_told(value)}" for name, value in settings.items())
-        if self._playing != (bot, told):
+        hidden = "\n".join(f"{name}={value}" for name, value in secrets.items())
+        if self._playing != (bot, told, hidden):
             self._playing = None
             if "dispatcher" in self._processes:
                 process = self._processes.pop("dispatcher")
                 children.stop(process, timeout_seconds=STOP_SECONDS["dispatcher"])
             environ = {**self._environ(), "BOT": bot, "BOT_SETTINGS": told}
+            environ["BOT_SECRETS"] = hidden
             self._start("dispatcher", ["--verbose"], environ)
             self.wait_for(lambda: self._answers(f"{self.frontdesk_url}/readyz"), "frontdesk")
             self.wait_for(lambda: DISPATCHER_READY in self.log_of("dispatcher"), "dispatcher")
-            self._playing = bot, told
+            self._playing = bot, told, hidden
         self._tests += 1
         return self._tests
 
@@ -132,9 +134,15 @@ class RealStack(Stage):
             "LINE_ACCESS_INTERVAL_MS": "0",
             "HANDLER_TRIES": "1",
             "DRAIN_SECONDS": str(DRAIN_SECONDS),
-            # Bots are found as pytest finds them.
-            "PYTHONPATH": pathsep.join(sys.path),
+            # Bots are found as pytest finds them, behind all that is installed.
+            "PYTHONPATH": pathsep.join(sorted(sys.path, key=_is_of_tests)),
         }
+
+
+def _is_of_tests(folder: str) -> bool:
+    """Whether pytest put it into sys.path: it is neither ours nor of this Python."""
+    others = (Path(__file__).parents[1], sys.prefix, sys.base_prefix)
+    return not any(Path(folder).is_relative_to(other) for other in others)
 
 
 WAITING: Mapping[str, Any] = {"runAt": {"$ne": None}}

@@ -15,7 +15,7 @@ from recvq.service import Service
 
 log = logging.getLogger(__name__)
 
-# The units allow 60 starts in 15 minutes (dispatcher) and 30 in 10 (scheduler).
+# The scheduler's unit allows 30 starts in 10 minutes; the dispatcher's has no limit.
 LEAST_SECONDS = 25.0
 
 

@@ -29,6 +29,7 @@ from recvq.documents import (
     name_of,
 )
 from recvq.redact import message_id_of, redacted
+from recvq.replay import asks_for_effect, under_replay
 from recvq.timers import TIMER
 from scheduler.rows import BrokenRow, ring_of
 
@@ -70,6 +71,9 @@ class Restored:
         self._at = at
         self._now = now
         self._held: set[tuple[str, str]] = set()
+        # Letters of sends and timers whose replays wait in `held`, and once they are met what each
+        # is to do: its replay only names it.
+        self._replayed: dict[str, Document] = {}
         # Documents of `held` that were decided, and only waited for the next save to leave it.
         self._decided: set[tuple[str, str]] = set()
         # Timers on their way to `schedule`, of each row the latest.
@@ -90,7 +94,10 @@ class Restored:
         if isinstance(epoch, int):
             self.highest_epoch = max(self.highest_epoch, epoch)
         if collection == HELD:
-            self._held.add(_place(_document_of(document)))
+            held = _document_of(document)
+            self._held.add(_place(held))
+            if (first := _first_letter(held)) is not None:
+                self._replayed[first] = {}
         elif collection == CONVERSATIONS:
             id_ = str(document["_id"])
             applied = ((id_, str(name)) for name in document.get("applied") or ())
@@ -130,10 +137,14 @@ class Restored:
     # Of each collection.
 
     def _letter(self, letter: Mapping[str, Any]) -> Iterator[Written]:
+        if str(letter["_id"]) in self._replayed and "effect" in letter:
+            self._replayed[str(letter["_id"])] = {"effect": letter["effect"]}
         yield DEADLETTERS, self._emptied(letter)
 
     def _emptied(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
         """A letter without the message that its sender took back."""
+        # By a date of the database that is gone it would go at once.
+        letter = {name: value for name, value in letter.items() if name != "expiresAt"}
         document = letter.get("document")
         if not isinstance(document, Mapping) or not self._is_unsent(document):
             return letter
@@ -152,6 +163,9 @@ class Restored:
             return
         since = row.get("since") or self._now
         letter = of_event(document, cause=WAITED_IN_HELD, traceback="", attempts=0, first_at=since)
+        if effect := self._replayed.get(_first_letter(document) or ""):
+            del letter["document"]
+            letter |= effect
         yield self._given_up(letter)
 
     def _conversation(self, document: Mapping[str, Any]) -> Iterator[Written]:
@@ -218,6 +232,14 @@ def _document_of(row: Mapping[str, Any]) -> Document:
     """The document that a row of `held` holds; one made by hand may lack some of it."""
     names = {name: row.get(name) for name in ("_id", "channel", "key")}
     return {**names, **(row.get("document") or {})}
+
+
+def _first_letter(document: Mapping[str, Any]) -> str | None:
+    """The letter of a send or timer that a document is the replay of; None for all others."""
+    if not isinstance(document.get("event"), Mapping) or not asks_for_effect(document):
+        return None
+    first = under_replay(document)
+    return None if first is None else str(first["_id"])
 
 
 def _place(document: Mapping[str, Any]) -> tuple[str, str]:

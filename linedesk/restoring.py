@@ -36,6 +36,7 @@ from linedesk.settings import Settings
 from recvq.collections import DISPATCHER
 from recvq.documents import CONVERSATIONS, HELD, PROGRESS, RECVQ, Document
 from recvq.errors import translated
+from recvq.shape import require_schema
 
 # A process of the database that is gone may have had an epoch after the export, but none so high.
 EPOCHS_SINCE = 1_000_000
@@ -98,6 +99,7 @@ def restore(
     wrote: Callable[[str], None] = lambda collection: None,
 ) -> None:
     """Give the database what was looked through; `wrote` is told of each batch."""
+    require_schema(database)
     hold = Hold(database)
     above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
     hold.take(above=above, take_over=wishes.take_over)

@@ -13,12 +13,17 @@ from pydantic import SecretStr
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
+from linedesk.logs import SHORTEST_SECRET
+
 _HEADER_SAFE = re.compile(r"[!-~]+")
+# As LINE's console shows it, and its reference for developers in examples.
+_CHANNEL_SECRET = re.compile(r"[0-9a-fA-F]{32}")
 _CHANNEL = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _HOST_NAME = re.compile(
     r"(?=.{1,253}\Z)(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9-]{1,63}"
 )
+_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
 _OWN_PATHS = frozenset({"/healthz", "/readyz"})
 _MONGODB_DATABASES = frozenset({"admin", "local", "config"})
@@ -36,6 +41,12 @@ def comma_separated(value: object) -> object:
 def header_safe(secret: SecretStr) -> SecretStr:
     """Refuse what cannot stand in an HTTP header, such as a line end copied along."""
     _match(_HEADER_SAFE, secret.get_secret_value())
+    return secret
+
+
+def channel_secret(secret: SecretStr) -> SecretStr:
+    """Accept the form of a channel secret; a part of one would be a key that is easily guessed."""
+    _match(_CHANNEL_SECRET, secret.get_secret_value())
     return secret
 
 
@@ -118,6 +129,23 @@ def named_values(value: object) -> object:
         _demand(all(isinstance(told, (str, int, float)) for told in value.values()))
         return {name: str(told) for name, told in value.items()}
     return value
+
+
+def secret_lines(value: object) -> object:
+    """Split lines NAME=VALUE; empty lines and those that begin with # are left out.
+
+    A value has six characters at least: a shorter one could not be masked in logs.
+    """
+    if not isinstance(value, str):
+        return value
+    lines = [line.strip() for line in value.splitlines()]
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    named = {name.strip(): told.strip() for name, _, told in pairs}
+    _demand(len(named) == len(pairs))
+    for name, told in named.items():
+        _match(_SECRET_NAME, name)
+        _demand(len(told) >= SHORTEST_SECRET)
+    return named
 
 
 def mongodb_uri(uri: str) -> str:

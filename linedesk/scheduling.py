@@ -40,7 +40,8 @@ def run_scheduler(settings: Settings) -> int:
         parts: list[Part] = [scheduler] if clock is None else [clock, scheduler]
         began = time.monotonic()
         try:
-            return Exit.OK if run(parts, client, inbox, voice) else Exit.SOFTWARE
+            in_order = run(parts, client[settings.mongodb_database], inbox, voice)
+            return Exit.OK if in_order else Exit.SOFTWARE
         except AccessRefused as error:
             let_time_pass(began, inbox, voice, why=str(error))
             raise

@@ -215,7 +215,8 @@ def _room(seen: Overview) -> Text:
     if queue.oplog_left_seconds is not None:
         told.append(f"oplog in {for_long(queue.oplog_left_seconds)}")
     if spool is not None:
-        told.append(f"spool {spool.documents:,.0f}" if spool.documents else "spool empty")
+        empty = "spool empty" if spool.is_available else "no spool"
+        told.append(f"spool {spool.documents:,.0f}" if spool.documents else empty)
     return Text("  ".join(told) or "-")
 
 

@@ -6,9 +6,11 @@ shows no secret. The rooms never see it: `linedesk.wiring` hands them plain valu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote, quote_plus
 
 from pydantic import (
     AfterValidator,
@@ -33,13 +35,15 @@ LoopbackUrl = Annotated[str, AfterValidator(rules.loopback_url)]
 ReadableFile = Annotated[Path, AfterValidator(rules.readable_file)]
 Secret = Annotated[SecretStr, AfterValidator(rules.header_safe)]
 Password = Annotated[Secret, Field(min_length=12)]
-Secrets = Annotated[tuple[Secret, ...], BeforeValidator(rules.comma_separated)]
+ChannelSecret = Annotated[SecretStr, AfterValidator(rules.channel_secret)]
+ChannelSecrets = Annotated[tuple[ChannelSecret, ...], BeforeValidator(rules.comma_separated)]
 MongodbUri = Annotated[str, AfterValidator(rules.mongodb_uri)]
 DatabaseName = Annotated[str, AfterValidator(rules.database_name)]
 ChannelName = Annotated[str, AfterValidator(rules.channel_name)]
 Host = Annotated[str, AfterValidator(rules.host)]
 UrlPath = Annotated[str, AfterValidator(rules.url_path)]
 ModuleAndName = Annotated[str, AfterValidator(rules.module_and_name)]
+NamedSecrets = Annotated[dict[str, SecretStr], BeforeValidator(rules.secret_lines)]
 NamedValues = Annotated[dict[str, str], BeforeValidator(rules.named_values)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(str.lower)]
 
@@ -53,8 +57,10 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    line_channel_secret: Secrets = _setting(
-        (), "the channel secret (several, comma-separated, while one is being replaced)"
+    line_channel_secret: ChannelSecrets = _setting(
+        (),
+        "the channel secret, 32 hexadecimal digits from Basic settings in LINE's console (several, "
+        "comma-separated, while one is being replaced)",
     )
     line_channel_access_token: Secret | None = _setting(None, "the channel access token")
     line_api_base: BaseUrl = _setting(
@@ -104,12 +110,19 @@ class Settings(BaseModel):
     scheduler: Literal["dispatcher", "process"] = _setting("dispatcher", "dispatcher or process")
     handler_tries: int = _setting(3, "a whole number, 1 to 100", ge=1, le=100)
     handler_limit_seconds: Seconds = _setting(60.0, "a number above 0, at most 3600")
+    dead_letter_days: int = _setting(90, "a whole number of days, 8 to 36500", ge=8, le=36_500)
+    audit_days: int = _setting(400, "a whole number of days, 8 to 36500", ge=8, le=36_500)
     drain_seconds: Seconds = _setting(20.0, "a number above 0, at most 3600")
     bot: ModuleAndName = _setting("bots.parrot:bot", "module:name, such as bots.parrot:bot")
     bot_settings: NamedValues = _setting(
         {},
         "names and values such as timezone=Asia/Tokyo, again_seconds=5; in the file a table of "
         "texts, numbers, true and false",
+        repr=False,
+    )
+    bot_secrets: NamedSecrets = _setting(
+        {},
+        "lines NAME=VALUE: names of letters, digits and '_', values of at least 6 characters",
         repr=False,
     )
     sim_clock: LoopbackUrl | None = _setting(
@@ -163,7 +176,16 @@ class Settings(BaseModel):
             self.access_token,
             *rules.passwords_in(self.mongodb_uri),
             *(one.get_secret_value() for one in console if one is not None),
+            *self._shown_bot_secrets(),
         )
+
+    def _shown_bot_secrets(self) -> Iterator[str]:
+        """As they are, and as URLs, JSON and reprs that an exception quotes have them."""
+        for secret in self.bot_secrets.values():
+            text = secret.get_secret_value()
+            yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
+            quoted = (repr(text), repr(text.encode())[1:], json.dumps(text))
+            yield from (one[1:-1] for one in (*quoted, json.dumps(text, ensure_ascii=False)))
 
 
 def load_settings(environ: Mapping[str, str], *, config_path: Path | None = None) -> Settings:

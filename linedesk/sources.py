@@ -10,7 +10,7 @@ from linedesk.errors import SettingsError
 
 CREDENTIALS = (
     *("line_channel_secret", "line_channel_access_token", "mongodb_uri"),
-    *("console_password", "console_token"),
+    *("console_password", "console_token", "bot_secrets"),
 )
 """What is secret, or may hold a password: each may come as a systemd credential of its name."""
 TABLES = ("bot_settings",)

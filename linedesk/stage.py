@@ -10,7 +10,6 @@ import os
 import queue
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -157,7 +156,7 @@ class Stage:
     def _start(self, name: str, arguments: list[str], environ: Mapping[str, str]) -> None:
         with self._log_path(name).open("wb") as log:
             self._processes[name] = children.start(
-                [sys.executable, "-m", name, *arguments],
+                children.of_module(name, *arguments),
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

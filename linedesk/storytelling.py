@@ -40,15 +40,22 @@ def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
     whose = f" of {story.channel}/{story.key}" if story.key else ""
     yield "what", iter([f"{story.what}{whose}"])
     yield "stands", iter([story.verdict])
-    if story.stands == "given up":
-        id_ = story.event_id
-        do = f"`linedesk dead show {id_}` tells where; once mended, `linedesk dead replay {id_}`"
+    if do := _to_do(story):
         yield "to do", iter([do])
     yield "story", (line for line in _steps(story.steps))
     if story.gaps:
         yield "not known", iter(story.gaps)
     if story.related:
         yield "see also", iter(story.related)
+
+
+def _to_do(story: Story) -> str | None:
+    if story.stands == "given up":
+        ids = " ".join(story.letters)
+        return f"`linedesk dead show {ids}` tells where; once mended, `linedesk dead replay {ids}`"
+    if story.stands == "replayed":
+        return f"`linedesk trace {story.replay}` tells what came of it"
+    return None
 
 
 def _steps(steps: Sequence[Step]) -> Iterator[str]:

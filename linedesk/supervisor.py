@@ -1,7 +1,7 @@
 """Keeps the processes of a small box running: starts, restarts and stops them in a fixed order.
 
 A signal handler only puts the signal's number on a queue; the loop of `Supervisor.run` does the
-rest, in the main thread. It refuses to restart what a restart cannot mend (Exit.CONFIG).
+rest, in the main thread. It refuses to restart what a restart cannot mend (Exit.CONFIG, NEWER).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Keeper:
                 self.start()
             return None
         status = self._process.poll()
-        if status == Exit.CONFIG:
+        if status in {Exit.CONFIG, Exit.NEWER}:
             log.error("cannot run room=%s exit=%d", self.program.name, status)
             return status
         if status is not None:

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
+import threading
+import time
 from pathlib import Path
 from typing import IO
 
+from linedesk import children
 from linedesk.embedded import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
 from linedesk.errors import DataInUse
 from linedesk.settings import EMBEDDED, Settings, require
+from linedesk.sources import CREDENTIALS
 from linedesk.supervisor import Program, Signals, Supervisor, signals_on
 from linedesk.systemd import service_from
-from recvq.collections import create_collections
+from recvq.collections import create_collections, set_audit_age
 from recvq.connect import connect
+from recvq.shape import require_schema
 from recvq.views import ensure_views
 
 FRONTDESK_STOP_SECONDS = 10.0
 SCHEDULER_STOP_SECONDS = 25.0
 # Beyond its drain the dispatcher joins threads, saves its progress and gives back the lease.
 DISPATCHER_MARGIN_SECONDS = 15.0
+# A command that looks whether an `up` runs holds the lock for a moment.
+LOCK_SECONDS = 1.0
+# What commands do not take over from an `up`: secrets, and what may hold some.
+NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
 
 
 def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
@@ -36,12 +44,14 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
         environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if settings.mongodb_uri == EMBEDDED:
             mongod = KeptMongod(state_dir())
-            mongod.prepare(settings.mongodb_database)
+            mongod.prepare(settings.mongodb_database, audit_days=settings.audit_days)
             programs.append(mongod.program())
-            environ["MONGODB_URI"] = mongod.uri
+            used: dict[str, object] = {"mongodb_uri": mongod.uri}
             if "spool_path" not in settings.model_fields_set:
                 # Beside the data, since a small box has no folder of the service's own.
-                environ["SPOOL_PATH"] = str(state_dir().parent / "spool.db")
+                used["spool_path"] = state_dir().parent / "spool.db"
+            environ |= {name.upper(): str(value) for name, value in used.items()}
+            mongod.note(settings.model_copy(update=used))
         return Supervisor(programs, environ, signals, service).run()
 
 
@@ -51,7 +61,7 @@ def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool
     options += ["--verbose"] if verbose else []
 
     def program(room: str, stop_seconds: float) -> Program:
-        return Program(room, [sys.executable, "-m", room, *options], stop_seconds)
+        return Program(room, children.of_module(room, *options), stop_seconds)
 
     programs = [
         program("frontdesk", FRONTDESK_STOP_SECONDS),
@@ -69,26 +79,74 @@ class KeptMongod(EmbeddedMongod):
         super().__init__(data_dir, port=_kept_port(data_dir))
         self._lock = _locked(data_dir)
 
-    def prepare(self, database: str) -> None:
-        """Start it once, to do what `linedesk init` does."""
+    def prepare(self, database: str, *, audit_days: int) -> None:
+        """Start it once, to do what `linedesk init` does. Raises NewerSchema."""
         with self, connect(self.uri, app_name="linedesk-init") as client:
+            require_schema(client[database])
             create_collections(client[database])
             ensure_views(client[database])
+            set_audit_age(client[database], days=audit_days)
 
     def program(self) -> Program:
         """What the supervisor runs."""
         return Program("mongod", self.command(), STOP_SECONDS, quiet=True)
 
+    def note(self, settings: Settings) -> None:
+        """Write down for commands beside this `up` what it runs with, but nothing secret."""
+        text = settings.model_dump_json(exclude_unset=True, exclude=NOT_NOTED)
+        self._lock.truncate(0)
+        self._lock.write(text)
+        self._lock.flush()
+
+
+def beside_up(settings: Settings) -> Settings:
+    """For a command of a person: where no server is set, those of the `up` that keeps one here.
+
+    What is set goes before what that `up` was given. Without such an `up` they stay as they are.
+    """
+    given = settings.model_fields_set
+    if settings.mongodb_uri != EMBEDDED and "mongodb_uri" in given:
+        return settings
+    used = _noted(state_dir())
+    if used is None:
+        return settings
+    taken = used.model_fields_set - given | {"mongodb_uri"}
+    return settings.model_copy(update={name: getattr(used, name) for name in taken})
+
+
+def _noted(data_dir: Path) -> Settings | None:
+    """What the running `up` of this data wrote down; None where none runs."""
+    try:
+        with (data_dir / "lock").open(encoding="utf-8") as lock:
+            if _is_free(lock, fcntl.LOCK_SH):
+                return None
+            return Settings.model_validate_json(lock.read())
+    # Text of another version, or none yet, is as good as no `up`.
+    except (OSError, ValueError):
+        return None
+
 
 def _locked(data_dir: Path) -> IO[str]:
     """The data folder's lock, held as long as this process lives. Raises DataInUse."""
-    lock = (data_dir / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise DataInUse(f"the data in {data_dir} is in use by another `linedesk up`") from None
+    lock = (data_dir / "lock").open("a", encoding="utf-8")
+    until, pause = time.monotonic() + LOCK_SECONDS, threading.Event()
+    while not _is_free(lock, fcntl.LOCK_EX):
+        if time.monotonic() > until:
+            lock.close()
+            raise DataInUse(f"the data in {data_dir} is in use by another `linedesk up`")
+        pause.wait(0.05)
+    # What an earlier one noted holds no longer.
+    lock.truncate(0)
     return lock
+
+
+def _is_free(lock: IO[str], kind: int) -> bool:
+    """Whether the lock was free; it is held then, until the file is closed."""
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _kept_port(data_dir: Path) -> int:

@@ -36,6 +36,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
         channel=settings.line_channel,
         path=settings.frontdesk_path,
         max_body_bytes=settings.max_body_kb * 1024,
+        token=settings.console_token.get_secret_value() if settings.console_token else "",
     )
     address = Address(
         host=settings.frontdesk_host,

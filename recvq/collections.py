@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pymongo import ASCENDING, IndexModel
+from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
@@ -48,7 +48,13 @@ WEEK_SECONDS = 7 * 24 * 3600
 EPOCHS = "epochs"
 DISPATCHER = "dispatcher"
 
+NAMESPACE_NOT_FOUND = 26
 NAMESPACE_EXISTS = 48
+# IndexOptionsConflict and IndexKeySpecsConflict: the name or the keys belong to another index.
+OTHER_INDEX = frozenset({85, 86})
+
+MADE = "made"
+CAPPED_AGAIN = "capped again"
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,8 @@ INDEXES: Mapping[str, list[Index]] = {
             [("replayedAt", ASCENDING)],
             {"name": "replayedAt", "expireAfterSeconds": WEEK_SECONDS},
         ),
+        # Set a week ahead (`jobworker.deadletters.Ageing`).
+        Index([("expiresAt", ASCENDING)], {"name": "expiresAt", "expireAfterSeconds": 0}),
     ],
     HELD: [
         Index(
@@ -134,12 +142,14 @@ INDEXES: Mapping[str, list[Index]] = {
     ],
 }
 PLAIN = (PROGRESS, LEASES, CONVERSATIONS, HELD, SCHEDULE, DEADLETTERS, CONTROL, STATUS, AUDIT)
+NEIGHBOURS = (*CAPPED_BYTES, *PLAIN)
+"""Every collection beside recvq."""
 
 
 def create_collections(
     database: Database[Any], *, capped_bytes: int = DEFAULT_CAPPED_BYTES
-) -> list[str]:
-    """Make every collection, index and seed row that is missing; returns the names it made.
+) -> dict[str, str]:
+    """Make every collection, index and seed row that is missing; returns what was done, by name.
 
     May be run again. A recvq that came back uncapped, by an insert after a drop, is left to the
     dispatcher, which converts it. Raises WrongCollection where recvq is somebody else's, and
@@ -147,28 +157,86 @@ def create_collections(
     """
     with translated():
         existing = _options(database)
-        if RECVQ in existing and not existing[RECVQ].get("capped"):
+        capped = existing.get(RECVQ, {"capped": True}).get("capped")
+        if not capped:
             _require_ours(database)
-        made = create_missing(database, capped_bytes=capped_bytes)
+        made = {}
+        if RECVQ not in existing:
+            _create(database, RECVQ, capped_bytes)
+            made[RECVQ] = MADE
+        if capped:
+            # An uncapped recvq may hold an event twice: its index is made by whoever converts it.
+            _create_indexes(database, RECVQ)
+        made |= create_neighbours(database)
         _seed(database)
     return made
 
 
-def create_missing(database: Database[Any], *, capped_bytes: int) -> list[str]:
-    """Make the collections and indexes that are missing, no rows; returns the names it made."""
+def create_neighbours(database: Database[Any]) -> dict[str, str]:
+    """Make the collections beside recvq and their indexes where they are missing, no rows.
+
+    One of CAPPED_BYTES that came back uncapped, by an insert after a drop, is capped again; it
+    keeps its newest rows. An index that another one stands in the way of is left to a person.
+    Returns what was done, by name. Raises what the driver raises.
+    """
+    existing, done = _options(database), {}
+    for name in NEIGHBOURS:
+        if name not in existing:
+            # A plain collection comes with its indexes, by one command less.
+            if name not in INDEXES or name in CAPPED_BYTES:
+                _create(database, name, CAPPED_BYTES.get(name))
+            done[name] = MADE
+        elif name in CAPPED_BYTES and not existing[name].get("capped"):
+            _cap(database, name)
+            done[name] = CAPPED_AGAIN
+        # After the cap: convertToCapped keeps no index.
+        _create_indexes(database, name)
+    return done
+
+
+def set_audit_age(database: Database[Any], *, days: int) -> None:
+    """Have MongoDB remove rows of `audit` after so many days; no user may remove any.
+
+    Raises StoreUnavailable.
+    """
+    index = {"name": "at", "expireAfterSeconds": days * DAY_SECONDS}
+    with translated():
+        # Where another index stands in the way, `wrong_neighbours` names it.
+        if "at" in database[AUDIT].index_information() and audit_age_days(database) != days:
+            database.command("collMod", AUDIT, index=index)
+
+
+def audit_age_days(database: Database[Any]) -> int | None:
+    """After how many days rows of `audit` go; None for never. Raises what the driver raises."""
+    seconds = database[AUDIT].index_information().get("at", {}).get("expireAfterSeconds")
+    return None if seconds is None else int(seconds) // DAY_SECONDS
+
+
+def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
+    """What `create_neighbours` would make right, in words. Raises what the driver raises."""
     existing = _options(database)
-    made = [name for name in (RECVQ, *CAPPED_BYTES, *PLAIN) if name not in existing]
-    for name in made:
-        # A plain collection comes with its indexes, by one command less.
-        if name not in INDEXES or _creation(name, capped_bytes):
-            _create(database, name, capped_bytes)
-    # An uncapped recvq may hold an event twice: its index is made by whoever converts it.
-    uncapped_recvq = RECVQ in existing and not existing[RECVQ].get("capped")
-    for name, indexes in INDEXES.items():
-        if name != RECVQ or not uncapped_recvq:
-            models = [IndexModel(index.keys, **index.options) for index in indexes]
-            database[name].create_indexes(models)
-    return made
+    for name in NEIGHBOURS:
+        if name not in existing:
+            yield name
+            continue
+        if name in CAPPED_BYTES and not existing[name].get("capped"):
+            yield f"{name} is not capped"
+        yield from wrong_indexes(database, name)
+
+
+def wrong_indexes(database: Database[Any], name: str) -> Iterator[str]:
+    """The indexes of a collection that are missing or otherwise, in words."""
+    there = database[name].index_information() if name in INDEXES else {}
+    for index in INDEXES.get(name, ()):
+        if not is_as_made(index, there.get(index.options["name"], {})):
+            yield f"{name}'s index {index.options['name']}"
+
+
+def is_as_made(index: Index, found: Mapping[str, Any]) -> bool:
+    """Whether an index as `index_information` tells it is this one; {} is none at all."""
+    options = {name: value for name, value in index.options.items() if name != "name"}
+    keys = [(name, int(order)) for name, order in found.get("key", ())]
+    return keys == index.keys and all(found.get(name) == options[name] for name in options)
 
 
 def _require_ours(database: Database[Any]) -> None:
@@ -201,21 +269,32 @@ def _options(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
     return {row["name"]: row.get("options", {}) for row in database.list_collections()}
 
 
-def _create(database: Database[Any], name: str, capped_bytes: int) -> None:
+def _create(database: Database[Any], name: str, capped_bytes: int | None) -> None:
+    options: dict[str, Any] = {} if capped_bytes is None else {"capped": True, "size": capped_bytes}
     try:
-        database.create_collection(name, check_exists=False, **_creation(name, capped_bytes))
+        database.create_collection(name, check_exists=False, **options)
     except OperationFailure as error:
         # Another process that sets up at the same time made it: as good.
         if error.code != NAMESPACE_EXISTS:
             raise
 
 
-def _creation(name: str, capped_bytes: int) -> dict[str, Any]:
-    if name == RECVQ:
-        return {"capped": True, "size": capped_bytes}
-    if name in CAPPED_BYTES:
-        return {"capped": True, "size": CAPPED_BYTES[name]}
-    return {}
+def _cap(database: Database[Any], name: str) -> None:
+    try:
+        database.command("convertToCapped", name, size=CAPPED_BYTES[name])
+    except OperationFailure as error:
+        # Somebody drops it at this moment: the next look makes it.
+        if error.code != NAMESPACE_NOT_FOUND:
+            raise
+
+
+def _create_indexes(database: Database[Any], name: str) -> None:
+    for index in INDEXES.get(name, ()):
+        try:
+            database[name].create_index(index.keys, **index.options)
+        except OperationFailure as error:
+            if error.code not in OTHER_INDEX:
+                raise
 
 
 def _seed(database: Database[Any]) -> None:

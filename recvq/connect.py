@@ -18,6 +18,7 @@ WTIMEOUT_SECONDS = 5.0
 # A `w: 1` record was seen to vanish in a failover after its message had gone out.
 DURABLE = WriteConcern(w="majority", j=True, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 MAJORITY = ReadConcern("majority")
+LOCAL = ReadConcern("local")
 
 
 def connect(

@@ -26,6 +26,12 @@ STATUS = "status"
 HISTORY = "history"
 AUDIT = "audit"
 
+SCHEMA = 2
+"""The form in which this release writes documents (architecture: changing documents).
+
+It stands as `schema` in the dispatcher's row of `progress`; where none stands, it is 1.
+"""
+
 Document = dict[str, Any]
 
 

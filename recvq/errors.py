@@ -3,11 +3,13 @@
 * QueueError
   * StoreUnavailable   transient: try again; nothing is known to be stored
     * RecvqClosed      nothing was inserted: unread documents would have been overwritten
+    * WriteRefused     permanent for the one document that was to be written, and for it alone
   * SpoolUnavailable   transient: the spool does not take it; the message says why
     * SpoolDamaged     its file cannot be read and is set aside
   * SetupError         fatal: a person has to change something, and the message says what
     * WrongCollection  recvq is missing, uncapped or without its index
     * NotReplicaSet    the server cannot be watched
+    * NewerSchema      a newer release of linedesk has written the documents
     * AccessRefused    the user's password is wrong, or a right is missing
   * Replaced           fatal: a successor with a higher epoch has taken over; stop at once
   * NotAScope          an operator's word for what to pause names nothing
@@ -18,12 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bson.errors import BSONError
 from pymongo.errors import (
     BulkWriteError,
     ConnectionFailure,
+    DocumentTooLarge,
+    DuplicateKeyError,
     ExecutionTimeout,
     OperationFailure,
     PyMongoError,
+    WriteError,
     WTimeoutError,
 )
 
@@ -38,6 +44,28 @@ class StoreUnavailable(QueueError):
 
 class RecvqClosed(StoreUnavailable):
     """recvq takes no inserts: it is full of unread documents, or not as it must be."""
+
+
+# What a person finds as cause of a dead letter, or as the reason why something waits.
+REFUSED_WORDS = "MongoDB refuses the write"
+# A document holds 16 MB: BSONObjectTooLarge, and what an update says that ends just above it
+# (17419; 17420 for an upsert).
+TOO_LARGE = frozenset({10334, 17419, 17420})
+
+
+class WriteRefused(StoreUnavailable):
+    """MongoDB refuses to write one document for as long as it is as it is: it would be too large,
+    has fields of other types than ours, or a validator does not allow it.
+
+    What is not given up for it is tried again as after an outage, so it ends no process. `code` is
+    MongoDB's, 0 where the driver could not encode it.
+    """
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code or 0
+        self.is_too_large = self.code in TOO_LARGE
+        why = "the document would be larger than 16 MB" if self.is_too_large else f"code {code}"
+        super().__init__(f"{REFUSED_WORDS}: {why}")
 
 
 class SpoolUnavailable(QueueError):
@@ -65,6 +93,16 @@ class WrongCollection(SetupError):
 
 class NotReplicaSet(SetupError):
     """The server is standalone, so it has neither a change stream nor an oplog."""
+
+
+class NewerSchema(SetupError):
+    """A newer release of linedesk has written the documents: this one would misread them."""
+
+    def __init__(self, what: str, schema: int, known: int) -> None:
+        super().__init__(
+            f"{what} was written by a newer release of linedesk (schema {schema}, this release "
+            f"knows {known}): run that release or a later one"
+        )
 
 
 AUTHENTICATION_FAILED = 18
@@ -155,3 +193,27 @@ def translated() -> Iterator[None]:
         yield
     except PyMongoError as error:
         raise translate(error)  # noqa: B904  # the cause is set, or it is the error itself
+
+
+# What findAndModify, whose errors are no WriteError, says of the one document that it would make:
+# BadValue, TypeMismatch, Overflow, PathNotViable, DollarPrefixedFieldName, NotSingleValueField,
+# EmptyFieldName, DottedFieldName, ImmutableField, DocumentValidationFailure.
+OF_ONE_DOCUMENT = TOO_LARGE | {2, 14, 15, 28, 52, 54, 56, 57, 66, 121}
+
+
+@contextmanager
+def writing_one() -> Iterator[None]:
+    """As `translated`, around the write of one document: WriteRefused where MongoDB refuses it
+    because of what it is. A duplicate key is let through.
+    """
+    try:
+        with translated():
+            yield
+    except DuplicateKeyError:
+        raise
+    except OperationFailure as error:
+        if isinstance(error, WriteError) or error.code in OF_ONE_DOCUMENT:
+            raise WriteRefused(error.code) from error
+        raise
+    except BSONError as error:
+        raise WriteRefused(10334 if isinstance(error, DocumentTooLarge) else 0) from error

@@ -8,8 +8,9 @@ made. A figure's name in MongoDB is the metric's without `linedesk_` and `_total
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,13 @@ PREFIX = "linedesk_"
 # Rates are those of the last so many seconds, latencies those of the last minute.
 RATE_SECONDS = 10.0
 LATELY_SECONDS = 60.0
+# At most a line for so many seconds tells of refusals, whatever number there is.
+REFUSALS_SECONDS = 1.0
+# Of all reasons and addresses so many are counted between two lines, and so many are named.
+MOST_COUNTED = 1_000
+MOST_NAMED = 5
+# A proxy says any address.
+MOST_LETTERS = 80
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 # From half a millisecond to LINE's own limits: 1 s for the store, 2 s for the answer, 10 s a call.
 SECONDS_BUCKETS = (
@@ -158,6 +166,57 @@ class Snapshots:
         for series, buckets in reading.buckets.items():
             earlier = dict(before.buckets.get(series, ()))
             yield series, spread([(le, count - earlier.get(le, 0.0)) for le, count in buckets])
+
+
+class Refusals:
+    """Tells the log of refused requests: a line a second at most, and a bounded memory.
+
+    The first one after a quiet second is told at once. All methods belong to one thread.
+    """
+
+    def __init__(
+        self, log: logging.Logger, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._told_at = -REFUSALS_SECONDS
+        self._clear()
+
+    def note(self, reason: str, address: str) -> None:
+        """Count one; the reason quotes nothing that a stranger sent."""
+        self._requests += 1
+        for counter, name in ((self._reasons, reason), (self._addresses, address)):
+            counter[name[:MOST_LETTERS]] += 1
+            if len(counter) > MOST_COUNTED:
+                # What is busy stays; of what came once the older half goes.
+                for rare, _ in counter.most_common()[MOST_COUNTED // 2 :]:
+                    del counter[rare]
+        self.tell_in_time()
+
+    def tell_in_time(self) -> None:
+        """Tell, unless a line was told within the last second; to be called again and again."""
+        if self._monotonic() >= self._told_at + REFUSALS_SECONDS:
+            self.tell()
+
+    def tell(self) -> None:
+        """One line on all since the last one, if there are any; for the end of the process."""
+        if self._requests:
+            self._log.warning(
+                'refused requests=%d reasons="%s" busiest="%s"',
+                self._requests,
+                _most(self._reasons),
+                _most(self._addresses),
+            )
+            self._told_at = self._monotonic()
+            self._clear()
+
+    def _clear(self) -> None:
+        self._requests = 0
+        self._reasons, self._addresses = Counter[str](), Counter[str]()
+
+
+def _most(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counter.most_common(MOST_NAMED))
 
 
 def spread(buckets: Sequence[tuple[float, float]]) -> Document:

@@ -4,10 +4,14 @@ Three writes: the letter counts the replay, recvq gets the document `replay:<let
 letter says that it was replayed. Who dies between them leaves `replaying: n`; the next replay
 takes the same n, and the unique eventId lets one document through. So nothing is lost in
 between, and two operators at once make one document.
+
+The document of a send or timer only names the letter: the worker takes the effect from there. So
+the right to insert into recvq is not the right to send.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,13 +22,17 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from recvq.connect import DURABLE
-from recvq.documents import DEADLETTERS, RECVQ, Document
+from recvq.documents import DEADLETTERS, RECVQ, Document, name_of
 from recvq.errors import translated
 from recvq.guard import EVERY_SECONDS, Guard
 from recvq.insert import insert_documents
 
 INSERT_SECONDS = 10.0
 REPLAY = "replay"
+# No letter is replayed a million times.
+NUMBER = re.compile("[1-9][0-9]{0,5}")
+REFUSED = "refused: "
+"""How the cause of a letter begins whose document asked for what nothing stands behind."""
 
 
 def replay_name(letter: Mapping[str, Any]) -> str:
@@ -43,10 +51,8 @@ def event_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Docum
     return {**document, **first, "acceptTime": now, "event": event}
 
 
-def effect_again(
-    letter: Mapping[str, Any], effect: Mapping[str, Any], *, name: str, now: datetime
-) -> Document:
-    """A document that carries one effect of the letter's conversation, and runs no handler."""
+def effect_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Document:
+    """A document by which the letter's effect is carried out anew; it runs no handler."""
     return {
         "_id": ObjectId(),
         "eventId": name,
@@ -54,8 +60,29 @@ def effect_again(
         "key": letter["key"],
         "acceptTime": now,
         "event": {"type": REPLAY},
-        "effect": dict(effect),
     }
+
+
+def asks_for_effect(document: Mapping[str, Any]) -> bool:
+    """Whether it is a document as `effect_again` makes it, or one that brings its own effect."""
+    return "effect" in document or document["event"].get("type") == REPLAY
+
+
+def under_replay(document: Mapping[str, Any]) -> Document | None:
+    """A filter that matches the letter which the document is a replay of, once that has begun.
+
+    None for a document whose name is no replay's.
+    """
+    id_, _, number = name_of(document).removeprefix(f"{REPLAY}:").rpartition(":")
+    if not name_of(document).startswith(f"{REPLAY}:") or not NUMBER.fullmatch(number):
+        return None
+    place = {part: document[part] for part in ("channel", "key")}
+    return {"_id": id_, **place, "replays": {"$gte": int(number)}}
+
+
+def number_of(document: Mapping[str, Any]) -> int:
+    """Which replay of its letter a document is that has the name of one."""
+    return int(name_of(document).rpartition(":")[2])
 
 
 class Replays:
@@ -71,7 +98,8 @@ class Replays:
         self._look_at = 0.0
 
     def replay(self, letter: Mapping[str, Any], document: Document) -> bool:
-        """Store the document and mark the letter; False if somebody else has meanwhile.
+        """Store the document and mark the letter; False if somebody else has meanwhile, or if a
+        document of that name had come before the replay began and was refused.
 
         `letter` as it was read, `document` made for its `replay_name`. Raises RecvqClosed, with
         nothing written, where recvq is full or not as it must be.
@@ -82,27 +110,36 @@ class Replays:
         with self._guard.inserting(len(bson.encode(document))):
             if not self._begin(letter):
                 return False
-            insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
+            stored = insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
+        if stored.duplicates and self._was_refused(document):
+            self._mark(letter, {})
+            return False
         self._end(letter)
         return True
 
     def _begin(self, letter: Mapping[str, Any]) -> bool:
         number = _number(letter)
         as_read = {name: letter.get(name) for name in ("replays", "replayedAt")}
+        gone = {"replayedAt": "", "expiresAt": ""}
         with translated():
             answer = self._letters.update_one(
                 {"_id": letter["_id"], **as_read},
-                {"$set": {"replays": number, "replaying": number}, "$unset": {"replayedAt": ""}},
+                {"$set": {"replays": number, "replaying": number}, "$unset": gone},
             )
         return bool(answer.matched_count)
 
-    def _end(self, letter: Mapping[str, Any]) -> None:
-        now = datetime.now(UTC)
+    def _was_refused(self, document: Mapping[str, Any]) -> bool:
+        refused = {"_id": document["eventId"], "cause": {"$regex": f"^{REFUSED}"}}
         with translated():
-            self._letters.update_one(
-                {"_id": letter["_id"], "replaying": _number(letter)},
-                {"$set": {"replayedAt": now}, "$unset": {"replaying": ""}},
-            )
+            return self._letters.find_one(refused, {"_id": 1}) is not None
+
+    def _end(self, letter: Mapping[str, Any]) -> None:
+        self._mark(letter, {"$set": {"replayedAt": datetime.now(UTC)}})
+
+    def _mark(self, letter: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+        begun = {"_id": letter["_id"], "replaying": _number(letter)}
+        with translated():
+            self._letters.update_one(begun, {**changes, "$unset": {"replaying": ""}})
 
 
 def _number(letter: Mapping[str, Any]) -> int:

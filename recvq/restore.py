@@ -1,4 +1,4 @@
-"""Making recvq again what it has to be: capped, and with its indexes.
+"""Making recvq and its neighbours again what they have to be: capped, and with their indexes.
 
 A recvq that was dropped or renamed comes back by anybody's insert, uncapped and without its
 unique index. Only the holder of the lease mends it; every other writer waits until it is right.
@@ -17,8 +17,12 @@ from recvq.collections import (
     DEFAULT_CAPPED_BYTES,
     INDEXES,
     NAMESPACE_EXISTS,
+    NAMESPACE_NOT_FOUND,
+    NEIGHBOURS,
     Index,
-    create_missing,
+    create_neighbours,
+    is_as_made,
+    wrong_neighbours,
 )
 from recvq.documents import RECVQ
 from recvq.errors import StoreUnavailable, translated
@@ -27,12 +31,15 @@ from recvq.views import create_views
 
 log = logging.getLogger(__name__)
 
-NAMESPACE_NOT_FOUND = 26
 # Each step is looked at anew: others may insert, set up or drop at the same time.
 MOST_STEPS = 20
 
 MISSING = "missing"
 UNCAPPED = "not capped"
+NOT_MENDED = (
+    "collections are otherwise than linedesk makes them: drop the index that stands in the way "
+    "(db.<collection>.dropIndex), then run `linedesk init`"
+)
 # What is wrong then is not mended in place: the collection is not the one that was read.
 ANOTHER = frozenset({MISSING, UNCAPPED})
 
@@ -88,8 +95,8 @@ class Keeper:
         The rows of lease and progress are not made here: they are their owners'.
         """
         with translated():
-            made = create_missing(self._database, capped_bytes=self._bytes)
-        return made + create_views(self._database)
+            made = create_neighbours(self._database)
+        return [*made, *create_views(self._database)]
 
     def _next_step(self) -> str | None:
         """Take one step towards a right recvq; None if there is none to take."""
@@ -118,7 +125,9 @@ class Keeper:
 
     def _missing_indexes(self) -> list[Index]:
         there = self._database[RECVQ].index_information()
-        return [index for index in INDEXES[RECVQ] if not _is_there(index, there)]
+        found = [there.get(str(index.options["name"]), {}) for index in INDEXES[RECVQ]]
+        pairs = zip(INDEXES[RECVQ], found, strict=True)
+        return [index for index, as_found in pairs if not is_as_made(index, as_found)]
 
     def _create(self) -> str:
         try:
@@ -173,7 +182,43 @@ class Keeper:
         return removed
 
 
-def _is_there(index: Index, there: Mapping[str, Any]) -> bool:
-    found = there.get(str(index.options["name"]), {})
-    wanted = {**index.options, "key": index.keys}
-    return all(found.get(what) == value for what, value in wanted.items() if what != "name")
+class Neighbours:
+    """Looks after the collections beside recvq. One thread at a time may look."""
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._database = database
+        # Of each collection what a drop, a rename or a conversion changes; as it was when all was
+        # right.
+        self._right: Mapping[str, Any] = {}
+        self._wrong: list[str] = []
+        self._tries = 0
+
+    def look(self) -> None:
+        """Make right what was dropped by hand; it costs one listCollections where nothing was.
+
+        Raises StoreUnavailable, AccessRefused.
+        """
+        with translated():
+            # First, so that what changes amid the look is met by the next one.
+            there = self._identities()
+            if there == self._right:
+                return
+            wrong = list(wrong_neighbours(self._database))
+            if wrong:
+                create_neighbours(self._database)
+                self._tell(wrong)
+            else:
+                self._right, self._wrong = there, []
+
+    def _tell(self, wrong: list[str]) -> None:
+        """Say what was wrong, and once more the second time in a row that it is so."""
+        self._tries = self._tries + 1 if wrong == self._wrong else 1
+        self._wrong = wrong
+        if self._tries == 1:
+            log.warning("collections made right again found=%s", ", ".join(wrong))
+        elif self._tries == 2:
+            log.error("%s found=%s", NOT_MENDED, ", ".join(wrong))
+
+    def _identities(self) -> Mapping[str, Any]:
+        rows = self._database.list_collections(filter={"name": {"$in": list(NEIGHBOURS)}})
+        return {row["name"]: row.get("info", {}).get("uuid") for row in rows}

@@ -89,8 +89,11 @@ DISPATCHER = User(
         JOBS: (*ADD, *CAP),
         HISTORY: (*ADD, *CAP),
         STATUS: WRITE,
-        # That a release is carried out; what is paused is for people alone.
-        CONTROL: ("update",),
+        # That letters grow too old: it adds rows, and changes or removes none.
+        AUDIT: ADD,
+        # That a release is carried out, and the pause of a conversation that kills the process;
+        # it resumes none.
+        CONTROL: WRITE,
     },
     # Its size, since how long it lasts is a figure.
     oplog=("find", "collStats"),

@@ -1,6 +1,8 @@
-"""What recvq is like at this moment: capped or not, how large, with which indexes.
+"""What recvq is like at this moment: capped or not, how large, with which indexes; and by which
+release documents were written.
 
-Read by collStats alone, which the front desk's rights allow; listing collections they do not.
+recvq's is read by collStats alone, which the front desk's rights allow; listing collections they
+do not.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from recvq.documents import RECVQ
-from recvq.errors import WrongCollection
+from recvq.documents import PROGRESS, RECVQ, SCHEMA
+from recvq.errors import NewerSchema, WrongCollection, translated
 
 NAMESPACE_NOT_FOUND = 26
 
@@ -73,6 +75,19 @@ def require_shape(shape: Shape | None, *, database: str) -> Shape:
     if "eventId" not in shape.indexes:
         raise WrongCollection(lacks_index(database))
     return shape
+
+
+def require_schema(database: Database[Any]) -> int | None:
+    """By which number the documents were written, None where no dispatcher has run yet.
+
+    Raises NewerSchema where this release does not know it, and StoreUnavailable.
+    """
+    with translated():
+        row = database[PROGRESS].find_one({"_id": "dispatcher"}, {"schema": 1})
+    schema = None if row is None else int(row.get("schema") or 1)
+    if schema is not None and schema > SCHEMA:
+        raise NewerSchema(f"the database {database.name}", schema, SCHEMA)
+    return schema
 
 
 def uncapped(database: str) -> str:

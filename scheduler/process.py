@@ -6,14 +6,16 @@ import logging
 import threading
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
-from recvq.connect import Client
+from pymongo.database import Database
+
 from recvq.errors import AccessRefused, StoreUnavailable
 from recvq.pause import pause_seconds
 from recvq.pulse import AWAY, Reason
 from recvq.replicaset import require_replica_set
 from recvq.service import Nobody, Service, word_seconds
+from recvq.shape import require_schema
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ class Part(Protocol):
 
 def run(
     parts: Sequence[Part],
-    client: Client,
+    database: Database[Any],
     inbox: SimpleQueue[int | BaseException],
     service: Service | None = None,
 ) -> bool:
@@ -45,7 +47,7 @@ def run(
     """
     threading.excepthook = lambda args: _thread_died(args, inbox)
     service = service or Nobody()
-    message = _wait_for_server(client, inbox, service)
+    message = _wait_for_server(database, inbox, service)
     if message is None:
         for part in parts:
             part.start()
@@ -59,14 +61,15 @@ def run(
 
 
 def _wait_for_server(
-    client: Client, inbox: SimpleQueue[int | BaseException], service: Service
+    database: Database[Any], inbox: SimpleQueue[int | BaseException], service: Service
 ) -> int | BaseException | None:
     """None once the server is there; what came into the inbox before."""
     failures, reason = 0, Reason()
     service.starting("asking for the replica set", seconds=ASK_SECONDS)
     while True:
         try:
-            require_replica_set(client)
+            require_replica_set(database.client)
+            require_schema(database)
         except StoreUnavailable as error:
             failures += 1
             log.warning("MongoDB cannot be reached, trying again error=%s", error)

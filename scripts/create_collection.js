@@ -77,6 +77,11 @@ var indexes = [
     keys: { replayedAt: 1 },
     options: { name: "replayedAt", expireAfterSeconds: WEEK_SECONDS }
   },
+  {
+    collection: "deadletters",
+    keys: { expiresAt: 1 },
+    options: { name: "expiresAt", expireAfterSeconds: 0 }
+  },
   { collection: "held", keys: { channel: 1, key: 1, n: 1 }, options: { name: "channel_key_n" } },
   { collection: "schedule", keys: { runAt: 1 }, options: { name: "runAt" } },
   {
@@ -274,15 +279,30 @@ function checkRecvq() {
 }
 
 function makeCollection(wanted) {
-  if (find(wanted.name)) {
+  var found = find(wanted.name);
+  if (found && wanted.options.capped && !found.options.capped) {
+    // It came back by an insert after a drop. Its indexes are made after this.
+    demand(target.runCommand({ convertToCapped: wanted.name, size: wanted.options.size }));
+    print("capped again  " + wanted.name);
+  } else if (found) {
     print("was there  " + wanted.name);
-    return;
+  } else {
+    demand(target.createCollection(wanted.name, wanted.options));
+    print("made       " + wanted.name);
   }
-  demand(target.createCollection(wanted.name, wanted.options));
-  print("made       " + wanted.name);
 }
 
+function hasIndex(wanted) {
+  return target.getCollection(wanted.collection).getIndexes().some(function (found) {
+    return found.name === wanted.options.name;
+  });
+}
+
+// One that is there may have an age of its own: `linedesk init` gives that of `audit` one.
 function makeIndex(wanted) {
+  if (hasIndex(wanted)) {
+    return;
+  }
   demand(target.getCollection(wanted.collection).createIndex(wanted.keys, wanted.options));
 }
 

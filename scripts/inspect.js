@@ -192,11 +192,15 @@ var linedesk = (() => {
       .sort((one, other) => (other.epoch || 0) - (one.epoch || 0))[0];
 
   // Without those that have ended, and those that a later start on the same host has replaced.
+  // SCHEDULER, as the newest row of a dispatcher tells; undefined with an older version.
+  const schedulerSetting = (rows) =>
+    rows.filter((row) => row.role === "dispatcher" && row.scheduler).sort((one, other) => other.at - one.at)[0]?.scheduler;
   const thatCount = (rows) => {
+    const asked = (row) => row.role !== "scheduler" || schedulerSetting(rows) !== "dispatcher";
     const replaced = (row) =>
       rows.some((one) => isFresh(one) && one.role === row.role && one.host === row.host && one.startedAt >= row.at);
     return rows
-      .filter((row) => isFresh(row) || (row.state !== "ended" && !replaced(row)))
+      .filter((row) => isFresh(row) || (row.state !== "ended" && !replaced(row) && asked(row)))
       .sort((one, other) => ROLES.indexOf(one.role) - ROLES.indexOf(other.role) || one.pid - other.pid);
   };
 
@@ -234,7 +238,7 @@ var linedesk = (() => {
     const wrong = (about, saw) => found.push({ about, saw });
     const desk = frontdesk.figures;
     const runs = dispatcher.figures;
-    for (const role of ROLES.slice(0, 2)) {
+    for (const role of schedulerSetting(rows) === "process" ? ROLES : ROLES.slice(0, 2)) {
       const own = rows.filter((row) => row.role === role);
       if (!own.some(isFresh)) wrong(role, "none runs");
       else if (role === "dispatcher" && !leader) wrong(role, "none holds the lease");
@@ -348,7 +352,7 @@ var linedesk = (() => {
       recvqUnreadShare } = dispatcher.figures;
     const saved = fields("after", "token", "feed", "at", "finished");
     const progress = first("progress", { _id: "dispatcher" }, saved) || {};
-    const beyond = (progress.finished || []).length;
+    const beyond = (progress.finished || []).filter((id) => id !== null).length;
     const ends = (direction) => find("recvq", {}, { acceptTime: 1 }).sort({ $natural: direction }).limit(1);
     const [end] = ends(-1).showRecordId().toArray();
     const [start] = ends(1).toArray();

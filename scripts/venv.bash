@@ -25,7 +25,7 @@ check_python() {
 }
 
 wanted_stamp() {
-  cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1
+  cat pyproject.toml requirements/dev.txt | sha256sum | cut -d' ' -f1
 }
 
 make_venv() {
@@ -39,10 +39,16 @@ make_venv() {
   mkdir -p .venv
   touch .venv/.unfinished
   [[ -x .venv/bin/python ]] || "$python" -m venv .venv || fail "the virtual environment could not be made"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
-    --constraint constraints.txt || fail "installing the dependencies failed; see above"
+  install_packages || fail "installing the dependencies failed; see above"
   wanted_stamp >.venv/.stamp
   rm .venv/.unfinished
+}
+
+# Only files whose hashes are known, and only wheels: what is built here runs the code of its build tools.
+install_packages() {
+  local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+  "${install[@]}" --require-hashes --only-binary :all: --requirement requirements/dev.txt &&
+    "${install[@]}" --no-deps --no-build-isolation --editable .
 }
 
 is_current() {

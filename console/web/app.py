@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -20,6 +21,9 @@ from console.web.gatekeeping import SAFE_METHODS, Gatekeeper
 from console.web.live import Away
 from console.web.login import login_routes
 from console.web.pages import page_routes, wants_json
+from recvq.figures import Refusals
+
+log = logging.getLogger(__name__)
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 MEDIA_TYPES["svg"] = "image/svg+xml"
@@ -31,17 +35,25 @@ def create_app(
 ) -> FastAPI:
     """The app on one database. Page and threads end with its lifespan.
 
+    What it refuses is noted in `app.state.refusals`, which the server tells.
+
     `acting` is the same database where `reading` may be that of a secondary.
     """
     desk = Desk(console, reading=reading, acting=reading if acting is None else acting)
 
+    refusals = Refusals(log)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        refusals.tell()
         desk.close()
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Gatekeeper, names=desk.names)
+    app.state.refusals = refusals
+    app.add_middleware(
+        Gatekeeper, names=desk.names, keeper=desk.keeper, turns=desk.turns, refusals=refusals
+    )
     for routes in (page_routes, act_routes, login_routes):
         app.include_router(routes(desk))
     app.include_router(_files())

@@ -2,30 +2,53 @@
 
 Sessions are kept in memory, each under the digest of what its cookie holds. So they end with the
 process, and thereby with a change of the password, which is read at the start.
+
+Guesses are bounded by turns, not by refusals: a password is looked at when its turn comes, at a
+fixed rate for everybody together and for each address. Wrong passwords delay others, and never
+lock them out. A browser that has logged in before has turns of its own, and so has a network that
+has shown the token.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import cached_property
+from hashlib import scrypt, sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 
 SESSION_SECONDS = 12 * 3600.0
 MOST_SESSIONS = 200
-# Failed logins of one address: so many within the time, then none is looked at.
-MOST_FAILURES = 5
-FAILURE_SECONDS = 300.0
-MOST_ADDRESSES = 2_000
 # What a person may call himself for the audit.
 MOST_NAME = 40
 NOBODY = "somebody on this machine"
 SCRIPT = "the token"
+# 400 days, the longest that browsers keep a cookie (RFC 6265bis).
+BROWSER_SECONDS = 400 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Rate:
+    """`burst` looks at once, then one each `seconds`."""
+
+    burst: int
+    seconds: float
+
+
+# 172,800 guesses a day at most, from however many addresses.
+OF_EVERYBODY = Rate(10, 0.5)
+OF_A_LANE = Rate(5, 2.0)
+# Waiting for a look: 20 s at most at the rate of a lane, 25 s at that of everybody.
+MOST_WAITING_OF_A_LANE = 10
+MOST_WAITING = 50
+# A lane counts as served lately for so long, and lets those go first that were not.
+LATELY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -58,9 +81,10 @@ class Doorkeeper:
         self._monotonic = monotonic
         self._anybody = Visitor(NOBODY, form=secrets.token_urlsafe(24))
         self._lock = threading.Lock()
-        # Both under _lock, oldest first.
+        # Under _lock, oldest first.
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        # Networks that have shown the token, oldest first; of the event loop.
+        self._networks = dict[str, None]()
 
     @property
     def asks(self) -> bool:
@@ -76,8 +100,7 @@ class Doorkeeper:
         """Who that is; None if he has to log in first."""
         if not self.asks:
             return self._anybody
-        scheme, _, given = (authorization or "").partition(" ")
-        if scheme.lower() == "bearer" and _same(self._token, given.strip()):
+        if self.is_token(authorization or ""):
             return Visitor(SCRIPT, form="", by_token=True)
         with self._lock:
             session = self._sessions.get(_digest(cookie or ""))
@@ -85,47 +108,158 @@ class Doorkeeper:
                 return None
             return session.visitor
 
-    def log_in(self, password: str, *, name: str, address: str) -> str | None:
-        """The cookie of a new session; None if the password is wrong or `wait_seconds` not over."""
-        right = _same(self._password, password)
+    def is_password(self, given: str) -> bool:
+        """Whether that is the password. Asked only of what had its turn."""
+        return _same(self._password, given)
+
+    def is_token(self, authorization: str) -> bool:
+        """Whether an Authorization header has the token. Asked only of what had its turn."""
+        scheme, _, given = authorization.partition(" ")
+        return scheme.lower() == "bearer" and _same(self._token, given.strip())
+
+    def is_guess(self, authorization: str) -> bool:
+        """Whether a header has to wait for its turn, since it may be a guess at the token."""
+        return self._token is not None and authorization.lower().startswith("bearer ")
+
+    def log_in(self, name: str) -> str:
+        """The cookie of a new session."""
+        cookie = secrets.token_urlsafe(32)
+        called = " ".join(name.split())[:MOST_NAME] or "operator"
+        visitor = Visitor(called, form=secrets.token_urlsafe(24))
         with self._lock:
-            if self._wait_seconds(address) > 0:
-                return None
-            if not right:
-                self._note_failure(address)
-                return None
-            cookie = secrets.token_urlsafe(32)
-            called = " ".join(name.split())[:MOST_NAME] or "operator"
-            visitor = Visitor(called, form=secrets.token_urlsafe(24))
             self._sessions[_digest(cookie)] = _Session(
                 visitor, until=self._monotonic() + SESSION_SECONDS
             )
             while len(self._sessions) > MOST_SESSIONS:
                 self._sessions.popitem(last=False)
-            return cookie
+        return cookie
 
     def log_out(self, cookie: str | None) -> None:
         """End the session, whoever else has a copy of its cookie."""
         with self._lock:
             self._sessions.pop(_digest(cookie or ""), None)
 
-    def wait_seconds(self, address: str) -> float:
-        """How long nobody of this address can log in, after too many failures; 0: he can."""
-        with self._lock:
-            return self._wait_seconds(address)
+    def new_browser(self) -> str:
+        """The cookie by which a browser that has logged in is known again, also after a restart."""
+        name = secrets.token_urlsafe(12)
+        return f"{name}.{self._sign(name)}"
 
-    def _wait_seconds(self, address: str) -> float:
-        failures = self._failures.get(network_of(address), deque())
-        if len(failures) < MOST_FAILURES:
-            return 0.0
-        return max(0.0, failures[0] + FAILURE_SECONDS - self._monotonic())
+    def lane(self, address: str, browser: str = "") -> Lane:
+        """Whose turn it is that an attempt takes; `browser` is the cookie of `new_browser`."""
+        name, _, signature = browser.partition(".")
+        # Without a password there is no secret behind the signature.
+        may_be_ours = self.takes_passwords and bool(name)
+        if may_be_ours and hmac.compare_digest(signature.encode(), self._sign(name).encode()):
+            return Lane(f"browser {name}", known=True)
+        network = network_of(address)
+        return Lane(network, known=network in self._networks)
 
-    def _note_failure(self, address: str) -> None:
-        failures = self._failures.setdefault(network_of(address), deque(maxlen=MOST_FAILURES))
-        failures.append(self._monotonic())
-        self._failures.move_to_end(network_of(address))
-        while len(self._failures) > MOST_ADDRESSES:
-            self._failures.popitem(last=False)
+    def know(self, lane: Lane) -> None:
+        """Serve the network of a script before strangers, now that it has shown the token."""
+        self._networks[lane.name] = None
+        if len(self._networks) > MOST_SESSIONS:
+            del self._networks[next(iter(self._networks))]
+
+    def _sign(self, name: str) -> str:
+        return hmac.new(self._browser_key, name.encode(), sha256).hexdigest()
+
+    @cached_property
+    def _browser_key(self) -> bytes:
+        """Changes with the password. Slow to compute, so that a stolen cookie tells no password."""
+        secret = (self._password or "").encode()
+        return scrypt(secret, salt=b"linedesk_browser", n=2**14, r=8, p=1)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Those who take turns as one: a network, or a browser that has logged in before."""
+
+    name: str
+    known: bool = False
+
+
+_ALL = Lane("everybody")
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    lane: Lane
+    turn: asyncio.Future[bool]
+
+
+class Turns:
+    """When a password may be looked at; belongs to the event loop.
+
+    Known browsers are served first, then lanes that were not served lately, then the one whose
+    turn is longest ago. Where too many wait, one of the lane with the most waiting has to go.
+    """
+
+    def __init__(self) -> None:
+        # Oldest first.
+        self._waiting: list[_Waiting] = []
+        # Until when the looks of a lane, or of _ALL, are used up, of the loop's clock.
+        self._used: dict[Lane, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def take(self, lane: Lane) -> bool:
+        """Wait for a look; False where too many wait and this attempt was turned away."""
+        one = _Waiting(lane, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        self._serve()
+        if crowd := self._crowd(lane):
+            self._answer(secrets.choice(crowd), False)
+        try:
+            return await one.turn
+        finally:
+            self._waiting = [other for other in self._waiting if other is not one]
+
+    def give_back(self, lane: Lane) -> None:
+        """The look found what is right, so it counts for nothing."""
+        for used, rate in ((lane, OF_A_LANE), (_ALL, OF_EVERYBODY)):
+            if used in self._used:
+                self._used[used] -= rate.seconds
+        self._serve()
+
+    def _crowd(self, lane: Lane) -> list[_Waiting]:
+        """Those of whom one has to go; the newest may be among them."""
+        same = [one for one in self._waiting if one.lane == lane]
+        if len(same) > MOST_WAITING_OF_A_LANE:
+            return same
+        if len(self._waiting) <= MOST_WAITING:
+            return []
+        unknown = [one for one in self._waiting if not one.lane.known] or self._waiting
+        count = Counter(one.lane for one in unknown)
+        most = max(count.values())
+        return [one for one in unknown if count[one.lane] == most]
+
+    def _serve(self) -> None:
+        """Give a look to all whose turn it is, and come again when it is the next one's."""
+        now = asyncio.get_running_loop().time()
+        self._used = {one: at for one, at in self._used.items() if at > now - LATELY_SECONDS}
+        while self._waiting and (seconds := self._seconds_to_next(now)) <= 0:
+            ready = [one for one in self._waiting if self._wait(one.lane, OF_A_LANE, now) <= 0]
+            first = min(ready, key=lambda one: (not one.lane.known, self._used.get(one.lane, 0.0)))
+            for used, rate in ((first.lane, OF_A_LANE), (_ALL, OF_EVERYBODY)):
+                self._used[used] = max(now, self._used.get(used, now)) + rate.seconds
+            self._answer(first, True)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._serve)
+
+    def _seconds_to_next(self, now: float) -> float:
+        lanes = {one.lane for one in self._waiting}
+        soonest = min(self._wait(lane, OF_A_LANE, now) for lane in lanes)
+        return max(soonest, self._wait(_ALL, OF_EVERYBODY, now))
+
+    def _wait(self, lane: Lane, rate: Rate, now: float) -> float:
+        """Seconds until the lane has a look to use."""
+        return self._used.get(lane, now) - now - rate.seconds * (rate.burst - 1)
+
+    def _answer(self, one: _Waiting, served: bool) -> None:
+        self._waiting.remove(one)
+        if not one.turn.done():
+            one.turn.set_result(served)
 
 
 def is_form_of(visitor: Visitor, given: str) -> bool:
@@ -134,14 +268,17 @@ def is_form_of(visitor: Visitor, given: str) -> bool:
 
 
 def network_of(address: str) -> str:
-    """What one person has: an IPv4 address, or the /64 of an IPv6 one."""
+    """What one person has: an IPv4 address, the /64 of an IPv6 one, or this whole machine."""
     try:
         parsed = ip_address(address)
     except ValueError:
         return address
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+    parsed = getattr(parsed, "ipv4_mapped", None) or parsed
+    if parsed.is_loopback:
+        return "this machine"
+    if isinstance(parsed, IPv6Address):
         return str(ip_network((parsed, 64), strict=False))
-    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+    return str(parsed)
 
 
 def _digest(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -15,8 +16,8 @@ from jinja2 import Environment, PackageLoader
 from pymongo.database import Database
 
 from console.calls import is_taken
-from console.web.auth import Doorkeeper, Visitor
-from console.web.gatekeeping import Names
+from console.web.auth import Doorkeeper, Turns, Visitor
+from console.web.gatekeeping import Names, is_loopback
 from console.web.live import Away, Reader
 from console.web.words import FILTERS, zone
 
@@ -38,9 +39,20 @@ class Console:
     password: str = ""
     token: str = ""
     host: str = "127.0.0.1"
+    port: int = 8010
     url: str | None = None
+    """The URL by which people reach the page, where it is not that of host and port."""
     text: bool = False
     """Whether what people wrote is shown."""
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether `url` names a proxy: a place other than the one where the console listens."""
+        if self.url is None:
+            return False
+        url = urlsplit(self.url)
+        is_elsewhere = is_loopback(self.host) and not is_loopback(url.hostname or "")
+        return url.scheme != "http" or (url.port or 80) != self.port or is_elsewhere
 
 
 class NotLoggedIn(Exception):
@@ -63,7 +75,8 @@ class Desk:
         self.reading = reading
         self.acting = acting
         self.keeper = Doorkeeper(password=console.password, token=console.token)
-        self.names = Names(console.host, url=console.url, proxied=self.keeper.asks)
+        self.turns = Turns()
+        self.names = Names(console.host, url=console.url, open_to_proxies=self.keeper.asks)
         self.reader = Reader()
         self.actor = Reader(seconds=ACT_SECONDS)
         self._said: OrderedDict[str, Said] = OrderedDict()
@@ -87,6 +100,8 @@ class Desk:
         who = self.keeper.visitor(request.cookies.get(COOKIE), request.headers.get("authorization"))
         if who is None:
             raise NotLoggedIn
+        # Its connection is not ended in favour of others then.
+        request.scope.get("state", {})["proved"] = self.keeper.asks
         return who
 
     def page(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Annotated
 
@@ -10,15 +9,16 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from console.audit import Audit
-from console.web.auth import MOST_NAME, SESSION_SECONDS, is_form_of
+from console.web.auth import BROWSER_SECONDS, MOST_NAME, SESSION_SECONDS, is_form_of
 from console.web.desk import COOKIE, Desk, own_path
+from console.web.gatekeeping import client_of
 from console.web.live import Away
-from console.web.words import seconds
 
 log = logging.getLogger(__name__)
 
-# Longer than a guess is worth, shorter than a person minds.
-WRONG_SECONDS = 0.3
+BROWSER_COOKIE = "linedesk_browser"
+WRONG = "that is not it"
+BUSY = "too many are trying to log in at once: try again"
 
 
 def login_routes(desk: Desk) -> APIRouter:
@@ -39,29 +39,22 @@ def login_routes(desk: Desk) -> APIRouter:
         name: Annotated[str, Form(max_length=200)] = "",
         to: Annotated[str, Form(max_length=2_000)] = "/",
     ) -> Response:
-        address = request.client.host if request.client else "-"
-        cookie = desk.keeper.log_in(password, name=name, address=address)
-        if cookie is None:
-            log.warning("login refused address=%s", address)
-            await asyncio.sleep(WRONG_SECONDS)
-            waits = desk.keeper.wait_seconds(address)
-            problem = f"too often wrong: wait {seconds(waits)}" if waits else "that is not it"
-            status = 429 if waits else 401
-            told = {"to": own_path(to), "problem": problem, "most": MOST_NAME}
-            return desk.page(request, "login.html", told, status=status)
-        who = desk.keeper.visitor(cookie, None)
+        address, keeper = client_of(request.scope), desk.keeper
+        lane = keeper.lane(address, request.cookies.get(BROWSER_COOKIE, ""))
+        told = {"to": own_path(to), "most": MOST_NAME}
+        if not await desk.turns.take(lane):
+            return desk.page(request, "login.html", {**told, "problem": BUSY}, status=429)
+        if not keeper.is_password(password):
+            return desk.page(request, "login.html", {**told, "problem": WRONG}, status=401)
+        desk.turns.give_back(lane)
+        cookie = keeper.log_in(name)
+        who = keeper.visitor(cookie, None)
         assert who is not None
         await _note(desk, who.name, address)
         log.info("logged in address=%s", address)
         response = RedirectResponse(own_path(to), status_code=303)
-        response.set_cookie(
-            COOKIE,
-            cookie,
-            max_age=int(SESSION_SECONDS),
-            secure=request.url.scheme == "https",
-            httponly=True,
-            samesite="strict",
-        )
+        _give(response, request, COOKIE, cookie, SESSION_SECONDS)
+        _give(response, request, BROWSER_COOKIE, keeper.new_browser(), BROWSER_SECONDS)
         return response
 
     @router.post("/logout")
@@ -76,6 +69,18 @@ def login_routes(desk: Desk) -> APIRouter:
         return response
 
     return router
+
+
+def _give(response: Response, request: Request, name: str, value: str, seconds: float) -> None:
+    """A cookie that no script reads and no other site sends."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=int(seconds),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
 
 
 async def _note(desk: Desk, name: str, address: str) -> None:

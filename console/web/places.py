@@ -180,6 +180,8 @@ def _api(seen: Overview) -> Place:
 
 def _spool(seen: Overview) -> Place:
     spool = seen.spool
+    if spool is not None and not spool.is_available:
+        return Place("spool", "spool", "no spool", "see SPOOL_PATH", LOOK)
     if spool is None or not spool.documents:
         return Place("spool", "spool", "empty", "not needed", OFF)
     oldest = f"oldest {seconds(spool.oldest_seconds)}"

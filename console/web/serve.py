@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 from types import FrameType
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
+from recvq.figures import Refusals
 from recvq.service import Nobody, Service
 
 log = logging.getLogger(__name__)
@@ -25,12 +27,29 @@ STOP_SECONDS = 1
 
 
 def serve(
-    app: FastAPI, listener: socket.socket, *, url: str, service: Service | None = None
+    config: uvicorn.Config,
+    listener: socket.socket,
+    *,
+    url: str,
+    refusals: Refusals,
+    service: Service | None = None,
 ) -> int:
     """Answer on a socket that listens until SIGTERM or SIGINT; returns the exit code."""
-    config = uvicorn.Config(
+    server = Server(config, url=url, refusals=refusals, service=service or Nobody())
+    server.run(sockets=[listener])
+    return 0
+
+
+def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -> uvicorn.Config:
+    """uvicorn's settings. `http` is a connection, with bounds for who sends slowly or too much.
+
+    Without a proxy X-Forwarded-For is any client's claim, and ignored.
+    """
+    return uvicorn.Config(
         app,
-        # A proxy on this machine says whom it speaks for; without a password it is refused.
+        http=http,
+        proxy_headers=is_proxied,
+        # Only a proxy on this machine may say whom it speaks for.
         forwarded_allow_ips="127.0.0.1,::1",
         server_header=False,
         ws="none",
@@ -39,16 +58,16 @@ def serve(
         access_log=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    server = Server(config, url=url, service=service or Nobody())
-    server.run(sockets=[listener])
-    return 0
 
 
 class Server(uvicorn.Server):
     """The first signal ends it, a second one exits at once."""
 
-    def __init__(self, config: uvicorn.Config, *, url: str, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, url: str, refusals: Refusals, service: Service
+    ) -> None:
         super().__init__(config)
+        self._refusals = refusals
         self._url = url
         self._service = service
 
@@ -77,6 +96,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second uvicorn asks whether to stop."""
         if counter % TELL_TICKS == 0:
+            self._refusals.tell_in_time()
             self._service.alive(self._url)
         return await super().on_tick(counter)
 

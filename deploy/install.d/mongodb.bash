@@ -103,6 +103,18 @@ replace_conf() {
   rm "$ours"
 }
 
+# mongod by itself never begins a new log.
+lay_log_rotation() {
+  local rules=$ROOT/etc/logrotate.d
+  if [[ -z $DRY_RUN || -e $MONGOD_CONF ]] && ! grep -Eq '^[[:space:]]*logRotate:[[:space:]]*"?reopen' "$MONGOD_CONF"; then
+    note "mongod's log grows without end: add \"logRotate: reopen\" below systemLog in $MONGOD_CONF, restart mongod, and run this again"
+    return
+  fi
+  lay "$SOURCE/deploy/logrotate/mongod" "$rules/linedesk-mongod" 0644
+  [[ -n $DRY_RUN ]] || ask command -v logrotate ||
+    note "logrotate is not installed, so mongod's log grows without end: install its package"
+}
+
 refuse_foreign_conf() {
   local lacks
   lacks=$(lacks_in_conf || true)

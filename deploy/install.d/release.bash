@@ -13,7 +13,8 @@ import hashlib, pathlib, sys, tomllib
 source, requirements = map(pathlib.Path, sys.argv[1:])
 project = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))
 packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-files = ("pyproject.toml", "constraints.txt", "deploy/linedesk", "scripts/inspect.js")
+files = ("pyproject.toml", "requirements/run.txt", "requirements/build.txt")
+files += ("deploy/linedesk", "scripts/inspect.js")
 paths = [source / name for name in files]
 for folder in (*packages, "deploy/systemd", "docs"):
     paths += sorted(path for path in (source / folder).rglob("*") if "__pycache__" not in path.parts)
@@ -46,15 +47,41 @@ build_release() {
 # Each step under its own condition: bash heeds no `set -e` in what is called before a `||`.
 make_release() {
   local pip=("$RELEASE/bin/python" -m pip --quiet --disable-pip-version-check --no-input)
-  local wanted=("$SOURCE")
-  [[ -z $WHEELS ]] || wanted=(--no-index --find-links "$WHEELS" "${wanted[@]}")
-  [[ ! -e $OPT/bot/requirements.txt ]] || wanted+=(--requirement "$OPT/bot/requirements.txt")
+  local from=()
+  [[ -z $WHEELS ]] || from=(--no-index --find-links "$WHEELS")
   rm -rf "$RELEASE" &&
     "$FOUND_PYTHON" -m venv "$RELEASE" &&
-    "${pip[@]}" install --constraint "$SOURCE/constraints.txt" "${wanted[@]}" &&
+    install_locked run.txt &&
+    install_linedesk &&
+    install_for_bot &&
     "$RELEASE/bin/linedesk" --version >/dev/null &&
     copy_companions &&
     touch "$RELEASE/.whole"
+}
+
+# install_locked FILE [OPTION]...: only files whose hashes are in requirements/, and only wheels, since
+# a source package runs its own code to build itself.
+install_locked() {
+  local file=$1
+  shift
+  "${pip[@]}" install "${from[@]}" --require-hashes --only-binary :all: "$@" \
+    --requirement "$SOURCE/requirements/$file"
+}
+
+# The build tools are beside the venv's packages and go again: the services never see them.
+install_linedesk() {
+  local tools=$RELEASE/build
+  install_locked build.txt --target "$tools" &&
+    PYTHONPATH=$tools "${pip[@]}" install --no-index --no-deps --no-build-isolation "$SOURCE" &&
+    rm -rf "$tools"
+}
+
+# The bot's packages are its author's choice, hashes included; linedesk's own stay as they are.
+install_for_bot() {
+  local wanted=$OPT/bot/requirements.txt
+  [[ -e $wanted ]] || return 0
+  "${pip[@]}" freeze --exclude linedesk >"$RELEASE/constraints.txt" &&
+    "${pip[@]}" install "${from[@]}" --constraint "$RELEASE/constraints.txt" --requirement "$wanted"
 }
 
 # What belongs to the release and not to the venv; a roll-back lays the units of its own release.
@@ -113,6 +140,37 @@ release_before() {
   marked_releases | awk -v current="$(current_release)" '
     { releases[++count] = $0; if ($0 == current) at = count }
     END { if (at < count) print releases[at + 1] }'
+}
+
+# By which number a release writes documents (docs/architecture.md: changing documents). Older ones
+# do not know the word: theirs is 1.
+schema_of() {
+  local told
+  told=$("$1/bin/linedesk" --version 2>/dev/null) || true
+  if [[ $told =~ schema\ ([0-9]+) ]]; then
+    printf '%s\n' "${BASH_REMATCH[1]}"
+  else
+    printf '1\n'
+  fi
+}
+
+# The number in MongoDB, as the release in use reads it; fails where MongoDB cannot be asked.
+stored_schema() {
+  local told
+  told=$(LINEDESK_CONFIG=$ROOT/etc/linedesk/linedesk.toml \
+    CREDENTIALS_DIRECTORY=$ROOT/etc/linedesk/credentials/operator \
+    "$(current_release)/bin/linedesk" schema) && [[ $told =~ ^[0-9]+$ ]] && printf '%s\n' "$told"
+}
+
+# Before the switch to an older release, which would misread what the newer one has written.
+require_schema() {
+  local known stored
+  known=$(schema_of "$1")
+  [[ $known -lt $(schema_of "$(current_release)") ]] || return 0
+  stored=$(stored_schema) ||
+    fail "$EXIT_FAILED" "${1##*/} writes documents by schema $known, and MongoDB cannot be asked whether a newer release has written there: nothing was switched"
+  [[ $stored -le $known ]] ||
+    fail "$EXIT_FAILED" "${1##*/} knows documents of schema $known, and the database has schema $stored: it would misread them, so nothing was switched. Mend the release in use, or install a later one"
 }
 
 drop_old_releases() {

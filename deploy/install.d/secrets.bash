@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # The channel secret and the channel access token: from where they come, and the files they lie in;
-# and the password of the operator's page, which is made here.
+# and the password of the operator's page, which is made here; the file of the bot's own secrets.
 # They are never arguments of a program and never in its environment, where others could read them.
 
 SECRETS=(LINE_CHANNEL_SECRET LINE_CHANNEL_ACCESS_TOKEN)
@@ -46,6 +46,8 @@ lay_secret() {
     return
   fi
   [[ $value =~ ^[!-~]+$ ]] || fail "$EXIT_NOT_SET" "$name is not one word of plain characters"
+  [[ $name != LINE_CHANNEL_SECRET || $value =~ ^[0-9a-fA-F]{32}(,[0-9a-fA-F]{32})*$ ]] ||
+    fail "$EXIT_NOT_SET" "$name is not 32 hexadecimal digits: copy it from Basic settings in LINE's console"
   if [[ -r $target && $(<"$target") == "$value" ]]; then
     same "$target"
     return
@@ -102,6 +104,18 @@ lay_console_password() {
     return
   fi
   change "$target" make_console_password "$target"
+}
+
+# Without secrets until the bot has some: the dispatcher's unit does not start without the file.
+lay_bot_secrets() {
+  local target=$ROOT/etc/linedesk/credentials/BOT_SECRETS
+  if [[ -e $target ]]; then
+    same "$target"
+    return
+  fi
+  change "$target" write_secret "$target" <<'END'
+# The bot's own secrets, a line NAME=VALUE each, as Bot(secrets=[...]) names them.
+END
 }
 
 # 24 characters.

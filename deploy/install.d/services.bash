@@ -161,6 +161,7 @@ switch_back() {
   if [[ -z $before || $before == "$failed" || ! -d $before ]]; then
     fail "$EXIT_FAILED" "there is no other release to go back to; mend what is said above, then run this again"
   fi
+  require_schema "$before"
   rm -f "$STAMP"
   unmark_release "$failed"
   if activate "$before"; then
@@ -193,6 +194,7 @@ roll_back() {
   current=$(current_release)
   before=$(release_before)
   [[ -n $before ]] || fail "$EXIT_FAILED" "there is no release before ${current##*/} that came up"
+  require_schema "$before"
   [[ -n $DRY_RUN ]] || unmark_release "$current"
   activate "$before" || switch_back "$before" "$current"
 }

@@ -44,9 +44,10 @@ REFUSED = "In production the event becomes a dead letter at once: each further t
 class BotTest(People):
     """A test's own world around a bot.
 
-    `settings` overrides the bot's own settings. What a handler raises reaches the test, and then
-    nothing of what it decided has happened. With `watch=False` nothing is warned of. `api` is
-    what `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi.
+    `settings` overrides the bot's own settings, `secrets` has those that it names. What a handler
+    raises reaches the test, and then nothing of what it decided has happened. With `watch=False`
+    nothing is warned of. `api` is what `talk.api` gives: a stand-in of the test's own for LINE's
+    MessagingApi.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class BotTest(People):
         bot: Bot,
         *,
         settings: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
         start: datetime = START,
         watch: bool = True,
         api: Any = None,
@@ -65,6 +67,7 @@ class BotTest(People):
         super().__init__(bot, Webhooks())
         self.bot = bot
         self.settings = _settings_of(bot, settings or {})
+        self.secrets = _secrets_of(bot, secrets or {})
         self._now = start.astimezone(UTC)
         self._api = api
         self._memory = Memory()
@@ -128,7 +131,7 @@ class BotTest(People):
         talk = Talk(document, self._around(document))
         with _explained():
             rule = self.bot.rule_in(talk, event)
-            if rule is not None and rule.profile:
+            if rule is not None and rule.profile is True:
                 self._tell_profile(talk)
             if document["event"].get("type") in ("follow", "unfollow"):
                 talk.know_friend(document["event"]["type"] == "follow")
@@ -171,6 +174,7 @@ class BotTest(People):
             now=lambda: self._now,
             per_member=self.bot.per_member,
             settings=self.settings,
+            secrets=self.secrets,
         )
 
     def _line_api(self) -> Any:
@@ -188,6 +192,14 @@ def _settings_of(bot: Bot, given: Mapping[str, Any]) -> Mapping[str, Any]:
     if bot.check_settings is not None:
         bot.check_settings(settings)
     return MappingProxyType(settings)
+
+
+def _secrets_of(bot: Bot, given: Mapping[str, str]) -> Mapping[str, str]:
+    """As the dispatcher would start with them. Raises ValueError where it would not start."""
+    missing = [name for name in bot.secrets if name not in given]
+    if missing:
+        raise ValueError(f"the bot needs BotTest(..., secrets={{{missing[0]!r}: ...}})")
+    return MappingProxyType({name: given[name] for name in bot.secrets})
 
 
 def _sent(effect: Document) -> Sent:

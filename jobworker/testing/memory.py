@@ -55,7 +55,13 @@ class Memory:
             return []
         id_ = conversation_id(document)
         before = self.stored(id_)
-        changed = {**before, **named(document), **decision.changes, "n": before.get("n", 0) + 1}
+        changed = {**before, **named(document), "n": before.get("n", 0) + 1}
+        for path, value in decision.changes.items():
+            field, _, part = path.partition(".")
+            changed[field] = {**(changed.get(field) or {}), part: value} if part else value
+        for path in decision.gone:
+            field, _, part = path.partition(".")
+            del changed[field][part]
         effects = as_stored({"effects": decision.effects})["effects"]
         self._conversations[id_] = bson.encode(changed)
         for effect in effects:

@@ -18,6 +18,7 @@ from recvq.connect import Client, aware_options, connect
 # The folders of the credentials' folder, each with the URI of one user of MongoDB.
 USERS = ("frontdesk", "dispatcher", "operator", "console", "admin")
 LINE_CREDENTIALS = ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN")
+BOT_SECRETS = "BOT_SECRETS"
 SELECTION_SECONDS = 3.0
 SOCKET_SECONDS = 8.0
 
@@ -100,14 +101,16 @@ def credentials_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def with_line_credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with LINE's secrets from the credentials' folder, where it names none.
+    """The environment with LINE's and the bot's secrets from the credentials' folder, where it
+    names none.
 
     A person's command is given the folder of one user of MongoDB, and these lie above it.
     """
     folder, given = credentials_folder(environ), dict(environ)
     if folder is None:
         return given
-    lying = {name: _text(folder / name) for name in LINE_CREDENTIALS if not given.get(name)}
+    names = (*LINE_CREDENTIALS, BOT_SECRETS)
+    lying = {name: _text(folder / name) for name in names if not given.get(name)}
     return given | {name: text for name, text in lying.items() if text}
 
 

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from linedesk.checks.box import LINE_CREDENTIALS, USERS, Box
+from linedesk.checks.box import BOT_SECRETS, LINE_CREDENTIALS, USERS, Box
 from linedesk.checks.finding import Finding, bad, ok, skip, warn
 from linedesk.settings import Settings
 
@@ -40,7 +40,8 @@ def credentials(box: Box) -> Finding:
             f"`sudo linedesk init --users {folder}` makes those of MongoDB; write LINE's by hand",
         )
     # The folder itself must be shut as well: a new file may be open for a moment.
-    open_ones = [str(path) for path in (folder, *map(folder.joinpath, _names())) if _is_open(path)]
+    paths = (folder, *map(folder.joinpath, (*_names(), BOT_SECRETS)))
+    open_ones = [str(path) for path in paths if path.exists() and _is_open(path)]
     if open_ones:
         return bad(
             f"others than root may read {', '.join(open_ones)}",

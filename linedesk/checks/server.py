@@ -32,7 +32,8 @@ def reached(box: Box) -> Finding:
     Raises what the driver raises, and SetupError with the words that help.
     """
     if box.settings.mongodb_uri == EMBEDDED:
-        return bad("embedded", "set MONGODB_URI to that of a server: `linedesk up` owns this one")
+        do = "start `linedesk up`, whose mongod this is, or set MONGODB_URI to that of a server"
+        return bad("embedded, and no `linedesk up` runs here", do)
     require_replica_set(box.client)
     user = user_of(box.client.admin.command("connectionStatus"))
     return ok(f"{without_credentials(box.settings.mongodb_uri)} as {user or 'nobody'}")

@@ -65,6 +65,8 @@ def front_desk(box: Box) -> Finding:
 def spooled(box: Box) -> Finding:
     """What waits in the spool, read without changing it."""
     path = box.settings.spool_path
+    if not path.parent.is_dir():
+        return warn(f"no spool: {path.parent} is missing", "make it, for the user linedesk")
     if not path.is_file():
         return ok("empty: no file yet")
     try:
@@ -137,6 +139,12 @@ def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
         return bad(
             f"answers {status}: {told.get('error', 'without a reason')}",
             "mend what it names: it answers LINE 503 meanwhile",
+        )
+    if "warning" in told:
+        return warn(
+            f"ready, but {told['warning']}",
+            "without MongoDB it would answer LINE 503: make SPOOL_PATH's folder, for the user "
+            "linedesk",
         )
     spool = told.get("spool")
     if spool:

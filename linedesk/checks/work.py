@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.database import Database
 
+from jobworker.deadletters import NOTICE
 from linedesk.checks.box import Box
 from linedesk.checks.finding import Finding, bad, lasting, ok, warn
 from recvq.capacity import accepted_at
-from recvq.collections import DISPATCHER
+from recvq.collections import DISPATCHER, audit_age_days
 from recvq.control import Control
-from recvq.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE
+from recvq.documents import AUDIT, DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
+from recvq.errors import REFUSED_WORDS
 from recvq.orders import NO_PAUSES, Pause, Pauses
+from recvq.replay import REFUSED
 
 # Progress is saved at least as often as a heartbeat comes, which is after 30 s of quiet; the
 # dispatcher itself calls 90 s a stall.
@@ -25,6 +28,7 @@ BAD_SECONDS = 600.0
 LETTERS_SINCE = timedelta(days=1)
 MOST_COUNTED = 10_000
 MOST_PAUSES = 5
+MOST_NAMED = 5
 RESTART = "`systemctl status linedesk-dispatcher` and its journal tell why"
 
 
@@ -53,13 +57,75 @@ def held(box: Box) -> Finding:
     return judge_held(rows, box.now, paused=Control(box.database).read())
 
 
+def conversations(box: Box) -> Finding:
+    """Those that MongoDB refuses to write: what was given up for it, or waits for it."""
+    lately = _lately(box)
+    why = {"$regex": REFUSED_WORDS}
+    letters = box.database[DEADLETTERS].find({**lately, "cause": why}, {"channel": 1, "key": 1})
+    rows = list(letters.limit(MOST_COUNTED))
+    fresh = {"at": {"$gte": box.now - timedelta(seconds=QUIET_SECONDS)}, "waiting.why": why}
+    for process in box.database[STATUS].find(fresh, {"waiting": 1}):
+        rows += [one for one in process["waiting"] if REFUSED_WORDS in str(one.get("why"))]
+    return judge_conversations(rows)
+
+
+def _lately(box: Box) -> Mapping[str, Any]:
+    """Dead letters within a day that were not replayed."""
+    return {"lastAt": {"$gte": box.now - LETTERS_SINCE}, "replayedAt": None}
+
+
 def letters(box: Box) -> Finding:
     """What was given up within a day and not replayed."""
-    lately = {"lastAt": {"$gte": box.now - LETTERS_SINCE}, "replayedAt": None}
+    lately = _lately(box)
+    refused = {**lately, "cause": {"$regex": f"^{REFUSED}"}}
+    count = box.database[DEADLETTERS].count_documents(refused, limit=MOST_COUNTED)
+    if count:
+        return bad(
+            f"{count} refused within a day: no letter or timer stands behind them",
+            f'`linedesk dead list --cause "{REFUSED.strip()}"` tells which; where a stranger '
+            "inserted them into recvq: `linedesk init --users FOLDER --new-passwords`",
+        )
     count = box.database[DEADLETTERS].count_documents(lately, limit=MOST_COUNTED)
     if count:
         return warn(f"{count} within a day", "`linedesk dead list --since 1d` tells what and why")
     return ok("none within a day")
+
+
+def ages(box: Box) -> Finding:
+    """How long dead letters and rows of `audit` are kept, and what goes within a week."""
+    days = box.settings.audit_days
+    letters = box.database[DEADLETTERS]
+    going = letters.count_documents({"expiresAt": {"$type": "date"}}, limit=MOST_COUNTED)
+    audit = f"audit: {told_of_audit(box.database, days=days)}"
+    saw, do = [], []
+    if going:
+        first = letters.find_one({"expiresAt": {"$type": "date"}}, sort=[("expiresAt", 1)]) or {}
+        saw.append(
+            f"{going} dead letters go within a week, the first on {first['expiresAt']:%Y-%m-%d}"
+        )
+        until = box.settings.dead_letter_days - NOTICE.days
+        do.append(
+            f"replay what is wanted: `linedesk dead list --until {until}d`; "
+            "or a longer DEAD_LETTER_DAYS"
+        )
+    if audit_age_days(box.database) != days:
+        saw.append(f"{audit}, once MongoDB knows of it")
+        do.append("`linedesk init` tells it AUDIT_DAYS")
+    if saw:
+        return warn("; ".join(saw), "; ".join(do))
+    return ok(f"{audit}; dead letters after {box.settings.dead_letter_days} days, none in a week")
+
+
+def told_of_audit(database: Database[Any], *, days: int) -> str:
+    """After how long rows of `audit` go, and how many that are soon."""
+    now = datetime.now(UTC)
+    old = [
+        database[AUDIT].count_documents(
+            {"at": {"$lt": now - timedelta(days=days) + ahead}}, limit=MOST_COUNTED
+        )
+        for ahead in (timedelta(), NOTICE)
+    ]
+    return f"rows go after {days} days: {old[0]} now, {old[1] - old[0]} more within a week"
 
 
 def timers(box: Box) -> Finding:
@@ -141,6 +207,19 @@ def judge_held(
         return ok(saw)
     first = min(stuck, key=lambda row: row["since"])
     return warn(saw, f"`linedesk conversation show {first['key']}` tells why it waits")
+
+
+def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    """`rows` name by channel and key what MongoDB refuses to write, each any number of times."""
+    names = list(dict.fromkeys(f"{row.get('channel')}/{row.get('key')}" for row in rows))
+    if not names:
+        return ok("MongoDB takes what is written to them")
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return bad(
+        f"MongoDB refuses writes to {', '.join(names[:MOST_NAMED])}{more}",
+        f'`linedesk dead list --cause "{REFUSED_WORDS}"` tells why; make the conversation smaller '
+        "or right in the mongo shell, then replay",
+    )
 
 
 def judge_timers(late_seconds: float, aside: int, *, process: bool) -> Finding:

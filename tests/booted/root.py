@@ -12,7 +12,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 SUITE = "bookworm"
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "python3-venv", "libcurl4", "openssl", "iproute2")
-BACKEND = "hatchling==1.27.0"
+LOCKS = ("requirements/run.txt", "requirements/build.txt")
 TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "openssl")
 
 # As MongoDB's own package has it; the binary is that of a Python package.
@@ -112,16 +112,17 @@ def _root(cache: Path) -> Path:
 
 
 def _wheels(cache: Path) -> Path:
-    asked = [(PROJECT / name).read_text() for name in ("pyproject.toml", "constraints.txt")]
+    asked = [(PROJECT / name).read_text() for name in LOCKS]
     wheels = cache / f"wheels-{_digest(*asked)}"
     if wheels.is_dir():
         return wheels
     half = wheels.with_suffix(".half")
     if half.exists():
         shutil.rmtree(half)
-    print("Building wheels (once) ...", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--disable-pip-version-check"]
-    command += ["--wheel-dir", str(half), "--constraint", "constraints.txt", ".", BACKEND]
+    print("Fetching wheels (once) ...", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
+    command += ["--dest", str(half), "--require-hashes", "--only-binary", ":all:"]
+    command += [word for name in LOCKS for word in ("--requirement", name)]
     subprocess.run(command, check=True, cwd=PROJECT)
     half.rename(wheels)
     return wheels

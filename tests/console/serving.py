@@ -13,16 +13,18 @@ from pymongo.database import Database
 
 from console.web.app import create_app
 from console.web.desk import Console
+from linedesk.consoling import server_config
 from tests.waiting import eventually
 
 
 @contextmanager
-def served(database: Database[Any], console: Console | None = None) -> Iterator[str]:
-    """The page's URL, without a slash at its end."""
-    app = create_app(console or Console(), reading=database)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1
-    )
+def served(database: Database[Any], console: Console | None = None, **limits: int) -> Iterator[str]:
+    """The page's URL, without a slash at its end; `limits` are those of `server_config`."""
+    console = console or Console()
+    app = create_app(console, reading=database)
+    config = server_config(app, console, **limits)
+    # On a busy machine a test may let a connection rest for longer than the page does.
+    config.timeout_keep_alive = 60
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

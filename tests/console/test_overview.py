@@ -141,6 +141,26 @@ def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
     assert wrong(overview(a_desk(1, state="ended"), a_dispatcher())) == {"frontdesk": "bad"}
 
 
+def test_a_scheduler_is_missed_only_where_the_dispatchers_setting_asks_for_it() -> None:
+    hangs = a_row("scheduler", 30, silent=60)
+    for asked, level in (("process", {"scheduler": "bad"}), ("dispatcher", {})):
+        leader = a_dispatcher(scheduler=asked)
+        seen = overview(a_desk(), leader, hangs)
+        assert wrong(seen) == level, asked
+        assert ("scheduler" in [one.role for one in seen.processes]) == bool(level), asked
+        # It never ran, or ended in good order.
+        assert wrong(overview(a_desk(), leader)) == level, asked
+        ended = overview(a_desk(), leader, {**hangs, "state": "ended"})
+        assert wrong(ended) == level, asked
+        assert wrong(overview(a_desk(), leader, a_row("scheduler", 31))) == {}, asked
+    # The last word of a dispatcher that is gone counts, too.
+    gone = a_dispatcher(9, silent=30, scheduler="dispatcher")
+    older = a_dispatcher(8, silent=90, scheduler="process")
+    assert "scheduler" not in wrong(overview(a_desk(), gone, older, hangs))
+    # Of an older version nothing is known.
+    assert wrong(overview(a_desk(), a_dispatcher(), hangs)) == {"scheduler": "bad"}
+
+
 def test_only_standbys_are_wrong() -> None:
     assert wrong(overview(a_desk(), a_dispatcher(leading=0))) == {"dispatcher": "bad"}
 
@@ -179,6 +199,7 @@ def test_a_figure_of_the_dispatcher_beyond_its_bound_is_wrong(
     [
         ({"recvqClosed": 1}, {"recvq": "bad"}),
         ({"spoolDocuments": 1, "spoolOldestSeconds": 3}, {"spool": "warn"}),
+        ({"spoolAvailable": 0}, {"spool": "warn"}),
         ({"spoolDocuments": 1, "spoolBytes": 900}, {"spool": "bad"}),
         ({"certificateEndsSeconds": NOW.timestamp() + 20 * 86400}, {"certificate": "warn"}),
         ({"certificateEndsSeconds": NOW.timestamp() - 1}, {"certificate": "bad"}),

@@ -106,9 +106,33 @@ def test_each_failed_try_is_told_and_what_it_came_to() -> None:
 
 def test_a_replayed_letter_says_so_and_names_its_replays() -> None:
     told = story(letter=a_letter(replays=2, replayedAt=LATER))
-    assert "and replayed since" in told.verdict
+    assert told.stands == "replayed"
+    assert told.verdict == "given up (handler: ValueError), and replayed since as replay:01E:2"
+    assert advice(told) == "`linedesk trace replay:01E:2` tells what came of it"
     assert told.related == ["replay:01E:1", "replay:01E:2"]
     assert "replayed as replay:01E:2" in [step.words for step in told.steps]
+
+
+def test_a_replay_that_was_not_confirmed_is_to_be_asked_for_again() -> None:
+    told = story(letter=a_letter(replays=1, replaying=1))
+    assert told.stands == "given up"
+    assert told.verdict.endswith("a replay was begun and is not confirmed")
+    assert "`linedesk dead replay 01E`" in advice(told)
+
+
+def test_advice_names_the_letters_of_effects_and_only_those_not_replayed() -> None:
+    done = a_letter("01E/0", replays=1, replayedAt=LATER)
+    told = story(runs=[a_run(effects=2)], letters=[done, a_letter("01E/1")])
+    assert told.stands == "given up"
+    assert "`linedesk dead replay 01E/1`" in advice(told)
+    told = story(runs=[a_run()], letters=[done])
+    assert (told.stands, told.letters) == ("replayed", [])
+    assert "`linedesk trace replay:01E/0:1`" in advice(told)
+
+
+def advice(told: Story) -> str:
+    shown = {label: list(lines) for label, lines in page(told)}
+    return shown["to do"][0]
 
 
 def test_a_replay_names_what_it_is_a_replay_of() -> None:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from html import unescape
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
 from pymongo.database import Database
 
 from console.overview import read_overview
-from console.web import pages
-from console.web.auth import (
-    FAILURE_SECONDS,
-    MOST_FAILURES,
-    SESSION_SECONDS,
-    Doorkeeper,
-    network_of,
-)
+from console.web import auth, gatekeeping, pages
+from console.web.auth import SESSION_SECONDS, Doorkeeper
 from console.web.desk import Console, own_path
 from console.web.gatekeeping import MOST_BODY_BYTES, Names, refusal
+from frontdesk import connection
+from frontdesk.connection import HEAD_BYTES
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable
 from tests.console import a_day
@@ -183,30 +184,70 @@ def test_a_script_with_the_token_acts_without_a_form(full: Rows, browser: reques
         assert full.audit.find_one({"act": "pause", "by": "the token"}) is not None
 
 
-def test_sessions_end_and_guesses_are_bounded() -> None:
+def guess(url: str, password: str = "wrong", **options: Any) -> requests.Response:
+    """One try to log in."""
+    data = {"password": password}
+    return requests.post(f"{url}/login", data=data, allow_redirects=False, timeout=20, **options)
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a turn has to be waited for is turned away at once, and no turn comes back."""
+    monkeypatch.setattr(auth, "MOST_WAITING_OF_A_LANE", 0)
+    monkeypatch.setattr(auth, "OF_A_LANE", auth.Rate(5, 10_000))
+    monkeypatch.setattr(auth, "OF_EVERYBODY", auth.Rate(12, 10_000))
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_addresses_that_a_client_only_claims_give_it_no_more_guesses(database: Rows) -> None:
+    with served(database, Console(password=PASSWORD)) as url:
+        claims = [{"x-forwarded-for": f"192.0.2.{number}"} for number in range(15)]
+        status = [guess(url, headers=claim).status_code for claim in claims]
+        assert status == [401] * 5 + [429] * 10
+
+
+def test_behind_a_proxy_all_addresses_have_one_limit_and_the_right_password_gets_in(
+    database: Rows, no_waiting: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "OF_EVERYBODY", auth.Rate(6, 0.5))
+    person = {"host": "desk.example", "x-forwarded-for": "198.51.100.1"}
+    with served(database, Console(password=PASSWORD, url="https://desk.example")) as url:
+        cookies = dict(guess(url, PASSWORD, headers=person).cookies)
+        session = {"linedesk_session": cookies.pop("linedesk_session")}
+        began = time.monotonic()
+        forged = [{**person, "x-forwarded-for": f"192.0.2.{number}"} for number in range(40)]
+        status = [guess(url, headers=one).status_code for one in forged]
+        assert status.count(401) <= 6 + 1 + (time.monotonic() - began) / 0.5
+        # Whoever is logged in does not notice, all others wait for their turn.
+        page = requests.get(f"{url}/calls", headers=person, cookies=session, allow_redirects=False)
+        assert page.status_code == 200
+        monkeypatch.setattr(auth, "MOST_WAITING_OF_A_LANE", 1)
+        assert guess(url, PASSWORD, headers=person, cookies=cookies).status_code == 303
+        assert guess(url, PASSWORD, headers=person).status_code == 303
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_guesses_at_the_token_have_the_same_limit(database: Rows) -> None:
+    with served(database, Console(token=TOKEN)) as url:
+
+        def ask(token: str) -> int:
+            return requests.get(f"{url}/", headers={"authorization": f"Bearer {token}"}).status_code
+
+        assert {ask(TOKEN) for _ in range(20)} == {200}
+        assert [ask("wrong") for _ in range(7)] == [401] * 5 + [429] * 2
+
+
+def test_sessions_end() -> None:
     now = [0.0]
     keeper = Doorkeeper(password=PASSWORD, monotonic=lambda: now[0])
-    cookie = keeper.log_in(PASSWORD, name=" 花  子 ", address="192.0.2.1")
+    cookie = keeper.log_in(" 花  子 ")
     who = keeper.visitor(cookie, None)
     assert who is not None
     assert who.name == "花 子"
     assert keeper.visitor(None, None) is None
     assert keeper.visitor("", "Bearer ") is None
-    for _ in range(MOST_FAILURES):
-        assert keeper.log_in("wrong", name="", address="192.0.2.1") is None
-    assert keeper.log_in(PASSWORD, name="", address="192.0.2.1") is None
-    assert keeper.wait_seconds("192.0.2.1") == FAILURE_SECONDS
-    assert keeper.log_in(PASSWORD, name="", address="192.0.2.2") is not None
-    now[0] = FAILURE_SECONDS
-    assert keeper.log_in(PASSWORD, name="", address="192.0.2.1") is not None
     now[0] = SESSION_SECONDS
     assert keeper.visitor(cookie, None) is None
-
-
-def test_one_persons_addresses_count_as_one() -> None:
-    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1")
-    assert network_of("2001:db8::1") != network_of("2001:db8:0:1::1")
-    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +282,7 @@ def raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def test_only_names_of_ours_are_answered() -> None:
-    everywhere = Names("0.0.0.0", proxied=True)
+    everywhere = Names("0.0.0.0", open_to_proxies=True)
     assert everywhere.knows("192.0.2.7:8010")
     assert not everywhere.knows("rebound.example")
     assert Names("desk.internal").knows("desk.internal:8010")
@@ -316,6 +357,10 @@ def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
         answer = post(browser, url, "/letters/replay", id=ids[:2])
         assert f"replayed as replay:{ids[0]}:1, replay:{ids[1]}:1" in answer.text
         assert full.recvq.count_documents({"eventId": f"replay:{ids[0]}:1"}) == 1
+        for path in (f"/letters/{ids[0]}", f"/event/{ids[0]}"):
+            page = browser.get(f"{url}{path}").text
+            assert f'href="/event/replay%3A{ids[0]}%3A1"' in page
+            assert "replay or drop it" not in page
         again = post(browser, url, "/letters/replay", id=ids[:1])
         assert "it was replayed at" in again.text
         assert full.recvq.count_documents({}) == 3
@@ -393,3 +438,102 @@ def test_an_act_of_which_nobody_knows_says_so(
     assert "did not confirm it in time" in page
     rows: list[Document] = list(full.audit.find())
     assert [row["outcome"] for row in rows] == ["begun"]
+
+
+# What is refused.
+
+
+def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
+    database: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    began = time.monotonic()
+    with served(database, Console(password=PASSWORD)) as url:
+        place = urlsplit(url)
+        for number in range(30):
+            with socket.create_connection((place.hostname, place.port), timeout=10) as line:
+                line.sendall(b"\0\r\n\r\n" if number % 2 else b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert line.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 421")
+        requests.post(f"{url}/login", data={"password": "wrong"}, timeout=10)
+    told = [m for m in caplog.messages if m.startswith(("refused", "Invalid", "login"))]
+    assert 0 < len(told) <= time.monotonic() - began + 2, told
+    assert sum(int(line.split("requests=")[1].split()[0]) for line in told) == 31
+    for reason in (
+        "400 not an HTTP request",
+        "421 Misdirected Request",
+        "401 Unauthorized at /login",
+    ):
+        assert f"{reason} (" in caplog.text
+
+
+# Who sends slowly, too much, or nothing.
+
+FORM = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\npassword="
+
+
+def raw_to(url: str, first: bytes = b"") -> socket.socket:
+    place = urlsplit(url)
+    line = socket.create_connection((place.hostname, place.port), timeout=20)
+    line.sendall(first)
+    return line
+
+
+def answer_of(line: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+def test_a_head_without_end_is_refused_and_takes_no_memory(database: Rows) -> None:
+    with served(database) as url, raw_to(url, b"GET / HTTP/1.1\r\nX: ") as line:
+        line.sendall(b"x" * (HEAD_BYTES + 1))
+        assert b" 431 " in answer_of(line)
+
+
+def test_half_a_head_and_half_a_form_are_ended(
+    database: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(gatekeeping, "BODY_SECONDS", 0.2)
+    with served(database) as url, ExitStack() as stack:
+        silent, head, form = (
+            stack.enter_context(raw_to(url, first)) for first in (b"", b"GET / HT", FORM)
+        )
+        assert b" 408 " in answer_of(head)
+        assert answer_of(silent) == b""
+        assert b"The form did not arrive in time" in form.recv(65536)
+
+
+def test_strangers_that_take_every_place_shut_no_operator_out(
+    database: Rows, browser: requests.Session
+) -> None:
+    limits = {"most_connections": 16, "most_requests": 8}
+    with served(database, Console(password=PASSWORD), **limits) as url, ExitStack() as stack:
+        guess_in = {"data": {"password": PASSWORD}, "allow_redirects": False}
+        assert browser.post(f"{url}/login", **guess_in).status_code == 303
+        assert browser.get(f"{url}/calls").status_code == 200
+        for first in (b"", b"GET / HT", FORM):
+            for _ in range(20):
+                stack.enter_context(raw_to(url, first))
+            # On a connection that may have been open before, and on a new one.
+            assert browser.get(f"{url}/calls").status_code == 200
+            assert requests.post(f"{url}/login", **guess_in).status_code == 303
+
+
+def test_the_connection_of_who_is_logged_in_is_not_ended_in_favour_of_strangers(
+    database: Rows,
+) -> None:
+    with served(database, Console(token=TOKEN), most_connections=3) as url, ExitStack() as stack:
+        asked = f"GET /audit HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        person = stack.enter_context(raw_to(url, asked.encode()))
+        assert b" 200 " in person.recv(15)
+        for _ in range(4):
+            stranger = stack.enter_context(
+                raw_to(url, b"GET /login HTTP/1.1\r\nHost: localhost\r\n")
+            )
+            stranger.sendall(b"\r\n")
+            assert b" 200 " in stranger.recv(15)
+        person.sendall(asked.encode())
+        answers = b""
+        while answers.count(b"</html>") < 2:
+            answers += (more := person.recv(65536))
+            assert more, "it was ended"

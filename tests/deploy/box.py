@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.frontdesk.desk import SECRET
+
 ROOT = Path(__file__).parents[2]
 PRETENDED = Path(__file__).with_name("pretended")
 TOOLS = ("awk", "base64", "basename", "bash", "cat", "chmod", "cmp", "cp", "cut", "date", "dirname")
@@ -84,8 +86,8 @@ class Box:
 
     def _copy_checkout(self) -> None:
         shutil.copytree(ROOT / "deploy", self.checkout / "deploy")
-        for name in ("pyproject.toml", "constraints.txt"):
-            shutil.copy(ROOT / name, self.checkout)
+        shutil.copytree(ROOT / "requirements", self.checkout / "requirements")
+        shutil.copy(ROOT / "pyproject.toml", self.checkout)
         for name in ("linedesk", "docs", "scripts"):
             (self.checkout / name).mkdir()
         (self.checkout / "scripts" / "inspect.js").write_text("first\n")
@@ -136,7 +138,7 @@ class Box:
 
     def installed(self, **environ: str) -> str:
         """Install with secrets; the name of the release that is then in use."""
-        secrets = {"LINE_CHANNEL_SECRET": "s3cret", "LINE_CHANNEL_ACCESS_TOKEN": "t0ken"}
+        secrets = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "t0ken"}
         answer = self.install(**secrets, **environ)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         return self.current

@@ -14,6 +14,7 @@ import yaml
 
 from tests.conftest import missing
 from tests.deploy.box import ROOT, Box
+from tests.frontdesk.desk import SECRET
 
 PLAYBOOK = ROOT / "deploy" / "ansible" / "linedesk.yml"
 BOT = "# 飲んだ？\nbot = 1\n"
@@ -59,10 +60,11 @@ def variables(box: Box, folder: Path) -> dict[str, object]:
         "ansible_python_interpreter": os.path.realpath(sys.executable),
         "linedesk_root": str(box.root),
         "linedesk_source": str(box.checkout),
-        "linedesk_channel_secret": "s3cret",
+        "linedesk_channel_secret": SECRET,
         "linedesk_channel_access_token": "t0ken",
         "linedesk_settings": {"BOT": "mybot:bot", "DISPATCHER_THREADS": 4},
         "linedesk_bot_settings": {"greeting": 'こんにちは"🐦"', "loud": True},
+        "linedesk_bot_secrets": {"WEATHER_KEY": "w3ather", "OTHER": "b=c#de"},
         "linedesk_bot_folder": str(folder / "bot"),
         "linedesk_capped_mb": 8,
     }
@@ -83,14 +85,18 @@ def test_a_second_run_of_the_role_changes_nothing(ansible: Path, tmp_path: Path)
     assert "--capped-mb 8" in box.calls("linedesk init")[0]
     assert box.path("opt/linedesk/bot/mybot.py").read_text("utf-8") == BOT
     secret = box.path("etc/linedesk/credentials/LINE_CHANNEL_SECRET")
-    assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("s3cret\n", 0o600)
+    assert (secret.read_text(), secret.stat().st_mode & 0o777) == (f"{SECRET}\n", 0o600)
+    own = box.path("etc/linedesk/credentials/BOT_SECRETS")
+    assert own.read_text() == "OTHER=b=c#de\nWEATHER_KEY=w3ather\n"
+    assert own.stat().st_mode & 0o777 == 0o600
+    assert "w3ather" not in said + "".join(box.calls())
     settings = tomllib.loads(box.path("etc/linedesk/linedesk.toml").read_text("utf-8"))
     assert settings == {
         "BOT": "mybot:bot",
         "DISPATCHER_THREADS": 4,
         "bot_settings": {"greeting": 'こんにちは"🐦"', "loud": True},
     }
-    assert "s3cret" not in said
+    assert SECRET not in said
     assert "t0ken" not in said
 
     before = box.files()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from linedesk.settings import load_settings
 from tests.deploy.box import ROOT, Box
+from tests.frontdesk.desk import SECRET
 
 UNITS = "etc/systemd/system"
 
@@ -49,13 +52,16 @@ def test_a_bare_box_gets_everything_and_a_second_run_changes_nothing(box: Box) -
     assert mode(box.path("opt/linedesk/bot")) == 0o755
     assert mode(box.path("etc/linedesk/credentials")) == 0o700
     secret = box.path("etc/linedesk/credentials/LINE_CHANNEL_SECRET")
-    assert (secret.read_text(), mode(secret)) == ("s3cret\n", 0o600)
+    assert (secret.read_text(), mode(secret)) == (f"{SECRET}\n", 0o600)
     link = box.path("etc/linedesk/credentials/operator/LINE_CHANNEL_ACCESS_TOKEN")
     assert link.read_text() == "t0ken\n"
+    own = box.path("etc/linedesk/credentials/BOT_SECRETS")
+    assert (load_settings({"BOT_SECRETS": own.read_text()}).bot_secrets, mode(own)) == ({}, 0o600)
     password = box.path("etc/linedesk/credentials/console/CONSOLE_PASSWORD")
     assert (len(password.read_text()), mode(password)) == (25, 0o600)
     assert box.path("etc/linedesk/linedesk.toml").exists()
     assert "dbPath: /var/lib/mongodb\n" in box.path("etc/mongod.conf").read_text()
+    assert "SIGUSR1 mongod.service" in box.path("etc/logrotate.d/linedesk-mongod").read_text()
     key = box.path("etc/mongod.key")
     assert (len(key.read_text()), mode(key)) == (1008, 0o400)
     laid = {path.name for path in (ROOT / "deploy/systemd").glob("linedesk*")}
@@ -68,7 +74,7 @@ def test_a_bare_box_gets_everything_and_a_second_run_changes_nothing(box: Box) -
     ]
     # No secret in anybody's arguments or environment, but for the URI that `init` is to have.
     everything = "\n".join(box.calls())
-    assert "s3cret" not in everything
+    assert SECRET not in everything
     assert "t0ken" not in everything
     assert [call for call in box.calls() if "p4ss" in call] == box.calls("linedesk init")
 
@@ -92,6 +98,7 @@ def test_what_the_services_run_with_is_taken_up_by_a_restart_and_nothing_else_is
         lambda: running.path("etc/linedesk/linedesk.toml").write_text("DISPATCHER_THREADS = 4\n"),
         lambda: running.path("opt/linedesk/bot/mybot.py").write_text("bot = 1\n"),
         lambda: running.path("etc/linedesk/credentials/LINE_CHANNEL_SECRET").write_text("other\n"),
+        lambda: running.path("etc/linedesk/credentials/BOT_SECRETS").write_text("KEY=another\n"),
         lambda: (
             running.path(f"{UNITS}/linedesk-dispatcher.service.d").mkdir()
             or running.path(f"{UNITS}/linedesk-dispatcher.service.d/more.conf").write_text(
@@ -137,6 +144,27 @@ def test_upgrades_keep_three_releases_and_a_roll_back_goes_to_the_one_before(run
     assert running.current == names[1]
 
 
+@pytest.mark.parametrize(
+    ("stored", "told"), [("2", "it would misread them"), ("", "MongoDB cannot be asked"), ("1", "")]
+)
+def test_a_roll_back_to_a_release_that_would_misread_the_database_is_refused(
+    running: Box, stored: str, told: str
+) -> None:
+    """Whether by hand, or because the newer release does not come up."""
+    first = running.current
+    running.next_version("0.2.0")
+    second = running.installed()
+    running.path(f"opt/linedesk/releases/{second}/bin/schema").write_text("2\n")
+    (running.state / "stored-schema").write_text(stored)
+    if not told:
+        assert running.install("--roll-back").returncode == 0
+        assert running.current == first
+        return
+    answer = running.install("--roll-back")
+    assert (answer.returncode, running.current) == (1, second)
+    assert told in answer.stderr
+
+
 def test_the_same_version_with_other_content_is_another_release(running: Box) -> None:
     first = running.current
     (running.checkout / "linedesk" / "cli.py").write_text("second\n")
@@ -146,10 +174,48 @@ def test_the_same_version_with_other_content_is_another_release(running: Box) ->
     assert len({first, second, third}) == 3
     assert all(name.startswith("0.1.0-") for name in (first, second, third))
     install = running.calls("pip")[-1]
-    assert "--constraint" in install
+    assert (
+        f"--constraint {running.path(f'opt/linedesk/releases/{third}/constraints.txt')}" in install
+    )
     assert install.endswith(
         "--requirement " + str(running.path("opt/linedesk/bot/requirements.txt"))
     )
+
+
+def test_only_files_whose_hashes_are_known_are_installed(running: Box) -> None:
+    wheels = running.root.parent / "wheels"
+    wheels.mkdir()
+    running.next_version("0.2.0")
+    running.forget()
+    assert running.install("--wheels", str(wheels)).returncode == 0
+    packages, tools, linedesk = running.calls("pip")
+    locked = f"install --no-index --find-links {wheels} --require-hashes --only-binary :all:"
+    assert locked in packages
+    assert packages.endswith(f"--requirement {running.checkout}/requirements/run.txt")
+    assert locked in tools
+    assert tools.endswith(f"--requirement {running.checkout}/requirements/build.txt")
+    assert linedesk.endswith(
+        f"install --no-index --no-deps --no-build-isolation {running.checkout}"
+    )
+
+
+def test_the_locks_have_hashes_and_agree_with_each_other_and_with_pyproject() -> None:
+    def locked(name: str) -> dict[str, str]:
+        text = (ROOT / "requirements" / name).read_text()
+        assert "://" not in text  # the host of an index
+        blocks = re.split(r"\n(?=[^\s#])", re.sub("(?m)^#.*\n", "", text))
+        assert all(block.count("--hash=sha256:") >= 1 for block in blocks)
+        return dict(block.split()[0].split("==") for block in blocks)
+
+    dev, project = locked("dev.txt"), tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert locked("run.txt").items() <= dev.items()
+    assert locked("build.txt").items() <= dev.items()
+    asked = {"run.txt": project["project"]["dependencies"]}
+    asked["build.txt"] = project["build-system"]["requires"]
+    asked["dev.txt"] = project["project"]["optional-dependencies"]["dev"]
+    for name, lines in asked.items():
+        wanted = {re.match(r"[\w-]+", line)[0].lower() for line in lines}  # type: ignore[index]
+        assert wanted - {"linedesk"} <= locked(name).keys()
 
 
 @pytest.mark.parametrize(
@@ -227,13 +293,15 @@ def test_a_bot_that_does_not_compile_is_found_before_anything_is_restarted(runni
 
 
 def test_missing_secrets_are_named_before_anything_runs(box: Box, tmp_path: Path) -> None:
-    answer = box.install(LINE_CHANNEL_SECRET="s3cret")
+    answer = box.install(LINE_CHANNEL_SECRET=SECRET)
     assert answer.returncode == 78
     assert "missing: LINE_CHANNEL_ACCESS_TOKEN" in answer.stderr
     assert not box.calls("systemctl")
-    spoilt = box.install(LINE_CHANNEL_SECRET="two words")
-    assert spoilt.returncode == 78
-    assert "two words" not in spoilt.stderr + spoilt.stdout
+    for wrong in ("two words", SECRET.replace("8", ",")):
+        spoilt = box.install(LINE_CHANNEL_SECRET=wrong)
+        assert spoilt.returncode == 78
+        assert "LINE_CHANNEL_SECRET is not" in spoilt.stderr
+        assert wrong not in spoilt.stderr + spoilt.stdout
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     (secrets / "LINE_CHANNEL_ACCESS_TOKEN").write_text("\n t0ken \n")
@@ -254,6 +322,9 @@ def test_a_mongod_conf_of_somebodys_own_is_left(box: Box) -> None:
     assert answer.returncode == 0, answer.stderr
     assert "lacks authorization: enabled, keyFile" in answer.stdout
     assert conf.read_text() == "replication:\n  replSetName: rs0\n"
+    # Whose mongod would rename its log itself, beside logrotate.
+    assert "mongod's log grows without end" in answer.stdout
+    assert not box.path("etc/logrotate.d/linedesk-mongod").exists()
 
 
 def test_the_packages_untouched_mongod_conf_makes_way_and_is_kept(box: Box) -> None:

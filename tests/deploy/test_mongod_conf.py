@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from recvq.connect import connect
 from recvq.errors import UNAUTHORIZED
 from tests.conftest import missing
 from tests.servers import data_folder
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "deploy" / "mongod.conf"
@@ -93,7 +95,12 @@ def test_mongod_starts_with_it_and_init_makes_a_replica_set_and_users(
         # Now everything is slow.
         client.line_bot.command("profile", 0, slowms=-1)
         client.line_bot.conversations.find_one_and_update({}, {"$set": {"text": "of a message"}})
-        assert "of a message" not in Path(parsed["systemLog"]["path"]).read_text("utf-8")
+        log = Path(parsed["systemLog"]["path"])
+        assert "of a message" not in log.read_text("utf-8")
+        # As logrotate does it by deploy/logrotate/mongod.
+        log.rename(log.with_suffix(".log.1"))
+        os.kill(client.admin.command("serverStatus")["pid"], signal.SIGUSR1)
+        eventually(log.exists)
     assert oplog["maxSize"] == 3072 * 1024 * 1024
 
 

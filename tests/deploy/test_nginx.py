@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,12 @@ from tests.waiting import eventually
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx" / "linedesk.conf"
 # Any address of 127.0.0.0/8 is this machine; this one is no trusted proxy.
 STRANGER = "127.0.0.2"
+# What the configuration asks nginx.conf to say.
+ROOM = "".join(re.findall(r"^#   (.+\n)", CONFIGURATION.read_text(), re.MULTILINE))
 # All that a test needs of nginx.conf. Without another user the workers would be nobody.
 MAIN = """
 daemon off; pid {folder}/pid; worker_processes 2; user root; error_log stderr warn;
-events {{ worker_connections 512; }}
+{room}
 http {{
   access_log off;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
@@ -64,7 +67,7 @@ class Nginx:
             assert old in text
             text = text.replace(old, new)
         (folder / "linedesk.conf").write_text(text)
-        (folder / "nginx.conf").write_text(MAIN.format(folder=folder))
+        (folder / "nginx.conf").write_text(MAIN.format(folder=folder, room=ROOM))
 
     def __enter__(self) -> Nginx:
         # Where Debian has it, a user who is not root does not look.
@@ -165,6 +168,25 @@ def test_what_it_passes_on_and_what_it_keeps_away(
         assert "refused status=413" not in desk.log
 
 
+def test_neither_4000_half_connections_nor_stalled_bodies_cost_line_a_place(
+    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+) -> None:
+    with started(own_database, mongo_uri, listener), ExitStack() as stack:
+        address = ("127.0.0.1", nginx.port)
+        for number in range(4_000):
+            half = stack.enter_context(socket.create_connection(address, timeout=10))
+            # Of a handshake nginx waits for the rest; what has said nothing it ends by itself.
+            half.sendall(b"\x16\x03\x01" if number % 2 else b"")
+        for _ in range(50):
+            stalled = stack.enter_context(closing(nginx.connection()))
+            stalled.putrequest("POST", "/callback")
+            stalled.putheader("Content-Length", "100")
+            stalled.endheaders(b"half")
+        for _ in range(10):
+            with closing(nginx.connection()) as line:
+                assert post(line, uuid.uuid4().hex) == 200
+
+
 def asked(nginx: Nginx, method: str, path: str, body: bytes = b"", **headers: str) -> int:
     with closing(nginx.connection()) as line:
         line.request(method, path, body or None, headers)
@@ -233,13 +255,15 @@ def test_a_post_whose_connection_breaks_before_the_answer_is_sent_once_more(
             second.sendall(answer)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=upstream, args=(listener,))
-        thread.start()
+        listener.settimeout(PATIENCE_SECONDS)
         port = listener.getsockname()[1]
         with (
+            # First, since without nginx the test ends here, and a thread would stay.
             Nginx(tmp_path, pair, authority.root, upstream=port) as nginx,
             closing(nginx.connection()) as line,
         ):
+            thread = threading.Thread(target=upstream, args=(listener,))
+            thread.start()
             assert post(line, "first") == 200
         thread.join(10)
     assert len(seen) == 2

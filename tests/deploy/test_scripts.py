@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOOLS = ("bash", "basename", "cat", "cp", "cut", "dirname", "env", "flock", "mkdir", "rm")
 TOOLS += ("sha256sum", "touch")
+ASKED_FOR = ("pyproject.toml", "requirements/dev.txt")
 
 # Makes `-m venv` put a copy of itself into .venv, as the real one does.
 PYTHON = """#!/bin/bash
@@ -37,7 +38,8 @@ class Checkout:
         self._bin = folder / "bin"
         self._calls = folder / "calls"
         shutil.copytree(ROOT / "scripts", self.folder / "scripts")
-        for name in ("pyproject.toml", "constraints.txt"):
+        (self.folder / "requirements").mkdir()
+        for name in ASKED_FOR:
             (self.folder / name).write_text("first\n")
         self._bin.mkdir()
         for tool in TOOLS:
@@ -63,7 +65,7 @@ class Checkout:
         return [line for line in lines if not line.startswith("-c")]
 
     def installs(self) -> int:
-        return sum("pip install" in line for line in self.calls())
+        return sum("--requirement" in line for line in self.calls())
 
 
 @pytest.fixture
@@ -74,9 +76,12 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_the_first_run_makes_the_venv_and_the_arguments_pass_through(checkout: Checkout) -> None:
     answer = checkout.run("--once")
     assert answer.returncode == 0, answer.stderr
-    made, installed, _, started = checkout.calls()
+    made, packages, itself, _, started = checkout.calls()
     assert made == "-m venv .venv"
-    assert installed.endswith("--editable .[dev] --constraint constraints.txt")
+    assert packages.endswith(
+        "--require-hashes --only-binary :all: --requirement requirements/dev.txt"
+    )
+    assert itself.endswith("--no-deps --no-build-isolation --editable .")
     assert started == "-m linedesk demo --once"
 
 
@@ -86,7 +91,7 @@ def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
     assert checkout.installs() == 1
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize("name", ASKED_FOR)
 def test_changed_dependencies_are_installed_into_what_is_there(
     name: str, checkout: Checkout
 ) -> None:

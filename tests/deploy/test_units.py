@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.process import CLOSE_SECONDS
-from frontdesk.connection import MOST_CONNECTIONS
+from frontdesk.overload import MOST_CONNECTIONS
 from linedesk.cli import linedesk
 from linedesk.exits import Exit
 from linedesk.settings import Settings
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
 SERVICES = ("frontdesk", "dispatcher", "scheduler", "console")
 # systemd-analyze exit-status.
-EXIT_NAMES = {"CONFIG": Exit.CONFIG, "CREDENTIALS": 243}
+EXIT_NAMES = {"CONFIG": Exit.CONFIG, "DATAERR": Exit.NEWER, "CREDENTIALS": 243}
 
 
 def unit(name: str) -> dict[str, list[str]]:
@@ -61,6 +61,7 @@ def test_a_service_gets_only_credentials_that_linedesk_reads(name: str) -> None:
     assert {credential.lower() for credential in given} <= set(CREDENTIALS)
     assert ("LINE_CHANNEL_SECRET" in given) == (name == "frontdesk")
     assert ("LINE_CHANNEL_ACCESS_TOKEN" in given) == (name == "dispatcher")
+    assert ("BOT_SECRETS" in given) == (name == "dispatcher")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -68,8 +69,22 @@ def test_what_a_restart_does_not_mend_is_not_restarted(name: str) -> None:
     found = service(name)
     assert found["Restart"] == ["always"]
     names = found["RestartPreventExitStatus"][0].split()
-    assert {EXIT_NAMES[each] for each in names} == {Exit.CONFIG, 243}
-    assert int(found["StartLimitBurst"][0]) > 0
+    assert {EXIT_NAMES[each] for each in names} == {Exit.CONFIG, Exit.NEWER, 243}
+
+
+def test_systemd_never_stops_starting_the_dispatcher() -> None:
+    """One bot's poison would else end the service for every conversation."""
+    found = service("dispatcher")
+    assert found["StartLimitIntervalSec"] == ["0"]
+    assert "StartLimitBurst" not in found
+    assert all(
+        int(service(name)["StartLimitBurst"][0]) > 0 for name in {*SERVICES} - {"dispatcher"}
+    )
+
+
+def test_the_dispatcher_is_told_the_boot_that_it_cannot_see() -> None:
+    assert "BOOT_ID=%b" in service("dispatcher")["Environment"]
+    assert "ProcSubset=pid" in hardening("dispatcher")
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -56,7 +56,6 @@ def call(root: Path, *arguments: str, **environ: str) -> subprocess.CompletedPro
         ("calls --failed", "operator"),
         ("dead replay --cause KeyError", "console"),
         ("dead drop 01M7", "console"),
-        ("console", "console"),
         ("pause", "console"),
         ("pause main/U4af --why trial", "console"),
         ("resume", "console"),
@@ -115,11 +114,22 @@ def test_a_missing_user_of_mongodb_is_named(installed: Path) -> None:
     assert call(installed, "doctor", MONGODB_URI="mongodb://127.0.0.1/").returncode == 0
 
 
-@pytest.mark.parametrize("service", ["frontdesk", "dispatcher", "scheduler", "up"])
-def test_a_service_is_not_run_by_hand_as_root(service: str, installed: Path) -> None:
-    answer = call(installed, service)
-    assert answer.returncode == 2
-    assert "systemctl start linedesk.target" in answer.stderr
+@pytest.mark.parametrize(
+    ("service", "instead"),
+    [
+        ("frontdesk", "systemctl start linedesk.target"),
+        ("dispatcher", "systemctl start linedesk.target"),
+        ("scheduler", "systemctl start linedesk.target"),
+        ("up", "systemctl start linedesk.target"),
+        ("console", "systemctl enable --now linedesk-console"),
+        ("console --verbose", "systemctl enable --now linedesk-console"),
+    ],
+)
+def test_a_service_is_not_run_by_hand_as_root(service: str, instead: str, installed: Path) -> None:
+    answer = call(installed, *service.split())
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert instead in answer.stderr
+    assert call(installed, *service.split(), "--help").returncode == 0
 
 
 def test_without_a_release_it_says_so(tmp_path: Path) -> None:

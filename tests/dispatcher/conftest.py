@@ -29,6 +29,7 @@ from recvq.collections import DISPATCHER, EPOCHS, MEGABYTE
 from recvq.connect import Client, connect
 from recvq.documents import LEASES, PROGRESS, RECVQ, Document
 from recvq.insert import insert_documents
+from recvq.restore import Neighbours
 from recvq.service import Service
 from tests.dispatcher.fakes import Decide
 from tests.dispatcher.reigns import Process
@@ -48,6 +49,18 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no test waits half a second for a feed to see its stop."""
     monkeypatch.setattr(changestream, "STEP_SECONDS", 0.05)
     monkeypatch.setattr(oplog, "STEP_SECONDS", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def _no_neighbours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests need none of the twelve other collections, and are sooner there without them."""
+    if "neighbours" not in request.fixturenames:
+        monkeypatch.setattr(Neighbours, "look", lambda self: None)
+
+
+@pytest.fixture
+def neighbours() -> None:
+    """Dispatchers of this test look after all collections, as they do in earnest."""
 
 
 class DeskOfPool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,6 +271,92 @@ def test_only_one_of_sixteen_replaces_a_dead_owner(
     leases = [lease(f"owner{number}") for number in range(16)]
     with ThreadPoolExecutor(16) as threads:
         assert sum(threads.map(Lease.try_acquire, leases)) == 1
+
+
+def ended() -> int:
+    """The id of a process that runs no more."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
+
+
+def owner_elsewhere(monkeypatch: pytest.MonkeyPatch, boot_id: str) -> str:
+    """A process that runs in another boot of a machine with this one's id, and so not here."""
+    with monkeypatch.context() as patch:
+        patch.setattr(lease_module, "_boot_id", lambda: boot_id, raising=False)
+        return owner_name().replace(f"/{os.getpid()}/", f"/{ended()}/")
+
+
+def test_a_machine_cloned_from_the_same_image_is_not_taken_for_this_one(
+    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same machine id, and the same pid namespace: that of init is the same on each machine."""
+    holder = Lease(database, owner=owner_elsewhere(monkeypatch, "0" * 32))
+    assert holder.try_acquire()
+    successor = lease("b")
+    for _ in range(3):
+        assert not successor.try_acquire()
+        holder.renew()
+    expire(database)
+    assert successor.try_acquire(), "it runs out as that of any other machine"
+
+
+@pytest.mark.parametrize("unknown", ["here", "there"])
+def test_where_the_boot_is_not_known_nobody_is_dead(
+    unknown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = owner_elsewhere(monkeypatch, "" if unknown == "there" else "0" * 32)
+    if unknown == "here":
+        monkeypatch.setattr(lease_module, "_boot_id", lambda: "", raising=False)
+        owner = owner_elsewhere(monkeypatch, "")
+    assert not is_dead(owner)
+
+
+def test_an_owner_as_the_release_before_wrote_it_is_not_dead() -> None:
+    machine = Path("/etc/machine-id")
+    name = machine.read_text().strip() if machine.exists() else os.uname().nodename
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    assert not is_dead(f"{name}.{namespace}/{ended()}/1")
+
+
+def test_under_systemd_the_boot_is_told_by_the_unit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With ProcSubset=pid /proc has no sys; the unit writes it without the hyphens."""
+    monkeypatch.delenv("BOOT_ID", raising=False)
+    owner = owner_name().replace(f"/{os.getpid()}/", f"/{ended()}/")
+    boot_id = lease_module.BOOT_ID_FILE.read_text().strip()
+    monkeypatch.setattr(lease_module, "BOOT_ID_FILE", tmp_path / "hidden")
+    assert not is_dead(owner)
+    monkeypatch.setenv("BOOT_ID", boot_id.replace("-", ""))
+    assert is_dead(owner)
+
+
+def test_a_process_that_proc_hides_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of another user, under hidepid or ProtectProc=."""
+    owner = owner_name()
+    monkeypatch.setattr(lease_module, "_start_ticks", lambda pid: None)
+    assert not is_dead(owner)
+
+
+def test_a_row_that_was_renewed_since_it_was_read_is_not_taken(
+    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was thought of its owner: who renews lives."""
+    holder, successor = lease("a"), lease("b")
+    assert holder.try_acquire()
+    monkeypatch.setattr(lease_module, "is_dead", lambda owner: True)
+    draw = successor._next_epoch
+
+    def renewed_meanwhile() -> int:
+        eventually(lambda: holder.renew() or row(database)["until"] > before)
+        return draw()
+
+    before = row(database)["until"]
+    with monkeypatch.context() as patch:
+        patch.setattr(successor, "_next_epoch", renewed_meanwhile)
+        assert not successor.try_acquire()
+    assert successor.try_acquire()
 
 
 def test_a_process_of_this_name_that_started_later_is_another() -> None:

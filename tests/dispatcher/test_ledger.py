@@ -28,10 +28,20 @@ def stored(document: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
     return {
         "token": snapshot.token,
         "after": snapshot.after,
-        "finished": list(snapshot.finished),
+        "finished": finished_after(document["finished"], snapshot.finished),
         "passed": snapshot.passed,
         "ring": ring,
     }
+
+
+def finished_after(before: list[Any], told: list[Any] | dict[int, Any]) -> list[Any]:
+    """As `$set` does: beyond the end of an array what is between becomes null."""
+    if isinstance(told, list):
+        return list(told)
+    after = before + [None] * (max(told, default=-1) + 1 - len(before))
+    for place, id_ in told.items():
+        after[place] = id_
+    return after
 
 
 def empty_progress() -> dict[str, Any]:
@@ -105,10 +115,11 @@ class Account(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way is not None)
     def saved(self) -> None:
         assert self.under_way is not None
-        snapshot, _ = self.under_way
+        snapshot, told = self.under_way
         self.under_way = None
         self.progress = stored(self.progress, snapshot)
         self.ledger.saved(snapshot)
+        assert told <= self.tells(self.progress), "whatever became of the saves before"
 
     @rule(reached=st.booleans())
     @precondition(lambda self: self.under_way is not None)
@@ -155,7 +166,7 @@ class Account(RuleBasedStateMachine):
     def tells(self, progress: dict[str, Any]) -> set[int]:
         """Which documents a saved progress says are finished."""
         behind = range(1, (progress["after"] or 0) + 1)
-        return {*behind, *progress["finished"]}
+        return {*behind, *progress["finished"]} - {None}
 
     @invariant()
     def nothing_unfinished_is_behind_after(self) -> None:
@@ -278,3 +289,20 @@ def test_the_memory_of_what_came_out_of_held_is_bounded() -> None:
     for number in range(KEPT_OUT_OF_HELD + 1):
         ledger.finish_held(number)
     assert len(ledger._out_of_held) == KEPT_OUT_OF_HELD
+
+
+def test_what_a_failed_save_told_of_what_is_finished_beyond_is_told_again() -> None:
+    ledger = Ledger()
+    slots = [ledger.take(number, number) for number in range(5)]
+    for number in (1, 2):
+        slot = slots[number]
+        assert slot is not None
+        ledger.finish(slot)
+        ledger.saved(ledger.snapshot())
+    for number in (3, 4):
+        slot = slots[number]
+        assert slot is not None
+        ledger.finish(slot)
+        told = ledger.snapshot().finished
+        ledger.not_saved()
+    assert told == [1, 2, 3, 4]

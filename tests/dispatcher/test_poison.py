@@ -14,20 +14,24 @@ from pymongo.database import Database
 from dispatcher import process as process_module
 from dispatcher.held import Held, HeldKey
 from dispatcher.job import Job, Verdict
-from dispatcher.line import MOST_UNSAVED
-from dispatcher.poison import CAUSE, Poison, Suspects
+from dispatcher.line import MOST_UNSAVED, Line
+from dispatcher.poison import CAUSE, MOST_CONDEMNED, WATCHED_FOR, Poison, Suspects
 from dispatcher.pool import Pool
 from dispatcher.process import Ending
 from dispatcher.progress import Progress, Trying
 from dispatcher.saver import Saver
-from recvq.documents import HELD, PROGRESS, Document, name_of
-from recvq.errors import StoreUnavailable
+from recvq.control import Control
+from recvq.documents import CONTROL, HELD, PROGRESS, Document, name_of
+from recvq.errors import AccessRefused, StoreUnavailable
+from recvq.orders import Scope
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.waiting import eventually
 
 Store = Callable[..., None]
 Told = Callable[[str], list[str]]
+
+WATCHED_FIELDS = ["channel", "key", "running", "since"]
 
 
 # Who is suspect. Pure.
@@ -83,6 +87,20 @@ def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
         suspects.meet_held(key)
     suspects.meet("in the window")
     assert [suspects.begin(key) for key in ("held", "held too", "in the window")] == [True] * 3
+
+
+def test_a_watched_key_is_always_suspect_and_neither_waited_for_nor_alone_for_long() -> None:
+    suspects = Suspects(alone=True, most=10, watches=lambda key: key == "watched")
+    for key in ("watched", "a"):
+        suspects.meet(key)
+    assert not suspects.may_begin("watched", 1), "while the process keeps dying it runs alone, too"
+    suspects.close()
+    suspects.begin("a")
+    suspects.end("a", decided=True)
+    assert suspects.are_through
+    assert suspects.may_begin("watched", 1), "else its slow handlers would hold up everybody"
+    assert suspects.begin("watched")
+    assert suspects.may_begin("b", 1)
 
 
 # On a pool: in what order, beside whom.
@@ -186,8 +204,9 @@ class Written:
 class Task:
     """As much of a task as is asked for."""
 
-    def __init__(self, name: str, *, suspect: bool = True) -> None:
+    def __init__(self, name: str, *, suspect: bool = True, key: str = "U1") -> None:
         self.name = name
+        self.line = Line(("main", key))
         self.suspect = suspect
         self.condemned: Any = None
 
@@ -264,6 +283,140 @@ def test_the_one_that_three_starts_found_named_is_condemned(database: Database[D
     assert (condemned.cause, condemned.attempts) == (CAUSE, 3)
     assert datetime.now(UTC).timestamp() - condemned.first_at.timestamp() < 60
     assert died == 5, "two starts counted, three of its own"
+
+
+def watched(written: Written, *rows: dict[str, Any]) -> None:
+    """What a predecessor has left."""
+    common = {"channel": "main", "since": datetime.now(UTC), "running": None}
+    Progress(written._database[PROGRESS], feed="memory", epoch=0).take_over()
+    written._database[PROGRESS].update_one({}, {"$set": {"watched": [common | r for r in rows]}})
+
+
+def paused(database: Database[Document]) -> list[str]:
+    return sorted(row["_id"] for row in database[CONTROL].find())
+
+
+def test_one_more_death_pauses_a_watched_conversation_and_no_other(
+    database: Database[Document],
+) -> None:
+    written = Written(database, dies)
+    watched(written, {"key": "U1"}, {"key": "U2"})
+    poison = written.start(1)
+    with pytest.raises(Died):
+        poison.decide(Task("bad"))
+    for epoch in (2, 3):
+        written.start(epoch).set_aside(Control(database))
+        assert paused(database) == ["pause/main/U1"]
+        # The operator's resume is not undone by what was named before it.
+        if epoch == 2:
+            Control(database).resume(Scope("main", "U1"))
+            assert [row["running"] for row in written.row["watched"]] == [None, None]
+            with pytest.raises(Died):
+                written.start(2).decide(Task("bad"))
+
+
+def test_a_conversation_is_watched_for_a_day(database: Database[Document]) -> None:
+    written = Written(database, lambda task: "finished")
+    yesterday = datetime.now(UTC) - WATCHED_FOR
+    watched(written, {"key": "U1"}, {"key": "U2", "since": yesterday, "running": "e0"})
+    poison = written.start(1)
+    poison.set_aside(Control(database))
+    assert [poison.watches(("main", key)) for key in ("U1", "U2", "U3")] == [True, False, False]
+    assert paused(database) == []
+
+
+def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Document]) -> None:
+    """Nor does a run that ended well, or has to wait for its next one."""
+    inside, back = threading.Event(), threading.Event()
+
+    def decide(task: Any) -> Verdict:
+        if task.name == "slow":
+            inside.set()
+            assert back.wait(15)
+        return "finished" if task.name == "good" else "parked"
+
+    written = Written(database, decide)
+    watched(written, *({"key": key} for key in ("U1", "U2", "U3")))
+    poison = written.start(1)
+    poison.decide(Task("good", key="U1"))
+    poison.decide(Task("again", key="U2"))
+    slow = threading.Thread(target=poison.decide, args=(Task("slow", key="U3"),))
+    slow.start()
+    assert inside.wait(15)
+    assert [row["running"] for row in written.row["watched"]] == [None, None, "slow"]
+    poison.end()
+    written.start(2).set_aside(Control(database))
+    assert paused(database) == []
+    back.set()
+    slow.join(15)
+
+
+def test_the_late_end_of_an_abandoned_run_takes_no_name_away(database: Database[Document]) -> None:
+    """The next run of the same event may be what kills the process."""
+    inside, back = [threading.Event() for _ in "ab"], [threading.Event() for _ in "ab"]
+    numbers = iter(range(2))
+
+    def decide(task: Any) -> Verdict:
+        number = next(numbers)
+        inside[number].set()
+        assert back[number].wait(15)
+        return "finished"
+
+    written = Written(database, decide)
+    watched(written, {"key": "U1"})
+    poison = written.start(1)
+    runs = [threading.Thread(target=poison.decide, args=(Task("hangs"),)) for _ in "ab"]
+    for run, begun in zip(runs, inside, strict=True):
+        run.start()
+        assert begun.wait(15)
+    for run, go_on, running in zip(runs, back, ("hangs", None), strict=True):
+        go_on.set()
+        run.join(15)
+        assert [row["running"] for row in written.row["watched"]] == [running]
+
+
+def test_with_poison_in_many_conversations_no_more_is_given_up(
+    database: Database[Document],
+) -> None:
+    """A bot that dies of everything: each conversation waits, whole, to be resumed."""
+    written = Written(database, dies)
+    watched(written, *({"key": f"V{n}"} for n in range(MOST_CONDEMNED)))
+    poison = written.start(1)
+    poison._progress.note_starts(9, Trying("bad", 2, datetime.now(UTC)))
+    task = Task("bad", key="new")
+    with pytest.raises(Died):
+        written.start(2).decide(task)
+    written.start(3).set_aside(Control(database))
+    assert (task.condemned, paused(database)) == (None, ["pause/main/new"])
+
+
+def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The role is from before, and nobody has run `linedesk init` since."""
+
+    def refused(self: Control, scope: Scope, **_: Any) -> bool:
+        raise AccessRefused(13)
+
+    monkeypatch.setattr(Control, "pause", refused)
+    written = Written(database, lambda task: "recorded")
+    watched(written, {"key": "U1", "running": "bad"})
+    poison = written.start(1)
+    poison.set_aside(Control(database))
+    task = Task("bad")
+    poison.decide(task)
+    assert task.condemned.cause == CAUSE
+
+
+def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]) -> None:
+    written = Written(database, lambda task: "finished")
+    waits = []
+    for starts in (0, 8, 9, 10, 11, 100):
+        written.start(1)._progress.note_starts(starts, None)
+        waits.append(round(written.start(1).back_off_seconds))
+    assert waits[:2] == [0, 0]
+    assert 0 < waits[2] < waits[4] <= 4
+    assert 12 <= waits[5] <= 15
 
 
 def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
@@ -478,6 +631,50 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
     assert (row["starts"], row["trying"]) == (0, None)
 
 
+def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    """Then it is paused, whole and in order; an operator resumes it once the bot is mended."""
+    rest = [name for n in range(1, 6) for name in (f"bad{n}", f"well{n}")]
+    deadly = ("bad0", *(name for name in rest if name.startswith("bad")))
+    others = numbered(4, keys=4, prefix="n")
+    store(database, *(document(name, "ill") for name in ("bad0", *rest)), *others)
+    condemned: list[tuple[str, str]] = []
+    starts = 0
+    while not told("paused scope=main/ill"):
+        starts += 1
+        worker = Deadly(*deadly)
+        running = dispatch(database, worker, held_after_seconds=0.1)
+        eventually(lambda running=running: not running.alive or told("paused scope=main/ill"))  # type: ignore[misc]
+        condemned += worker.condemned
+        assert starts <= 7
+        if not told("paused scope=main/ill"):
+            assert running.end(None) is Ending.FAILED
+    assert (condemned, starts) == ([("bad0", CAUSE)], 7), "five for the first, one for all others"
+    (row,) = database[CONTROL].find()
+    assert (row["by"], "bad1" in row["why"]) == ("dispatcher", True)
+    # What comes now waits behind it, and stops nobody else.
+    store(database, document("late", "ill"), document("n9", "U9"))
+    eventually(lambda: "n9" in worker.decided)
+    eventually(lambda: database[HELD].count_documents({}) == len(rest) + 1)
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert running.end() is Ending.STOPPED
+    # Resumed before the bot is mended it costs one start, and is paused again.
+    Control(database).resume(Scope("main", "ill"))
+    worker = Deadly(*deadly)
+    assert dispatch(database, worker).end(None) is Ending.FAILED
+    assert worker.runs["bad1"] == 1
+    mended = Deadly()
+    running = dispatch(database, mended)
+    eventually(lambda: len(told("paused scope=main/ill")) == 2)
+    assert mended.by_key["ill"] == []
+    Control(database).resume(Scope("main", "ill"))
+    eventually(lambda: len(mended.decided) == len(rest) + 1)
+    assert running.end() is Ending.STOPPED
+    assert mended.by_key["ill"] == [*rest, "late"]
+    assert sorted((database[PROGRESS].find_one() or {})["watched"][0]) == WATCHED_FIELDS
+
+
 def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
@@ -512,13 +709,27 @@ def test_a_clean_stop_begins_the_count_anew(
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
 
 
+def test_one_that_waits_before_it_begins_decides_nothing_and_ends_at_once_when_told_to(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(99, None)
+    store(database, document("e0"))
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    eventually(lambda: told("the process died many times in a row, waiting seconds="))
+    assert running.end() is Ending.STOPPED
+    assert worker.decided == []
+    assert (database[PROGRESS].find_one() or {})["starts"] == 99
+
+
 def test_starts_with_nothing_unfinished_do_not_count(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     """What kills an idle process is no event: here one that comes when all else is decided."""
     # A start without a token scans, and takes what is stored meanwhile for older than itself.
     running = dispatch(database, RecordingWorker())
-    eventually(lambda: told("recvq scanned"))
+    eventually(lambda: told("recvq scanned, streaming from"))
     store(database, document("first"))
     eventually(lambda: (database[PROGRESS].find_one() or {}).get("token"))
     running.end()

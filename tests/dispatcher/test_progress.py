@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import bson
@@ -12,12 +14,13 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from dispatcher.ledger import RING_SLOTS, Ledger
-from dispatcher.progress import Progress, Trying
+from dispatcher.progress import Progress, Trying, Watched
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
-from recvq.documents import Document
-from recvq.errors import Replaced, StoreUnavailable
+from recvq.documents import SCHEMA, Document
+from recvq.errors import NewerSchema, Replaced, StoreUnavailable
+from recvq.shape import require_schema
 from tests.dispatcher.faults import failing
 from tests.waiting import eventually
 
@@ -60,6 +63,28 @@ def test_the_first_start_finds_nothing_finished(database: Database[Document]) ->
     document = found(database)
     assert document["ring"] == [None] * RING_SLOTS
     assert (document["epoch"], document["starts"], document["trying"]) == (1, 0, None)
+
+
+def test_what_an_older_release_left_is_taken_over_under_the_number_of_this_one(
+    database: Database[Document],
+) -> None:
+    progress(database, 1).take_over()
+    database["progress"].update_one({}, {"$unset": {"schema": ""}})
+    assert require_schema(database) == 1
+    progress(database, 2).take_over()
+    assert require_schema(database) == SCHEMA
+
+
+def test_what_a_newer_release_has_taken_over_meanwhile_is_left_as_it_is(
+    database: Database[Document],
+) -> None:
+    """A standby of the older release may have looked before."""
+    progress(database, 1).take_over()
+    database["progress"].update_one({}, {"$set": {"schema": SCHEMA + 1}})
+    before = found(database)
+    with pytest.raises(NewerSchema, match="newer release of linedesk"):
+        progress(database, 2).take_over()
+    assert found(database) == before
 
 
 def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
@@ -162,12 +187,84 @@ def test_a_save_writes_the_changed_slots_only(database: Database[Document], clie
     save(one, ledger)
     finish(ledger, ObjectId())
     save(one, ledger)
-    entry = client.local["oplog.rs"].find_one(
-        {"ns": f"{database.name}.progress", "op": "u"}, sort=[("$natural", -1)]
-    )
-    assert entry is not None
-    assert len(bson.encode(entry)) < 500
+    assert last_save_bytes(client, database) < 500
     assert len(bson.encode(found(database))) > 10_000
+
+
+def last_save_bytes(client: Client, database: Database[Document]) -> int:
+    """What the last save costs in the oplog."""
+    condition = {"ns": f"{database.name}.progress", "op": "u"}
+    entry = client.local["oplog.rs"].find_one(condition, sort=[("$natural", -1)])
+    assert entry is not None
+    return len(bson.encode(entry))
+
+
+def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
+    database: Database[Document], client: Client
+) -> None:
+    """Written whole, what is finished beyond it multiplied the oplog by four."""
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    slow, second = ledger.take("slow", 1), None
+    finish(ledger, *(ObjectId() for _ in range(2000)))
+    second = ledger.take("second", 1)
+    save(one, ledger)
+    finish(ledger, ObjectId())
+    save(one, ledger)
+    assert last_save_bytes(client, database) < 500
+    # What the position passes leaves its places, of which the next ones are taken.
+    assert slow is not None
+    ledger.finish(slow)
+    save(one, ledger)
+    finish(ledger, ObjectId())
+    save(one, ledger)
+    assert last_save_bytes(client, database) < 500
+    assert len(found(database)["finished"]) == 2
+    assert second is not None
+    ledger.finish(second)
+    save(one, ledger)
+    assert found(database)["finished"] == []
+
+
+def test_what_a_drop_took_of_what_is_finished_is_written_again(
+    database: Database[Document],
+) -> None:
+    """A save of what changed would leave holes, in which a successor decides once more."""
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    assert ledger.take("slow", 1) is not None
+    finish(ledger, "a", "b")
+    save(one, ledger)
+    database["progress"].drop()
+    # Another write than a save finds it out.
+    with pytest.raises(StoreUnavailable):
+        one.note_recvq_bytes(1)
+    finish(ledger, "c")
+    with pytest.raises(StoreUnavailable):
+        one.save(ledger.snapshot())
+    ledger.not_saved()
+    save(one, ledger)
+    assert found(database)["finished"] == ["a", "b", "c"]
+
+
+def test_places_that_were_left_are_taken_again_and_no_successor_reads_them(
+    database: Database[Document],
+) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    slots = {id_: ledger.take(id_, None) for id_ in ("slow", "a", "b", "slower", "c", "d")}
+    for id_ in ("b", "c", "d", "a"):
+        ledger.finish(slots[id_])  # type: ignore[arg-type]
+        save(first, ledger)
+    assert found(database)["finished"] == ["b", "c", "d", "a"]
+    ledger.finish(slots["slow"])  # type: ignore[arg-type]
+    save(first, ledger)
+    assert found(database)["finished"] == [None, "c", "d", None]
+    finish(ledger, "e")
+    save(first, ledger)
+    assert sorted(filter(None, found(database)["finished"])) == ["c", "d", "e"]
+    successor = progress(database, 2).take_over().ledger
+    assert [id_ for id_ in (*slots, "e", "f") if successor.take(id_, None)] == ["slower", "f"]
 
 
 def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> None:
@@ -208,3 +305,36 @@ def test_a_transaction_that_was_refused_leaves_held_as_it_was(
     with pytest.raises(Replaced):
         first.save(ledger.snapshot(rows=[{"_id": "b", "n": 1}], gone=["a"]))
     assert [row["_id"] for row in database["held"].find()] == ["a"]
+
+
+def test_naming_an_event_of_a_watched_conversation_ends_no_transaction(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MongoDB aborts a transaction when the row it is to write was written since it began."""
+    one = progress(database, 1)
+    ledger, met = one.take_over().ledger, threading.Event()
+    write, writing = one.held.write, threading.Lock()
+
+    def name() -> None:
+        one.note_watched([Watched("main", "U1", datetime.now(UTC), "e1")])
+        met.set()
+
+    def acquire(timeout: float) -> bool:
+        if writing.locked():
+            met.set()
+        return writing.acquire(timeout=timeout)
+
+    naming = threading.Thread(target=name)
+
+    def amid(*given: Any) -> None:
+        write(*given)
+        naming.start()
+        assert met.wait(15), "it is written, or waits for the end of the transaction"
+
+    told = SimpleNamespace(acquire=acquire, release=writing.release)
+    monkeypatch.setattr(one, "_writing", told, raising=False)
+    monkeypatch.setattr(one.held, "write", amid)
+    one.save(ledger.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
+    naming.join(15)
+    assert database["held"].count_documents({}) == 1
+    assert [row["running"] for row in found(database)["watched"]] == ["e1"]

@@ -113,7 +113,9 @@ def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
     if take_away is not convert:
         assert database[RECVQ].options()["size"] >= MEGABYTE
     assert len(told(f"{how}: what it brought is handled")) == 1
-    assert len([line for line in told("recvq scanned") if f"cause={how}" in line]) == 1
+    assert (
+        len([line for line in told("recvq scanned, streaming from") if f"cause={how}" in line]) == 1
+    )
     assert len(tries) <= 3
     running.end()
 

@@ -14,7 +14,7 @@ from dispatcher import sounder, voice
 from dispatcher.job import Job, Verdict
 from dispatcher.sounder import Sounder
 from recvq import status as status_module
-from recvq.documents import HISTORY, STATUS, Document, name_of
+from recvq.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
 from recvq.status import WRITE_SECONDS
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
@@ -220,3 +220,32 @@ def test_a_job_tells_why_it_waits(
     eventually(lambda: {one["why"] for one in database["held"].find()} == {waiting["why"]})
     parked[0].resume()
     eventually(lambda: figures(database, "queueDocuments") == (0,))
+
+
+@pytest.mark.usefixtures("neighbours")
+def test_collections_that_were_dropped_by_hand_are_made_right_at_the_start_and_while_it_runs(
+    database: Database[Document], dispatch: Dispatch, told: Callable[[str], list[str]]
+) -> None:
+    """An insert brings them back without indexes, and `calls`, `jobs`, `history` uncapped."""
+    for name in (CONVERSATIONS, CALLS):
+        database[name].insert_one({"_id": "came back"})
+    indexes: list[set[str]] = []
+
+    class Worker(RecordingWorker):
+        def take_over(self, epoch: int) -> None:
+            indexes.append(set(database[CONVERSATIONS].index_information()))
+
+    dispatch(database, Worker())
+    eventually(lambda: told("ready"))
+    assert "pending" in indexes[0]
+    assert database[CALLS].options()["capped"]
+    assert database[CALLS].find_one() == {"_id": "came back"}
+    assert "eventId" in database[CALLS].index_information()
+
+    database.drop_collection(JOBS)
+    database[JOBS].insert_one({"_id": "came back"})
+    database.drop_collection(CONVERSATIONS)
+    eventually(lambda: "eventId" in database[JOBS].index_information())
+    assert database[JOBS].options()["capped"]
+    eventually(lambda: "unsentAt" in database[CONVERSATIONS].index_information())
+    eventually(lambda: told("collections made right again")[1:])

@@ -27,7 +27,7 @@ from linedesk.simclock import SimClock
 from recvq.control import Control
 from recvq.documents import Document
 from recvq.figures import Snapshot
-from recvq.restore import Keeper
+from recvq.restore import Keeper, Neighbours
 from recvq.status import StatusRow
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
 from tests.waiting import eventually
@@ -104,7 +104,7 @@ def of_obedience(database: Database[Document]) -> Life:
 
 
 def of_sounder(database: Database[Document]) -> Life:
-    one = Sounder(database, pool().view, Figures(leads=lambda: True))
+    one = Sounder(database, pool().view, Figures(leads=lambda: True), Neighbours(database))
     return Life(one.start, one.stop, lambda: one.join(5))
 
 

@@ -35,6 +35,21 @@ def test_each_example_does_what_the_page_says(pytester: pytest.Pytester) -> None
     answer.assert_outcomes(passed=sum(text.count("\ndef test_") for text in written.values()))
 
 
+def test_a_bots_test_runs_beside_files_with_the_names_of_our_packages(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ours alone, since the others take seconds to import.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    written = files()
+    for name in ("parrot.py", "test_parrot.py"):
+        (pytester.path / name).write_text(written[name], "utf-8")
+    for name in ("recvq", "frontdesk", "scheduler", "dispatcher", "bots", "console"):
+        (pytester.path / f"{name}.py").write_text("raise RuntimeError('not ours')\n")
+    # As `python -m pytest`, for which that folder is the first of all.
+    answer = pytester.runpytest_subprocess("-p", "linedesk.pytestplugin")
+    answer.assert_outcomes(passed=written["test_parrot.py"].count("\ndef test_"))
+
+
 def test_no_code_on_the_page_is_left_out() -> None:
     kinds = re.findall(r"^```(\w*)$", PAGE.read_text("utf-8"), re.MULTILINE)
     assert set(kinds) == {"python", "console", ""}

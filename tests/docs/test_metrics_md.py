@@ -34,6 +34,7 @@ class Desk:
 
     held = Held()
     spooled_events = 0
+    no_spool: str | None = None
     closed = None
     share = 0.0
 

@@ -23,8 +23,9 @@ from frontdesk.signature import sign
 from linedesk.embedded import free_port
 from tests.nursery import Child, nursery
 
-SECRET = "0123456789abcdef-test-channel-secret"
-OLD_SECRET = "fedcba9876543210-old-channel-secret"
+# The form of every channel secret.
+SECRET = "0123456789abcdef0123456789abcdef"
+OLD_SECRET = "fedcba9876543210fedcba9876543210"
 WAIT_SECONDS = 20.0
 # What a client sees of a connection that ends before its answer is complete.
 BROKEN_OFF = (OSError, http.client.HTTPException)
@@ -117,7 +118,12 @@ class DeskProcess:
 
     def __enter__(self) -> DeskProcess:
         self.start()
-        self.wait_for_line("listening ")
+        try:
+            self.wait_for_line("listening ")
+        except AssertionError:
+            # Neither it nor the thread that reads its log may stay.
+            self.stop(signal.SIGKILL)
+            raise
         return self
 
     def __exit__(

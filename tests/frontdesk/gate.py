@@ -64,7 +64,12 @@ class Gate:
         self._threads.clear()
 
     def _begin(self, work: object, *arguments: socket.socket) -> None:
-        thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
+        thread = threading.Thread(
+            target=work,  # type: ignore[arg-type]
+            args=arguments,
+            name="gate",
+            daemon=True,
+        )
         self._threads.append(thread)
         thread.start()
 

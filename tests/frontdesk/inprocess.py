@@ -24,6 +24,7 @@ from recvq.service import Nobody
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0
+TOKEN = "token-for-scripts-1"
 
 
 class Told(Nobody):
@@ -58,6 +59,7 @@ class FakeStore:
 
     unavailable: str | None = None
     spool: dict[str, Any] | None = None
+    no_spool: str | None = None
     trouble: str | None = None
     hanging: str | None = None
     dead = False
@@ -84,13 +86,15 @@ class FakeStore:
 class Running:
     """A server that runs, and its parts."""
 
-    def __init__(self, listener: socket.socket, certificate: Certificate | None = None) -> None:
+    def __init__(
+        self, listener: socket.socket, certificate: Certificate | None = None, **limits: Any
+    ) -> None:
         # As with systemd, a copy stays open when the server closes its own.
         self.kept, self.store, self.service = listener.dup(), FakeStore(), Told()
         self.port = listener.getsockname()[1]
         self.figures = figures = Figures()
         self.server = Server(
-            _config(Desk(secrets=(SECRET.encode(),)), self.store, figures),
+            _config(Desk(secrets=(SECRET.encode(),), token=TOKEN), self.store, figures, **limits),
             self.store,
             certificate=certificate,
             figures=figures,
@@ -117,9 +121,12 @@ class Running:
             while not state():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.005)
 
-    async def connect(self, context: ssl.SSLContext | None = None) -> Line:
-        names = {"server_hostname": "localhost"} if context else {}
-        line = Line(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context, **names))
+    async def connect(
+        self, context: ssl.SSLContext | None = None, *, source: str = "127.0.0.1"
+    ) -> Line:
+        options: dict[str, Any] = {"server_hostname": "localhost"} if context else {}
+        options["local_addr"] = (source, 0)
+        line = Line(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context, **options))
         self._lines.append(line)
         return line
 
@@ -160,6 +167,12 @@ class Line:
         return True
 
 
+def burst(desk: Running, stack: contextlib.ExitStack, count: int) -> None:
+    """So many connections that are accepted in one turn of the loop, which stands meanwhile."""
+    for _ in range(count):
+        stack.enter_context(socket.create_connection(("127.0.0.1", desk.port), timeout=10))
+
+
 def request() -> bytes:
     body = webhook(text_event("01J"))
     signature = sign(body, SECRET.encode()).decode()
@@ -171,9 +184,9 @@ def request() -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def running(certificate: Certificate | None = None) -> AsyncIterator[Running]:
+async def running(certificate: Certificate | None = None, **limits: Any) -> AsyncIterator[Running]:
     """A server that takes connections, stopped at the end."""
-    it = Running(socket.create_server(("127.0.0.1", 0)), certificate)
+    it = Running(socket.create_server(("127.0.0.1", 0)), certificate, **limits)
     try:
         await it.reach(lambda: it.service.words)
         yield it

@@ -19,7 +19,7 @@ from bson.raw_bson import RawBSONDocument
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo.database import Database
 
-from frontdesk import app, connection, handshake, overload, serve
+from frontdesk import app, connection, serve
 from frontdesk.certificate import Certificate
 from frontdesk.errors import NotStored
 from frontdesk.figures import REASONS, Figures, status_words
@@ -78,41 +78,38 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
 
             monkeypatch.setattr(desk.store, "store", store)
             await refused(desk, signed(text_event("01J")), 503, "store")
-            with monkeypatch.context() as patch:
-                patch.setattr(overload, "LATE_SECONDS", -1.0)
-                await refused(desk, signed(text_event("01J")), 503, "overload")
-            with monkeypatch.context() as patch:
-                patch.setattr(connection, "MOST_REQUESTS", 0)
-                await refused(desk, signed(text_event("01J")), 503, "overload")
-            with monkeypatch.context() as patch:
-                patch.setattr(connection, "MOST_CONNECTIONS", 0)
-                await refused(desk, b"", 503, "overload")
             assert set(desk.figures.refused) == set(REASONS)
+        async with running(late_seconds=-1.0) as desk:
+            await refused(desk, signed(text_event("01J")), 503, "overload")
+        async with running(most_requests=0) as desk:
+            await refused(desk, signed(text_event("01J")), 503, "overload")
+        async with running(most_connections=0) as desk:
+            await refused(desk, b"", 503, "overload")
+        async with running(most_connections=1) as desk:
+            first, _ = await desk.connect(), await desk.connect()
+            assert await first.ended()
+            assert desk.figures.refused["evicted"] == 1
 
     in_loop(scenario)
 
 
 @pytest.mark.usefixtures("quick")
-def test_under_tls_a_connection_that_comes_to_nothing_is_counted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_under_tls_a_connection_that_comes_to_nothing_is_counted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue(serial=1)
     trusting = ssl.create_default_context(cafile=str(authority.root))
 
     async def scenario() -> None:
-        async with running(Certificate(pair.certificate, pair.key)) as desk:
+        async with running(Certificate(pair.certificate, pair.key), most_connections=1) as desk:
             stranger = await desk.connect()
             stranger.send(b"GET / HTTP/1.1\r\n\r\n")
             await desk.reach(lambda: desk.figures.refused["http"] == 1)
-            with monkeypatch.context() as patch:
-                patch.setattr(handshake, "MOST_CONNECTIONS", 0)
-                turned_away = await desk.connect()
-                assert await turned_away.ended()
-            assert desk.figures.refused["overload"] == 1
             line = await desk.connect(trusting)
             assert (await line.post()).status == 200
             await desk.reach(lambda: figures_of(desk.figures)["connections"] == 1)
+            turned_away = await desk.connect()
+            assert await turned_away.ended()
+            assert desk.figures.refused["overload"] == 1
 
     in_loop(scenario)
 
@@ -144,6 +141,7 @@ def test_events_and_seconds_are_counted_of_what_was_answered_200() -> None:
 
 class Spooling:
     spooled_events = 12
+    no_spool: str | None = None
 
     def __init__(self) -> None:
         accepted = datetime.now(UTC) - timedelta(seconds=60)
@@ -168,6 +166,9 @@ def test_gauges_are_asked_of_their_owners_and_left_out_while_unknown() -> None:
     assert found["spoolBytes"] == 1_400
     assert found["spoolMaxBytes"] == 1_000_000
     assert found["spooledEvents"] == 12
+    assert found["spoolAvailable"] == 1
+    spooling.no_spool = "the spool cannot be opened"
+    assert figures_of(figures)["spoolAvailable"] == 0
     assert found["certificateEndsSeconds"] == 1_800_000_000
     guard.closed = "recvq is not capped"
     closed = figures_of(figures)["recvqClosed"]
@@ -182,6 +183,8 @@ def test_the_status_line_is_made_of_the_same_figures() -> None:
     assert status_words(Snapshot(), trouble=None) == (
         "0 events accepted · 0.0/s · 0 requests refused · spool empty"
     )
+    without = Snapshot(figures={"spoolDocuments": 0, "spoolAvailable": 0})
+    assert status_words(without, trouble=None).endswith(" · no spool")
     snapshot = Snapshot(
         figures={
             "acceptedEvents": 1_204,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 from frontdesk import server
 from recvq.spool import Held
-from tests.frontdesk.inprocess import Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import TOKEN, Running, in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -24,6 +26,7 @@ def accepts(desk: Running) -> bool:
 class Spooling:
     held = Held(documents=1204)
     spooled_events = 0
+    no_spool: str | None = None
 
 
 def test_it_is_ready_once_it_listens_and_then_tells_figures_each_second() -> None:
@@ -62,6 +65,46 @@ def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:
             assert len([w for w, _ in desk.service.words if w == "alive"]) == before
             desk.store.hanging = None
             await desk.reach(lambda: desk.service.last("alive"))
+
+    in_loop(scenario)
+
+
+def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
+    async def scenario() -> None:
+        async with running() as desk:
+
+            async def asked(*headers: str, source: str = "127.0.0.1") -> Any:
+                line = await desk.connect(source=source)
+                head = "\r\n".join(["GET /readyz HTTP/1.1", "Host: x", *headers])
+                line.send(f"{head}\r\n\r\n".encode())
+                answer = await line.answer()
+                return answer.status, json.loads(answer.body)
+
+            # What passes for another machine: not the address that is asked.
+            stranger, token = "127.0.0.2", f"Authorization: Bearer {TOKEN}"
+            desk.store.spool, desk.store.no_spool = {"documents": 1}, "it is full"
+            details = {
+                "status": "ready",
+                "spool": {"documents": 1},
+                "warning": "no spool: it is full",
+            }
+            assert await asked() == (200, details)
+            assert await asked(token, source=stranger) == (200, details)
+            for headers, source in (
+                ([], stranger),
+                (["Authorization: Bearer "], stranger),
+                (["Authorization: Bearer wrong"], stranger),
+                ([token.replace("Bearer", "Basic")], stranger),
+                (["X-Forwarded-For: 127.0.0.1"], stranger),
+                # By a proxy anybody asks.
+                (["X-Forwarded-For: 203.0.113.7"], "127.0.0.1"),
+                (["X-Forwarded-For: 127.0.0.1"], "127.0.0.1"),
+                (["Forwarded: for=127.0.0.1"], "127.0.0.1"),
+            ):
+                assert await asked(*headers, source=source) == (200, {"status": "ready"})
+            desk.store.unavailable = "MongoDB does not answer; the spool is full"
+            assert await asked() == (503, {"error": desk.store.unavailable})
+            assert await asked(source=stranger) == (503, {"error": "not ready"})
 
     in_loop(scenario)
 

@@ -341,7 +341,8 @@ def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_
     path = tmp_path / "missing" / "spool.db"
     with make_desk(own_database, gate.uri, path) as desk:
         assert desk.post(event("U1", 0)).status == 200
-        assert ready(desk) == (200, {"status": "ready"})
+        warning = "no spool: the spool cannot be opened: see SPOOL_PATH"
+        assert ready(desk) == (200, {"status": "ready", "warning": warning})
         gate.shut()
         for number in range(1, 4):
             assert post_in_time(desk, event("U1", number), REFUSED_SECONDS).status == 503

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from frontdesk import handshake, server
 from frontdesk.certificate import Certificate
 from frontdesk.errors import CannotListen
 from tests.frontdesk.authority import Authority, Pair
-from tests.frontdesk.inprocess import in_loop, quick, running
+from tests.frontdesk.inprocess import Line, Running, burst, in_loop, quick, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -111,24 +112,49 @@ def test_tls_1_1_is_refused_and_logged(
     in_loop(scenario)
 
 
-def test_half_a_handshake_counts_as_a_connection_and_is_ended(
-    files: Pair, monkeypatch: pytest.MonkeyPatch
+def test_half_a_handshake_is_ended_by_its_time_or_by_a_newer_connection(
+    authority: Authority, files: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.3)
-    monkeypatch.setattr(handshake, "MOST_CONNECTIONS", 1)
-
     async def scenario() -> None:
-        async with running(opened(files)) as desk:
-            half = await desk.connect()
-            half.send(b"\x16\x03\x01")
+        async with running(opened(files), most_connections=2) as desk:
+            older, newer = [await half_a_handshake(desk) for _ in range(2)]
+            line = await desk.connect(trusting(authority))
+            assert await older.ended()
+            assert desk.figures.refused["evicted"] == 1
+            assert (await line.post()).status == 200
+            # With 1 of 2 places proved, strangers have one among them.
+            monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.3)
+            await desk.connect()
+            assert await newer.ended()
             await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
-            one_too_many = await desk.connect()
-            assert await one_too_many.ended()
-            assert len(desk.server.server_state.connections) == 1
-            assert await half.ended()
-            await desk.reach(lambda: not desk.server.server_state.connections)
+            assert (await line.post()).status == 200
 
     in_loop(scenario)
+
+
+def test_of_several_handshakes_at_once_each_ends_another_one(
+    files: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 60.0)
+
+    async def scenario() -> None:
+        async with running(opened(files), most_connections=4) as desk:
+            halves = [await half_a_handshake(desk) for _ in range(4)]
+            with ExitStack() as stack:
+                burst(desk, stack, 3)
+                for half in halves[:3]:
+                    assert await half.ended()
+                assert desk.figures.refused["evicted"] == 3
+
+    in_loop(scenario)
+
+
+async def half_a_handshake(desk: Running) -> Line:
+    before = len(desk.server.server_state.connections)
+    line = await desk.connect()
+    line.send(b"\x16\x03\x01")
+    await desk.reach(lambda: len(desk.server.server_state.connections) == before + 1)
+    return line
 
 
 def test_a_handshake_is_not_cut_by_a_stop(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -40,6 +40,8 @@ class Room:
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     lease_is_fresh: Callable[[], bool] = lambda: True
     data_base: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    masked: Callable[[str], str] = str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     desk: Desk = field(init=False)
 
@@ -68,6 +70,8 @@ class Room:
                 data_base=self.data_base,
             ),
             tries=self.tries,
+            secrets=self.secrets,
+            masked=self.masked,
             step=lambda step: self.pool.step(step),
             later=self.clock.later,
             lease_is_fresh=lambda: self.lease_is_fresh(),

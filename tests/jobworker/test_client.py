@@ -91,6 +91,8 @@ def wire() -> Iterator[Callable[..., Wire]]:
                 except OSError:
                     return
                 wire.connections += 1
+                # So that its thread ends with the test, whenever the client's end is closed.
+                stack.callback(hang_up, connection)
                 thread = threading.Thread(target=serve, args=(connection, wire), daemon=True)
                 threads.append(thread)
                 thread.start()
@@ -107,6 +109,8 @@ def wire() -> Iterator[Callable[..., Wire]]:
 
 
 def hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
     connection.close()
 
 

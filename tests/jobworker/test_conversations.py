@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
+import bson
 import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from jobworker import Bot, entering
+from jobworker import Bot, entering, outbox
+from jobworker.around import Around
 from jobworker.conversations import Conversations, Decision
 from jobworker.record import APPLIED
+from jobworker.talk import MOST_MEMBERS, Talk
 from linedesk.embedded import EmbeddedMongod
 from linesim import Sim
 from recvq.collections import MEGABYTE, create_collections
@@ -22,6 +26,7 @@ from recvq.connect import Client, connect
 from recvq.documents import Document
 from recvq.errors import Replaced, StoreUnavailable
 from tests.jobworker.room import Room, a_send
+from tests.waiting import eventually
 
 Db = Database[Any]
 NOTHING = Decision({}, [])
@@ -242,10 +247,13 @@ def test_a_successor_finds_the_outboxes_oldest_record_first(
     for key in ("U3", "U1", "U2"):
         record(old, document("E1", key), deciding("E1/0"))
     record(old, document("E1", "U9"), NOTHING)
-    found = list(of_epoch(6).with_pending())
-    assert [row["key"] for row in found] == ["U3", "U1", "U2"]
-    assert {row["epoch"] for row in found} == {6}
-    assert stored(database, "U9")["epoch"] == 5
+    new = of_epoch(6)
+    left = new.with_outbox()
+    assert left == ["main/U3", "main/U1", "main/U2"]
+    adopted = list(new.adopt_all(left[:2]))
+    assert {(row["_id"], row["epoch"]) for row in adopted} == {(id_, 6) for id_ in left[:2]}
+    assert [len(row["pending"]) for row in adopted] == [1, 1]
+    assert [stored(database, key)["epoch"] for key in ("U1", "U2", "U9")] == [6, 5, 5]
 
 
 def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: Conversations) -> None:
@@ -372,6 +380,23 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
     assert rows == {"egg": (1, runs[0]), "x": (2, runs[1])}
 
 
+@pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
+def test_nothing_ends_before_a_majority_has_its_conversation_adopted(
+    breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture, again: bool
+) -> None:
+    """A failover could take the adoption back, and let a predecessor's record in after all."""
+    user = sim.add_user("花子")
+    with Room(broken_database, sim, Bot()) as room:
+        unknown = FAULTS["recorded, and the majority not heard of in time"]
+        fail(breakable, "alwaysOn", "findAndModify", **unknown)
+        room.put(sim.drafts.text(user, "一"), again=again)
+        eventually(lambda: "not decided" in caplog.text)
+        assert room.unfinished == 1
+        fail(breakable, "off")
+        room.until_decided()
+        assert room.conversation(user.user_id)["applied"] == []
+
+
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
     breakable: Client,
@@ -443,6 +468,58 @@ def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
     assert len(sim.calls) == before + 1
 
 
+LEFT = 1_100
+
+
+def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
+    breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No write of its start goes by how many outboxes a predecessor left."""
+    caplog.set_level(logging.INFO)
+    left = [{**unsent_row(f"U{n}"), "epoch": 1} for n in range(LEFT)]
+    broken_database.conversations.insert_many(left)
+    user, bot = sim.add_user("花子"), Bot()
+    bot.default()(lambda event, talk: setattr(talk, "state", "heard"))
+    # Outboxes are adopted by updates, events are recorded by findAndModify.
+    fail(breakable, "alwaysOn", "update", errorCode=11601)
+    room = Room(broken_database, sim, bot, epoch=2)
+    room.desk.gate._lease_is_fresh = lambda: False
+    with room:
+        room.says(user, "一")
+        room.until_decided()
+        assert room.conversation(user.user_id)["state"] == "heard"
+        assert broken_database.conversations.count_documents({"epoch": 2}) == 1
+        # They are counted all the same, and what an operator releases is waited for.
+        eventually(lambda: len(room.desk.outbox) == LEFT)
+        assert room.desk.give_up_send("main", "U7", "U7/0")
+        fail(breakable, "off")
+        eventually(lambda: f"outboxes loaded effects={LEFT}" in caplog.text)
+        assert broken_database.conversations.count_documents({"epoch": 2}) == LEFT + 1
+        assert len(room.desk.outbox) == LEFT
+        eventually(lambda: not room.desk.give_up_send("main", "U7", "U7/0"))
+        assert [letter["_id"] for letter in room.letters()] == ["U7/0"]
+        assert not room.desk.give_up_send("main", "U8", "U8/1")
+
+
+def test_what_is_not_loaded_yet_counts_to_what_waits_in_all(
+    breakable: Client, broken_database: Db, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_IN_ALL", 3)
+    broken_database.conversations.insert_many([{**unsent_row(f"U{n}"), "epoch": 1} for n in (1, 2)])
+    fail(breakable, "alwaysOn", "update", errorCode=11601)
+    with Room(broken_database, sim, Bot(), epoch=2) as room:
+        eventually(lambda: len(room.desk.outbox) == 2)
+        assert room.desk.has_room()
+        room.desk.outbox.add("main/U3", [effect("U3/0")])
+        assert not room.desk.has_room()
+
+
+def unsent_row(key: str) -> Document:
+    """A conversation with one push in its outbox."""
+    row = {"_id": f"main/{key}", "channel": "main", "key": key, "applied": [], "n": 1}
+    return {**row, "at": datetime.now(UTC), "pending": [effect(f"{key}/0")]}
+
+
 def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_record(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
@@ -455,3 +532,22 @@ def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_reco
 
     assert recorded.adopted is not None
     assert [one["id"] for one in recorded.adopted["pending"]] == ["E1/0", "E2/0"]
+
+
+def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
+    database: Db, mine: Conversations
+) -> None:
+    profile = {"displayName": "花子", "pictureUrl": "https://example.com/" + "p" * 100}
+    members = {f"U{n:032}": profile for n in range(MOST_MEMBERS)}
+    group = {"source": {"type": "group", "groupId": "G1", "userId": "U" + "9" * 32}}
+    record(mine, document("E1", "G1", **group), deciding(members=members))
+    before = len(bson.encode(stored(database, "G1")["members"]))
+    event = document("E2", "G1", **group)
+    talk = Talk(event, Around(load=lambda: mine.load(event), api=lambda: None))
+    talk.know_profile(profile)
+    record(mine, event, talk.decision())
+
+    assert set(stored(database, "G1")["members"]) == {*list(members)[1:], "U" + "9" * 32}
+    written = {"ns": f"{database.name}.conversations", "op": "u"}
+    entry = database.client.local["oplog.rs"].find(written).sort("$natural", -1).limit(-1).next()
+    assert len(bson.encode(entry)) < 2_000 < before

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,11 +13,26 @@ from jobworker.conversations import Conversations
 from jobworker.deadletters import DeadLetters
 from jobworker.talk import Talk
 from linesim import Sim
-from recvq.errors import Replaced, StoreUnavailable, translated
-from tests.jobworker.room import Room
+from recvq.connect import Client
+from recvq.documents import make_document
+from recvq.errors import REFUSED_WORDS, Replaced, StoreUnavailable, translated
+from tests.jobworker.room import CHANNEL, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
+
+
+@pytest.fixture
+def spacious(client: Client) -> Iterator[None]:
+    """The server's cache holds conversations of 16 MB, several versions of each."""
+    resize(client, "1G")
+    yield
+    resize(client, "256M")
+
+
+def resize(client: Client, size: str) -> None:
+    engine = {"setParameter": 1, "wiredTigerEngineRuntimeConfig": f"cache_size={size}"}
+    client.admin.command(engine)
 
 
 def pushing_bot() -> Bot:
@@ -105,6 +121,7 @@ def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_bee
     assert [effect["type"] for effect in desk.pending()] == ["send"]
 
 
+@pytest.mark.usefixtures("spacious")
 def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,9 +130,7 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
     give_up = Conversations.give_up
 
     def in_a_full_one(self: Conversations, id_: str, letter: Any) -> None:
-        # The server's small cache may be full of other tests' writes: then it is tried again.
         with translated():
-            self._collection.database.client.admin.command("fsync")
             fill(self._collection, id_, left=20)
         give_up(self, id_, letter)
 
@@ -134,3 +149,111 @@ def fill(conversations: Any, id_: str, *, left: int) -> None:
     (row,) = conversations.aggregate(sized)
     fat = "x" * (16 * 1024 * 1024 - row["size"] - left)
     conversations.update_one({"_id": id_}, {"$set": {"fat": fat}})
+
+
+# A conversation that MongoDB takes no more of.
+
+# What `triedAt` and `as` add to a send in the outbox.
+TRY_BYTES = 17
+
+
+@pytest.mark.usefixtures("spacious")
+@pytest.mark.parametrize("left", [1, 5, 17, 200])
+def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_alone(
+    database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None], left: int
+) -> None:
+    """Its outbox, its messages and its unsends; also for the next process, that finds it so."""
+    user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
+    id_ = f"{CHANNEL}/{user.user_id}"
+    with Room(database, sim, pushing_bot()) as first:
+        first.desk.gate._lease_is_fresh = lambda: False
+        waiting = first.says(user, "一")
+        first.until_decided()
+    for epoch in (2, 3):
+        fill(database.conversations, id_, left=left)
+        taken_back = sim.drafts.text(user, "ひみつ")
+        copy = make_document(taken_back, channel=CHANNEL, accept_time=datetime.now(UTC))
+        database.recvq.insert_one(copy)
+        desk = room(pushing_bot(), epoch=epoch)
+        desk.until_quiet(seconds=30)
+        fill(database.conversations, id_, left=left)
+        said = [
+            desk.says(user, "二"),
+            desk.put(sim.drafts.unsend(copy["event"]["message"]["id"], user)),
+        ]
+        desk.says(neighbour, "三")
+        desk.until_quiet(seconds=30)
+        assert deaths == []
+        assert texts(sim, neighbour) == ["はい"] * (epoch - 1)
+        assert "ひみつ" not in str(database.recvq.find_one({"_id": copy["_id"]}))
+        # What is neither recorded nor sent is a dead letter that says why.
+        letters = {one["_id"]: one for one in desk.letters()}
+        assert {one["eventId"] for one in said} <= letters.keys() | set(
+            desk.conversation(user.user_id)["applied"]
+        )
+        assert {one["key"] for one in letters.values()} == {user.user_id}
+        assert all(one["cause"].startswith(REFUSED_WORDS) for one in letters.values())
+        assert (f"{waiting['eventId']}/0" in letters) == (left < TRY_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("broken", "waits"),
+    [
+        ({"applied": "E1"}, False),
+        ({"n": "many"}, False),
+        ({"pending": "nothing"}, False),
+        ({"epoch": "first"}, True),
+        ({"pending": [{"type": "send"}, {}, 5]}, True),
+    ],
+)
+def test_a_conversation_that_a_person_broke_is_its_own_trouble(
+    database: Any,
+    room: Rooms,
+    sim: Sim,
+    deaths: list[BaseException | None],
+    broken: dict[str, Any],
+    waits: bool,
+) -> None:
+    user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
+    id_ = f"{CHANNEL}/{user.user_id}"
+    with Room(database, sim, pushing_bot()) as first:
+        first.says(user, "一")
+        first.until_quiet()
+    database.conversations.update_one({"_id": id_}, {"$set": broken})
+    desk = room(pushing_bot(), epoch=2)
+    said = desk.says(user, "二")
+    desk.says(neighbour, "三")
+    desk.until_decided()
+    eventually(lambda: texts(sim, neighbour) == ["はい"])
+    assert deaths == []
+    letters = [(one["_id"], one["key"]) for one in desk.letters()]
+    assert letters == ([] if waits else [(said["eventId"], user.user_id)])
+    eventually(lambda: texts(sim, user) == ["はい"] * (1 + waits))
+
+
+def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
+    database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
+    """By a validator, say: it is told as waiting, and loaded once it may be written."""
+    users = [sim.add_user(name) for name in ("花子", "太郎")]
+    with Room(database, sim, pushing_bot()) as first:
+        first.desk.gate._lease_is_fresh = lambda: False
+        decided = [first.says(user, "一") for user in users]
+        first.until_decided()
+    refused = {"validator": {"key": {"$ne": users[0].user_id}}}
+    try:
+        database.command("collMod", "conversations", **refused)
+        desk = room(pushing_bot(), epoch=2)
+        eventually(lambda: texts(sim, users[1]) == ["はい"])
+        told = [(users[0].user_id, f"its outbox waits: {REFUSED_WORDS}: code 121")]
+        eventually(lambda: [(row["key"], row["why"]) for row in desk.desk.waiting()] == told)
+        # What a predecessor has decided there is no dead letter.
+        desk.put_document(decided[0], again=True)
+        desk.until_decided()
+        assert desk.letters() == []
+        # To an operator who gives its send up it is under way.
+        assert desk.desk.give_up_send(CHANNEL, users[0].user_id, "any")
+    finally:
+        database.command("collMod", "conversations", validator={})
+    desk.until_quiet()
+    assert (deaths, texts(sim, users[0])) == ([], ["はい"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from console.standing import find, read, summary
 from jobworker import Bot, breaker, client, holdback, profiles
 from jobworker.conversations import Conversations
 from jobworker.delivery import Answer
@@ -263,6 +264,145 @@ def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -
         desk.put({"type": "x", "source": {"type": "user", "userId": f"U{n}"}})
     desk.until_decided()
     assert ran == ["U0", "U1", "U2", "U3", "U4", slow.user_id]
+
+
+# Names that no answer waits for.
+
+
+def people(desk: Room, key: str) -> dict[str, Any]:
+    """The conversation, also before its first event is recorded."""
+    return desk.database.conversations.find_one({"_id": f"main/{key}"}) or {}
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Bot:
+    """Says what name it knows; 「忘れて」 and an unfollow make it forget."""
+    monkeypatch.setattr(profiles, "LATER_SECONDS", 0.01)
+    bot = Bot(profiles="later")
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if getattr(getattr(event, "message", None), "text", "") == "忘れて":
+            talk.forget()
+        talk.reply(talk.display_name or "(名無し)")
+
+    return bot
+
+
+def test_a_name_is_asked_for_after_the_answer_and_once_a_day(
+    room: Rooms, sim: Sim, later: Bot
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(later)
+    desk.says(user, "?")
+    eventually(lambda: people(desk, user.user_id).get("profile"))
+    assert find(desk.database, "花子", channel="main") == f"main/{user.user_id}"
+    for _ in range(2):
+        desk.says(user, "?")
+        desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)", "花子", "花子"], 1)
+    reply, profile, *_ = [call.endpoint for call in sim.calls if call.user_id == user.user_id]
+    assert (reply, profile) == ("reply", "profile")
+
+
+def test_a_group_is_found_by_its_name_and_its_members_are(
+    room: Rooms, sim: Sim, later: Bot
+) -> None:
+    users = [sim.add_user(name, friend=False) for name in ("梅子", "松子")]
+    group = sim.add_group("山の会", users)
+    desk = room(later)
+    for user in users:
+        desk.says(user, "?", chat=group)
+    eventually(lambda: len(people(desk, group.chat_id).get("members", ())) == 2)
+    eventually(lambda: people(desk, group.chat_id).get("profile"))
+    for name in ("山の会", "梅子", "松子"):
+        assert find(desk.database, name, channel="main") == f"main/{group.chat_id}"
+    assert summary(read(desk.database, f"main/{group.chat_id}"))["name"] == "山の会"
+    assert len([call for call in sim.calls_to("group_summary") if group.chat_id in call.path]) == 1
+    # Without a sender the group's name is nobody's: no event is answered by 山の会さん.
+    desk.send(sim.drafts.join(group))
+    desk.until_quiet()
+    assert texts(sim, group)[-1] == "(名無し)"
+
+
+def test_what_waits_to_be_sent_goes_before_a_name(
+    room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = [sim.add_user(name) for name in ("竹子", "菊子")]
+    fresh = threading.Event()
+    fresh.set()
+    desk = room(later)
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    names = desk.desk._worker._parts.names
+    monkeypatch.setattr(profiles, "LATER_SECONDS", 3600.0)
+    desk.says(users[0], "?")
+    desk.until_quiet()
+    fresh.clear()
+    desk.desk.gate.enter(names)
+    eventually(lambda: desk.desk.gate.waiting == 1)
+    desk.says(users[1], "?")
+    eventually(lambda: desk.desk.gate.waiting == 2)
+    fresh.set()
+    eventually(lambda: fetched(sim, users[0]))
+    calls = [call for call in sim.calls if call.endpoint in ("reply", "profile")]
+    assert [call.endpoint for call in calls][-2:] == ["reply", "profile"]
+
+
+def test_what_was_forgotten_meanwhile_is_not_written(room: Rooms, sim: Sim, later: Bot) -> None:
+    user = sim.add_user("桜子")
+    desk = room(later)
+    sim.delay_next("profile", 0.5)
+    desk.says(user, "?")
+    eventually(lambda: desk.desk._worker._parts.names._asked)
+    desk.says(user, "忘れて")
+    desk.until_decided()
+    eventually(lambda: fetched(sim, user))
+    eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    assert desk.conversation(user.user_id)["profile"] is None
+    # Nor is one that had not been asked for yet.
+    names = desk.desk._worker._parts.names
+    names.want(desk.put(sim.drafts.text(user, "?")), sender=True)
+    names.forget(f"main/{user.user_id}")
+    assert not names.prepare()
+    desk.says(user, "忘れて")
+    desk.until_decided()
+    assert not names._wanted
+
+
+def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_while(
+    room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "LATER_CALL_SECONDS", 0.1)
+    users = [sim.add_user(name) for name in ("菫子", "蓮子", "藤子")]
+    sim.delay_next("profile", 60.0, times=3)
+    desk = room(later)
+    for user in users:
+        desk.says(user, "?")
+        desk.until_quiet()
+        eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    assert [fetched(sim, user) for user in users] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "plan", [lambda sim: sim.answer_next("profile", 503), lambda sim: sim.close_next("profile")]
+)
+def test_a_name_that_line_does_not_tell_is_asked_for_with_the_next_event(
+    room: Rooms,
+    sim: Sim,
+    later: Bot,
+    monkeypatch: pytest.MonkeyPatch,
+    plan: Callable[[Sim], None],
+) -> None:
+    monkeypatch.setattr(profiles, "FIRST_QUIET_SECONDS", 0.0)
+    user = sim.add_user("椿子")
+    plan(sim)
+    desk = room(later)
+    desk.says(user, "?")
+    eventually(lambda: fetched(sim, user) == 1)
+    eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    assert desk.conversation(user.user_id)["profile"] is None
+    desk.says(user, "?")
+    eventually(lambda: people(desk, user.user_id).get("profile"))
 
 
 # The rules by themselves.

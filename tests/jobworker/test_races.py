@@ -222,30 +222,49 @@ def test_a_first_event_and_an_unsend_that_meet_are_both_there(
 # A predecessor that was frozen, and wakes.
 
 
+@pytest.mark.parametrize("moment", ["before it is adopted", "after its event was adopted"])
 def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
-    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """After the list of outboxes was read, before this one is taken."""
+    """After the list of outboxes was read: by a predecessor, or by the next event of its key."""
     user = sim.add_user("花子")
-    first, second = a_message(user, sim), a_message(user, sim)
+    first, second = a_message(user, sim), a_message(user, sim, "二")
     predecessor = of_epoch(database, 1)
     record(predecessor, first, a_push(first, "一"))
-    adopt = Conversations.adopt
+    adopt_all = Conversations.adopt_all
 
-    def late(mine: Conversations, id_: str) -> Document:
-        monkeypatch.setattr(Conversations, "adopt", adopt)
-        record(predecessor, second, a_push(second, "二"))
-        return adopt(mine, id_)
+    def late(mine: Conversations, ids: Sequence[str]) -> Iterator[Document]:
+        monkeypatch.setattr(Conversations, "adopt_all", adopt_all)
+        if moment == "before it is adopted":
+            record(predecessor, second, a_push(second, "二"))
+        for row in adopt_all(mine, ids):
+            if moment != "before it is adopted":
+                # The outbox is this term's by now, and memory does not know it yet.
+                desk.put_document(second)
+                desk.until_decided()
+            yield row
 
-    monkeypatch.setattr(Conversations, "adopt", late)
+    monkeypatch.setattr(Conversations, "adopt_all", late)
     fresh = threading.Event()
-    desk = room(Bot(), epoch=2, lease_is_fresh=fresh.is_set)
-    assert len(desk.desk.outbox) == 2
-    fresh.set()
-    desk.put_document(first, again=True)
-    desk.put_document(second, again=True)
-    desk.until_quiet()
+    desk = Room(database, sim, echo(), epoch=2)
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    with desk:
+        eventually(lambda: len(desk.desk.outbox) == 2)
+        fresh.set()
+        desk.put_document(first, again=True)
+        desk.put_document(second, again=True)
+        desk.until_quiet()
     assert texts(sim, user) == ["一", "二"]
+
+
+def test_a_successor_s_outbox_ends_who_loads_it(
+    database: Database[Any], sim: Sim, deaths: list[BaseException | None]
+) -> None:
+    document = a_message(sim.add_user("花子"), sim)
+    record(of_epoch(database, 3), document, a_push(document, "一"))
+    with Room(database, sim, Bot(), epoch=2):
+        eventually(lambda: deaths)
+    assert [type(one) for one in deaths] == [Replaced]
 
 
 def test_a_record_that_comes_after_the_outbox_was_loaded_is_refused(
@@ -307,6 +326,109 @@ def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_c
     assert [type(one) for one in deaths] == [Replaced]
     assert texts(sim, user) == ["初", *(f"{n}" for n in range(150))]
     assert successor.conversation(user.user_id)["n"] == 151
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
+def test_a_record_that_comes_after_its_successor_decided_nothing_is_refused(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None], again: bool, known: bool
+) -> None:
+    """Between its look at the lease and its record, while the successor's handler said nothing."""
+    user, at_lease = sim.add_user("花子"), Point()
+    if known:
+        earlier = room(echo())
+        earlier.says(user, "前")
+        earlier.until_quiet()
+    frozen = room(echo(), lease_is_fresh=lambda: at_lease.pass_by() or True)
+    document = frozen.says(user, "?")
+    assert at_lease.reached.wait(WAIT_SECONDS)
+    silent = room(Bot(), epoch=2)
+    silent.put_document(document, again=again)
+    silent.until_decided()
+
+    at_lease.go_on.set()
+    eventually(lambda: deaths or frozen.unfinished == 0)
+    assert [type(one) for one in deaths] == [Replaced]
+    assert silent.pending() == []
+    # Nor does a later term find anything to send.
+    room(Bot(), epoch=3).until_quiet()
+    assert texts(sim, user) == (["前"] if known else [])
+
+
+def test_an_end_without_effects_that_comes_after_its_successor_answered_is_refused(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
+    """Held up in its handler, which then decides nothing."""
+    user, in_handler, silent = sim.add_user("花子"), Point(), Bot()
+    silent.default()(lambda event, talk: in_handler.pass_by())
+    frozen = room(silent)
+    document = frozen.says(user, "?")
+    assert in_handler.reached.wait(WAIT_SECONDS)
+    successor = room(echo(), epoch=2)
+    successor.put_document(document, again=True)
+    successor.until_quiet()
+
+    in_handler.go_on.set()
+    eventually(lambda: deaths or frozen.unfinished == 0)
+    assert [type(one) for one in deaths] == [Replaced]
+    assert texts(sim, user) == ["?"]
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
+def test_a_record_that_comes_before_its_successor_ends_with_nothing_is_carried_out(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None], again: bool
+) -> None:
+    """While the successor's handler runs: one of the two decisions stands, whichever it is."""
+    user, at_lease, in_handler = sim.add_user("花子"), Point(), Point()
+    frozen = room(echo(), lease_is_fresh=lambda: at_lease.pass_by() or True)
+    document = frozen.says(user, "?")
+    assert at_lease.reached.wait(WAIT_SECONDS)
+    silent = Bot()
+    silent.default()(lambda event, talk: in_handler.pass_by())
+    successor = room(silent, epoch=2)
+    successor.put_document(document, again=again)
+    assert in_handler.reached.wait(WAIT_SECONDS)
+    at_lease.go_on.set()
+    eventually(lambda: deaths or frozen.unfinished == 0)
+    in_handler.go_on.set()
+    successor.until_quiet()
+    # A document that is read again was adopted before its handler ran.
+    assert texts(sim, user) == ([] if again else ["?"])
+    assert successor.conversation(user.user_id)["epoch"] == 2
+
+
+@pytest.mark.parametrize("moment", ["before its successor decides", "after it"])
+def test_of_a_decision_that_read_what_a_late_record_changed_one_is_made(
+    database: Database[Any], room: Rooms, sim: Sim, moment: str
+) -> None:
+    """The successor read the state and decides nothing by it; the record that comes changes it."""
+    user, in_handler = sim.add_user("花子"), Point()
+    document = a_message(user, sim)
+    bot, states = Bot(), list[Any]()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        states.append(talk.state)
+        in_handler.pass_by()
+
+    successor = room(bot, epoch=2)
+    successor.put_document(document)
+    assert in_handler.reached.wait(WAIT_SECONDS)
+    earlier = a_message(user, sim)
+    late = partial(
+        of_epoch(database, 1).record,
+        *(earlier, Decision({"state": "known"}, [])),
+        unsaved=(),
+        message_id=None,
+    )
+    if moment == "before its successor decides":
+        late()
+    in_handler.go_on.set()
+    successor.until_decided()
+    if moment == "after it":
+        with pytest.raises(Replaced):
+            late()
+    assert states == ([None] if moment == "after it" else [None, "known"])
 
 
 @pytest.mark.parametrize("way", ["reply", "push"])

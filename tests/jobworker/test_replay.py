@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from console.replaying import Replaying
+from dispatcher.job import Condemned
 from jobworker import Bot
-from jobworker.conversations import Decision
 from jobworker.delivery import Send, Way
 from jobworker.errors import MayArriveTwice
-from jobworker.replay import anew, is_sound, replayed
+from jobworker.replay import anew, is_sound
 from jobworker.talk import Talk
 from linesim import Sim
 from recvq.documents import Document
-from recvq.replay import effect_again, event_again, replay_name
+from recvq.guard import Guard
+from recvq.replay import Replays, effect_again, event_again, replay_name
 from tests.jobworker.room import Room, a_send
 
 Rooms = Callable[..., Room]
@@ -66,14 +67,12 @@ def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
     assert (send.tried_at, send.tried_as, send.way) == (None, None, Way.PUSH)
 
 
-@pytest.mark.parametrize("effect", [None, [], "x", {}, {"type": "send"}, {"id": 1, "way": "?"}])
+UNSOUND = [None, [], "x", {}, {"type": "send"}, {"id": 1, "way": "?"}]
+
+
+@pytest.mark.parametrize("effect", UNSOUND)
 def test_a_hand_made_effect_that_cannot_be_recorded_is_told(effect: Any) -> None:
     assert not is_sound({"effect": effect})
-
-
-def test_a_document_of_the_front_desk_is_no_replay() -> None:
-    assert is_sound({"event": {}})
-    assert replayed({"event": {}}) is None
 
 
 # On the real worker.
@@ -102,10 +101,14 @@ def given_up_by(desk: Room, sim: Sim, user: Any) -> Document:
     return letter
 
 
-def document_of(letter: Document, **more: Any) -> Document:
-    name = replay_name(letter)
-    effect = anew(letter["effect"], name=name, now=datetime.now(UTC), **more)
-    return effect_again(letter, effect, name=name, now=datetime.now(UTC))
+def begun(database: Any, letter: Document) -> Document:
+    """The document of a replay as an operator's process stores it."""
+    if "effect" in letter:
+        document = effect_again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    else:
+        document = event_again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    assert Replays(database, Guard(database)).replay(letter, document)
+    return document
 
 
 def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms, sim: Sim) -> None:
@@ -116,7 +119,7 @@ def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms
     assert letter["effect"]["triedAt"] is None
 
     second = room(a_bot(forbidden), epoch=2)
-    document = document_of(letter)
+    document = begun(second.database, letter)
     second.put_document(document)
     second.until_quiet()
 
@@ -125,13 +128,49 @@ def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms
     assert conversation["applied"][-1] == document["eventId"]
     assert conversation["kind"] == "user"
     call = sim.calls_to("push")[-1]
-    assert call.retry_key == document["effect"]["retryKey"] != letter["effect"]["retryKey"]
+    assert call.retry_key != letter["effect"]["retryKey"]
+
+
+@pytest.mark.parametrize("how", ["released", "refused by MongoDB"])
+def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
+    database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The first letter goes a week after its replay."""
+    user = sim.add_user("花子")
+    first = given_up_by(room(a_bot(lambda event, talk: talk.reply("はい"))), sim, user)
+    second = room(a_bot(forbidden), epoch=2)
+    document = begun(database, first)
+    decide = second.desk.decide
+
+    def released(task: Any) -> Any:
+        if task.name == document["eventId"]:
+            task.condemned = Condemned("released", 1, datetime.now(UTC))
+        return decide(task)
+
+    if how == "released":
+        monkeypatch.setattr(second.desk, "decide", released)
+    else:
+        refused = {"key": {"$ne": user.user_id}}
+        database.command("collMod", "conversations", validator=refused)
+    try:
+        second.put_document(document)
+        second.until_quiet()
+    finally:
+        database.command("collMod", "conversations", validator={})
+    database.deadletters.delete_one({"_id": first["_id"]})
+    (letter,) = second.letters()
+    assert letter["_id"] == document["eventId"]
+
+    replay = Replaying(database).replay(letter["_id"])
+    second.put_document(database.recvq.find_one({"eventId": replay}))
+    second.until_quiet()
+    assert texts(sim, user) == ["はい"]
 
 
 def test_a_replay_read_twice_is_sent_once(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     first = room(a_bot(lambda event, talk: talk.reply("はい")))
-    document = document_of(given_up_by(first, sim, user))
+    document = begun(first.database, given_up_by(first, sim, user))
     first.put_document(document)
     first.until_quiet()
 
@@ -147,7 +186,7 @@ def test_a_replay_that_fails_again_makes_a_letter_of_its_own(room: Rooms, sim: S
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     letter = given_up_by(desk, sim, user)
     sim.answer_next("push", 400)
-    document = document_of(letter)
+    document = begun(desk.database, letter)
     desk.put_document(document)
     desk.until_quiet()
 
@@ -168,7 +207,7 @@ def test_a_push_that_line_accepted_without_an_answer_is_not_seen_twice(
     (letter,) = desk.letters()
     assert letter["effect"]["triedAt"] is not None
 
-    desk.put_document(document_of(letter))
+    desk.put_document(begun(desk.database, letter))
     desk.until_quiet()
 
     assert texts(sim, user) == ["はい"]
@@ -190,22 +229,96 @@ def test_a_replayed_event_runs_its_handler_anew_and_its_reply_is_a_push(
     desk.until_quiet()
     (letter,) = desk.letters()
     broken.clear()
-    desk.put_document(event_again(letter, name=replay_name(letter), now=datetime.now(UTC)))
+    desk.put_document(begun(desk.database, letter))
     desk.until_quiet()
 
     assert texts(sim, user) == ["今度は: もしもし"]
     assert sim.replies_to(letter["_id"]) == []
 
 
-def test_a_hand_made_document_with_a_broken_effect_is_passed_over(room: Rooms, sim: Sim) -> None:
+# What was inserted into recvq past linedesk.
+
+
+def forged(user: Any, letter: Document, **fields: Any) -> Document:
+    """A document with an effect of its own, under the name of the letter's first replay."""
+    effect = a_send(to=user.user_id, messages=[{"type": "text", "text": "forged"}]).as_document()
+    known = {"_id": letter["_id"], "channel": "main", "key": user.user_id}
+    document = effect_again(known, name=replay_name(known), now=datetime.now(UTC))
+    return {**document, "effect": effect, **fields}
+
+
+def test_an_effect_that_no_letter_has_is_refused_and_told(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    for document in (
+        # The letter is there, and its replay was not begun.
+        forged(user, letter),
+        forged(user, {"_id": "no letter"}),
+        forged(user, letter, eventId="E7"),
+        forged(user, letter, eventId="replay:1"),
+        # No effect of its own, and nothing behind it.
+        {**forged(user, letter, eventId=f"replay:{letter['_id']}:9"), "event": {"type": "replay"}},
+    ):
+        desk.put_document(document)
+    desk.until_quiet()
+    assert texts(sim, user) == []
+    refused = [row["cause"] for row in desk.letters() if row["_id"] != letter["_id"]]
+    assert [cause.partition(":")[0] for cause in refused] == ["refused"] * 5
+    assert caplog.text.count("no dead letter under replay has one") == 5
+    assert desk.figures()["deadLetters"]["event"] == 5
+
+
+def test_under_a_letter_that_is_replayed_only_what_it_holds_is_sent_and_once(
+    room: Rooms, sim: Sim
+) -> None:
+    user, other = sim.add_user("花子"), sim.add_user("太郎")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    name = begun(desk.database, letter)["eventId"]
+    stranger = {"eventId": name, "key": other.user_id, "_id": "the other's"}
+    desk.put_document(forged(other, letter, **stranger))
+    desk.put_document(forged(user, letter, eventId=name))
+    desk.until_quiet()
+    assert (texts(sim, user), texts(sim, other)) == (["はい"], [])
+
+    # Once more when the conversation and recvq have forgotten it.
+    desk.database.conversations.update_many({}, {"$set": {"applied": []}})
+    desk.put_document(forged(user, letter, eventId=name))
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
+def test_a_replay_whose_name_was_forged_before_it_began_goes_under_the_next(
+    room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    early = forged(user, letter)
+    desk.database.recvq.insert_one(early)
+    desk.put_document(early)
+    desk.until_quiet()
+    document = effect_again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    assert document["eventId"] == early["eventId"]
+    assert not Replays(desk.database, Guard(desk.database)).replay(letter, document)
+    letter = desk.database.deadletters.find_one({"_id": letter["_id"]})
+    assert "replayedAt" not in letter
+    desk.put_document(begun(desk.database, letter))
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
+@pytest.mark.parametrize("effect", UNSOUND)
+def test_a_letter_that_a_person_has_changed_meanwhile_is_refused(
+    room: Rooms, sim: Sim, effect: Any
+) -> None:
     user = sim.add_user("花子")
     desk = room(a_bot(forbidden))
-    letter = {"_id": "x", "channel": "main", "key": user.user_id}
-    desk.put_document(effect_again(letter, {"type": "send"}, name="replay:x:1", now=NOW))
+    row = {"_id": "x", "channel": "main", "key": user.user_id, "effect": effect, "replays": 1}
+    desk.database.deadletters.insert_one(row)
+    desk.put_document(effect_again(row, name="replay:x:1", now=NOW))
     desk.until_quiet()
-    assert desk.letters() == []
-
-
-def test_a_decision_of_a_replay_is_its_effect_alone() -> None:
-    effect = replace(a_send(), id="y").as_document()
-    assert replayed({"effect": effect}) == Decision({}, [effect])
+    assert [letter["_id"] for letter in desk.letters()] == ["x", "replay:x:1"]

@@ -146,7 +146,9 @@ def test_a_timer_that_another_bot_has_left_behind_is_not_swallowed() -> None:
         SdkBot(echo.handler).rule_for(event)
 
 
-def test_the_kitchen_sink_runs_as_it_is(room: Rooms, sim: Sim) -> None:
+def test_the_kitchen_sink_runs_as_it_is(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = sim.add_user("花子")
     group = sim.add_group("旅行", [user])
     kitchensink.saved.clear()
@@ -157,6 +159,11 @@ def test_the_kitchen_sink_runs_as_it_is(room: Rooms, sim: Sim) -> None:
     assert answer_to(desk, sim, user, "group", chat=group).text == "旅行の花子さん"
     assert answer_to(desk, sim, user, "profile", chat=group).text == "1対1でどうぞ"
     assert answer_to(desk, sim, user, "quota").text == f"none {sim.platform.quota.used}"
+    # Insight's and audience's clients are the SDK's own: they call the Configuration's host.
+    configuration = Configuration(host=sim.url, access_token=sim.token)
+    monkeypatch.setattr(kitchensink, "configuration", configuration)
+    assert answer_to(desk, sim, user, "insight").text == "insight: 404"
+    assert answer_to(desk, sim, user, "audience").text == f"audience: {sim.url}"
     assert answer_to(desk, sim, user, "push").text == "push です"
     assert answer_to(desk, sim, user, "multicast").text == "multicast です"
     assert answer_to(desk, sim, user, "loading").text == "お待たせしました"
@@ -696,6 +703,21 @@ HANDLER = "from linebot.v3 import WebhookHandler\nhandler = WebhookHandler('-')\
             "    from linebot.v3.messaging import AsyncApiClient\n",
             "'AsyncApiClient' is line-bot-sdk's own client",
         ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    from linebot.v3.messaging.api_client import ApiClient\n",
+            "'ApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    import linebot.v3.messaging as m\n    m.ApiClient(m.Configuration())\n",
+            "'m.ApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    from linebot.v3 import messaging\n    class Mine(messaging.ApiClient): ...\n",
+            "'messaging.ApiClient' is line-bot-sdk's own client",
+        ),
         ("@handler.default()\nasync def later(event): ...\n", "'later' is a coroutine"),
         (
             "import functools\nasync def later(event): ...\n"
@@ -725,6 +747,26 @@ def test_a_module_that_cannot_work_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(SettingsError, match=re.escape(words)):
         named(HANDLER + text)
+
+
+@pytest.mark.parametrize("kind", ["insight", "audience"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from linebot.v3.{kind} import ApiClient as Other\n",
+        "from linebot.v3 import {kind}\n"
+        "other = {kind}.ApiClient({kind}.Configuration(access_token='-'))\n",
+        "@handler.default()\ndef f(event):\n    from linebot.v3.{kind} import ApiClient\n",
+    ],
+)
+def test_only_the_client_that_sends_messages_is_refused(
+    named: Callable[[str], Bot], kind: str, line: str
+) -> None:
+    named(HANDLER + line.format(kind=kind))
+
+
+def test_the_kitchen_sink_is_not_refused(named: Callable[[str], Bot]) -> None:
+    named(Path(kitchensink.__file__).read_text("utf-8"))
 
 
 def test_a_bot_of_several_modules_is_looked_through(

@@ -201,10 +201,18 @@ def test_a_group_keeps_the_profiles_of_its_last_members() -> None:
     stored = {"members": {f"U{n}": {"displayName": str(n)} for n in range(100, 100 + MOST_MEMBERS)}}
     talk = talk_on(source=GROUP, stored=stored)
     talk.know_profile({"displayName": "太郎"})
-    members = talk.decision().changes["members"]
-    assert len(members) == MOST_MEMBERS
-    assert members["U1"] == {"displayName": "太郎"}
-    assert "U100" not in members
+    decision = talk.decision()
+    assert decision.changes == {"members.U1": {"displayName": "太郎"}}
+    assert decision.gone == ["members.U100"]
+
+
+@pytest.mark.parametrize("odd", ["U.1", "$U1"])
+def test_members_that_are_no_paths_are_written_whole(odd: str) -> None:
+    talk = talk_on(source=GROUP, stored={"members": {odd: {"displayName": "?"}}})
+    talk.know_profile({"displayName": "太郎"})
+    decision = talk.decision()
+    assert set(decision.changes["members"]) == {odd, "U1"}
+    assert not decision.gone
 
 
 @pytest.mark.parametrize("to", ["", ObjectId(), b"U1", 1, {"userId": "U1"}])

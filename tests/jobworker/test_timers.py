@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from jobworker import BadTimer, Bot, TimerEvent, TooManyTimers
 from jobworker.deadletters import DeadLetters
-from jobworker.replay import anew, is_sound
+from jobworker.replay import is_sound
 from jobworker.schedule import Schedule
 from jobworker.states import STATE_TIMER
 from jobworker.talk import Talk
@@ -22,7 +22,8 @@ from jobworker.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name, nu
 from linesim import Sim
 from recvq.documents import SCHEDULE, Document
 from recvq.errors import StoreUnavailable
-from recvq.replay import effect_again, event_again, replay_name
+from recvq.guard import Guard
+from recvq.replay import Replays, effect_again, event_again, replay_name
 from recvq.timers import make_timer_document
 from tests.jobworker.room import CHANNEL, Room
 from tests.waiting import eventually
@@ -231,6 +232,14 @@ def ring(desk: Room, document: Document) -> None:
     desk.until_quiet()
 
 
+def put_back(desk: Room, letter: Document) -> Document:
+    """The document of the letter's replay, which an operator has begun."""
+    again = effect_again if "effect" in letter else event_again
+    document = again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    assert Replays(desk.database, Guard(desk.database)).replay(letter, document)
+    return document
+
+
 def test_a_timer_becomes_a_row_that_the_scheduler_can_ring(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
@@ -328,15 +337,49 @@ def test_a_ring_ends_unheard_while_what_overtook_it_is_still_in_the_outbox(
     assert the_row(database, "egg")["n"] == 2
 
 
-def test_a_ring_is_heard_though_its_row_is_gone(
+def test_a_ring_whose_row_is_gone_is_heard_when_an_operator_puts_it_back(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
+    """It cannot be told from one that was inserted into recvq past the scheduler."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
     say(desk, user, "egg 180")
     rung = a_ring(database)
     database[SCHEDULE].delete_many({})
     ring(desk, rung)
-    assert len(kitchen.heard) == 1
+    assert kitchen.heard == []
+    (letter,) = desk.letters()
+    assert letter["cause"].startswith("refused: it is shaped like a timer's ring")
+    ring(desk, put_back(desk, letter))
+    assert [event.name for event in kitchen.heard] == ["egg"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"timer.data": {"told": "anything"}},
+        {"timer.name": "rice"},
+        {"timer.id": "main/U9/egg"},
+        {"timer.n": 7},
+        {"source": {"type": "user", "userId": "U9"}},
+        {"key": "U9"},
+    ],
+    ids=lambda forged: next(iter(forged)),
+)
+def test_a_ring_that_tells_what_its_row_does_not_is_refused(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, forged: dict[str, Any]
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180")
+    rung = a_ring(database)
+    ((path, value),) = forged.items()
+    place = rung if path == "key" else rung["event"]
+    *above, name = path.split(".")
+    for part in above:
+        place = place[part]
+    place[name] = value
+    ring(desk, rung)
+    assert kitchen.heard == []
+    assert [letter["cause"].partition(":")[0] for letter in desk.letters()] == ["refused"]
 
 
 @pytest.mark.parametrize("timer", [None, [], "egg", {"id": {"$gt": ""}, "n": 0}, {"id": "x"}])
@@ -402,7 +445,7 @@ def test_a_timer_that_no_handler_is_for_is_given_up_until_there_is_one(
     (letter,) = desk.letters()
     assert (letter["cause"], letter["attempts"]) == ("handler: NoTimerHandler", 1)
     kitchen.bot.timer("soup")(kitchen.rang)
-    ring(desk, event_again(letter, name=replay_name(letter), now=datetime.now(UTC)))
+    ring(desk, put_back(desk, letter))
     assert [event.name for event in kitchen.heard] == ["soup"]
 
 
@@ -461,9 +504,8 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
     assert [row["name"] for row in database[SCHEDULE].find()] == ["rice"]
 
     assert is_sound(letter)
-    name, now = replay_name(letter), datetime.now(UTC)
-    effect = anew(letter["effect"], name=name, now=now)
-    ring(desk, effect_again(letter, effect, name=name, now=now))
+    name = replay_name(letter)
+    ring(desk, put_back(desk, letter))
     row = the_row(database, "egg")
     assert (row["n"], row["runAt"], row["setBy"]) == (2, letter["effect"]["runAt"], name)
 

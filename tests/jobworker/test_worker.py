@@ -21,10 +21,12 @@ from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
 from dispatcher.job import Handling
 from jobworker import Bot, outbox, worker
+from jobworker.conversations import Conversations
 from jobworker.talk import Talk
+from linedesk.logs import masking
 from linesim import Sim
 from linesim.events import standby
-from recvq.documents import make_document
+from recvq.documents import Document, make_document
 from recvq.errors import AccessRefused, Replaced, StoreUnavailable
 from tests import line_openapi
 from tests.jobworker.room import CHANNEL, Room, a_send
@@ -205,6 +207,25 @@ def test_a_handler_that_always_fails_leaves_a_dead_letter_and_nothing_else(
     assert "秘密" not in caplog.text
 
 
+def test_a_secret_reaches_the_handler_and_no_dead_letter(room: Rooms, sim: Sim) -> None:
+    bot, seen = Bot(secrets=["WEATHER_KEY"]), []
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        seen.append(talk.secrets["WEATHER_KEY"])
+        raise ConnectionError(f"no answer of https://weather.example/?key={seen[0]}")
+
+    secrets = {"WEATHER_KEY": "w3atherkey"}
+    desk = room(bot, tries=1, secrets=secrets, masked=masking(secrets.values()))
+    desk.says(sim.add_user("花子"), "?")
+    eventually(desk.letters)
+    (letter,) = desk.letters()
+    assert seen == ["w3atherkey"]
+    assert "https://weather.example/?key=***" in letter["traceback"]
+    assert "w3atherkey" not in str(letter)
+    assert all("w3atherkey" not in str(row) for row in desk.database.conversations.find())
+
+
 def test_a_failing_key_waits_without_a_thread(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,12 +345,46 @@ def test_state_and_data_are_there_again_for_the_next_event(room: Rooms, sim: Sim
     assert desk.conversation(user.user_id)["data"]["n"] == 2
 
 
-def test_an_event_without_effects_is_finished_without_a_write(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
+def test_events_without_effects_adopt_their_conversation_once_and_write_nothing_more(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, adopted, adopt = sim.add_user("花子"), [], Conversations.adopt
+
+    def counted(mine: Conversations, id_: str, document: Any) -> Document:
+        adopted.append(id_)
+        return adopt(mine, id_, document)
+
+    monkeypatch.setattr(Conversations, "adopt", counted)
     desk = room(a_bot(lambda event, talk: None))
-    desk.says(user, "?")
+    for _ in range(3):
+        desk.says(user, "?")
     desk.until_decided()
-    assert desk.database.conversations.count_documents({}) == 0
+    assert adopted == [f"{CHANNEL}/{user.user_id}"]
+    found = desk.conversation(user.user_id)
+    assert (found["n"], found["applied"], found["pending"]) == (0, [], [])
+    # One whose first event is recorded is adopted by its record.
+    other = room(a_bot(lambda event, talk: talk.reply("はい")), epoch=2)
+    for _ in range(2):
+        other.says(user, "?")
+    other.until_quiet()
+    assert len(adopted) == 1
+    assert other.conversation(user.user_id)["epoch"] == 2
+
+
+def test_a_conversation_beyond_the_bound_is_adopted_again_and_sends_in_order(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_ADOPTED", 1)
+    user, other, fresh = sim.add_user("花子"), sim.add_user("太郎"), threading.Event()
+    desk = room(a_bot(lambda event, talk: talk.push(talk.raw["message"]["text"])))
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    for one, text in ((user, "一"), (other, "他"), (user, "二"), (other, "外")):
+        desk.says(one, text)
+        desk.until_decided()
+    assert len(desk.desk.outbox) == 4
+    fresh.set()
+    desk.until_quiet()
+    assert (texts(sim, user), texts(sim, other)) == (["一", "二"], ["他", "外"])
 
 
 def test_a_bot_without_a_handler_for_it_passes_an_event_over(room: Rooms, sim: Sim) -> None:
@@ -368,7 +423,8 @@ def test_a_standby_event_carries_out_nothing(room: Rooms, sim: Sim) -> None:
     desk.until_decided()
     assert runs == [None]
     assert len(sim.calls) == before
-    assert desk.database.conversations.count_documents({}) == 0
+    found = desk.conversation(user.user_id)
+    assert (found["n"], found["state"], found["pending"]) == (0, None, [])
 
 
 def test_what_the_sdk_cannot_read_reaches_the_default_handler_whole(room: Rooms, sim: Sim) -> None:

@@ -10,15 +10,17 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Code, Decimal128, Int64, MaxKey, ObjectId, Regex, Timestamp
+from bson import Code, Decimal128, Int64, MaxKey, ObjectId, Regex, Timestamp, json_util
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linedesk import backupfile
 from linedesk.backupfile import COLLECTIONS, Header, Reader, Writer
 from linedesk.errors import BackupError
 from recvq.documents import CONVERSATIONS, DEADLETTERS, SCHEDULE
+from recvq.errors import NewerSchema
 
 NOW = datetime(2026, 11, 21, 19, 30, 0, 123000, tzinfo=UTC)
 HEADER = Header(database="line_bot", at=NOW, linedesk="1.0", mongodb="6.0.5")
@@ -170,6 +172,61 @@ def test_a_changed_document_is_found_though_gzip_is_right() -> None:
         read(gzip.compress(content.replace("は".encode(), "わ".encode(), 1)))
 
 
+BOMBS = {
+    "a long text": b'{"conversations": {"_id": "x", "data": "' + b"a" * 48_000_000 + b'"}}\n',
+    "many small parts": b'{"conversations": {"data": [' + b'{"a":1},' * 600_000 + b"0]}}\n",
+    "a header without an end": b'{"header": "' + b"a" * 48_000_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_line_beyond_any_document_is_refused_before_it_is_in_memory(name: str) -> None:
+    is_header = name.startswith("a header")
+    first = b"" if is_header else gzip.decompress(file_of()).splitlines(keepends=True)[0]
+    stream = io.BytesIO(gzip.compress(first + BOMBS[name], compresslevel=1))
+    with pytest.raises(BackupError, match=rf"line {1 if is_header else 2} is larger than any"):
+        list(Reader(stream).documents())
+    if "parts" not in name:
+        # The rest of the line was not even unpacked.
+        assert stream.tell() < len(stream.getvalue()) * 0.6
+
+
+def test_small_lines_without_end_are_refused_while_they_are_few() -> None:
+    line = b'{"held": {"_id": "x", "channel": "main", "key": "U1"}}\n'
+    first = gzip.decompress(file_of()).splitlines(keepends=True)[0]
+    stream = io.BytesIO(gzip.compress(first + line * 200_000))
+    rows: Rows = []
+    with pytest.raises(BackupError, match="the same lines again and again"):
+        rows.extend(Reader(stream).documents())
+    assert len(rows) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [("\x01" * 5_000_000, backupfile.MOST_PARTS), ([[]] * 500, 500)],
+    ids=["longer than the bytes", "of many parts"],
+)
+def test_what_would_be_too_large_as_text_is_written_as_bytes_and_comes_back(
+    data: Any, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backupfile, "MOST_PARTS", parts)
+    document = raw(_id="x", data=data)
+    content = file_of((CONVERSATIONS, document))
+    assert b'"$binary"' in gzip.decompress(content).splitlines()[1][:60]
+    [(_, found)] = read(content)
+    assert found.raw == document.raw
+
+
+@pytest.mark.parametrize(
+    "content", [b"no BSON at all", b"\x05\x00\x00\x00\x01", bson.encode({"x": "a" * 16_900_000})]
+)
+def test_bytes_that_no_collection_could_hold_are_refused(content: bytes) -> None:
+    lines = gzip.decompress(file_of()).splitlines(keepends=True)
+    text = json_util.dumps({"conversations": content}).encode() + b"\n"
+    with pytest.raises(BackupError, match="damaged"):
+        read(gzip.compress(lines[0] + text, compresslevel=1))
+
+
 NO_EXPORTS = {
     "nothing": (b"", "empty"),
     "a zip file": (b"PK\x03\x04 something else", "not an export"),
@@ -177,6 +234,14 @@ NO_EXPORTS = {
     "other JSON": (gzip.compress(b'{"what": "else"}\n'), "header is missing"),
     "text": (gzip.compress(b"not even JSON\n"), "damaged"),
     "a list": (gzip.compress(b"[1, 2]\n"), "damaged"),
+    "no _id": (file_of((CONVERSATIONS, raw(n=1))), "without an _id"),
+    "an endless number": (
+        gzip.compress(
+            gzip.decompress(file_of()).splitlines(keepends=True)[0]
+            + b'{"conversations": {"_id": {"$numberDecimal": "%s"}}}\n' % (b"9" * 7000)
+        ),
+        "damaged",
+    ),
     "an empty header": (gzip.compress(b'{"header": {}}\n'), "damaged"),
     "two files in one": (file_of() + gzip.compress(b"more\n"), "behind its end"),
 }
@@ -187,6 +252,19 @@ def test_what_is_no_export_is_refused_in_words(name: str) -> None:
     content, words = NO_EXPORTS[name]
     with pytest.raises(BackupError, match=words):
         read(content)
+
+
+def test_what_a_newer_release_has_written_is_refused() -> None:
+    lines = (
+        gzip.decompress(file_of(*some()))
+        .decode()
+        .replace('"schema": {"$numberInt": "', '"schema": {"$numberInt": "1')
+    )
+    with pytest.raises(NewerSchema, match="the export was written by a newer release"):
+        Reader(io.BytesIO(gzip.compress(lines.encode()))).header()
+    older = dict(HEADER.as_document())
+    del older["schema"]
+    assert Header.from_document(older).schema == 1
 
 
 def test_a_newer_format_is_refused_with_the_version_that_can_read_it() -> None:

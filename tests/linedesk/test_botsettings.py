@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from bots import reminder
 from jobworker import Bot
-from linedesk.botsettings import read_bot_settings
+from linedesk.botsettings import read_bot_secrets, read_bot_settings
 from linedesk.dispatching import run_dispatcher
 from linedesk.errors import SettingsError
+from linedesk.logs import masking
 from linedesk.settings import load_settings
 
 DEFAULTS = {"greeting": "こんにちは", "times": 10, "again_seconds": 600.0, "loud": False}
@@ -55,6 +58,48 @@ def test_the_environment_goes_before_the_whole_table(tmp_path: Path) -> None:
     config.write_text("[BOT_SETTINGS]\ntimes = 3\n", "utf-8")
     settings = load_settings({"BOT_SETTINGS": "loud=true"}, config_path=config)
     assert settings.bot_settings == {"loud": "true"}
+
+
+KEY = "k3y/of+weather"
+
+
+def test_secrets_come_by_a_credential_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "BOT_SECRETS").write_text(f"# ours\n\nWEATHER_KEY = {KEY}\nOTHER=a=b=cdef\n")
+    bot = Bot(secrets=["WEATHER_KEY", "OTHER"])
+    given = load_settings({"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    assert read_bot_secrets(bot, given.bot_secrets) == {"WEATHER_KEY": KEY, "OTHER": "a=b=cdef"}
+    only = load_settings({"BOT_SECRETS": f"WEATHER_KEY={KEY}\nUNUSED=unused"})
+    assert read_bot_secrets(Bot(secrets="WEATHER_KEY"), only.bot_secrets) == {"WEATHER_KEY": KEY}
+
+
+def test_a_bot_whose_secret_is_missing_does_not_start() -> None:
+    with pytest.raises(SettingsError, match=r"^BOT_SECRETS has no WEATHER_KEY: the bot needs"):
+        read_bot_secrets(Bot(secrets=["WEATHER_KEY"]), load_settings({}).bot_secrets)
+
+
+@pytest.mark.parametrize(
+    "text", [f"{KEY}", f"WEATHER_KEY\n{KEY}", f"A B={KEY}", "A=short", f"A={KEY}\nA={KEY}"]
+)
+def test_wrong_secrets_are_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"BOT_SECRETS": text})
+    (problem,) = caught.value.problems
+    assert problem.startswith("BOT_SECRETS must be lines NAME=VALUE")
+    assert KEY not in problem
+
+
+def test_secrets_show_in_no_settings_and_in_no_log() -> None:
+    settings = load_settings({"BOT_SECRETS": f"WEATHER_KEY={KEY}"})
+    assert KEY not in f"{settings!r} {settings.model_dump()}"
+    masked = masking(settings.secret_values)
+    assert masked(f"GET /?key={quote(KEY, safe='')}&key={KEY}") == "GET /?key=***&key=***"
+
+
+@pytest.mark.parametrize("key", ["k3y/of+weather==", r"wet\h3r's \"éclair\""])
+@pytest.mark.parametrize("shown", [str, quote, quote_plus, repr, str.encode, json.dumps])
+def test_a_secret_is_masked_as_errors_quote_it(key: str, shown: Callable[[str], Any]) -> None:
+    masked = masking(load_settings({"BOT_SECRETS": f"KEY={key}"}).secret_values)
+    assert masked(f"GET {shown(key)}").strip("GETb '\"") == "***"
 
 
 @pytest.mark.parametrize("value", ["[1, 2]", "{a = 1}", "2026-11-21"])

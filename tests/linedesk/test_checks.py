@@ -15,7 +15,6 @@ from linedesk.checks import (
     account,
     certificate,
     clock,
-    collections,
     configuration,
     rights,
     server,
@@ -33,12 +32,13 @@ from linedesk.exits import Exit
 from linedesk.findings import NAME_WIDTH, Gathering, row, summary
 from linedesk.settings import load_settings
 from recvq.capacity import Disk, Span
-from recvq.collections import INDEXES, MEGABYTE
+from recvq.collections import INDEXES, MEGABYTE, is_as_made
 from recvq.documents import SCHEDULE
 from recvq.orders import NO_PAUSES, Pause, Pauses, Scope
 from recvq.reach import Reach
 from recvq.rights import DISPATCHER, FRONTDESK, OPERATOR
 from tests.frontdesk.authority import Authority
+from tests.frontdesk.desk import SECRET
 
 WITH_URI = tuple(f"{who}/MONGODB_URI" for who in USERS)
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -176,7 +176,7 @@ LAST = INDEXES[SCHEDULE][1]
 def test_an_index_of_the_right_name_has_to_be_the_right_one(
     found: dict[str, Any], as_made: bool
 ) -> None:
-    assert collections.is_as_made(LAST, found) is as_made
+    assert is_as_made(LAST, found) is as_made
 
 
 # Space.
@@ -407,6 +407,7 @@ def test_the_socket_unit_tells_where_the_front_desk_is(
     [
         (200, {"status": "ready"}, OK),
         (200, {"status": "ready", "spool": {"documents": 4}}, WARN),
+        (200, {"status": "ready", "warning": "no spool: it cannot be opened"}, WARN),
         (503, {"error": "MongoDB does not answer"}, BAD),
         (404, {}, BAD),
     ],
@@ -415,6 +416,11 @@ def test_the_front_desk_is_judged_by_its_own_answer(
     status: int, told: dict[str, Any], state: State
 ) -> None:
     assert services.judge_ready(status, told).state is state
+
+
+def test_a_spool_without_its_folder_is_no_spool(tmp_path: Path) -> None:
+    found = services.spooled(a_box(SPOOL_PATH=str(tmp_path / "none" / "spool.db")))
+    assert (found.state, found.saw.startswith("no spool: ")) == (WARN, True)
 
 
 @pytest.mark.parametrize(
@@ -529,6 +535,8 @@ def test_a_persons_command_finds_lines_secrets_above_its_users_folder(tmp_path: 
     found = with_line_credentials(environ)
     assert found["LINE_CHANNEL_SECRET"] == "of the folder"
     assert "LINE_CHANNEL_ACCESS_TOKEN" not in found
+    (tmp_path / "BOT_SECRETS").write_text("KEY=abcdef\n")
+    assert with_line_credentials(environ)["BOT_SECRETS"] == "KEY=abcdef"
     given = with_line_credentials({**environ, "LINE_CHANNEL_SECRET": "given"})
     assert given["LINE_CHANNEL_SECRET"] == "given"
 
@@ -547,6 +555,10 @@ def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     box = Box(load_settings({}), tmp_path)
     assert configuration.credentials(box).state is OK
+    (tmp_path / "BOT_SECRETS").touch(0o644)
+    assert "BOT_SECRETS" in configuration.credentials(box).saw
+    (tmp_path / "BOT_SECRETS").chmod(0o600)
+    assert configuration.credentials(box).state is OK
     (tmp_path / "frontdesk/MONGODB_URI").chmod(0o640)
     shown = configuration.credentials(box)
     assert (shown.state, "frontdesk/MONGODB_URI" in shown.saw) == (BAD, True)
@@ -558,7 +570,7 @@ def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
 
 
 def test_settings_are_held_against_what_production_wants() -> None:
-    secrets = {"LINE_CHANNEL_SECRET": "abc", "LINE_CHANNEL_ACCESS_TOKEN": "def"}
+    secrets = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "def"}
     assert configuration.settings(a_box(**secrets)).state is OK
     assert configuration.settings(a_box()).saw.startswith("not set: LINE_CHANNEL_SECRET, LINE_")
     clock_of_linesim = {"SIM_CLOCK": "http://127.0.0.1:9000/sim/clock"}

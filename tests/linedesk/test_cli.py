@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,8 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from linedesk import cli
+from linedesk.embedded import free_port
+from linedesk.exits import Exit
+from recvq.collections import create_collections
 from recvq.connect import Client
-from recvq.documents import make_document
+from recvq.documents import SCHEMA, make_document
 from tests.nursery import Written, nursery
 
 COMMANDS = ("init", "frontdesk", "dispatcher", "scheduler", "console", "sim", "demo", "up")
@@ -134,14 +137,26 @@ def unmade(client: Client) -> Iterator[str]:
     client.drop_database(name)
 
 
-def test_init_makes_everything_once_and_leaves_it_after(mongo_uri: str, unmade: str) -> None:
+def test_init_makes_everything_once_and_leaves_it_after(
+    client: Client, mongo_uri: str, unmade: str
+) -> None:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": unmade}
     first = linedesk("init", "--capped-mb", "8", **environ)
-    second = linedesk("init", "--capped-mb", "16", **environ)
+    # As an insert brings it back after a drop.
+    client[unmade].drop_collection("calls")
+    client[unmade]["calls"].insert_one({})
+    for days in (31, 25, 20):
+        client[unmade]["audit"].insert_one({"at": datetime.now(UTC) - timedelta(days=days)})
+    second = linedesk("init", "--capped-mb", "16", **environ, AUDIT_DAYS="30")
     assert (first.returncode, second.returncode) == (0, 0)
     assert re.search(r"^recvq +made +eventId", first.stdout, re.MULTILINE)
     assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
+    assert re.search(r"^calls +capped again +eventId", second.stdout, re.MULTILINE)
     assert "recvq keeps its size of 8 MB" in second.stdout
+    assert "audit       rows go after 400 days: 0 now, 0 more within a week" in first.stdout
+    assert "rows go after 30 days: 1 now, 1 more within a week" in second.stdout
+    age = client[unmade]["audit"].index_information()["at"]["expireAfterSeconds"]
+    assert age == 30 * 24 * 3600
     assert "keeps its size" not in first.stdout
 
 
@@ -210,3 +225,31 @@ def test_an_error_that_nobody_foresaw_is_logged_without_secrets() -> None:
     assert "CRITICAL linedesk.failure unexpected error" in answer.stderr
     assert "RuntimeError: ***" in answer.stderr
     assert "token-of-the-channel" not in answer.stderr
+
+
+def test_each_process_that_meets_documents_of_a_newer_release_stops_and_says_so(
+    client: Client, mongo_uri: str, unmade: str, tmp_path: Path
+) -> None:
+    environ = {
+        "MONGODB_URI": mongo_uri,
+        "MONGODB_DATABASE": unmade,
+        "LINE_CHANNEL_SECRET": "0123456789abcdef0123456789abcdef",
+        "LINE_CHANNEL_ACCESS_TOKEN": "t" * 20,
+        "SPOOL_PATH": str(tmp_path / "spool.db"),
+        "FRONTDESK_PORT": str(free_port()),
+        "CONSOLE_PORT": str(free_port()),
+    }
+    create_collections(client[unmade], capped_bytes=1024 * 1024)
+    newer = {"_id": "dispatcher", "schema": SCHEMA + 1, "epoch": 1}
+    client[unmade]["progress"].insert_one(newer)
+    export = tmp_path / "export"
+    commands = ["init", "frontdesk", "dispatcher", "scheduler", "console", "pause all"]
+    for command in (*commands, f"export {export}"):
+        answer = linedesk(*command.split(), **environ)
+        assert answer.returncode == Exit.NEWER, (command, answer.stderr)
+        assert f"(schema {SCHEMA + 1}, this release knows {SCHEMA})" in answer.stderr
+    assert re.search(
+        r"^bad +schema +not as it must", linedesk("doctor", "--no-line", **environ).stdout, re.M
+    )
+    assert client[unmade]["progress"].find_one() == newer
+    assert not export.exists()

@@ -41,6 +41,27 @@ def test_on_this_machine_nobody_has_to(host: str) -> None:
     assert console_of(load_settings({"CONSOLE_HOST": host})).host == host
 
 
+@pytest.mark.parametrize(
+    ("url", "host", "is_proxied"),
+    [
+        (None, "127.0.0.1", False),
+        ("http://127.0.0.1:8010", "127.0.0.1", False),
+        ("http://localhost:8010", "127.0.0.1", False),
+        ("http://desk.internal:8010", "0.0.0.0", False),
+        ("http://127.0.0.1:8011", "127.0.0.1", True),
+        ("http://desk.internal:8010", "127.0.0.1", True),
+        ("http://desk.internal", "10.0.0.1", True),
+        ("https://desk.internal:8010", "0.0.0.0", True),
+    ],
+)
+def test_a_url_names_a_proxy_where_the_console_itself_does_not_listen(
+    url: str | None, host: str, is_proxied: bool
+) -> None:
+    environ = {"CONSOLE_HOST": host, "CONSOLE_PASSWORD": PASSWORD}
+    environ |= {"CONSOLE_URL": url} if url else {}
+    assert console_of(load_settings(environ)).is_proxied == is_proxied
+
+
 def test_a_password_is_long_and_stays_out_of_sight() -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings({"CONSOLE_PASSWORD": "short"})

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 from rich.cells import cell_len
 
+from console.standing import Standing, summary
 from console.words import for_long
 from linedesk import cli
 from linedesk.printing import show_page
+from linedesk.showing import page
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client
 from tests.jobworker.room import a_send
@@ -61,6 +64,31 @@ def a_conversation(key: str, *, channel: str = "main", **more: Any) -> dict[str,
         **known,
         **more,
     }
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.ja.md"])
+def test_the_readme_shows_what_the_command_prints(
+    readme: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the reminder keeps of a user who sends 8時30分, as bots/reminder.py has it."""
+    text = (Path(__file__).parents[2] / readme).read_text("utf-8")
+    shown = re.search(r"\$ linedesk conversation show 佐藤花子\n(.*?)```", text, re.DOTALL)
+    assert shown is not None
+    monkeypatch.setattr("linedesk.showing.local", lambda moment: moment.isoformat(sep=" "))
+    recorded = datetime(2026, 11, 22, 11, 10, 28, tzinfo=UTC)
+    ask = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)
+    found = a_conversation(
+        "Ubc165d725d7686cf31c98780f2c18857",
+        profile={"displayName": "佐藤花子"},
+        friend=None,
+        data={"at": {"hour": 8, "minute": 30}},
+        n=2,
+        at=recorded,
+    )
+    every = {"at": "08:30", "tz": "Asia/Tokyo"}
+    standing = Standing(found, [a_row(f"{found['_id']}/ask", runAt=ask, every=every)], [], 0)
+    show_page(page(summary(standing), now=recorded + timedelta(seconds=7)))
+    assert capsys.readouterr().out == shown[1]
 
 
 def a_row(id_: str, **more: Any) -> dict[str, Any]:

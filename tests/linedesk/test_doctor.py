@@ -24,6 +24,7 @@ from pymongo.database import Database
 
 import linesim
 from dispatcher.lease import Lease
+from jobworker.replay import NO_LETTER
 from linedesk import cli
 from linedesk.checks import box, certificate, lineapi, services, space, work
 from linedesk.checks.box import Box
@@ -31,9 +32,19 @@ from linedesk.checks.finding import State
 from linedesk.checks.lineapi import LineApi
 from linedesk.embedded import free_port
 from linedesk.settings import load_settings
-from recvq.collections import DISPATCHER, MEGABYTE, create_collections
+from recvq.collections import DISPATCHER, MEGABYTE, create_collections, set_audit_age
 from recvq.connect import Client
-from recvq.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, make_document
+from recvq.documents import (
+    DEADLETTERS,
+    HELD,
+    LEASES,
+    PROGRESS,
+    RECVQ,
+    SCHEDULE,
+    STATUS,
+    make_document,
+)
+from recvq.errors import WriteRefused
 from recvq.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event
@@ -56,15 +67,23 @@ def well(client: Client) -> Iterator[Database[Any]]:
     lease = {"owner": "machine.1/7/9", "epoch": 3, "until": datetime.now(UTC) + timedelta(hours=1)}
     database[LEASES].update_one({"_id": DISPATCHER}, {"$set": lease})
     row = {"_id": DISPATCHER, "after": None, "finished": [], "at": datetime.now(UTC)}
+    set_audit_age(database, days=400)
     database[PROGRESS].insert_one(row)
     yield database
     client.drop_database(database.name)
 
 
 @pytest.fixture(scope="module")
-def desk(mongo_uri: str, well: Database[Any], sim: linesim.Sim) -> Iterator[DeskProcess]:
+def desk(
+    mongo_uri: str,
+    well: Database[Any],
+    sim: linesim.Sim,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[DeskProcess]:
     """A front desk, to which the simulator sends."""
-    process = DeskProcess(uri=mongo_uri, database=well.name, LINE_CHANNEL_SECRET=sim.secret)
+    spool = tmp_path_factory.mktemp("desk") / "spool.db"
+    own = {"LINE_CHANNEL_SECRET": sim.secret, "SPOOL_PATH": str(spool)}
+    process = DeskProcess(uri=mongo_uri, database=well.name, **own)
     process.start()
     try:
         process.wait_for_line("listening ")
@@ -320,8 +339,36 @@ def test_what_was_left_behind_is_told(patient: Box, database: Database[Any]) -> 
     assert work.held(patient).state is WARN
     assert work.timers(patient).state is BAD
     assert work.letters(patient).saw == "1 within a day"
+    database[DEADLETTERS].insert_one({"_id": "E4", "lastAt": past, "cause": NO_LETTER})
+    assert work.letters(patient).state is BAD
+    assert work.ages(patient).do.startswith("`linedesk init`")
+    set_audit_age(database, days=400)
+    assert work.ages(patient).state is OK
+    database[DEADLETTERS].update_one({"_id": "E3"}, {"$set": {"expiresAt": datetime.now(UTC)}})
+    assert work.ages(patient).saw.startswith("1 dead letters go within a week")
+    set_audit_age(database, days=401)
+    saw = work.ages(patient).saw
+    assert "1 dead letters go within a week" in saw
+    assert "once MongoDB knows of it" in saw
     database[SCHEDULE].update_one({}, {"$set": {"runAt": None, "setAside": "no data"}})
     assert work.timers(patient).state is WARN
+
+
+def test_conversations_that_mongodb_refuses_to_write_are_named(
+    patient: Box, database: Database[Any]
+) -> None:
+    assert work.conversations(patient).state is OK
+    now = datetime.now(UTC)
+    cause = str(WriteRefused(17419))
+    letter = {"channel": "main", "key": "U1", "cause": cause, "lastAt": now}
+    database[DEADLETTERS].insert_many([{**letter, "_id": name} for name in ("E1", "E2")])
+    waits = {"channel": "main", "key": "U2", "why": f"its outbox waits: {WriteRefused(121)}"}
+    row = {"_id": "dispatcher/a/1", "at": now, "waiting": [waits, {**waits, "why": "its turn"}]}
+    database[STATUS].insert_one(row)
+    found = work.conversations(patient)
+    assert (found.state, found.saw) == (BAD, "MongoDB refuses writes to main/U1, main/U2")
+    database[DEADLETTERS].update_many({}, {"$set": {"replayedAt": now}})
+    assert work.conversations(patient).saw == "MongoDB refuses writes to main/U2"
 
 
 def test_recvqs_reach_is_measured_from_its_oldest_document(

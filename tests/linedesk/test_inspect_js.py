@@ -190,7 +190,9 @@ def fill(database: Database[Any]) -> None:
     ended = {**process("frontdesk", 600, silent=60), "state": "ended"}
     desks = [process("frontdesk", pid, **DESK) for pid in (801, 802)]
     desks[1]["figures"]["recvqUnreadShare"] = 0.03
-    database["status"].insert_many([leader, stale, ended, *desks])
+    leader["scheduler"] = "dispatcher"
+    unasked = process("scheduler", 900, silent=60)
+    database["status"].insert_many([leader, stale, ended, unasked, *desks])
 
 
 def ask(uri: str, database: Database[Any], code: str) -> str:
@@ -259,6 +261,7 @@ def test_status_tells_the_figures_as_they_stand_in_the_rows(
         role: seen.figures[role].per_second for role in seen.figures
     }
     assert status.told["lately"] == {role: seen.figures[role].lately for role in seen.figures}
+    assert "scheduler" not in {row["role"] for row in status.told["processes"]}
     assert status.told["figures"]["frontdesk"]["acceptedEvents"] == 14
     assert status.told["figures"]["frontdesk"]["recvqUnreadShare"] == 0.03
     assert status.told["figures"]["dispatcher"]["queueDocuments"] == 3

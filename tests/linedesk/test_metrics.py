@@ -58,6 +58,10 @@ def served(registry: CollectorRegistry | None = None) -> Iterator[int]:
         yield port
 
 
+def threads_of(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
 # --- what it answers --------------------------------------------------------------------------
 
 
@@ -152,9 +156,10 @@ def test_a_request_that_takes_too_long_is_broken_off(monkeypatch: pytest.MonkeyP
 
 
 def test_more_than_it_can_answer_at_a_time_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_AT_A_TIME", 1)
     monkeypatch.setattr(metrics, "ANSWER_SECONDS", 60.0)
     with served() as port:
+        eventually(lambda: not threads_of("metrics-answer"))
+        monkeypatch.setattr(metrics, "MOST_AT_A_TIME", 1)
         with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as first:
             first.sendall(b"GET")
 

@@ -34,6 +34,7 @@ from recvq.documents import (
     Document,
     make_document,
 )
+from recvq.replay import effect_again, replay_name
 from recvq.timers import due_event_id
 from tests.jobworker.room import a_send
 
@@ -286,6 +287,17 @@ def test_what_waited_in_held_becomes_a_letter() -> None:
     assert (letter["_id"], letter["cause"]) == ("E9", WAITED_IN_HELD)
     assert letter["document"] == held["document"]
     assert (letter["channel"], letter["key"], letter["firstAt"]) == ("main", KEY, AT)
+
+
+def test_a_replay_that_waited_in_held_becomes_a_letter_that_can_be_replayed() -> None:
+    """The letter that it was the replay of goes a week after the replay."""
+    first = {"_id": "E1/0", "channel": "main", "key": KEY, "effect": a_send().as_document()}
+    first |= {"replays": 1, "replayedAt": AT - timedelta(days=6)}
+    document = effect_again(first, name=replay_name({"_id": "E1/0"}), now=AT)
+    found, _ = restored(deadletters=[first], held=[a_held(**document)])
+    _, letter = found[DEADLETTERS]
+    assert (letter["_id"], letter["effect"]) == ("replay:E1/0:1", plain(first["effect"]))
+    assert is_sound(letter)
 
 
 def test_what_was_decided_or_taken_back_while_it_stood_in_held_becomes_none() -> None:

@@ -11,10 +11,14 @@ from linedesk.errors import SettingsError
 from linedesk.settings import Settings, load_settings, require, require_server
 
 SECRET = "8c570fa6dd201bb328f1c1eac23a96d8"
+NEW_SECRET = "0123456789abcdef0123456789ABCDEF"
 TOKEN = "token+with/signs=="
 
 BAD = [
-    ("LINE_CHANNEL_SECRET", ["two words", "line\nend", "ひみつ", f"{SECRET},a b"]),
+    (
+        "LINE_CHANNEL_SECRET",
+        ["two words", "any", SECRET[1:], f"{SECRET}0", SECRET.replace("8c", "8,c"), f"{SECRET},x"],
+    ),
     ("LINE_CHANNEL_ACCESS_TOKEN", ["two words", "line\nend", "トークン"]),
     (
         "LINE_API_BASE",
@@ -60,6 +64,8 @@ BAD = [
     ("DISPATCHER_FEED", ["tail", "ChangeStream"]),
     ("SCHEDULER", ["Dispatcher", "thread", "yes"]),
     ("HANDLER_TRIES", ["0", "101", "three"]),
+    ("DEAD_LETTER_DAYS", ["7", "36501", "1.5", "never"]),
+    ("AUDIT_DAYS", ["7", "36501", "1.5", "never"]),
     ("HANDLER_LIMIT_SECONDS", ["0", "-1", "3601", "nan", "inf", "60s"]),
     ("DRAIN_SECONDS", ["0", "-1", "3601", "nan", "inf", "soon"]),
     ("METRICS_HOST", ["not a host", "-x.example"]),
@@ -74,6 +80,7 @@ BAD = [
     ("CONSOLE_TEXT", ["maybe", "2"]),
     ("LOG_LEVEL", ["loud", "critical", "10"]),
     ("BOT_SETTINGS", ["timezone", "again_seconds=5, loud", "a=1, a=2"]),
+    ("BOT_SECRETS", ["KEY", "KEY=short", "A B=abcdef", "A=abcdef\nA=abcdef"]),
     (
         "SIM_CLOCK",
         [
@@ -128,9 +135,12 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "scheduler": "dispatcher",
         "handler_tries": 3,
         "handler_limit_seconds": 60.0,
+        "dead_letter_days": 90,
+        "audit_days": 400,
         "drain_seconds": 20.0,
         "bot": "bots.parrot:bot",
         "bot_settings": {},
+        "bot_secrets": {},
         "sim_clock": None,
         "metrics_host": "127.0.0.1",
         "frontdesk_metrics_port": None,
@@ -209,8 +219,8 @@ def test_certificate_and_key_are_paths(tmp_path: Path) -> None:
 
 
 def test_several_secrets_are_split_at_commas_newest_first() -> None:
-    settings = load_settings({"LINE_CHANNEL_SECRET": f" new-one , {SECRET},"})
-    assert settings.channel_secrets == ("new-one", SECRET)
+    settings = load_settings({"LINE_CHANNEL_SECRET": f" {NEW_SECRET} , {SECRET},"})
+    assert settings.channel_secrets == (NEW_SECRET, SECRET)
 
 
 @pytest.mark.parametrize(
@@ -258,14 +268,14 @@ def test_settings_do_not_change() -> None:
 def test_the_environment_goes_before_credentials_and_these_before_the_file(tmp_path: Path) -> None:
     config = tmp_path / "line.toml"
     config.write_text(
-        'LINE_CHANNEL_SECRET = "file"\nLINE_CHANNEL_ACCESS_TOKEN = "file"\n'
+        f'LINE_CHANNEL_SECRET = "{SECRET}"\nLINE_CHANNEL_ACCESS_TOKEN = "file"\n'
         'frontdesk_port = 8001\nBOT = "file:bot"\n'
     )
-    (tmp_path / "LINE_CHANNEL_SECRET").write_text("credential\n")
+    (tmp_path / "LINE_CHANNEL_SECRET").write_text(f"{SECRET}\n")
     (tmp_path / "LINE_CHANNEL_ACCESS_TOKEN").write_text("credential\n")
-    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "LINE_CHANNEL_SECRET": "environment"}
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "LINE_CHANNEL_SECRET": NEW_SECRET}
     settings = load_settings(environ, config_path=config)
-    assert settings.channel_secrets == ("environment",)
+    assert settings.channel_secrets == (NEW_SECRET,)
     assert settings.access_token == "credential"
     assert (settings.frontdesk_port, settings.bot) == (8001, "file:bot")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from linedesk.exits import Exit
 from tests.linedesk.processes import is_alive
 from tests.waiting import eventually
 
@@ -50,10 +51,10 @@ def end(number, frame):
 signal.signal(signal.SIGTERM, end)
 signal.signal(signal.SIGINT, end)
 note("started")
-if behaviour == "misconfigured":
+if behaviour.isdigit():
     while "first started" not in open(diary).read():
         threading.Event().wait(0.01)
-    sys.exit(78)
+    sys.exit(int(behaviour))
 while True:
     signal.pause()
 """
@@ -141,10 +142,11 @@ def test_a_dead_program_is_started_again_and_the_log_says_so(start: Start) -> No
     assert supervised.ended() == 0
 
 
-def test_what_a_restart_cannot_mend_stops_everything(start: Start) -> None:
-    supervised = start("good", "misconfigured")
-    assert supervised.ended() == 78
-    assert "ERROR linedesk.supervisor cannot run room=second exit=78" in supervised.log()
+@pytest.mark.parametrize("code", [Exit.CONFIG, Exit.NEWER])
+def test_what_a_restart_cannot_mend_stops_everything(start: Start, code: int) -> None:
+    supervised = start("good", str(int(code)))
+    assert supervised.ended() == code
+    assert f"ERROR linedesk.supervisor cannot run room=second exit={code}" in supervised.log()
     assert len(supervised.pids("second")) == 1
     assert "first SIGTERM" in supervised.diary()
 

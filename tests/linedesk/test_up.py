@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,19 @@ import pytest
 import requests
 from pymongo.database import Database
 
+from jobworker import Bot
+from linedesk import init, opening
+from linedesk.botloader import load_bot
 from linedesk.embedded import MongodNotFound, find_mongod, free_port
+from linedesk.errors import DataInUse, SettingsError
+from linedesk.exits import Exit
+from linedesk.init import init_database
+from linedesk.opening import open_database
 from linedesk.settings import load_settings
-from linedesk.up import room_programs
+from linedesk.up import KeptMongod, beside_up, room_programs
 from recvq.connect import connect
+from recvq.documents import SCHEMA
+from recvq.errors import StoreUnavailable
 from tests.conftest import missing
 from tests.linedesk.processes import child_of, children_of, is_alive
 from tests.waiting import eventually
@@ -161,4 +173,141 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
     second.wait_until_ready()
     with connect(f"mongodb://127.0.0.1:{port}/?replicaSet=rs0", app_name="tests") as client:
         assert client.line_bot.progress.find_one({"_id": "kept"})
+        newer = {"$set": {"schema": SCHEMA + 1}}
+        client.line_bot.progress.update_one({"_id": "dispatcher"}, newer)
     assert second.stop() == 0
+
+    # Before it changes anything, and without a restart that would change nothing.
+    third = start(environ)
+    assert third.process.wait(60) == Exit.NEWER
+    assert "was written by a newer release" in third.log()
+    assert "started room" not in third.log()
+
+
+# Commands beside an `up` with a mongod of its own. tests/docs/test_readme.py has the real ones.
+
+OF_UP = "mongodb://127.0.0.1:27999/?replicaSet=rs0"
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptMongod]:
+    """What an `up` holds, which wrote down its settings."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    kept = KeptMongod(tmp_path / "linedesk" / "mongod")
+    settings = load_settings(
+        SECRETS | {"MONGODB_URI": OF_UP, "SPOOL_PATH": "/of/up", "BOT_SETTINGS": "code=planted"}
+    )
+    kept.note(settings.model_copy(update={"mongodb_database": "of_up"}))
+    yield kept
+    kept._lock.close()
+
+
+@pytest.mark.parametrize("environ", [{}, {"MONGODB_URI": "embedded"}])
+def test_where_no_server_is_set_a_command_takes_what_up_runs_with(
+    kept: KeptMongod, environ: dict[str, str]
+) -> None:
+    found = beside_up(load_settings(environ))
+    assert found.mongodb_uri == OF_UP
+    assert (found.mongodb_database, found.spool_path) == ("of_up", Path("/of/up"))
+    assert (found.line_channel_secret, found.bot_settings) == ((), {})
+    own = beside_up(load_settings(environ | {"MONGODB_DATABASE": "own"}))
+    assert (own.mongodb_database, own.mongodb_uri) == ("own", OF_UP)
+
+
+def test_a_server_that_is_set_goes_before_that_of_up(kept: KeptMongod) -> None:
+    given = load_settings({"MONGODB_URI": "mongodb://elsewhere/?replicaSet=rs0"})
+    assert beside_up(given) is given
+
+
+def test_nothing_secret_is_written_down(kept: KeptMongod, tmp_path: Path) -> None:
+    text = (tmp_path / "linedesk" / "mongod" / "lock").read_text()
+    assert "/of/up" in text
+    assert not any(secret in text for secret in (*SECRETS.values(), "planted"))
+
+
+@pytest.mark.parametrize("state", ["ended", "not written yet", "of another version"])
+def test_without_an_up_settings_stay_as_they_are(
+    kept: KeptMongod, tmp_path: Path, state: str
+) -> None:
+    if state == "ended":
+        kept._lock.close()
+    else:
+        text = {"not written yet": "", "of another version": '{"new": 1}'}[state]
+        (tmp_path / "linedesk" / "mongod" / "lock").write_text(text)
+    given = load_settings({})
+    assert beside_up(given) is given
+
+
+def test_a_command_says_at_once_that_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(opening.socket, "create_connection", refuse)
+    with (
+        pytest.raises(StoreUnavailable, match=r"nothing listens at 127.0.0.1:27017, and no `lined"),
+        open_database(load_settings({}), app_name="tests"),
+    ):
+        pass
+    with pytest.raises(StoreUnavailable, match=r"nothing listens at 127.0.0.1:27017"):
+        init_database(load_settings({}), capped_mb=1)
+
+
+def test_init_is_for_the_mongod_of_up_where_no_server_is_set(
+    kept: KeptMongod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reached(uri: str) -> str:
+        raise StoreUnavailable(uri)
+
+    monkeypatch.setattr(init, "ensure_replica_set", reached)
+    with pytest.raises(StoreUnavailable, match=re.escape(OF_UP)):
+        init_database(load_settings({}), capped_mb=1)
+
+
+def test_an_up_starts_although_a_command_looks_at_its_lock(kept: KeptMongod) -> None:
+    folder = kept._data_dir
+    with pytest.raises(DataInUse):
+        KeptMongod(folder)
+    kept._lock.close()
+    with (folder / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        done = threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        done.start()
+        KeptMongod(folder)._lock.close()
+        done.join()
+        assert looking.read() == "", "what the one before noted"
+
+
+# Files of a bot's folder that have the names of our packages.
+
+
+def test_a_command_by_python_m_imports_ours(tmp_path: Path) -> None:
+    for name in ("console", "recvq", "bots"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported in place of ours')\n")
+    command = [sys.executable, "-m", "linedesk", "status", "--help"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("spec", ["console:bot", "console.mine:bot"])
+def test_a_bot_whose_name_is_taken_is_told_to_take_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "console.py").write_text("from jobworker import Bot\n\nbot = Bot()\n")
+    with pytest.raises(SettingsError, match=r"console/__init__.py goes before .*/console.py"):
+        load_bot(spec)
+
+
+def test_a_bot_is_found_in_the_working_directory_behind_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "a_bot_of_mine.py").write_text("from jobworker import Bot\n\nbot = Bot()\n")
+    assert isinstance(load_bot("a_bot_of_mine:bot"), Bot)
+    assert sys.path[-1] == str(tmp_path)

@@ -11,11 +11,19 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from recvq.collections import MEGABYTE, WEEK_SECONDS, check_recvq, create_collections
+from recvq import restore
+from recvq.collections import (
+    CAPPED_BYTES,
+    MEGABYTE,
+    WEEK_SECONDS,
+    check_recvq,
+    create_collections,
+    wrong_neighbours,
+)
 from recvq.connect import Client, connect
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable, WrongCollection
-from recvq.restore import Keeper
+from recvq.restore import Keeper, Neighbours
 
 ALL = {
     "audit",
@@ -34,7 +42,7 @@ def empty(client: Client) -> Iterator[Database[Document]]:
     client.drop_database(database.name)
 
 
-def create(database: Database[Document]) -> list[str]:
+def create(database: Database[Document]) -> dict[str, str]:
     return create_collections(database, capped_bytes=MEGABYTE)
 
 
@@ -65,7 +73,7 @@ def test_a_second_run_makes_nothing_and_keeps_everything(empty: Database[Documen
     empty["leases"].update_one({"_id": "epochs"}, {"$set": {"epoch": 41}})
     empty["leases"].update_one({"_id": "dispatcher"}, {"$set": {"owner": "me", "epoch": 41}})
     empty["recvq"].insert_one({"_id": 1})
-    assert create(empty) == []
+    assert create(empty) == {}
     assert empty["leases"].find_one({"_id": "epochs"}) == {"_id": "epochs", "epoch": 41}
     row = empty["leases"].find_one({"_id": "dispatcher"})
     assert row == {"_id": "dispatcher", "owner": "me", "epoch": 41, "until": None}
@@ -77,10 +85,57 @@ def test_what_is_missing_is_made_again(empty: Database[Document]) -> None:
     empty.drop_collection("held")
     empty["schedule"].drop_index("runAt")
     empty["leases"].delete_many({})
-    assert create(empty) == ["held"]
+    assert create(empty) == {"held": "made"}
     assert "channel_key_n" in empty["held"].index_information()
     assert "runAt" in empty["schedule"].index_information()
     assert {row["_id"] for row in empty["leases"].find()} == {"epochs", "dispatcher"}
+
+
+@pytest.mark.parametrize("name", CAPPED_BYTES)
+def test_one_that_came_back_uncapped_is_capped_again_and_keeps_what_it_holds(
+    empty: Database[Document], name: str
+) -> None:
+    create(empty)
+    empty.drop_collection(name)
+    empty[name].insert_one({"_id": 1})
+    assert f"{name} is not capped" in wrong_neighbours(empty)
+    assert create(empty) == {name: "capped again"}
+    assert list(wrong_neighbours(empty)) == []
+    assert empty[name].options()["size"] == CAPPED_BYTES[name]
+    assert empty[name].find_one() == {"_id": 1}
+
+
+def test_an_index_that_stands_in_the_way_is_named_and_left(
+    empty: Database[Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A person may have made it on purpose, so it ends no process."""
+    create(empty)
+    empty["schedule"].drop_index("runAt")
+    empty["schedule"].create_index([("runAt", 1), ("name", 1)], name="runAt")
+    neighbours = Neighbours(empty)
+    for _ in range(4):
+        neighbours.look()
+    assert caplog.text.count("drop the index that stands in the way") == 1
+    assert list(wrong_neighbours(empty)) == ["schedule's index runAt"]
+
+
+def test_what_is_dropped_amid_a_look_is_made_by_a_later_one(
+    empty: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(empty)
+    empty.drop_collection("held")
+    neighbours, create_all = Neighbours(empty), restore.create_neighbours
+
+    def dropped_again(database: Database[Document]) -> None:
+        create_all(database)
+        monkeypatch.setattr(restore, "create_neighbours", create_all)
+        database.drop_collection("calls")
+        database["calls"].insert_one({})
+
+    monkeypatch.setattr(restore, "create_neighbours", dropped_again)
+    neighbours.look()
+    neighbours.look()
+    assert list(wrong_neighbours(empty)) == []
 
 
 def test_many_at_once_make_one_set(empty: Database[Document]) -> None:

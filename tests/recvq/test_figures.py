@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from recvq.figures import SECONDS_BUCKETS, Snapshots, figure_name, spread
+from recvq.figures import (
+    MOST_COUNTED,
+    SECONDS_BUCKETS,
+    Refusals,
+    Snapshots,
+    figure_name,
+    spread,
+)
 
 
 class Clock:
@@ -95,3 +104,44 @@ def test_what_is_above_the_last_bound_counts_as_the_bound() -> None:
         "count": 4,
         **dict.fromkeys(("p50", "p90", "p99"), 1.0),
     }
+
+
+# --- refusals in the log ----------------------------------------------------------------------
+
+
+def test_refusals_are_a_line_a_second_that_names_the_busiest(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals = Refusals(logging.getLogger("frontdesk"), monotonic=clock)
+    refusals.note("401 signature is missing", "192.0.2.1")
+    assert len(caplog.messages) == 1, "the first one is told at once"
+    for _ in range(3):
+        refusals.note("401 signature is wrong", "192.0.2.2")
+    refusals.note("408 body did not arrive in time", "192.0.2.1")
+    refusals.tell_in_time()
+    assert len(caplog.messages) == 1
+    clock.now += 1
+    refusals.tell_in_time()
+    refusals.tell_in_time()
+    assert caplog.messages[1:] == [
+        'refused requests=4 reasons="401 signature is wrong (3), '
+        '408 body did not arrive in time (1)" busiest="192.0.2.2 (3), 192.0.2.1 (1)"'
+    ]
+    clock.now += 1
+    refusals.note("401 signature is missing", "192.0.2.1")
+    assert len(caplog.messages) == 3
+
+
+def test_refusals_of_any_number_of_addresses_take_bounded_memory(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals = Refusals(logging.getLogger("frontdesk"), monotonic=clock)
+    refusals.note("first", "first")
+    for number in range(5 * MOST_COUNTED):
+        refusals.note("401", f"{number} {'x' * 1_000}")
+        refusals.note("401", "192.0.2.1")
+        assert len(refusals._addresses) <= MOST_COUNTED
+    refusals.tell()
+    assert f'requests={10 * MOST_COUNTED} reasons="401 (10000)"' in caplog.text
+    assert f'busiest="192.0.2.1 ({5 * MOST_COUNTED}), ' in caplog.text
+    assert len(caplog.messages[-1]) < 1_000

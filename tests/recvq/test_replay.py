@@ -59,9 +59,9 @@ def test_an_event_is_a_document_of_today_without_its_reply_token(letter: Documen
     assert "replyToken" in lost["event"]
 
 
-def test_an_effect_is_carried_without_any_event_of_a_user(letter: Document) -> None:
-    made = effect_again(letter, {"id": "x"}, name="replay:01E/0:1", now=NOW)
-    assert made.keys() == {"_id", "eventId", "channel", "key", "acceptTime", "event", "effect"}
+def test_a_document_of_an_effect_names_the_letter_and_no_more(letter: Document) -> None:
+    made = effect_again(letter, name="replay:01E/0:1", now=NOW)
+    assert made.keys() == {"_id", "eventId", "channel", "key", "acceptTime", "event"}
     assert made["event"] == {"type": "replay"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from dispatcher.progress import Progress
 from dispatcher.recall import recall
 from frontdesk import storage
 from frontdesk.errors import NotStored
+from jobworker.deadletters import Ageing
 from linedesk import cli, scheduling
 from linedesk.dead import drop_letters, list_letters, replay_letters, show_letters
 from linedesk.dispatching import make_feed
@@ -39,7 +40,7 @@ from recvq.guard import Guard
 from recvq.insert import insert_documents
 from recvq.orders import Scope
 from recvq.replicaset import require_replica_set
-from recvq.restore import UNCAPPED, Keeper
+from recvq.restore import UNCAPPED, Keeper, Neighbours
 from recvq.status import StatusRow
 from recvq.uri import Uri
 from tests.rights.conftest import CAPPED_MB, Guarded
@@ -136,6 +137,15 @@ def test_a_dispatcher_makes_the_whole_database_again(
     keeper = Keeper(dispatcher, size=CAPPED_MB * MEGABYTE)
     keeper.mend()
     assert "calls" in keeper.mend_neighbours()
+    admin["jobs"].drop()
+    dispatcher["jobs"].insert_one({"_id": "uncapped now"})
+    Neighbours(dispatcher).look()
+    admin["deadletters"].insert_one({**LETTER, "_id": "old", "lastAt": NOW - timedelta(days=999)})
+    Ageing(dispatcher, days=90).look()
+    assert admin["audit"].find_one({"act": "expire"}) is not None
+    assert admin["deadletters"].find_one({"_id": "old", "expiresAt": {"$ne": None}}) is not None
+    admin["deadletters"].delete_one({"_id": "old"})
+    assert admin["jobs"].options()["capped"]
     guarded.init()
 
 
@@ -230,6 +240,9 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     rows = guarded.client_of("operator")[LINE_BOT]["audit"].find({"by": "mika"}).sort("at", 1)
     told = [(row["act"], row["outcome"]) for row in rows]
     assert told == [("pause", "done"), ("release", "done"), ("resume", "done")]
+    # What the dispatcher pauses by itself a person resumes.
+    assert control.pause(Scope("main", "U2"), by="dispatcher", why="poison")
+    assert acts.resume(Scope("main", "U2"))
 
 
 def test_a_dispatcher_writes_the_rows_that_tell_of_its_work(dispatcher: Database[Any]) -> None:
@@ -332,10 +345,10 @@ REFUSED = [
         "dispatcher",
         *(writes_to(name)[2] for name in ("progress", "leases", "calls", "deadletters", "status")),
         *(writes_to(name)[1] for name in ("calls", "jobs", "history")),
-        # What is paused is for people alone, and so is the list of what they did.
-        writes_to("control")[0],
+        # A resume is for people alone, and so is the list of what they did.
         writes_to("control")[2],
-        *writes_to("audit"),
+        # It may add that letters grow too old, and can change or remove no row.
+        *writes_to("audit")[1:],
         *writes_to("anything"),
         {"convertToCapped": "conversations", "size": 4096},
         {"dropIndexes": "conversations", "index": "pending"},

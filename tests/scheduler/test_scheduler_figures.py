@@ -77,7 +77,7 @@ def test_its_process_has_a_row_of_its_own(
 
     def live() -> None:
         with Voice(service, database, registry) as voice:
-            run([scheduler], client, inbox, voice)
+            run([scheduler], database, inbox, voice)
 
     process = threading.Thread(target=live)
     process.start()

@@ -53,7 +53,7 @@ class Part:
 def test_a_signal_ends_its_parts(client: Client) -> None:
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     part = Part(lambda: inbox.put(signal.SIGTERM))
-    assert run([part], client, inbox)
+    assert run([part], client["nowhere"], inbox)
     assert part.done == ["started", "stopped", "joined"]
 
 
@@ -65,7 +65,7 @@ def test_a_thread_that_dies_takes_the_process_along(
         raise RuntimeError("planted")
 
     part = Part(lambda: threading.Thread(target=die, name="doomed").start())
-    assert not run([part], client, SimpleQueue())
+    assert not run([part], client["nowhere"], SimpleQueue())
     assert part.done == ["started", "stopped", "joined"]
     assert "thread died thread=doomed" in caplog.text
 
@@ -78,7 +78,7 @@ def test_a_wrong_password_ends_the_process_since_only_a_new_one_reads_another(
     died = threading.Thread(target=trouble.met, args=(AccessRefused(18),))
     part = Part(died.start)
     with pytest.raises(AccessRefused):
-        run([part], client, SimpleQueue())
+        run([part], client["nowhere"], SimpleQueue())
     assert part.done == ["started", "stopped", "joined"]
     assert "thread died" not in caplog.text
 
@@ -94,7 +94,7 @@ def test_a_server_that_is_away_is_waited_for_until_a_signal_comes(
     ) as nowhere:
         timer = threading.Timer(0.4, inbox.put, [signal.SIGTERM])
         timer.start()
-        assert run([part], nowhere, inbox)
+        assert run([part], nowhere["nowhere"], inbox)
         timer.join(5)
     assert "started" not in part.done
     assert "MongoDB cannot be reached, trying again" in caplog.text
@@ -105,7 +105,7 @@ def test_it_says_how_it_goes_and_what_hangs(
 ) -> None:
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     part, service = Part(lambda: None), Listener()
-    running = threading.Thread(target=run, args=([part], client, inbox, service))
+    running = threading.Thread(target=run, args=([part], client["nowhere"], inbox, service))
     running.start()
     eventually(lambda: service.says("alive", "all is well"))
     part.hangs = "the thread doorbell hangs"
@@ -129,7 +129,7 @@ def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with connect(
         "mongodb://127.0.0.1:1/?replicaSet=rs0", app_name="tests", server_selection_seconds=0.05
     ) as nowhere:
-        running = threading.Thread(target=run, args=([], nowhere, inbox, service))
+        running = threading.Thread(target=run, args=([], nowhere["nowhere"], inbox, service))
         running.start()
         eventually(lambda: service.says("starting", "waiting for MongoDB since"))
         inbox.put(signal.SIGTERM)

@@ -3,6 +3,11 @@
 import tempfile
 
 from linebot.v3 import WebhookHandler
+from linebot.v3.audience import ApiClient as AudienceClient
+from linebot.v3.audience import ManageAudience
+from linebot.v3.insight import ApiClient as InsightClient
+from linebot.v3.insight import ApiException as InsightException
+from linebot.v3.insight import Insight
 from linebot.v3.messaging import (
     ApiException,
     ButtonsTemplate,
@@ -70,6 +75,17 @@ def handle_text_message(event):
             quota = line_bot_api.get_message_quota()
             used = line_bot_api.get_message_quota_consumption()
             answer(line_bot_api, event, TextMessage(text=f"{quota.type.value} {used.total_usage}"))
+        elif text == "insight":
+            with InsightClient(configuration) as insight_client:
+                try:
+                    told = Insight(insight_client).get_friends_demographics().available
+                except InsightException as error:
+                    told = error.status
+            answer(line_bot_api, event, TextMessage(text=f"insight: {told}"))
+        elif text == "audience":
+            with AudienceClient(configuration) as audience_client:
+                bases = [ManageAudience(audience_client).api_client.configuration.host]
+            answer(line_bot_api, event, TextMessage(text=f"audience: {bases[0]}"))
         elif text == "push":
             line_bot_api.push_message(
                 PushMessageRequest(
