@@ -67,7 +67,8 @@ def test_many_batches_one_after_the_other_are_no_stall(
     monkeypatch.setattr(one._pulse, "_monotonic", lambda: now[0])
     monkeypatch.setattr(one._ringer, "ring", ring)
     one.wake()
-    eventually(lambda: len(seen) == 10)
+    # What the doorbell hears at its start may have it look once more.
+    eventually(lambda: len(seen) >= 10)
     assert set(seen) == {None}
 
 
