@@ -54,6 +54,8 @@ LATER_CALL_SECONDS = 2.0
 # After a call without an answer; longer with each in a row.
 FIRST_QUIET_SECONDS = 60.0
 LONGEST_QUIET_SECONDS = 3600.0
+# A group that is written in all the time records event after event.
+KEEP_TRIES = 5
 MOST_WANTED = 1_000
 MOST_REMEMBERED = 10_000
 
@@ -347,22 +349,30 @@ class LaterProfiles:
         self.sent_away()
 
     def _keep(self, wanted: _Wanted, told: Document) -> None:
+        """Write it; where an event was recorded since the conversation was read, read it again."""
         read = self._read
-        assert read is not None
+        try:
+            for _ in range(KEEP_TRIES):
+                if read is None:
+                    return
+                if self._write(wanted, told, read):
+                    with self._lock:
+                        self._remember(wanted, told["at"])
+                    return
+                read = self._conversations.with_people(wanted.conversation)
+                if self._to_be_asked(wanted, read) is not wanted:
+                    return
+        except StoreUnavailable as error:
+            log.info("a name is not kept, MongoDB is away error=%s", error)
+
+    def _write(self, wanted: _Wanted, told: Document, read: Conversation) -> bool:
         # A refusal leaves an older name.
         profile = (
             told if "displayName" in told else {**(read.profile_of(wanted.member) or {}), **told}
         )
         is_new = wanted.member is not None and wanted.member not in read.members
         drop = next(iter(read.members)) if is_new and len(read.members) >= MOST_MEMBERS else None
-        try:
-            kept = self._conversations.keep_profile(read, wanted.member, profile, drop=drop)
-        except StoreUnavailable as error:
-            log.info("a name is not kept, MongoDB is away error=%s", error)
-            return
-        if kept:
-            with self._lock:
-                self._remember(wanted, told["at"])
+        return self._conversations.keep_profile(read, wanted.member, profile, drop=drop)
 
     def _remember(self, wanted: _Wanted, at: datetime) -> None:
         """Under the lock."""

@@ -124,12 +124,12 @@ def test_freshness_is_told_by_the_time_since_boot(
     lease: MakeLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = lease("a")
-    now = boottime()
+    began = now = boottime()
     monkeypatch.setattr(lease_module, "boottime", lambda: now)
     assert one.try_acquire()
-    now += LEASE_SECONDS - 0.01
+    now = began + LEASE_SECONDS - 0.01
     assert one.is_fresh()
-    now += 0.01
+    now = began + LEASE_SECONDS
     assert not one.is_fresh()
     one.renew()
     assert one.is_fresh()

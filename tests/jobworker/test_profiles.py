@@ -369,6 +369,21 @@ def test_what_was_forgotten_meanwhile_is_not_written(room: Rooms, sim: Sim, late
     assert not names._wanted
 
 
+def test_a_name_is_kept_though_an_event_was_recorded_meanwhile(
+    room: Rooms, sim: Sim, later: Bot
+) -> None:
+    user = sim.add_user("杏子")
+    desk = room(later)
+    sim.delay_next("profile", 0.5)
+    desk.says(user, "?")
+    eventually(lambda: desk.desk._worker._parts.names._asked)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert not people(desk, user.user_id)["profile"]
+    eventually(lambda: people(desk, user.user_id)["profile"])
+    assert fetched(sim, user) == 1
+
+
 def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_while(
     room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
