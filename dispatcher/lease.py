@@ -91,7 +91,7 @@ def _first_word(path: Path) -> str:
 def _start_ticks(pid: int) -> str | None:
     """Field 22 of /proc/<pid>/stat (proc(5)), counted behind the name in brackets.
 
-    None where /proc does not show the process, "ended" of one that nobody has waited for.
+    None where /proc does not show the process, "ended" for a zombie.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -184,7 +184,7 @@ class Lease:
     def _claim(self, row: Document) -> Document:
         """A filter that matches the row only while it may be taken."""
         if row["owner"] and is_dead(row["owner"]):
-            # Who renews it meanwhile lives.
+            # An owner that renews it meanwhile is alive, and the filter no longer matches.
             return {name: row.get(name) for name in ("_id", "owner", "epoch", "until")}
         return {"_id": DISPATCHER, **VACANT}
 

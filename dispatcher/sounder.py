@@ -1,7 +1,7 @@
 """The thread that asks MongoDB for what the figures cannot tell from memory, and keeps the history.
 
-It also looks whether a collection was dropped by hand. Whatever MongoDB answers ends nothing, and
-nobody waits for it.
+It also checks whether a collection was dropped by hand. A failure ends nothing, and no other thread
+waits for it.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class KeptLetters:
 
 
 class Ageing:
-    """Lets letters go that nobody replayed or dropped for so many days. Belongs to one thread.
+    """Removes dead letters that were neither replayed nor dropped for so many days. Belongs to one thread.
 
     Each is announced a week ahead, in `audit` and in the log; then MongoDB removes it by its
     `expiresAt`, which a replay or a longer age takes away. The dispatcher itself removes nothing.

@@ -170,7 +170,7 @@ require_schema() {
   stored=$(stored_schema) ||
     fail "$EXIT_FAILED" "${1##*/} writes documents by schema $known, and MongoDB cannot be asked whether a newer release has written there: nothing was switched"
   [[ $stored -le $known ]] ||
-    fail "$EXIT_FAILED" "${1##*/} knows documents of schema $known, and the database has schema $stored: it would misread them, so nothing was switched. Mend the release in use, or install a later one"
+    fail "$EXIT_FAILED" "${1##*/} knows documents of schema $known, and the database has schema $stored: it would misread them, so nothing was switched. Fix the release in use, or install a later one"
 }
 
 drop_old_releases() {
