@@ -90,8 +90,8 @@ class Progress:
         # One thread at a time: who takes over, and then whoever has the saver's lock.
         self._session = collection.database.client.start_session()
         self._recvq_bytes: int | None = None
-        # Whether the row was dropped since the last save, and knows only what is written whole.
-        self._made_again = False
+        # The numbers of the last save that was tried and of the last one that succeeded.
+        self._tried = self._succeeded = 0
         self._writing = threading.Lock()
         self.held = Held(collection.database[HELD])
 
@@ -150,39 +150,44 @@ class Progress:
         """Write what changed: of `ring` and `finished` only the places (architecture: documents).
 
         What goes into `held` or leaves it does so in the same transaction; one whose outcome is
-        unknown may be repeated.
+        unknown may be repeated. Such a save may reach MongoDB after later ones: by its number it
+        is refused there. So is one that tells only changes, where the row was made again.
         """
+        self._tried += 1
         changes: Document = {
             "feed": self._feed,
             "token": snapshot.token,
             "after": snapshot.after,
             "passed": snapshot.passed,
             "held": snapshot.held,
+            "saves": self._tried,
             "at": datetime.now(UTC),
         }
         changes.update({f"ring.{place}": id_ for place, id_ in snapshot.ring.items()})
         if isinstance(snapshot.finished, list):
             changes["finished"] = snapshot.finished
-        elif self._made_again:
-            raise StoreUnavailable("progress was made again, and all of it has to be saved")
+            after: Document = {"saves": {"$not": {"$gte": self._tried}}}
         else:
             changes.update({f"finished.{n}": id_ for n, id_ in snapshot.finished.items()})
-        self._made_again = False
+            after = {"saves": self._succeeded}
         if not (snapshot.rows or snapshot.gone):
             with self._own_row():
-                self._update(changes)
-            return
-        with self._own_row(), transaction(self._session):
-            self.held.write(self._session, snapshot.rows, snapshot.gone)
-            # Last, since nobody else can write progress from here to the end.
-            self._update(changes, self._session)
-        self.held.time = self._session.operation_time
+                self._update(changes, after)
+        else:
+            with self._own_row(), transaction(self._session):
+                self.held.write(self._session, snapshot.rows, snapshot.gone)
+                # Last, since nobody else can write progress from here to the end.
+                self._update(changes, after, self._session)
+            self.held.time = self._session.operation_time
+        self._succeeded = self._tried
 
-    def _update(self, changes: Document, session: ClientSession | None = None) -> None:
+    def _update(
+        self, changes: Document, after: Document | None = None, session: ClientSession | None = None
+    ) -> None:
+        """`after` is what the row must be like beside being this epoch's."""
+        condition = {"_id": DISPATCHER, "epoch": self._epoch, **(after or {})}
         with translated():
-            answer = self._collection.update_one(
-                {"_id": DISPATCHER, "epoch": self._epoch}, {"$set": changes}, session=session
-            )
+            answer = self._collection.update_one(condition, {"$set": changes}, session=session)
         if answer.matched_count == 0:
             raise _Unmatched
 
@@ -217,7 +222,6 @@ class Progress:
         except _Unmatched:
             # Without the session, which may be another thread's at this moment.
             self._claim()
-            self._made_again = True
         log.error("progress was dropped and is made again epoch=%d", self._epoch)
         raise StoreUnavailable("progress was dropped")
 
@@ -244,6 +248,7 @@ class Progress:
         )
         trying = Trying(**found["trying"]) if found.get("trying") else None
         self._recvq_bytes = found.get("recvqBytes")
+        self._tried = self._succeeded = found.get("saves") or 0
         return Start(
             ledger,
             found["feed"],

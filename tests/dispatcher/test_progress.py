@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from dispatcher.ledger import RING_SLOTS, Ledger
-from dispatcher.progress import Progress, Trying, Watched
+from dispatcher.progress import Progress, Trying, Watched, _Unmatched
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import Client, connect
@@ -239,6 +240,67 @@ def test_what_a_drop_took_of_what_is_finished_is_written_again(
     # Another write than a save finds it out.
     with pytest.raises(StoreUnavailable):
         one.note_recvq_bytes(1)
+    finish(ledger, "c")
+    with pytest.raises(StoreUnavailable):
+        one.save(ledger.snapshot())
+    ledger.not_saved()
+    save(one, ledger)
+    assert found(database)["finished"] == ["a", "b", "c"]
+
+
+def test_a_save_that_arrives_after_later_ones_is_refused(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a cut the kernel still delivers what was sent on a connection that was given up."""
+    one = progress(database, 1)
+    ledger, late = one.take_over().ledger, []
+    slow, *others = (ledger.take(id_, id_) for id_ in ("slow", "a", "b", "slower", "c", "d"))
+
+    def finish_and_save(slot: Any) -> None:
+        ledger.finish(slot)
+        save(one, ledger)
+
+    def lose(changes: Document, *given: Any) -> None:
+        late.append((changes, *given))
+        raise StoreUnavailable("on its way")
+
+    a, b, _, c, d = others
+    finish_and_save(a)
+    finish_and_save(c)
+    write = one._update
+    monkeypatch.setattr(one, "_update", lose)
+    ledger.finish(b)  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable):
+        one.save(ledger.snapshot())
+    ledger.not_saved()
+    monkeypatch.setattr(one, "_update", write)
+    finish_and_save(slow)
+    finish_and_save(d)
+    before = found(database)
+    assert (before["after"], before["finished"]) == ("b", ["c", "d"])
+    with suppress(_Unmatched):
+        write(*late[0])
+    assert found(database) == before
+
+
+def test_a_row_that_was_dropped_amid_a_save_has_no_holes(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another write makes it again between the save's preparation and its update."""
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    assert ledger.take("slow", 1) is not None
+    finish(ledger, "a", "b")
+    save(one, ledger)
+    write = one._update
+
+    def drop_before(*given: Any) -> None:
+        monkeypatch.setattr(one, "_update", write)
+        database["progress"].drop()
+        one._claim()
+        write(*given)
+
+    monkeypatch.setattr(one, "_update", drop_before)
     finish(ledger, "c")
     with pytest.raises(StoreUnavailable):
         one.save(ledger.snapshot())
