@@ -185,9 +185,9 @@ class KeptLetters:
 
 
 class Ageing:
-    """Removes dead letters that were neither replayed nor dropped for so many days. Belongs to one thread.
+    """Removes dead letters that were neither replayed nor dropped for so many days.
 
-    Each is announced a week ahead, in `audit` and in the log; then MongoDB removes it by its
+    Belongs to one thread. Each is announced a week ahead, in `audit` and in the log; then MongoDB removes it by its
     `expiresAt`, which a replay or a longer age takes away. The dispatcher itself removes nothing.
     """
 
