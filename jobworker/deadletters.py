@@ -187,8 +187,9 @@ class KeptLetters:
 class Ageing:
     """Removes dead letters that were neither replayed nor dropped for so many days.
 
-    Belongs to one thread. Each is announced a week ahead, in `audit` and in the log; then MongoDB removes it by its
-    `expiresAt`, which a replay or a longer age takes away. The dispatcher itself removes nothing.
+    Belongs to one thread. Each is announced a week ahead, in `audit` and in the log; then MongoDB
+    removes it by its `expiresAt`, which a replay or a longer age takes away. The dispatcher itself
+    removes nothing.
     """
 
     def __init__(self, database: Database[Any], *, days: int) -> None:
