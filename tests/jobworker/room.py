@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -57,6 +57,7 @@ class Room:
         )
         self._documents: dict[Any, Document] = {}
         self._stopped = threading.Event()
+        self._loaded = threading.Event()
         self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)
         self.desk = Desk(
             self.bot,
@@ -77,6 +78,17 @@ class Room:
             lease_is_fresh=lambda: self.lease_is_fresh(),
             registry=self.registry,
         )
+        self._tell_when_loaded(self.desk.outbox)
+
+    def _tell_when_loaded(self, outbox: Any) -> None:
+        load = outbox._load
+
+        def then_tell(left: Sequence[str]) -> None:
+            load(left)
+            if not left:
+                self._loaded.set()
+
+        outbox._load = then_tell
 
     def __enter__(self) -> Room:
         self.clock.start()
@@ -137,11 +149,15 @@ class Room:
         eventually(lambda: self.unfinished == 0, seconds=seconds)
 
     def until_quiet(self, *, seconds: float = 15.0) -> None:
-        """Everything decided, and every outbox empty."""
-        eventually(
-            lambda: self.unfinished == 0 and not len(self.desk.outbox) and not self.pending(),
-            seconds=seconds,
-        )
+        """Everything decided, every outbox empty, and none left to adopt: a room of a later epoch
+        may begin.
+        """
+        eventually(lambda: self._is_quiet, seconds=seconds)
+
+    @property
+    def _is_quiet(self) -> bool:
+        is_done = self._loaded.is_set() and self.unfinished == 0 and not len(self.desk.outbox)
+        return is_done and not self.pending()
 
     @property
     def unfinished(self) -> int:
