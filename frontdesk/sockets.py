@@ -20,7 +20,8 @@ from frontdesk.overload import MOST_CONNECTIONS
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 2048
+# As many connections as may be open come at once; the kernel takes 4,096 (net.core.somaxconn).
+BACKLOG = 4096
 EVERYWHERE = ("0.0.0.0", "::")
 
 

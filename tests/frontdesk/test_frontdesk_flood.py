@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import select
+import signal
 import socket
 import threading
 import time
@@ -237,6 +238,27 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
             has_its_place(desk)
         proved.sendall(_request())
         assert read_answer(proved).status == 200
+
+
+def test_as_many_connections_as_may_be_open_can_come_at_once(desk: DeskProcess) -> None:
+    """Else the kernel drops what LINE sends first, and its next try comes a second later."""
+    if int(Path("/proc/sys/net/core/somaxconn").read_text()) < MOST_CONNECTIONS:
+        pytest.skip("this machine's queues are shorter (net.core.somaxconn)")
+    desk.process.send_signal(signal.SIGSTOP)
+    try:
+        with ExitStack() as stack:
+            lines = [stack.enter_context(socket.socket()) for _ in range(MOST_CONNECTIONS)]
+            for line in lines:
+                line.setblocking(False)
+                line.connect_ex(("127.0.0.1", desk.port))
+            poll = select.poll()
+            for line in lines:
+                poll.register(line, select.POLLOUT)
+            eventually(lambda: len(poll.poll(0)) == MOST_CONNECTIONS)
+            desk.process.send_signal(signal.SIGCONT)
+            has_its_place(desk)
+    finally:
+        desk.process.send_signal(signal.SIGCONT)
 
 
 @dataclass
