@@ -145,10 +145,14 @@ class Account(RuleBasedStateMachine):
             self.read = self.progress["token"] // 10
             self.has_token = True
 
-    @rule()
-    def lose_history(self) -> None:
-        """The token is forgotten durably, then recvq is scanned from some way behind `after`."""
-        self.under_way = None
+    @rule(reached=st.booleans())
+    def lose_history(self, reached: bool) -> None:
+        """The token is forgotten durably, then recvq is scanned from some way behind `after`.
+
+        One save follows another: what became of the one under way is told to the ledger first.
+        """
+        if self.under_way is not None:
+            self.not_saved(reached)
         self.ledger.forget_token()
         snapshot = self.ledger.snapshot()
         assert snapshot.token is None
