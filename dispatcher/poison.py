@@ -39,7 +39,7 @@ MOST_WATCHED = 50
 # Where this many conversations have poison at a time the fault is the bot's: beyond them nothing
 # more is given up, and a conversation is paused with all of its events.
 MOST_CONDEMNED = 10
-# From the tenth start in a row on a process waits before it begins.
+# From the tenth start in a row on that gave nothing up a process waits before it begins.
 BACK_OFF_AFTER_STARTS = 9
 MOST_BACK_OFF_SECONDS = 15.0
 
@@ -272,6 +272,9 @@ class Poison:
         with self._lock:
             if decided:
                 self._known.pop(trying.name, None)
+                if trying.starts >= MOST_FOUND:
+                    # It is given up, so the next start has something else to die of.
+                    self._starts = min(self._starts, ALONE_FROM_START)
             if self._named is not trying:
                 return
             self._named = None

@@ -419,6 +419,22 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
     assert 12 <= waits[5] <= 15
 
 
+def test_a_start_that_gives_an_event_up_begins_the_waits_anew(database: Database[Document]) -> None:
+    """Else several conversations with poison would keep all others waiting for a quarter hour."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
+        20, Trying("poison", 2, datetime.now(UTC))
+    )
+    written = Written(database, lambda task: "finished")
+    poison = written.start(2)
+    assert poison.back_off_seconds > 0
+    task = Task("poison")
+    poison.decide(task)
+    assert task.condemned is not None
+    following = written.start(3)
+    assert (following.alone, following.back_off_seconds) == (True, 0)
+
+
 def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
     database: Database[Document],
 ) -> None:
