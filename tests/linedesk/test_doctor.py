@@ -166,6 +166,15 @@ def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) 
     ]
 
 
+def test_without_the_spool_s_folder_there_is_no_reach_to_tell(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "missing" / "spool.db")
+    checks = found(doctor("--json", "--no-line", code=1, SPOOL_PATH=missing))
+    assert checks["spool's disk"]["state"] == "bad"
+    assert checks["spool's reach"]["state"] == "skip"
+
+
 def test_in_a_pipe_each_line_says_ok_or_what_to_do(doctor: Doctor, sim: linesim.Sim) -> None:
     before = sim.platform.calls.count
     lines = doctor("--no-line", "--strict", code=1).stdout.splitlines()
