@@ -58,7 +58,11 @@ class LaggingSet:
     @contextmanager
     def held_back(self) -> Iterator[None]:
         """While it lasts nothing becomes majority-committed."""
-        self._hold("alwaysOn")
+        before = self._hold("alwaysOn")
+        for client, count in zip(self._secondaries, before, strict=True):
+            # What a fetch under way brings would still become committed.
+            entered = {"timesEntered": count + 1, "maxTimeMS": 30_000}
+            client.admin.command({"waitForFailPoint": "stopReplProducer", **entered})
         try:
             yield
         finally:
@@ -117,9 +121,10 @@ class LaggingSet:
 
         eventually(give, seconds=30)
 
-    def _hold(self, mode: str) -> None:
-        for client in self._secondaries:
-            client.admin.command({"configureFailPoint": "stopReplProducer", "mode": mode})
+    def _hold(self, mode: str) -> list[int]:
+        """Returns how often each secondary had been held before."""
+        command = {"configureFailPoint": "stopReplProducer", "mode": mode}
+        return [client.admin.command(command)["count"] for client in self._secondaries]
 
     def _direct(self, host: str) -> Client:
         uri = f"mongodb://{host}/"
