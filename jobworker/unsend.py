@@ -104,8 +104,11 @@ class Unsends:
                 self._empty_copy(found)
             for row in list(self._held.find({**same, "document.event.message.id": message_id})):
                 self._empty_copy(row["document"])
-        self._notes.empty_pending(conversation_id(document), message_id)
-        self.deadletters.empty(document, message_id)
+        try:
+            self._notes.empty_pending(conversation_id(document), message_id)
+        finally:
+            # Also where MongoDB refuses the conversation for good.
+            self.deadletters.empty(document, message_id)
         log.info("message unsent, its copies are empty event_id=%s", name_of(document))
 
     def _empty_copy(self, document: Document) -> None:

@@ -18,7 +18,7 @@ from jobworker.unsend import Unsends
 from jobworker.unsent import Notes, Unsent
 from linesim import Sim
 from recvq.documents import Document, make_document
-from recvq.errors import Replaced, StoreUnavailable
+from recvq.errors import Replaced, StoreUnavailable, WriteRefused
 from tests.jobworker.room import CHANNEL, Room
 from tests.waiting import eventually
 
@@ -341,6 +341,24 @@ def test_an_unsend_is_finished_only_when_every_copy_is_empty(
     assert SECRET not in everything(desk.database)
     assert [raw["type"] for raw in heard.raws] == ["unsend"]
     assert desk.conversation(user)["unsent"] == ["m-13"]
+
+
+def test_a_conversation_that_is_refused_keeps_no_letter_from_being_emptied(
+    database: Database[Any],
+) -> None:
+    unsends = unsends_of(database)
+    message = a_message("U-refused", "m-refused")
+    database.deadletters.insert_one({"_id": "L14", **a_letter(message)})
+    database.conversations.insert_one(
+        {"_id": f"{CHANNEL}/U-refused", "epoch": 1, "pending": [{"id": "P", **a_letter(message)}]}
+    )
+    try:
+        database.command("collMod", "conversations", validator={"pending": {"$size": 9}})
+        with pytest.raises(WriteRefused):
+            unsends.ends(an_unsend("U-refused", "m-refused"))
+    finally:
+        database.command("collMod", "conversations", validator={})
+    assert SECRET not in str(list(database.deadletters.find()))
 
 
 def test_no_text_of_an_unsent_message_is_logged(
