@@ -135,7 +135,7 @@ class Dispatcher:
         except Replaced as error:
             log.error("replaced before it began error=%s", error)  # noqa: TRY400
             return self._leave(Ending.REPLACED)
-        except (AccessRefused, NewerSchema):  # whoever waits may have another password, or release
+        except (AccessRefused, NewerSchema):  # a standby may have another password, or release
             self._release()
             raise
         self._begin()

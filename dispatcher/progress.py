@@ -176,7 +176,7 @@ class Progress:
         else:
             with self._own_row(), transaction(self._session):
                 self.held.write(self._session, snapshot.rows, snapshot.gone)
-                # Last, since nobody else can write progress from here to the end.
+                # Last, since this locks progress against every other writer until the end.
                 self._update(changes, after, self._session)
             self.held.time = self._session.operation_time
         self._succeeded = self._tried

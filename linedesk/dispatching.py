@@ -105,7 +105,7 @@ def run_dispatcher(settings: Settings) -> int:
             companions=companions,
             service=service,
             registry=registry,
-            # So that whoever looks at `status` misses a scheduler only where one is asked for.
+            # So that readers of `status` miss a scheduler only where a setting asks for one.
             about={"scheduler": settings.scheduler},
         )
         ending = _run(dispatcher, inbox, service)

@@ -283,7 +283,7 @@ def _cap(database: Database[Any], name: str) -> None:
     try:
         database.command("convertToCapped", name, size=CAPPED_BYTES[name])
     except OperationFailure as error:
-        # Somebody drops it at this moment: the next look makes it.
+        # The collection was dropped at this moment: the next look makes it.
         if error.code != NAMESPACE_NOT_FOUND:
             raise
 
