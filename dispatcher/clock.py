@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from recvq.pulse import Pulse
+from recvq.thread import BackgroundThread
 
 
-class Clock:
+class Clock(BackgroundThread):
     """Calls what was left with `later`; the functions must be quick and must not raise.
 
     The order of two functions due at the same instant is that of their registration. What is
@@ -19,30 +19,18 @@ class Clock:
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__("clock", self._run)
         self._monotonic = monotonic
         self._condition = threading.Condition()
         # Under _condition.
         self._waiting: list[tuple[float, int, Callable[[], None]]] = []
-        self._stopped = False
         self._numbers = itertools.count()
-        self.pulse = Pulse("clock")
-        self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread; a clock that was stopped before ends at once."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Call nothing any more; may be called twice, and before `start`."""
+        super().stop()
         with self._condition:
-            self._stopped = True
             self._condition.notify()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Call `function` from the clock's thread in `seconds`; at once if that is past."""
@@ -60,7 +48,7 @@ class Clock:
 
     def _next(self) -> Callable[[], None] | None:
         with self._condition:
-            while not self._stopped:
+            while not self._stop.is_set():
                 if not self._waiting:
                     self._condition.wait()
                     continue

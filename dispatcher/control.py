@@ -7,7 +7,6 @@ carried out, so it does not matter who died in between.
 from __future__ import annotations
 
 import logging
-import threading
 
 from dispatcher.job import Worker
 from dispatcher.lease import Lease
@@ -15,7 +14,7 @@ from dispatcher.ordered import Ordered
 from recvq.control import Control
 from recvq.errors import AccessRefused, StoreUnavailable
 from recvq.orders import NO_PAUSES, Pauses, Release
-from recvq.pulse import Pulse
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -23,37 +22,21 @@ EVERY_SECONDS = 0.5
 MOST_TOLD = 3
 
 
-class Obedience:
+class Obedience(BackgroundThread):
     """That of one process, a companion of its lease, without which nothing is given up."""
 
     def __init__(self, control: Control, ordered: Ordered, worker: Worker, lease: Lease) -> None:
+        super().__init__("control", self._run)
         self._control = control
         self._ordered = ordered
         self._worker = worker
         self._lease = lease
         self._failed: str | None = None
-        self._pulse = Pulse("control")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         _tell(NO_PAUSES, self._ordered.pauses)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Read no more; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
-
-    def stalled(self) -> str | None:
-        """That it hangs, in words; None while it goes on."""
-        return self._pulse.stalled()
+        super().start()
 
     def status(self) -> str:
         """What is paused, in words for a person; empty where nothing is."""
@@ -65,9 +48,9 @@ class Obedience:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
-            self._pulse.beat()
+            self.pulse.beat()
             self._try()
-            self._pulse.rest()
+            self.pulse.rest()
 
     def _try(self) -> None:
         try:

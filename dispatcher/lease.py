@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from recvq.collections import DISPATCHER, EPOCHS
 from recvq.connect import DURABLE
 from recvq.documents import LEASES, Document
 from recvq.errors import Replaced, SetupError, StoreUnavailable, translated
-from recvq.pulse import Pulse
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -112,17 +111,15 @@ def _exists(pid: int) -> bool:
     return True
 
 
-class Lease:
-    """One process's hold on the row `dispatcher` of `leases`; `keep` renews it from a thread."""
+class Lease(BackgroundThread):
+    """One process's hold on the row `dispatcher` of `leases`; `start` renews it each second."""
 
     def __init__(self, database: Database[Any], *, owner: str | None = None) -> None:
+        super().__init__("lease", self._run)
         self._leases = database[LEASES].with_options(write_concern=DURABLE)
         self._owner = owner or owner_name()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._fresh_until = 0.0
         self._saw_row = False
-        self.pulse = Pulse("lease")
         self.epoch = 0
         self.held_by = "nobody"
         """Who had it when `try_acquire` failed last, in words."""
@@ -155,10 +152,6 @@ class Lease:
         self._fresh_until = asked + LEASE_SECONDS
         return True
 
-    def keep(self) -> None:
-        """Renew from now on, each second, on a thread of its own."""
-        self._thread.start()
-
     def is_fresh(self) -> bool:
         """Whether nobody else can hold it at this moment."""
         return boottime() < self._fresh_until
@@ -176,9 +169,8 @@ class Lease:
 
     def abandon(self) -> None:
         """Stop renewing without giving it back: it is fresh here no more, and free in 3 s."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(RENEW_SECONDS + LEASE_SECONDS)
+        self.stop()
+        self.join(RENEW_SECONDS + LEASE_SECONDS)
         self._fresh_until = 0.0
 
     def _claim(self, row: Document) -> Document:
@@ -202,7 +194,7 @@ class Lease:
             return StoreUnavailable(f"the lease's {what} was dropped: `linedesk init` makes it")
         return SetupError(f"the lease's {what} is missing: run `linedesk init` first")
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         failed = False
         while not self._stop.wait(RENEW_SECONDS):
             self.pulse.beat()

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
-from dispatcher.companion import Companion
 from dispatcher.control import Obedience
 from dispatcher.ending import Ending, Interrupted, death_of, ending_of
 from dispatcher.feed import Feed
@@ -43,6 +42,7 @@ from recvq.replicaset import require_replica_set
 from recvq.restore import Keeper, Neighbours
 from recvq.service import Nobody, Service
 from recvq.shape import require_schema
+from recvq.thread import Component
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Dispatcher:
         limits: Limits,
         lease: Lease,
         inbox: SimpleQueue[int | BaseException],
-        companions: Sequence[Companion] = (),
+        companions: Sequence[Component] = (),
         service: Service | None = None,
         registry: CollectorRegistry | None = None,
         about: Mapping[str, str] | None = None,
@@ -127,7 +127,7 @@ class Dispatcher:
                 lambda: require_schema(self._database), "asking for the schema"
             )
             self._wait_for_lease()
-            self._lease.keep()
+            self._lease.start()
             self._take_over()
             self._back_off()
         except Interrupted as interruption:
@@ -197,7 +197,7 @@ class Dispatcher:
             self._pool,
             self._reader,
             self._worker,
-            [self._lease.pulse, self._clock.pulse, self._saver.pulse, *self._companions],
+            [self._lease, self._clock, self._saver, *self._companions],
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
         )

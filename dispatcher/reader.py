@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Container
 from typing import Any
@@ -22,6 +21,7 @@ from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
 from recvq.pulse import AWAY, Reason
 from recvq.restore import ANOTHER, Keeper
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ SLOW_READ_SECONDS = 2.0
 OPENING = "opening the feed"
 
 
-class Reader:
+class Reader(BackgroundThread):
     """Reads the feed into the pool until it is stopped.
 
     `token` is where a predecessor's progress stands in this very feed, None if nowhere.
@@ -58,6 +58,7 @@ class Reader:
         keeper: Keeper,
         heartbeat: Heartbeat,
     ) -> None:
+        super().__init__("feed", self._run)
         self._feed = feed
         self._history = history
         self._pool = pool
@@ -66,7 +67,6 @@ class Reader:
         self._has_room = has_room
         self._keeper = keeper
         self._heartbeat = heartbeat
-        self._stop = threading.Event()
         self.reason = Reason()
         """Why the feed brings nothing for now, if that has a name."""
         self._remedy = Remedy(
@@ -78,7 +78,6 @@ class Reader:
             waits_for=self.reason.say,
             stop=self._stop,
         )
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         # Ids that the last scan met: the stream brings them once more.
         self._seen: Container[Any] = ()
         self._failures = 0
@@ -94,20 +93,6 @@ class Reader:
         self._settled = False
         self.delivered_at = time.monotonic()
         """Monotonic time of the last document that came, heartbeats included."""
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Read no more; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def quiet_seconds(self) -> float:
         """For how long it has brought nothing, not even a heartbeat, and named no reason."""

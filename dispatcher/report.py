@@ -15,6 +15,7 @@ from dispatcher.watch import STEP_SECONDS
 from recvq.figures import Snapshot
 from recvq.pulse import Pulse
 from recvq.service import Service, word_seconds
+from recvq.thread import BackgroundThread
 
 # Each word of a start or a stop is good for so long: thirty of them may get lost.
 MORE_SECONDS = 30.0
@@ -33,18 +34,17 @@ class Told(NamedTuple):
     figures: Snapshot = Snapshot()
 
 
-class Report:
+class Report(BackgroundThread):
     """One process's; its methods but `stop` are for the main thread.
 
     `look` takes the figures of the moment, and comes before each word.
     """
 
     def __init__(self, service: Service, *, look: Callable[[], Snapshot] = Snapshot) -> None:
+        super().__init__("report", self._run)
         self._service = service
         self._look = look
         self._main = Pulse("main", limit_seconds=STEP_SECONDS)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
         self.told = Told()
         """The last word; replaced as a whole, for anybody to read."""
         # So that nothing is told that was overtaken.
@@ -52,20 +52,6 @@ class Report:
         # Under _lock.
         self._is_ready = False
         self._again: Callable[[], None] = lambda: None
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Say nothing more; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def beat(self) -> None:
         """The main thread goes on to its next call."""

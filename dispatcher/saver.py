@@ -12,7 +12,7 @@ from dispatcher.pool import Pool
 from dispatcher.progress import Progress
 from recvq.errors import StoreUnavailable
 from recvq.pause import pause_seconds
-from recvq.pulse import Pulse
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -23,33 +23,21 @@ PACE_SECONDS = 0.05
 QUIET_SECONDS = 10.0
 
 
-class Saver:
+class Saver(BackgroundThread):
     """Saves the pool's progress until it is stopped, and once more then."""
 
     def __init__(self, pool: Pool, progress: Progress, figures: Figures | None = None) -> None:
+        super().__init__("progress", self._run)
         self._pool = pool
         self._progress = progress
         self._figures = figures or Figures(leads=lambda: True)
-        self._stop = threading.Event()
         self._saving = threading.Lock()
-        self.pulse = Pulse("progress")
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Save what is left and end; may be called twice, and before `start`."""
-        self._stop.set()
+        super().stop()
         self._pool.saving.changed.set()
         self._pool.saving.urgent.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def save(self) -> bool:
         """Save once, if there is anything to save; False if it is not known to be saved."""

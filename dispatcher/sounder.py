@@ -7,7 +7,6 @@ waits for it.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +24,7 @@ from recvq.documents import HISTORY, Document
 from recvq.errors import QueueError
 from recvq.figures import Snapshot
 from recvq.restore import Neighbours
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ AS_FIGURES = (
 )
 
 
-class Sounder:
+class Sounder(BackgroundThread):
     """Measures the depth once a second; every ten it looks after the collections beside recvq, and
     writes a row of `history`.
     """
@@ -46,28 +46,13 @@ class Sounder:
     def __init__(
         self, database: Database[Any], view: View, figures: Figures, neighbours: Neighbours
     ) -> None:
+        super().__init__("depth", self._run)
         self._gauge = DepthGauge(database, view.standing)
         self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
         self._figures = figures
         self._neighbours = neighbours
         self._note_at = time.monotonic() + HISTORY_SECONDS
         self._failed: set[str] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="depth", daemon=True)
-
-    def start(self) -> None:
-        """Measure from now on."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Measure no more; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.is_set():

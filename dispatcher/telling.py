@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from dispatcher.companion import Companion
 from dispatcher.figures import Figures
 from dispatcher.job import Worker
 from dispatcher.report import WAITING, WORKING
 from dispatcher.view import MOST_WAITING, View
 from recvq.documents import Document
 from recvq.pulse import Reason, moment
+from recvq.thread import Component
 
 SHORTEST_LAG_SECONDS = 1.0
 
@@ -27,7 +27,7 @@ class Telling:
         view: View,
         reason: Reason,
         worker: Worker,
-        companions: Sequence[Companion],
+        companions: Sequence[Component],
         *,
         about: Document,
     ) -> None:
@@ -35,7 +35,7 @@ class Telling:
         self._view = view
         self._reason = reason
         self._worker = worker
-        self._parts: list[Worker | Companion] = [worker, *companions]
+        self._parts: list[Worker | Component] = [worker, *companions]
         self._about = about
         self._began_at = datetime.now(UTC)
 

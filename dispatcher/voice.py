@@ -11,7 +11,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.companion import Companion
 from dispatcher.figures import Figures, Source
 from dispatcher.job import Worker
 from dispatcher.reader import Reader
@@ -23,6 +22,7 @@ from recvq.documents import Document
 from recvq.restore import Neighbours
 from recvq.service import Service
 from recvq.status import StatusRow
+from recvq.thread import Component
 
 ROLE = "dispatcher"
 JOIN_SECONDS = 5.0
@@ -60,7 +60,7 @@ class Voice:
         view: View,
         reader: Reader,
         worker: Worker,
-        companions: Sequence[Companion],
+        companions: Sequence[Component],
         neighbours: Neighbours,
         *,
         about: Document,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from dispatcher.job import Worker
 from dispatcher.pool import Pool
 from dispatcher.reader import Reader
+from recvq.thread import Component
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +23,6 @@ STEP_SECONDS = 600.0
 FEED_SECONDS = 90.0
 
 
-class Part(Protocol):
-    """What has threads of its own, and knows how long they may be at one thing."""
-
-    def stalled(self) -> str | None:
-        """What of it hangs although it may not, in words; None while all goes on."""
-        ...
-
-
 class Watch:
     """Looks at the pool, the reader and all the other parts.
 
@@ -42,7 +34,7 @@ class Watch:
         pool: Pool,
         reader: Reader,
         worker: Worker,
-        parts: Sequence[Part],
+        parts: Sequence[Component],
         *,
         threads: int,
         handler_seconds: float,

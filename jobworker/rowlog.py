@@ -5,7 +5,6 @@ batches by one thread, and never waited for.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -15,6 +14,7 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from recvq.documents import Document
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -67,29 +67,13 @@ class RowLog:
             self._dropped = 0
 
 
-class RowWriter:
+class RowWriter(BackgroundThread):
     """The one thread that writes the rows of some logs; `looks` are called after each batch."""
 
     def __init__(self, *logs: RowLog, looks: Sequence[Callable[[], None]] = ()) -> None:
+        super().__init__("rows", self._run)
         self._logs = logs
         self._looks = looks
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rows", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, unless it runs already."""
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Write what is left and end; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.wait(BATCH_SECONDS):

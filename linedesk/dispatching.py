@@ -12,7 +12,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from dispatcher.changestream import ChangeStreamFeed
-from dispatcher.companion import Companion
 from dispatcher.ending import Ending
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
@@ -35,6 +34,7 @@ from recvq.connect import Client, connect
 from recvq.documents import RECVQ
 from recvq.errors import AccessRefused
 from recvq.service import Service
+from recvq.thread import Component
 from scheduler.scheduler import system_now
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def run_dispatcher(settings: Settings) -> int:
         feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
     ):
         database = client[settings.mongodb_database]
-        companions: list[Companion] = [] if clock is None else [clock]
+        companions: list[Component] = [] if clock is None else [clock]
         if settings.scheduler == "dispatcher":
             scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
             companions.append(scheduler)

@@ -18,7 +18,8 @@ from linedesk.simclock import SimClock
 from linedesk.systemd import service_from
 from recvq.connect import Client, connect
 from recvq.errors import AccessRefused
-from scheduler.process import Part, run
+from recvq.thread import Component
+from scheduler.process import run
 from scheduler.scheduler import Scheduler
 from scheduler.voice import Voice
 
@@ -37,7 +38,7 @@ def run_scheduler(settings: Settings) -> int:
         Voice(service, client[settings.mongodb_database], registry) as voice,
     ):
         scheduler = make_scheduler(settings, client, listening, clock=clock, registry=registry)
-        parts: list[Part] = [scheduler] if clock is None else [clock, scheduler]
+        parts: list[Component] = [scheduler] if clock is None else [clock, scheduler]
         began = time.monotonic()
         try:
             in_order = run(parts, client[settings.mongodb_database], inbox, voice)

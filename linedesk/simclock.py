@@ -6,13 +6,14 @@ Nothing of production comes here: without the setting SIM_CLOCK bot time is the 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, Field, ValidationError
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
+
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +31,16 @@ class _Told(BaseModel):
     ahead: float = Field(ge=0, allow_inf_nan=False)
 
 
-class SimClock:
+class SimClock(BackgroundThread):
     """`now` asks linesim; a thread hears of each move of its clock and calls who wants to know."""
 
     def __init__(self, url: str) -> None:
+        super().__init__("simclock", self._follow)
         self._url = url
         self._http = PoolManager(maxsize=CONNECTIONS, retries=False)
         self._listeners: list[Callable[[], object]] = []
-        self._stop = threading.Event()
         # As the thread heard last; nobody else writes it.
         self._ahead = 0.0
-        self._thread = threading.Thread(target=self._follow, name="simclock", daemon=True)
 
     def now(self) -> datetime:
         """Bot time in UTC; never behind a move of the clock that linesim has confirmed.
@@ -56,20 +56,6 @@ class SimClock:
         It is called from the clock's thread, must be quick and must not raise.
         """
         self._listeners.append(function)
-
-    def start(self) -> None:
-        """Start the thread; a clock that was stopped before ends at once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Call nobody any more; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def stalled(self) -> str | None:
         """Each of its waits ends; nothing of production comes here."""

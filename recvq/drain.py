@@ -26,6 +26,7 @@ from recvq.errors import QueueError, StoreUnavailable
 from recvq.insert import insert_documents
 from recvq.pause import growing_seconds
 from recvq.spool import Batch, Held, Spool
+from recvq.thread import BackgroundThread
 from recvq.turn import STILL_SECONDS, Turn
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ AWAY = (QueueError, PyMongoError, BSONError)
 REFUSED = (BSONError, OperationFailure, StoreUnavailable)
 
 
-class Drain:
+class Drain(BackgroundThread):
     """A thread that empties the spool. It owns `spool`, a connection of its own to the file.
 
     Each insert happens inside `inserting(bytes)`, which raises StoreUnavailable while recvq must
@@ -61,6 +62,7 @@ class Drain:
         *,
         inserting: Callable[[int], AbstractContextManager[None]] = lambda size: nullcontext(),
     ) -> None:
+        super().__init__("spool-drain", self._run)
         self._spool = spool
         self._database = database
         self._inserting = inserting
@@ -70,10 +72,8 @@ class Drain:
         self._checked = False
         self._failures = 0
         self._reason: str | None = None
-        self._stop = threading.Event()
         self._wake = threading.Event()
         self._stepped_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="spool-drain", daemon=True)
 
     @property
     def held(self) -> Held:
@@ -81,38 +81,19 @@ class Drain:
         return self._held
 
     @property
-    def alive(self) -> bool:
-        """Whether its thread runs."""
-        return self._thread.is_alive()
-
-    @property
     def hanging(self) -> str | None:
         """Whether it is in a step beyond every bound, for a person."""
         stands = self.alive and time.monotonic() - self._stepped_at > STILL_SECONDS
         return "the spool's drain hangs" if stands else None
-
-    @property
-    def dead(self) -> bool:
-        """Whether its thread has ended without being stopped."""
-        return self._thread.ident is not None and not self.alive and not self._stop.is_set()
-
-    def start(self) -> None:
-        """Begin; after a stop it ends at once."""
-        self._thread.start()
 
     def wake(self) -> None:
         """Look now: something was spooled."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Begin no further batch; may be called at any time, and again."""
-        self._stop.set()
+        """Begin no further batch."""
+        super().stop()
         self._wake.set()
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the end, which takes one batch at most; harmless if it was never started."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
         try:

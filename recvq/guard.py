@@ -26,13 +26,13 @@ from recvq.errors import (
     WrongCollection,
     translated,
 )
-from recvq.gauge import READ_SECONDS, SUM_SECONDS, Gauge
+from recvq.gauge import Gauge
 from recvq.reach import Reach
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
-JOIN_SECONDS = READ_SECONDS + SUM_SECONDS + 1.0
 # What an insert waits for a look before it goes on with the last word, or fails with MongoDB.
 HASTY_SECONDS = 0.5
 # Longer than any look takes.
@@ -43,7 +43,7 @@ LOOK_SHARE = 0.01
 NOT_LOOKED_AT = "recvq has not been looked at yet"
 
 
-class Guard:
+class Guard(BackgroundThread):
     """Knows whether recvq takes inserts; `start` makes it look each second, on its own thread.
 
     What goes through `inserting` is counted at once, what other processes insert at the next
@@ -51,12 +51,11 @@ class Guard:
     """
 
     def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:
+        super().__init__("guard", self._run)
         self._gauge = Gauge(database)
         self._every_seconds = every_seconds
-        self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._looked_at = time.monotonic()
         self._refused: str | None = None
-        self._stop = threading.Event()
         self._looking = threading.Lock()  # held for a whole look: guards the gauge
         self._counting = threading.Lock()  # guards all below
         self._wrong: str | None = NOT_LOOKED_AT
@@ -82,7 +81,7 @@ class Guard:
     @property
     def hanging(self) -> str | None:
         """Whether its thread has ended unasked or is in a look beyond every bound, for a person."""
-        runs = self._thread.ident is not None and not self._stop.is_set()
+        runs = self.dead or (self.alive and not self._stop.is_set())
         stands = runs and time.monotonic() - self._looked_at > HANGING_SECONDS
         return "the look at recvq hangs" if stands else None
 
@@ -130,20 +129,6 @@ class Guard:
                     self._look(patient=False)
             finally:
                 self._looking.release()
-
-    def start(self) -> None:
-        """Look each second from now on."""
-        if not self._stop.is_set():
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Stop looking; harmless when it never began, and may be repeated."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float = JOIN_SECONDS) -> None:
-        """Wait for the end of its thread."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
 
     def _look(self, *, patient: bool) -> None:
         with self._counting:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from pymongo.write_concern import WriteConcern
 
 from recvq.documents import STATUS, Document
 from recvq.figures import Snapshot
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ Tell = Callable[[], Document]
 """What stands in the row beside the figures: see `StatusRow`."""
 
 
-class StatusRow:
+class StatusRow(BackgroundThread):
     """The row of one process, `<role>/<host>/<pid>`.
 
     `snapshot` gives the figures as they were taken last. `tell` gives what else there is to say,
@@ -54,6 +54,7 @@ class StatusRow:
         may_make: Callable[[], bool] = lambda: True,
         every_seconds: float | None = None,
     ) -> None:
+        super().__init__("status", self._run)
         self._rows = database[STATUS].with_options(write_concern=WriteConcern(w=1))
         self._snapshot = snapshot
         self._tell = tell
@@ -68,22 +69,6 @@ class StatusRow:
         }
         self.id = f"{role}/{self._who['host']}/{os.getpid()}"
         self._failed = False
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="status", daemon=True)
-
-    def start(self) -> None:
-        """Write from now on."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Write a last time, that it has ended; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -7,7 +7,6 @@ each change that the doorbell tells of.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +19,7 @@ from pymongo.errors import OperationFailure
 
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable, translated
-from recvq.pulse import Pulse
+from recvq.thread import BackgroundThread
 from scheduler.trouble import TROUBLE, Trouble
 
 log = logging.getLogger(__name__)
@@ -48,10 +47,11 @@ class Heard(Protocol):
     def __call__(self, run_at: datetime | None, time: Timestamp | None) -> None: ...
 
 
-class Doorbell:
+class Doorbell(BackgroundThread):
     """A thread that listens to `schedule`, on a client that is quick to notice a lost server."""
 
     def __init__(self, schedule: Collection[Any], heard: Heard) -> None:
+        super().__init__("doorbell", self._run)
         # A date beyond what Python knows, in a row made by hand, must not end the stream.
         options = schedule.codec_options.with_options(
             datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -59,27 +59,6 @@ class Doorbell:
         self._schedule = schedule.with_options(codec_options=options)
         self._heard = heard
         self._trouble = Trouble("new timers are not heard of", over="new timers are heard of again")
-        self._stop = threading.Event()
-        self._pulse = Pulse("doorbell")
-        self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
-
-    def start(self) -> None:
-        """Listen from now on; one that was stopped before ends at once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Listen no more; may be called twice, and before `start`."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
-        """Wait for the thread to end; returns whether it did."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
-
-    def stalled(self) -> str | None:
-        """That the thread hangs, in words; None while it goes on."""
-        return self._pulse.stalled()
 
     @property
     def trouble(self) -> str | None:
@@ -88,7 +67,7 @@ class Doorbell:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._pulse.beat()
+            self.pulse.beat()
             try:
                 with translated():
                     self._listen()
@@ -109,7 +88,7 @@ class Doorbell:
             self._heard(None, opened)
             self._look_for_index()
             while stream.alive and not self._stop.is_set():
-                self._pulse.beat()
+                self.pulse.beat()
                 change = stream.try_next()
                 if time.monotonic() > healthy_at:
                     self._trouble.over()

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from pymongo.database import Database
 
@@ -16,6 +16,7 @@ from recvq.pulse import AWAY, Reason
 from recvq.replicaset import require_replica_set
 from recvq.service import Nobody, Service, word_seconds
 from recvq.shape import require_schema
+from recvq.thread import Component
 
 log = logging.getLogger(__name__)
 
@@ -24,18 +25,8 @@ JOIN_SECONDS = 10.0
 ASK_SECONDS = 120.0
 
 
-class Part(Protocol):
-    """What runs as long as the process does."""
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def join(self, timeout_seconds: float) -> bool: ...
-    def stalled(self) -> str | None: ...
-    def status(self) -> str: ...
-
-
 def run(
-    parts: Sequence[Part],
+    parts: Sequence[Component],
     database: Database[Any],
     inbox: SimpleQueue[int | BaseException],
     service: Service | None = None,
@@ -84,7 +75,7 @@ def _wait_for_server(
 
 
 def _supervise(
-    parts: Sequence[Part], inbox: SimpleQueue[int | BaseException], service: Service
+    parts: Sequence[Component], inbox: SimpleQueue[int | BaseException], service: Service
 ) -> int | BaseException:
     """Tell once a second how it goes; returns what came into the inbox."""
     service.ready(_status(parts))
@@ -103,11 +94,11 @@ def _supervise(
         said = stall
 
 
-def _status(parts: Sequence[Part]) -> str:
-    return " · ".join(part.status() for part in parts)
+def _status(parts: Sequence[Component]) -> str:
+    return " · ".join(word for part in parts if (word := part.status()))
 
 
-def _end(parts: Sequence[Part], service: Service) -> None:
+def _end(parts: Sequence[Component], service: Service) -> None:
     # Another part is asked only once the one before has had its time.
     service.stopping("stopping", seconds=JOIN_SECONDS * (len(parts) + 1))
     for part in parts:

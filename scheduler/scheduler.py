@@ -17,7 +17,8 @@ from pymongo.database import Database
 
 from recvq.documents import SCHEDULE
 from recvq.pause import growing_seconds
-from recvq.pulse import Pulse, moment
+from recvq.pulse import moment
+from recvq.thread import BackgroundThread
 from scheduler.doorbell import Doorbell
 from scheduler.figures import Figures
 from scheduler.guarded import Guarded
@@ -45,7 +46,7 @@ def system_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Scheduler:
+class Scheduler(BackgroundThread):
     """Rings on a thread of its own until it is stopped; another one listens for new timers.
 
     `listening` is the same database on a client that is quick to notice a lost server. `now`
@@ -63,6 +64,7 @@ class Scheduler:
         inserting: Inserting | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
+        super().__init__("scheduler", self._run, limit_seconds=LOOK_SECONDS)
         self._now = now
         self._guarded = Guarded(database)
         self._figures = Figures(registry)
@@ -78,34 +80,29 @@ class Scheduler:
         self._steps = Steps()
         # At the start, too: the clock may have been ahead when its predecessor rang.
         self._must_bring_back = True
-        self._pulse = Pulse("scheduler", limit_seconds=LOOK_SECONDS)
-        self._stop = threading.Event()
         self._wake = threading.Event()
         self._lock = threading.Lock()
         # Under _lock: when the thread will look by itself; None while it looks or nothing waits.
         self._due_at: datetime | None = None
         # Under _lock: the server's time of the newest change that was heard of.
         self._seen: Timestamp | None = None
-        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
         """Ring from now on; one that was stopped before ends at once."""
         self._doorbell.start()
-        self._thread.start()
+        super().start()
 
     def stop(self) -> None:
         """Begin no further batch; may be called at any time, and again."""
-        self._stop.set()
+        super().stop()
         self._wake.set()
         self._doorbell.stop()
 
     def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
         """Wait for the end of both threads; returns whether they have ended."""
         deadline = time.monotonic() + timeout_seconds
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        left = max(0.0, deadline - time.monotonic())
-        return self._doorbell.join(left) and not self._thread.is_alive()
+        has_ended = super().join(timeout_seconds)
+        return self._doorbell.join(max(0.0, deadline - time.monotonic())) and has_ended
 
     def wake(self) -> None:
         """Look at once: the clock was moved."""
@@ -113,7 +110,7 @@ class Scheduler:
 
     def stalled(self) -> str | None:
         """Which of the two threads hangs, in words; None while both go on."""
-        return self._pulse.stalled() or self._doorbell.stalled()
+        return super().stalled() or self._doorbell.stalled()
 
     def status(self) -> str:
         """What timers wait for, how many rang since the start, and when the next one is due."""
@@ -129,7 +126,7 @@ class Scheduler:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._pulse.beat()
+            self.pulse.beat()
             try:
                 due_at = self._look()
             except TROUBLE as error:
@@ -145,7 +142,7 @@ class Scheduler:
         """Ring all that is due; returns when the next is."""
         seen, beaten = self._begin_look(), 0
         while not self._stop.is_set():
-            self._pulse.beat()
+            self.pulse.beat()
             settled = self._ringer.ring(seen=seen, most=self._most)
             if settled is None:
                 break
@@ -176,7 +173,7 @@ class Scheduler:
     def _sleep_until(self, due_at: datetime | None) -> None:
         with self._lock:
             self._due_at = due_at
-        self._pulse.rest()
+        self.pulse.rest()
         ahead = AHEAD_SECONDS
         while not (self._stop.is_set() or self._wake.is_set()):
             now = self._now()
@@ -194,11 +191,11 @@ class Scheduler:
                 self._wake.wait(min(left - ahead, CLOCK_SECONDS))
 
     def _look_ahead(self) -> None:
-        self._pulse.beat()
+        self.pulse.beat()
         # Who fails here looks again when it inserts, and that is what is told.
         with suppress(*TROUBLE):
             self._guarded.look_ahead()
-        self._pulse.rest()
+        self.pulse.rest()
 
 
 class Steps:

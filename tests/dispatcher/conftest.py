@@ -15,7 +15,6 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import changestream, oplog
-from dispatcher.companion import Companion
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
 from dispatcher.job import Job, Verdict, Worker
@@ -31,6 +30,7 @@ from recvq.documents import LEASES, PROGRESS, RECVQ, Document
 from recvq.insert import insert_documents
 from recvq.restore import Neighbours
 from recvq.service import Service
+from recvq.thread import Component
 from tests.dispatcher.fakes import Decide
 from tests.dispatcher.reigns import Process
 from tests.recvq.lagging import LaggingSet, lagging_set
@@ -133,7 +133,7 @@ class Running:
         feed: str,
         limits: Limits,
         server_selection_seconds: float,
-        companions: Sequence[Companion] = (),
+        companions: Sequence[Component] = (),
         service: Service | None = None,
     ) -> None:
         self.inbox: SimpleQueue[int | BaseException] = SimpleQueue()
@@ -198,7 +198,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
         uri: str = mongo_uri,
         feed: str = "changestream",
         server_selection_seconds: float = 5.0,
-        companions: Sequence[Companion] = (),
+        companions: Sequence[Component] = (),
         service: Service | None = None,
         **limits: Any,
     ) -> Running:

@@ -158,7 +158,7 @@ def test_renewing_keeps_it_beyond_its_three_seconds(
     one = lease("a")
     assert one.try_acquire()
     first = row(database)["until"]
-    one.keep()
+    one.start()
     eventually(lambda: row(database)["until"] > first)
     assert one.is_fresh()
 
@@ -171,7 +171,7 @@ def test_losing_it_ends_the_thread_with_the_reason(
     monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
     one = lease("a")
     assert one.try_acquire()
-    one.keep()
+    one.start()
     database["leases"].update_one({"_id": "dispatcher"}, {"$set": {"owner": "b", "epoch": 99}})
     (error,) = eventually(lambda: died)
     assert isinstance(error, Replaced)
@@ -186,7 +186,7 @@ def test_a_holder_without_a_server_goes_stale_and_then_on(
         create_collections(client.line_bot, capped_bytes=MEGABYTE)
         one = Lease(client.line_bot, owner="elsewhere/a/0")
         assert one.try_acquire()
-        one.keep()
+        one.start()
         own_mongod.kill()
         eventually(lambda: not one.is_fresh())
         with pytest.raises(StoreUnavailable):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -101,18 +100,3 @@ def test_rows_that_mongodb_refuses_end_nothing(
     note(log)
     write(log)
     assert "rows of strict_calls not written rows=1" in caplog.text
-
-
-def test_stopping_before_the_start_twice_and_from_many_threads(database: Database[Any]) -> None:
-    never = RowWriter(CallLog(database.calls))
-    never.stop()
-    never.stop()
-    assert never.join(1)
-    writer = RowWriter(CallLog(database.calls))
-    writer.start()
-    threads = [threading.Thread(target=writer.stop) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(5)
-    assert writer.join(5)

@@ -291,25 +291,6 @@ def test_the_end_is_told_even_if_the_file_cannot_be_tidied(
         eventually(lambda: "spool is empty documents=1" in caplog.text, seconds=5)
 
 
-def test_it_may_be_stopped_before_it_starts_twice_and_in_parallel(
-    path: Path, database: Database[Any]
-) -> None:
-    unborn = Drain(Spool(path, max_bytes=MEGABYTE), database)
-    unborn.stop()
-    unborn.join(1)
-    unborn.start()
-    unborn.join(5)
-    assert not unborn.alive
-    assert not unborn.dead
-    with draining(path, database) as drain:
-        for thread in [threading.Thread(target=drain.stop) for _ in range(4)]:
-            thread.start()
-            thread.join()
-        drain.stop()
-        drain.join(5)
-        assert not drain.alive
-
-
 def test_what_comes_while_it_drains_goes_behind(
     spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

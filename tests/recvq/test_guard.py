@@ -413,19 +413,6 @@ def test_a_client_that_is_closed_under_a_look_at_the_end_is_no_error(
     assert told() == []
 
 
-def test_it_stops_before_a_start_twice_and_from_many_sides(
-    recvq: Database[Any], nothing_left: None
-) -> None:
-    never = Guard(recvq)
-    never.stop()
-    never.start()
-    never.join()
-    guard = Guard(recvq, every_seconds=60)
-    guard.start()
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: (guard.stop(), guard.join()), range(8)))
-
-
 # --- nothing unread is overwritten -----------------------------------------------------------
 
 

@@ -1,0 +1,282 @@
+"""Each owner of a thread starts and ends the same way, and no other code makes threads."""
+
+from __future__ import annotations
+
+import ast
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+from pymongo.database import Database
+
+from dispatcher.clock import Clock
+from dispatcher.control import Obedience
+from dispatcher.figures import Figures
+from dispatcher.heartbeat import Heartbeat
+from dispatcher.history import History
+from dispatcher.lease import Lease
+from dispatcher.ledger import Ledger
+from dispatcher.pool import Pool
+from dispatcher.progress import Progress
+from dispatcher.reader import Reader
+from dispatcher.report import Report
+from dispatcher.saver import Saver
+from dispatcher.sounder import Sounder
+from jobworker.calls import CallLog
+from jobworker.rowlog import RowWriter
+from linedesk.simclock import SimClock
+from recvq.collections import MEGABYTE
+from recvq.control import Control
+from recvq.drain import Drain
+from recvq.figures import Snapshot
+from recvq.guard import Guard
+from recvq.restore import Keeper, Neighbours
+from recvq.service import Nobody
+from recvq.spool import Spool
+from recvq.status import StatusRow
+from recvq.thread import BackgroundThread
+from scheduler.doorbell import Doorbell
+from scheduler.scheduler import Scheduler
+from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("recvq", "frontdesk", "dispatcher", "jobworker", "scheduler", "console", "linedesk")
+JOIN_SECONDS = 5.0
+
+MAY_MAKE_THREADS = {
+    "recvq/thread.py": "the class itself",
+    "dispatcher/overdue.py": "threads of the pool are given up one by one, and replaced",
+    "jobworker/timed.py": "a connect or a resolver that may hang longer than its caller waits",
+    "linedesk/checks/round.py": "a check that may hang longer than `doctor` waits",
+    "linedesk/doctor.py": "closing connections may hang longer than `doctor` waits",
+    "linedesk/metrics.py": "a thread for each scrape",
+    "linedesk/sharedmetrics.py": "goes with the port that front desks share",
+}
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What owners of threads need to be made."""
+
+    database: Database[Any]
+    folder: Path
+
+    def lease(self) -> Lease:
+        lease = Lease(self.database, owner="elsewhere/1/1")
+        assert lease.try_acquire()
+        return lease
+
+    def pool(self) -> Pool:
+        return Pool(
+            lambda task: "finished",
+            Ledger(),
+            threads=4,
+            bound=100,
+            load=lambda ids: {},
+            later=lambda seconds, function: None,
+        )
+
+    def saver(self) -> Saver:
+        progress = Progress(self.database["progress"], feed="memory", epoch=1)
+        progress.take_over()
+        return Saver(self.pool(), progress)
+
+    def reader(self) -> Reader:
+        return Reader(
+            MemoryFeed(MemoryLog()),
+            History(self.database["recvq"]),
+            self.pool(),
+            self.saver(),
+            token=1,
+            reign_began=Timestamp(1, 1),
+            has_room=lambda: True,
+            keeper=Keeper(self.database),
+            heartbeat=Heartbeat(self.database["recvq"], lambda: None),
+        )
+
+    def sounder(self) -> Sounder:
+        figures = Figures(leads=lambda: True)
+        return Sounder(self.database, self.pool().view, figures, Neighbours(self.database))
+
+    def control(self) -> Obedience:
+        control = Control(self.database)
+        return Obedience(control, self.pool().ordered, RecordingWorker(), self.lease())
+
+    def drain(self) -> Drain:
+        return Drain(Spool(self.folder / "spool.db", max_bytes=MEGABYTE), self.database)
+
+
+OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = {
+    Clock: lambda place: Clock(),
+    Doorbell: lambda place: Doorbell(place.database["schedule"], lambda run_at, time: None),
+    Drain: Workplace.drain,
+    Guard: lambda place: Guard(place.database),
+    Lease: Workplace.lease,
+    Obedience: Workplace.control,
+    Reader: Workplace.reader,
+    Report: lambda place: Report(Nobody()),
+    RowWriter: lambda place: RowWriter(CallLog(place.database["calls"])),
+    Saver: Workplace.saver,
+    Scheduler: lambda place: Scheduler(place.database, place.database),
+    SimClock: lambda place: SimClock("http://127.0.0.1:1/sim/clock"),
+    Sounder: Workplace.sounder,
+    StatusRow: lambda place: StatusRow(place.database, "dispatcher", snapshot=Snapshot, tell=dict),
+}
+
+
+class OfPool:
+    """A pool tells what still runs, where the others say that nothing does."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.start, self.stop = pool.start, pool.stop
+
+    def join(self, timeout_seconds: float) -> bool:
+        return not self._pool.join(time.monotonic() + timeout_seconds)
+
+
+Life = BackgroundThread | OfPool
+
+
+@pytest.fixture(params=[*OWNERS, Pool], ids=lambda owner: owner.__name__)
+def life(
+    request: pytest.FixtureRequest, database: Database[Any], tmp_path: Path, no_thread_dies: None
+) -> Life:
+    place = Workplace(database, tmp_path)
+    if request.param is Pool:
+        return OfPool(place.pool())
+    return OWNERS[request.param](place)
+
+
+@pytest.fixture
+def no_thread_dies(
+    monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> Iterator[list[BaseException | None]]:
+    """An error on a thread would end it, and hide what it should have shown."""
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
+    yield died
+    assert died == []
+
+
+def test_it_ends_when_stopped_and_leaves_no_thread(life: Life) -> None:
+    before = threading.active_count()
+    life.start()
+    life.stop()
+    assert life.join(JOIN_SECONDS)
+    eventually(lambda: threading.active_count() <= before)
+
+
+def test_a_stop_before_the_start_is_not_lost(life: Life) -> None:
+    life.stop()
+    assert life.join(JOIN_SECONDS)
+    life.start()
+    assert life.join(JOIN_SECONDS)
+
+
+def test_it_may_be_stopped_and_joined_twice(life: Life) -> None:
+    life.start()
+    for _ in range(2):
+        life.stop()
+        assert life.join(JOIN_SECONDS)
+
+
+def test_it_may_be_stopped_and_joined_from_many_sides_while_it_starts(life: Life) -> None:
+    together = threading.Barrier(9)
+
+    def meet(action: Callable[[], object]) -> None:
+        together.wait(10)
+        action()
+
+    actions = [life.start, *[life.stop] * 4, *[lambda: life.join(JOIN_SECONDS)] * 4]
+    threads = [threading.Thread(target=meet, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(15)
+        assert not thread.is_alive()
+    assert life.join(JOIN_SECONDS)
+
+
+@pytest.mark.parametrize("life", OWNERS, indirect=True, ids=lambda owner: owner.__name__)
+def test_one_that_was_stopped_stays_stopped(life: BackgroundThread) -> None:
+    life.start()
+    life.stop()
+    assert life.join(JOIN_SECONDS)
+    life.start()
+    assert (life.alive, life.dead) == (False, False)
+
+
+# The class itself.
+
+
+def test_what_its_function_raises_is_for_the_process(
+    no_thread_dies: list[BaseException | None],
+) -> None:
+    def fail() -> None:
+        raise ValueError("doomed")
+
+    thread = BackgroundThread("doomed", fail)
+    assert not thread.dead
+    thread.start()
+    assert thread.join()
+    assert (thread.dead, thread.alive) == (True, False)
+    assert [str(error) for error in no_thread_dies] == ["doomed"]
+    no_thread_dies.clear()
+
+
+def test_a_join_that_is_not_waited_for_says_that_it_runs() -> None:
+    end = threading.Event()
+    thread = BackgroundThread("busy", lambda: [end.wait(10)].clear())
+    thread.start()
+    assert not thread.join(0.0)
+    assert (thread.alive, thread.dead, thread.status()) == (True, False, "")
+    end.set()
+    assert thread.join()
+
+
+def test_one_that_hangs_is_named() -> None:
+    thread = BackgroundThread("slow", lambda: None, limit_seconds=0.0)
+    assert thread.stalled() is None
+    thread.pulse.beat()
+    assert eventually(thread.stalled) == "the thread slow hangs"
+
+
+# Nothing else makes threads.
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            yield path.relative_to(ROOT), ast.parse(path.read_text("utf-8"))
+
+
+def name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def test_no_other_code_makes_threads() -> None:
+    makers = {
+        str(path)
+        for path, tree in modules()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Call) and name_of(node.func) in ("Thread", "Timer"))
+        or (isinstance(node, ast.ClassDef) and "Thread" in map(name_of, node.bases))
+    }
+    assert makers == MAY_MAKE_THREADS.keys()
+
+
+def test_each_owner_of_a_thread_is_tried() -> None:
+    owners = {
+        node.name
+        for _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and "BackgroundThread" in map(name_of, node.bases)
+    }
+    assert owners == {owner.__name__ for owner in OWNERS}
