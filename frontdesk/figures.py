@@ -29,10 +29,6 @@ from recvq.spool import Held
 log = logging.getLogger(__name__)
 
 REASONS = ("signature", "body", "size", "slow", "store", "overload", "evicted", "http")
-# How the gauges of several front desks that share a port become one: the largest counts, but for
-# these.
-SUMMED = frozenset({f"{PREFIX}connections"})
-SMALLEST = frozenset({f"{PREFIX}certificate_ends_seconds", f"{PREFIX}spool_available"})
 
 BOUNDS = (*map(str, SECONDS_BUCKETS), "+Inf")
 

@@ -6,8 +6,6 @@ import gc
 import logging
 import os
 import socket
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -26,6 +24,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     gc.disable()
     from frontdesk.app import Desk
     from frontdesk.serve import Address, SpoolAt, serve
+    from linedesk.metrics import serve_metrics
 
     registry = CollectorRegistry()
     service, inherited = service_from(os.environ), _sockets()
@@ -45,7 +44,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
         tls_cert=settings.frontdesk_tls_cert,
         tls_key=settings.frontdesk_tls_key,
     )
-    with _frontdesk_metrics(settings, registry, share_port=share_port):
+    with serve_metrics(registry, settings.metrics_host, settings.frontdesk_metrics_port):
         code = serve(
             desk,
             address,
@@ -61,24 +60,6 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
         logging.shutdown()
         os._exit(code)
     return code
-
-
-def _frontdesk_metrics(
-    settings: Settings, registry: CollectorRegistry, *, share_port: bool
-) -> AbstractContextManager[object]:
-    """Where front desks share the port of webhooks, they share that of the metrics, too."""
-    from linedesk.metrics import serve_metrics
-
-    port = settings.frontdesk_metrics_port
-    if not share_port or port is None:
-        return serve_metrics(registry, settings.metrics_host, port)
-    from frontdesk.figures import SMALLEST, SUMMED
-    from linedesk.sharedmetrics import Gauges, SharedMetrics, serve_shared
-
-    # Beside the spool, which front desks of one host share as well; another group has another port.
-    folder = Path(f"{settings.spool_path}-metrics-{port}")
-    shared = SharedMetrics(registry, folder, Gauges(summed=SUMMED, smallest=SMALLEST))
-    return serve_shared(shared, settings.metrics_host, port)
 
 
 def _sockets() -> list[socket.socket]:

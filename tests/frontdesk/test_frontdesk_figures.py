@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import socket
 import ssl
 import threading
 import time
@@ -277,66 +275,29 @@ def test_its_row_says_what_metrics_say_and_stands_in_nobodys_way(
             assert desk.stop() == 0
 
 
-def test_front_desks_that_share_a_port_answer_as_one_whoever_is_killed(
+def test_front_desks_that_share_a_port_have_each_a_port_of_metrics(
     database: Database[Any], mongo_uri: str, tmp_path: Path
 ) -> None:
-    port, metrics_port = free_port(), free_port()
-
-    def desk() -> DeskProcess:
-        return DeskProcess(
-            uri=mongo_uri,
-            database=database.name,
-            port=port,
-            arguments=["--share-port"],
-            SPOOL_PATH=str(tmp_path / "spool.db"),
-            FRONTDESK_METRICS_PORT=str(metrics_port),
-        )
-
-    seen = 0.0
-
-    def events() -> float:
-        nonlocal seen
-        told = scraped(metrics_port)["linedesk_accepted_events_total"]
-        assert told >= seen, "a count went back"
-        seen = told
-        return told
-
+    port, metrics_ports = free_port(), (free_port(), free_port())
     with ExitStack() as ended:
-        first, second = desk().start(), desk().start()
-        ended.callback(second.stop)
-        for one in (first, second):
-            one.wait_for_line("listening ")
-            one.wait_for_line("metrics served")
-        for number in range(40):
-            assert first.post(text_event(f"{number}")).status == 200
-        assert all("accepted events=1" in one.log for one in (first, second))
-        eventually(lambda: events() == 40)
-        assert {events() for _ in range(10)} == {40}
-        held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(20)]
-        eventually(lambda: scraped(metrics_port)["linedesk_connections"] == 20)
-
-        first.stop(signal.SIGKILL)
-        assert {events() for _ in range(5)} == {40}
-        left = scraped(metrics_port)["linedesk_connections"]
-        for line in held:
-            line.close()
-        assert left < 20
-        # A row tells of its own process only.
-        own = eventually(
-            lambda: database[STATUS].find_one(
-                {"pid": second.process.pid, "figures.acceptedEvents": {"$gt": 0}}
+        desks = [
+            ended.enter_context(
+                DeskProcess(
+                    uri=mongo_uri,
+                    database=database.name,
+                    port=port,
+                    arguments=["--share-port"],
+                    SPOOL_PATH=str(tmp_path / "spool.db"),
+                    FRONTDESK_METRICS_PORT=str(metrics_port),
+                )
             )
-        )
-        assert own["figures"]["acceptedEvents"] < 40
-
-        third = desk().start()
-        ended.callback(third.wait)
-        third.wait_for_line("listening ")
-        third.wait_for_line("metrics served")
-        for number in range(10):
-            assert third.post(text_event(f"again-{number}")).status == 200
-        eventually(lambda: events() == 50)
-        assert third.stop() == 0
-        row = database[STATUS].find_one({"pid": third.process.pid})
-        assert row is not None
-        assert row["state"] == "ended"
+            for metrics_port in metrics_ports
+        ]
+        for desk in desks:
+            desk.wait_for_line("metrics served")
+        for number in range(40):
+            assert desks[0].post(text_event(f"{number}")).status == 200
+        told = [scraped(one)["linedesk_accepted_events_total"] for one in metrics_ports]
+        assert told == [desk.log.count("accepted events=1") for desk in desks]
+        assert sum(told) == 40
+        assert all(told)
