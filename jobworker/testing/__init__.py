@@ -7,9 +7,8 @@ processes.
 
 from jobworker.testing.answers import Answers, Sent, Waiting
 from jobworker.testing.bottest import BotTest
-from jobworker.testing.errors import EndlessTimers, HandlerFailed, KitError, NotHere
+from jobworker.testing.errors import BotWarning, EndlessTimers, HandlerFailed, KitError, NotHere
 from jobworker.testing.people import People
-from jobworker.testing.watch import BotWarning
 
 __all__ = [
     "Answers",

@@ -6,7 +6,9 @@ MongoDB by `memory`, LINE by the list of what was sent, the scheduler by `advanc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -21,11 +23,10 @@ from jobworker.profiles import is_fresh
 from jobworker.states import STATE_TIMER
 from jobworker.talk import Talk
 from jobworker.testing.answers import Sent
-from jobworker.testing.errors import EndlessTimers, NotHere
+from jobworker.testing.errors import BotWarning, EndlessTimers, NotHere
 from jobworker.testing.files import Contents
 from jobworker.testing.memory import Memory, as_stored
 from jobworker.testing.people import CHANNEL, People
-from jobworker.testing.watch import Finding, Watch
 from jobworker.testing.webhooks import Webhooks
 from jobworker.timers import is_timer
 from recvq.documents import Document, make_document, name_of
@@ -45,9 +46,8 @@ class BotTest(People):
     """A test's own world around a bot.
 
     `settings` overrides the bot's own settings, `secrets` has those that it names. What a handler
-    raises reaches the test, and then nothing of what it decided has happened. With `watch=False`
-    nothing is warned of. `api` is what `talk.api` gives: a stand-in of the test's own for LINE's
-    MessagingApi.
+    raises reaches the test, and then nothing of what it decided has happened. `api` is what
+    `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class BotTest(People):
         settings: Mapping[str, Any] | None = None,
         secrets: Mapping[str, str] | None = None,
         start: datetime = START,
-        watch: bool = True,
         api: Any = None,
     ) -> None:
         if not isinstance(bot, Bot):
@@ -74,7 +73,6 @@ class BotTest(People):
         self._handled: set[str] = set()
         self._names: dict[str, str] = {}
         self._contents = Contents()
-        self._watch = Watch(on=watch)
 
     @property
     def now(self) -> datetime:
@@ -135,19 +133,22 @@ class BotTest(People):
                 self._tell_profile(talk)
             if document["event"].get("type") in ("follow", "unfollow"):
                 talk.know_friend(document["event"]["type"] == "follow")
-            found = [] if rule is None else self._call(rule, event, talk)
+            if rule is not None:
+                self._call(rule, event, talk)
             decision = talk.decision()
         self._check_timers(decision)
         if document["event"].get("mode") == "standby":
             decision = decision.given_up
         with _explained():
-            sent = tuple(_sent(one) for one in self._memory.record(document, decision))
-        self._watch.tell(found)
-        return sent
+            return tuple(_sent(one) for one in self._memory.record(document, decision))
 
-    def _call(self, rule: Rule, event: Any, talk: Talk) -> list[Finding]:
+    def _call(self, rule: Rule, event: Any, talk: Talk) -> None:
+        # Its type promises None; a bot without type hints may return a message.
+        handler: Callable[..., object] = rule.handler
         with self._contents.while_handling():
-            return self._watch.call(rule.handler, event, talk)
+            answer = handler(event, talk)
+        if isinstance(answer, str) or hasattr(answer, "to_dict"):
+            _warn_of_unsent(handler)
 
     def _check_timers(self, decision: Decision) -> None:
         """What will find no handler when it rings, told now."""
@@ -205,6 +206,18 @@ def _secrets_of(bot: Bot, given: Mapping[str, str]) -> Mapping[str, str]:
 def _sent(effect: Document) -> Sent:
     to = effect["to"]
     return Sent(tuple(to) if isinstance(to, list) else to, effect["way"], tuple(effect["messages"]))
+
+
+def _warn_of_unsent(handler: Callable[..., object]) -> None:
+    """With the file and line of the handler, not those of the kit."""
+    function = inspect.unwrap(handler)
+    code = getattr(function, "__code__", None)
+    name = getattr(handler, "__qualname__", handler)
+    told = f"the handler {name} returns a message, which is not sent: use talk.reply"
+    if code is None:
+        warnings.warn(told, BotWarning, stacklevel=2)
+    else:
+        warnings.warn_explicit(told, BotWarning, code.co_filename, code.co_firstlineno)
 
 
 @contextmanager

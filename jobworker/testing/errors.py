@@ -1,5 +1,7 @@
 """What can go wrong in a test of a bot, apart from what the bot itself raises.
 
+* BotWarning       the bot goes well in a test and badly in production
+
 * KitError
   * EndlessTimers  timers ring one another and no time goes by
   * HandlerFailed  the bot's handler failed on the real stack
@@ -7,6 +9,10 @@
 """
 
 from __future__ import annotations
+
+
+class BotWarning(UserWarning):
+    """A handler returns a message instead of sending it."""
 
 
 class KitError(Exception):

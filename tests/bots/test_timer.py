@@ -132,7 +132,7 @@ def test_words_are_no_numbers(text: str) -> None:
 
 
 def test_no_more_wait_at_once_than_one_event_can_cancel() -> None:
-    bot_test = BotTest(timer.bot, watch=False)
+    bot_test = BotTest(timer.bot)
     for _ in range(MOST_WAITING):
         bot_test.says("U1", "60")
     assert bot_test.says("U1", "60").replies == [TOO_MANY]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 import time
-import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +14,9 @@ from linebot.v3 import WebhookHandler
 from linebot.v3 import webhooks as line
 from linebot.v3.messaging import TextMessage
 
-from bots import parrot, reminder, timer
 from jobworker import Bot, ContentNotFound, StateTooLarge, Talk, TimerEvent, TooManyMessages
 from jobworker.errors import NoTimerHandler
-from jobworker.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent, bottest, watch
-from tests.jobworker import harmful_bot
+from jobworker.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent, bottest
 from tests.jobworker.kit_bot import bot as kit_bot
 
 pytest_plugins = ["pytester"]
@@ -31,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 def bot_that(handle: Callable[[Any, Talk], Any], **options: Any) -> BotTest:
-    """A bot with one handler for everything; it may keep in lists what a test wants to see."""
+    """A bot with one handler for everything."""
     bot = Bot(**options)
     bot.default()(handle)
-    return BotTest(bot, watch=False)
+    return BotTest(bot)
 
 
 # What came of it.
@@ -208,7 +202,7 @@ def test_what_mongodb_cannot_hold_fails_in_the_test() -> None:
 
 
 def test_a_handler_that_raises_has_done_nothing() -> None:
-    test = BotTest(kit_bot, watch=False)
+    test = BotTest(kit_bot)
     with pytest.raises(RuntimeError) as caught:
         test.says("U1", "fail")
     assert "HANDLER_TRIES" in caught.value.__notes__[0]
@@ -257,7 +251,7 @@ def test_timers_ring_in_their_order_each_at_its_own_time() -> None:
         if event.name == "a":
             talk.after(5, "a")
 
-    test = BotTest(bot, watch=False)
+    test = BotTest(bot)
     began = test.now
     test.says("U1", "始め")
     test.advance(29)
@@ -343,113 +337,15 @@ def test_a_hundred_events_take_a_test_no_second() -> None:
 # Warnings.
 
 
-@pytest.mark.parametrize(
-    ("harm", "words"),
-    [
-        ("list", "changes harmful_bot.heard"),
-        ("number", "changes harmful_bot.total"),
-        ("count", "changes harmful_bot.numbers"),
-        ("class", "changes harmful_bot.Memory.shared"),
-        ("object", "changes harmful_bot.memory"),
-        ("attribute", "changes harmful_bot.in_an_attribute.talk"),
-        ("arguments", "changes harmful_bot.in_arguments.__defaults__"),
-        ("talk", "keeps its event or talk"),
-        ("sleep", "sleeps"),
-        ("nap", "sleeps"),
-        ("network", "waits for the network"),
-        ("program", "waits for another program"),
-    ],
-)
-def test_a_bot_that_blocks_or_keeps_things_is_warned_of(harm: str, words: str) -> None:
-    test = BotTest(harmful_bot.bot)
-    with pytest.warns(BotWarning) as caught:
-        assert test.says("U1", harm).replies == ["はい"]
+@pytest.mark.parametrize("answer", ["はい", TextMessage(text="はい")])
+def test_a_message_that_is_returned_and_not_sent_is_warned_of(answer: Any) -> None:
+    def handle(event: Any, talk: Talk) -> Any:
+        return answer
+
+    with pytest.warns(BotWarning, match="use talk.reply") as caught:
+        assert bot_that(handle).says("U1", "やあ").texts == []
     (warning,) = caught
-    assert words in str(warning.message).replace("tests.jobworker.", "")
-    assert warning.filename == harmful_bot.__file__
-    line = Path(warning.filename).read_text("utf-8").splitlines()[warning.lineno - 1]
-    assert harm in line.rpartition("#")[2]
-    assert inspect.isbuiltin(time.sleep)
-    assert inspect.isbuiltin(harmful_bot.nap)
-
-
-def test_each_thing_is_warned_of_once_a_test() -> None:
-    bot = Bot()
-    bot.default()(lambda event, talk: harmful_bot.in_a_number(talk))
-    test = BotTest(bot)
-    with pytest.warns(BotWarning):
-        test.says("U1", "一")
-    assert test.says("U1", "二").sent == ()
-
-
-def test_a_handler_that_takes_long_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "BLOCKING_SECONDS", 0.01)
-    bot = Bot()
-    bot.default()(lambda event, talk: sum(range(3_000_000)))
-    with pytest.warns(BotWarning, match="takes more than"):
-        BotTest(bot).says("U1", "やあ")
-
-
-def test_closures_and_attributes_of_handlers_are_seen() -> None:
-    bot, heard = Bot(), []
-
-    @bot.default()
-    def handle(event: Any, talk: Talk) -> None:
-        heard.append(event.message.text)
-        handle.calls = 1  # type: ignore[attr-defined]
-
-    with pytest.warns(BotWarning) as caught:
-        BotTest(bot).says("U1", "やあ")
-    told = " ".join(str(one.message) for one in caught)
-    assert len(caught) == 2
-    assert "handle.calls, " in told
-    assert "handle.heard, " in told
-
-
-class Table:
-    """Reckons once."""
-
-    @functools.cached_property
-    def sums(self) -> list[int]:
-        return [1, 2, 3]
-
-
-table = Table()
-
-
-@functools.lru_cache
-def cached(text: str) -> str:
-    return text
-
-
-def test_logging_caches_and_conversations_are_nothing_to_warn_of() -> None:
-    bot = Bot()
-
-    @bot.default()
-    def handle(event: Any, talk: Talk) -> None:
-        log.info("an event")
-        local: list[Any] = [cached(event.message.text), *table.sums]
-        talk.data["heard"] = [*local]
-        # A cycle, which only the collector ends.
-        local += [talk, local]
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        test = BotTest(bot)
-        for text in "一二三":
-            test.says("U1", text)
-        for shipped in (parrot.bot, timer.bot, reminder.bot):
-            test = BotTest(shipped)
-            for text in ("180", "8時30分", "設定教えて", "キャンセル"):
-                test.says("U1", text)
-            test.follows("U1")
-            test.advance(48 * 3600)
-
-
-def test_nothing_is_warned_of_where_the_test_says_so() -> None:
-    bot = Bot()
-    bot.default()(lambda event, talk: harmful_bot.in_a_number(talk))
-    assert BotTest(bot, watch=False).says("U1", "一").sent == ()
+    assert (warning.filename, warning.lineno) == (__file__, handle.__code__.co_firstlineno)
 
 
 # pytest's fixture.
@@ -504,14 +400,6 @@ def test_a_timer_that_no_handler_is_for_is_told_when_it_is_set() -> None:
     with pytest.raises(NoTimerHandler, match="rign"):
         test.says("U1", "rign")
     assert [one.name for one in test.timers("U1")] == ["ring:1"]
-
-
-@pytest.mark.parametrize("answer", ["はい", TextMessage(text="はい")])
-def test_a_message_that_is_returned_and_not_sent_is_warned_of(answer: Any) -> None:
-    bot = Bot()
-    bot.default()(lambda event, talk: answer)
-    with pytest.warns(BotWarning, match="use talk.reply"):
-        assert BotTest(bot).says("U1", "やあ").texts == []
 
 
 def test_a_bot_cannot_change_its_settings_in_a_test_either() -> None:
