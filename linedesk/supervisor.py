@@ -18,17 +18,13 @@ from types import FrameType
 
 from linedesk import children
 from linedesk.exits import Exit
-from linedesk.voices import Voice, Voices
 from recvq.pause import pause_seconds
-from recvq.service import Nobody, Service, word_seconds
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 HEALTHY_SECONDS = 60.0
-# A start is given so much more time with each word.
-MORE_SECONDS = 30.0
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 Signals = queue.SimpleQueue[int]
@@ -102,19 +98,6 @@ class Keeper:
             self._process.kill()
             self._process.wait(self.program.stop_seconds)
 
-    def voice(self, voices: Voices) -> Voice:
-        """What it says of itself; a quiet one says nothing, and is taken to be well."""
-        if self._process is None:
-            return Voice(status="to be started again")
-        if self.program.quiet:
-            return Voice(is_ready=True, status="running", alive_at=time.monotonic())
-        return voices.of(self._process.pid)
-
-    @property
-    def pid(self) -> int | None:
-        """The process that runs it; None while none does."""
-        return self._process.pid if self._process is not None else None
-
     def ended(self) -> bool:
         """Whether nothing runs now."""
         return self._process is None or self._process.poll() is not None
@@ -143,16 +126,8 @@ class Supervisor:
     """Runs programs until a signal ends them: stopped in the order given, started in reverse."""
 
     def __init__(
-        self,
-        programs: Sequence[Program],
-        environ: Mapping[str, str],
-        signals: Signals,
-        service: Service | None = None,
+        self, programs: Sequence[Program], environ: Mapping[str, str], signals: Signals
     ) -> None:
-        self._service = service or Nobody()
-        self._voices = Voices()
-        self._is_ready = False
-        environ = {**environ, "NOTIFY_SOCKET": self._voices.address}
         self._keepers = [Keeper(program, environ) for program in programs]
         self._signals = signals
 
@@ -167,11 +142,9 @@ class Supervisor:
             return self._keep()
         finally:
             self._kill_all()
-            self._voices.close()
 
     def _keep(self) -> int:
         while self._next_signal(self._pause()) not in STOP_SIGNALS:
-            self._tell()
             for keeper in self._keepers:
                 status = keeper.look()
                 if status is not None:
@@ -180,26 +153,12 @@ class Supervisor:
         log.info("stopping")
         return self._stop()
 
-    def _pause(self) -> float:
+    def _pause(self) -> float | None:
+        """Until the next restart; None while all run, since SIGCHLD ends the wait then."""
         pauses = [keeper.seconds_until_start() for keeper in self._keepers]
-        return min([word_seconds(self._service), *(one for one in pauses if one is not None)])
+        return min((one for one in pauses if one is not None), default=None)
 
-    def _tell(self) -> None:
-        """Ready once all are, then alive as long as all are."""
-        self._voices.hear({keeper.pid for keeper in self._keepers})
-        voices = [(keeper.program.name, keeper.voice(self._voices)) for keeper in self._keepers]
-        status = " | ".join(f"{name}: {voice.status}" for name, voice in voices)
-        if not all(voice.is_well for _, voice in voices):
-            self._service.unwell(status)
-        elif self._is_ready:
-            self._service.alive(status)
-        elif all(voice.is_ready for _, voice in voices):
-            self._is_ready = True
-            self._service.ready(status)
-        else:
-            self._service.starting(status, seconds=MORE_SECONDS)
-
-    def _next_signal(self, timeout_seconds: float) -> int | None:
+    def _next_signal(self, timeout_seconds: float | None) -> int | None:
         try:
             return self._signals.get(timeout=timeout_seconds)
         except queue.Empty:
@@ -207,8 +166,6 @@ class Supervisor:
 
     def _stop(self) -> int:
         for keeper in self._keepers:
-            seconds = keeper.program.stop_seconds + MORE_SECONDS
-            self._service.stopping(f"stopping {keeper.program.name}", seconds=seconds)
             keeper.terminate()
             if not self._wait_for(keeper):
                 return Exit.KILLED

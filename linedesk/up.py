@@ -15,7 +15,6 @@ from linedesk.errors import DataInUse
 from linedesk.settings import EMBEDDED, Settings, require
 from linedesk.sources import CREDENTIALS
 from linedesk.supervisor import Program, Signals, Supervisor, signals_on
-from linedesk.systemd import service_from
 from recvq.collections import create_collections, set_audit_age
 from recvq.connect import connect
 from recvq.shape import require_schema
@@ -37,11 +36,13 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     The dispatcher stops last, so that nothing new comes in while it drains.
     """
     require(settings, "line_channel_secret", "line_channel_access_token")
-    signals, service = Signals(), service_from(os.environ)
+    signals = Signals()
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
         # So that what a bot prints is seen at once.
         environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        # A child must not report its own readiness to systemd as that of this process.
+        environ.pop("NOTIFY_SOCKET", None)
         if settings.mongodb_uri == EMBEDDED:
             mongod = KeptMongod(state_dir())
             mongod.prepare(settings.mongodb_database, audit_days=settings.audit_days)
@@ -52,7 +53,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
                 used["spool_path"] = state_dir().parent / "spool.db"
             environ |= {name.upper(): str(value) for name, value in used.items()}
             mongod.note(settings.model_copy(update=used))
-        return Supervisor(programs, environ, signals, service).run()
+        return Supervisor(programs, environ, signals).run()
 
 
 def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
