@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,8 @@ from prometheus_client import (
     disable_created_metrics,
     start_http_server,
 )
+
+from recvq.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -39,20 +40,13 @@ def serve_metrics(registry: CollectorRegistry, host: str, port: int | None) -> I
     if port is None:
         yield
         return
-    stop = threading.Event()
-    thread = threading.Thread(
-        target=_serve,
-        args=(_with_process_metrics(registry), host, port),
-        kwargs={"stop": stop},
-        name="metrics",
-        daemon=True,
-    )
-    thread.start()
+    server = MetricsServer(_with_process_metrics(registry), host, port)
+    server.start()
     try:
         yield
     finally:
-        stop.set()
-        thread.join(JOIN_SECONDS)
+        server.stop()
+        server.join(JOIN_SECONDS)
 
 
 def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
@@ -66,23 +60,32 @@ def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
     return everything
 
 
-def _serve(registry: CollectorRegistry, host: str, port: int, *, stop: threading.Event) -> None:
-    is_logged = False
-    while not stop.is_set():
-        try:
-            server, thread = start_http_server(port, host, registry)
-        except OSError as error:
-            if not is_logged:
-                words = 'metrics not served, trying again host=%s port=%d reason="%s"'
-                reason = str(error.strerror).partition(" (")[0]
-                log.error(words, host, port, reason)  # noqa: TRY400  # expected
-            is_logged = True
-            stop.wait(RETRY_SECONDS)
-            continue
-        thread.name = "metrics-http"
-        log.info("metrics served host=%s port=%d", *server.server_address[:2])
-        stop.wait()
-        _end(server)
+class MetricsServer(BackgroundThread):
+    """Listens at `host` and `port` until it is stopped, from when it can have that address."""
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        super().__init__("metrics", self._run)
+        self._registry = registry
+        self._address = host, port
+
+    def _run(self) -> None:
+        is_logged = False
+        while not self._stop.is_set():
+            host, port = self._address
+            try:
+                server, thread = start_http_server(port, host, self._registry)
+            except OSError as error:
+                if not is_logged:
+                    words = 'metrics not served, trying again host=%s port=%d reason="%s"'
+                    reason = str(error.strerror).partition(" (")[0]
+                    log.error(words, host, port, reason)  # noqa: TRY400  # expected
+                is_logged = True
+                self._stop.wait(RETRY_SECONDS)
+                continue
+            thread.name = "metrics-http"
+            log.info("metrics served host=%s port=%d", *server.server_address[:2])
+            self._stop.wait()
+            _end(server)
 
 
 def _end(server: WSGIServer) -> None:

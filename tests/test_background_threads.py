@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
+from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.clock import Clock
@@ -29,6 +30,7 @@ from dispatcher.saver import Saver
 from dispatcher.sounder import Sounder
 from jobworker.calls import CallLog
 from jobworker.rowlog import RowWriter
+from linedesk.metrics import MetricsServer
 from linedesk.simclock import SimClock
 from recvq.collections import MEGABYTE
 from recvq.control import Control
@@ -55,8 +57,6 @@ MAY_MAKE_THREADS = {
     "jobworker/timed.py": "a connect or a resolver that may hang longer than its caller waits",
     "linedesk/checks/round.py": "a check that may hang longer than `doctor` waits",
     "linedesk/doctor.py": "closing connections may hang longer than `doctor` waits",
-    "linedesk/metrics.py": "a thread for each scrape",
-    "linedesk/sharedmetrics.py": "goes with the port that front desks share",
 }
 
 
@@ -118,6 +118,7 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
     Drain: Workplace.drain,
     Guard: lambda place: Guard(place.database),
     Lease: Workplace.lease,
+    MetricsServer: lambda place: MetricsServer(CollectorRegistry(), "127.0.0.1", 0),
     Obedience: Workplace.control,
     Reader: Workplace.reader,
     Report: lambda place: Report(Nobody()),
