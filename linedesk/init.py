@@ -12,7 +12,6 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.table import Table
 
-from linedesk.checks.work import told_of_audit
 from linedesk.opening import with_server
 from linedesk.rules import without_credentials
 from linedesk.settings import Settings, require_server
@@ -30,6 +29,7 @@ from recvq.collections import (
     MEGABYTE,
     create_collections,
     set_audit_age,
+    told_of_audit,
     wrong_neighbours,
 )
 from recvq.connect import connect

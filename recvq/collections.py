@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo import ASCENDING
@@ -42,6 +43,7 @@ CAPPED_BYTES: Mapping[str, int] = {
 }
 DAY_SECONDS = 24 * 3600
 WEEK_SECONDS = 7 * 24 * 3600
+MOST_COUNTED = 10_000
 
 # Rows that exist from the start: an upsert cannot use $$NOW (MongoDB error 224), and one
 # counter numbers the epochs of every lease in the database (architecture: documents).
@@ -210,6 +212,18 @@ def audit_age_days(database: Database[Any]) -> int | None:
     """After how many days rows of `audit` go; None for never. Raises what the driver raises."""
     seconds = database[AUDIT].index_information().get("at", {}).get("expireAfterSeconds")
     return None if seconds is None else int(seconds) // DAY_SECONDS
+
+
+def told_of_audit(database: Database[Any], *, days: int) -> str:
+    """After how long rows of `audit` go, and how many go soon. Raises what the driver raises."""
+    now = datetime.now(UTC)
+    old = [
+        database[AUDIT].count_documents(
+            {"at": {"$lt": now - timedelta(days=days) + ahead}}, limit=MOST_COUNTED
+        )
+        for ahead in (timedelta(), timedelta(seconds=WEEK_SECONDS))
+    ]
+    return f"rows go after {days} days: {old[0]} now, {old[1] - old[0]} more within a week"
 
 
 def wrong_neighbours(database: Database[Any]) -> Iterator[str]:

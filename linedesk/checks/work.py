@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pymongo.database import Database
@@ -12,9 +12,9 @@ from jobworker.deadletters import NOTICE
 from linedesk.checks.box import Box
 from linedesk.checks.finding import Finding, bad, lasting, ok, warn
 from recvq.capacity import accepted_at
-from recvq.collections import DISPATCHER, audit_age_days
+from recvq.collections import DISPATCHER, audit_age_days, told_of_audit
 from recvq.control import Control
-from recvq.documents import AUDIT, DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
+from recvq.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
 from recvq.errors import REFUSED_WORDS
 from recvq.orders import NO_PAUSES, Pause, Pauses
 from recvq.replay import REFUSED
@@ -114,18 +114,6 @@ def ages(box: Box) -> Finding:
     if saw:
         return warn("; ".join(saw), "; ".join(do))
     return ok(f"{audit}; dead letters after {box.settings.dead_letter_days} days, none in a week")
-
-
-def told_of_audit(database: Database[Any], *, days: int) -> str:
-    """After how long rows of `audit` go, and how many that are soon."""
-    now = datetime.now(UTC)
-    old = [
-        database[AUDIT].count_documents(
-            {"at": {"$lt": now - timedelta(days=days) + ahead}}, limit=MOST_COUNTED
-        )
-        for ahead in (timedelta(), NOTICE)
-    ]
-    return f"rows go after {days} days: {old[0]} now, {old[1] - old[0]} more within a week"
 
 
 def timers(box: Box) -> Finding:
