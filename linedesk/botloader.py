@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +14,13 @@ from linebot.v3 import WebhookHandler
 from jobworker import Bot
 from jobworker.errors import BotError, NotRunning
 from linedesk.errors import SettingsError
+
+log = logging.getLogger(__name__)
+
+# Installed settings name the shipped bots by the first of each pair.
+MOVED = {
+    f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer", "reminder", "daytime")
+}
 
 
 def load_bot(spec: str) -> Bot:
@@ -30,7 +38,7 @@ def load_bot(spec: str) -> Bot:
         sys.path.append(str(folder))
     before = set(sys.modules)
     try:
-        module = importlib.import_module(module_name)
+        module = _imported(module_name)
     except (Exception, SystemExit) as error:  # importing runs somebody else's code
         words = f"BOT names the module {module_name!r}: {_told(error)}"
         raise SettingsError([f"{words}{_hint(module_name, folder)}"]) from error
@@ -47,6 +55,21 @@ def load_bot(spec: str) -> Bot:
             ]
         )
     return bot
+
+
+def _imported(module_name: str) -> ModuleType:
+    """The module; a bot author's own one goes before the old name of a shipped bot."""
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        new_name = MOVED.get(module_name)
+        if new_name is None or error.name not in {"bots", module_name}:
+            raise
+        module = importlib.import_module(new_name)
+    log.warning(
+        "BOT has an old name, please write the new one old=%s new=%s", module_name, new_name
+    )
+    return module
 
 
 def _sdk_bot(handler: WebhookHandler, module: ModuleType, before: set[str]) -> Bot:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from pymongo.database import Database
 
 from jobworker import Bot
 from linedesk import init, opening
-from linedesk.botloader import load_bot
+from linedesk.botloader import MOVED, load_bot
 from linedesk.embedded import MongodNotFound, find_mongod, free_port
 from linedesk.errors import DataInUse, SettingsError
 from linedesk.exits import Exit
@@ -311,3 +312,51 @@ def test_a_bot_is_found_in_the_working_directory_behind_all_others(
     (tmp_path / "a_bot_of_mine.py").write_text("from jobworker import Bot\n\nbot = Bot()\n")
     assert isinstance(load_bot("a_bot_of_mine:bot"), Bot)
     assert sys.path[-1] == str(tmp_path)
+
+
+OLD_NAMES = ("bots", *MOVED)
+
+
+@pytest.fixture
+def own_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bot author's module that has the old name of a shipped bot, still empty."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    for name in OLD_NAMES:
+        # Set first, so that what the test imports is forgotten at its end.
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+        del sys.modules[name]
+    (tmp_path / "bots").mkdir()
+    (tmp_path / "bots" / "__init__.py").touch()
+    return tmp_path / "bots" / "parrot.py"
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_the_old_name_of_a_shipped_bot_still_works_and_the_new_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, old: str, new: str
+) -> None:
+    for name in OLD_NAMES:
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    shipped = ModuleType(new)
+    shipped.bot = Bot()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, new, shipped)
+    assert load_bot(f"{old}:bot") is shipped.bot
+    (record,) = caplog.records
+    assert (record.levelname, f"old={old} new={new}" in record.message) == ("WARNING", True)
+
+
+def test_a_bot_author_s_own_module_goes_before_the_old_name_of_a_shipped_bot(
+    own_parrot: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_parrot.write_text("from jobworker import Bot\n\nbot = Bot()\n")
+    load_bot("bots.parrot:bot")
+    assert sys.modules["bots.parrot"].__file__ == str(own_parrot)
+    assert caplog.records == []
+
+
+def test_what_a_bot_author_s_own_module_lacks_is_named_and_no_shipped_bot_is_loaded(
+    own_parrot: Path,
+) -> None:
+    own_parrot.write_text("import no_such_module\n")
+    with pytest.raises(SettingsError, match="No module named 'no_such_module'"):
+        load_bot("bots.parrot:bot")
