@@ -27,11 +27,11 @@ from rich.table import Table
 
 from dispatcher.changestream import ChangeStreamFeed
 from dispatcher.history import History
-from dispatcher.job import Job, Verdict
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, Limits
 from jobworker import Bot, Talk
 from jobworker.assembly import Desk, LineSettings
+from linedesk.contract import Job, JobResult
 from linedesk.embedded import EmbeddedMongod, server_version
 from recvq.collections import DISPATCHER, MEGABYTE, create_collections
 from recvq.connect import Client, connect
@@ -49,9 +49,9 @@ class NoJob:
     def take_over(self, epoch: int) -> None:
         """Nothing is left by a predecessor."""
 
-    def decide(self, job: Job) -> Verdict:
+    def decide(self, job: Job) -> JobResult:
         """Decided without effects."""
-        return "finished"
+        return JobResult.DONE
 
     def did_not_return(self, job: Job, stack: str) -> None:
         """No handler that could hang."""

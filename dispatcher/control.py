@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from dispatcher.job import Worker
 from dispatcher.lease import Lease
 from dispatcher.ordered import Ordered
+from linedesk.contract import Worker
 from recvq.control import Control
 from recvq.errors import AccessRefused, StoreUnavailable
 from recvq.orders import NO_PAUSES, Pauses, Release

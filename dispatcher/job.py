@@ -1,28 +1,13 @@
-"""What the dispatcher and the function that makes a job of a document say to each other."""
+"""The dispatcher's side of one call of a handler (`linedesk.contract`)."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, Protocol
-
-from recvq.documents import Document
-
-Verdict = Literal["finished", "recorded", "applied", "parked"]
-"""How one run of a job ended.
-
-* finished: decided without a write of this run's, so only progress will remember it
-* recorded: this job's record has put the event and all of `Job.unsaved` into `applied`
-* applied: somebody else's record was found, with the event in `applied`
-* parked: not decided; `Job.resume` will be called, and until then the key holds no thread
-"""
 
 
-class Handling:
-    """One call of the bot's handler: it returns or it is abandoned, whichever comes first."""
+class CallClaim:
+    """A call of the bot's handler: of the two, its return and its being abandoned, one counts."""
 
     __slots__ = ("_claim", "is_abandoned", "since")
 
@@ -47,105 +32,3 @@ class Handling:
     def is_over(self) -> bool:
         """Whether it has returned or was abandoned."""
         return self._claim.locked()
-
-
-@dataclass(frozen=True)
-class Condemned:
-    """Why a job is given up without another run of its handler."""
-
-    cause: str
-    attempts: int
-    first_at: datetime
-    stack: str = ""
-    """Where its handler stood, if it was at work."""
-
-
-class Job(Protocol):
-    """One document in hand, as its worker sees it."""
-
-    document: Document
-    again: bool
-    """Whether a predecessor may have decided it: read before the end of its reign."""
-    memo: Any
-    """The worker's own notes between two runs of the job; None at first."""
-    condemned: Condemned | None
-    """Set where the job is to be given up, unless it has been decided already."""
-    because: str | None
-    """Why it was parked, in words for a person: set by the worker before it returns "parked"."""
-
-    def begin_handler(self) -> Handling:
-        """The handler begins, on this thread: from now on it may be found overdue."""
-        ...
-
-    def unsaved(self) -> Sequence[str]:
-        """Names of the key's documents that were decided without a record since the last save."""
-        ...
-
-    def resume(self) -> None:
-        """Run the job again; may be called from any thread, also before it was parked."""
-        ...
-
-
-class Worker(Protocol):
-    """What the dispatcher is handed: it turns documents into decisions."""
-
-    def take_over(self, epoch: int) -> None:
-        """Called once, with the lease, before any document is read."""
-        ...
-
-    def decide(self, job: Job) -> Verdict:
-        """Run one job on the calling thread. Raises nothing but what must stop the process.
-
-        What it returns from a run whose handler was abandoned is thrown away.
-        """
-        ...
-
-    def did_not_return(self, job: Job, stack: str) -> None:
-        """A handler was abandoned where `stack` shows: a failed try, and the job is parked.
-
-        Must be quick, and call `Job.resume` some time.
-        """
-        ...
-
-    def has_room(self) -> bool:
-        """False while so much waits to be carried out that reading should pause."""
-        ...
-
-    def status(self) -> str:
-        """What waits to be carried out, in words for a person; quick, from any thread."""
-        ...
-
-    def waiting(self) -> Sequence[Mapping[str, Any]]:
-        """What is decided and waits to be carried out, a few of those that wait longest.
-
-        Each as `{channel, key, eventId, since, why}`, `why` in words for a person; quick, from any
-        thread.
-        """
-        ...
-
-    def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
-        """Have a send become a dead letter if it is the first that its conversation waits for.
-
-        True as long as that is under way, so it has to be asked again. Quick, from any thread.
-        """
-        ...
-
-    def stop(self) -> None:
-        """Begin nothing new; what is under way ends by itself."""
-        ...
-
-
-Step = Callable[[], None]
-"""Work without a key, done before any new job: such as one call of the LINE API."""
-
-
-class MakeWorker(Protocol):
-    """Makes the worker of the pieces that it needs from the dispatcher."""
-
-    def __call__(
-        self,
-        *,
-        step: Callable[[Step], None],
-        later: Callable[[float, Callable[[], None]], None],
-        lease_is_fresh: Callable[[], bool],
-    ) -> Worker: ...

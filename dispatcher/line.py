@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dispatcher.job import Condemned, Handling
+from dispatcher.job import CallClaim
 from dispatcher.ledger import Slot
+from linedesk.contract import GiveUp
 from recvq.documents import Document, name_of
 
 # A conversation remembers the last 100 names it applied, its newest too (architecture: step 7).
@@ -21,8 +22,8 @@ class Task:
 
     # As most of them stay: to set each one costs as much as all else of putting a document in.
     memo: Any = None
-    handling: Handling | None = None
-    condemned: Condemned | None = None
+    handling: CallClaim | None = None
+    condemned: GiveUp | None = None
     tries = 0
     """How often its handler was called."""
     suspect = False
@@ -59,10 +60,10 @@ class Task:
         self.again = again
         self._resume = resume
 
-    def begin_handler(self) -> Handling:
+    def begin_handler(self) -> CallClaim:
         """The handler begins, on this thread: from now on it may be found overdue."""
         self.tries += 1
-        self.handling = Handling()
+        self.handling = CallClaim()
         return self.handling
 
     def unsaved(self) -> Sequence[str]:

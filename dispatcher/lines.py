@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dispatcher.held import HeldKey
-from dispatcher.job import Verdict
 from dispatcher.ledger import Ledger, Slot
 from dispatcher.line import MOST_WHOLE, Line, Task
+from linedesk.contract import JobResult
 from recvq.documents import Document
 from recvq.orders import NO_PAUSES, Pauses
 
@@ -128,7 +128,7 @@ class Lines:
         else:
             task.resumed = True
 
-    def finish(self, task: Task, verdict: Verdict) -> None:
+    def finish(self, task: Task, verdict: JobResult) -> None:
         """The task is decided, and the next of its line comes."""
         line = task.line
         if line.generation != self._generation:
@@ -141,9 +141,9 @@ class Lines:
         self.decided += 1
         if self.slow:
             self.slow.pop(line, None)
-        if verdict == "recorded":
+        if verdict is JobResult.RECORDED:
             line.unsaved = []
-        elif verdict == "finished":
+        elif verdict is JobResult.DONE:
             line.unsaved.append(task.name)
         line.tasks.popleft()
         if task.held_as is None:

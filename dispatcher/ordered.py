@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
-from dispatcher.job import Condemned
 from dispatcher.line import Line, Task
 from dispatcher.lines import Lines
 from dispatcher.overdue import Thread
+from linedesk.contract import GiveUp
 from recvq.orders import RELEASED, Pauses
 
 
@@ -72,7 +72,7 @@ class Ordered:
         lost = self._abandon(head)
         if head.condemned is None:
             stack = lost[0].stack if lost else ""
-            head.condemned = Condemned(RELEASED, head.tries, _first_at(head), stack)
+            head.condemned = GiveUp(RELEASED, head.tries, _first_at(head), stack)
         with self._lock:
             self._lines.let_pass(head)
 

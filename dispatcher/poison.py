@@ -20,9 +20,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from dispatcher.job import Condemned, Step, Verdict
 from dispatcher.line import Task
 from dispatcher.progress import Progress, Start, Trying, Watched
+from linedesk.contract import GiveUp, JobResult, Step
 from recvq.control import Control
 from recvq.errors import AccessRefused, Replaced, StoreUnavailable
 from recvq.orders import Scope
@@ -129,7 +129,7 @@ class Poison:
         progress: Progress,
         start: Start,
         *,
-        decide: Callable[[Task], Verdict],
+        decide: Callable[[Task], JobResult],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._progress = progress
@@ -187,7 +187,7 @@ class Poison:
         found = self._watched.get(key)
         return found is not None and _is_fresh(found)
 
-    def decide(self, task: Task) -> Verdict:
+    def decide(self, task: Task) -> JobResult:
         """As the worker's; a suspect is counted or named first, and that is durable."""
         if not task.suspect:
             return self._decide(task)
@@ -197,10 +197,10 @@ class Poison:
             log.warning("suspect not named, trying again event_id=%s error=%s", task.name, error)
             task.because = "MongoDB does not take the name of what may have killed the process"
             self._later(NAME_AGAIN_SECONDS, task.resume)
-            return "parked"
+            return JobResult.DEFERRED
         verdict = self._decide(task)
         try:
-            ended(verdict != "parked")
+            ended(verdict is not JobResult.DEFERRED)
         except StoreUnavailable as error:
             # The next name, or `rest`, takes its place.
             log.warning("suspect not cleared event_id=%s error=%s", task.name, error)
@@ -257,7 +257,7 @@ class Poison:
         if is_proved:
             if self._is_the_bots(task.line.key):
                 return self._watch(task)
-            task.condemned = Condemned(CAUSE, trying.starts, trying.since)
+            task.condemned = GiveUp(CAUSE, trying.starts, trying.since)
             with self._lock:
                 self._begin_watching(task.line.key)
         with self._lock:

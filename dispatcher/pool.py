@@ -16,7 +16,6 @@ from typing import Any
 
 from dispatcher.held import Held, HeldKey
 from dispatcher.holding import HELD_AFTER_SECONDS, Holding
-from dispatcher.job import Step, Verdict
 from dispatcher.ledger import Ledger
 from dispatcher.line import MOST_UNSAVED, Task
 from dispatcher.lines import Lines
@@ -26,6 +25,7 @@ from dispatcher.poison import Suspects
 from dispatcher.rereading import Later, Load, Rereading
 from dispatcher.saving import Saving
 from dispatcher.view import View
+from linedesk.contract import JobResult, Step
 from recvq.documents import Document
 from recvq.orders import NO_PAUSES, Pauses
 
@@ -42,7 +42,7 @@ class Pool:
 
     def __init__(
         self,
-        decide: Callable[[Task], Verdict],
+        decide: Callable[[Task], JobResult],
         ledger: Ledger,
         *,
         threads: int,
@@ -273,14 +273,14 @@ class Pool:
             self._jobs -= 1
             if task.suspect:
                 # Where `held` had nothing of the key any more, there is nothing left to decide.
-                decided = verdict != "parked" or not task.line.tasks
+                decided = verdict is not JobResult.DEFERRED or not task.line.tasks
                 self._suspects.end(task.line.key, decided=decided)
-            if verdict == "parked":
+            if verdict is JobResult.DEFERRED:
                 self._lines.park(task)
             else:
                 self._lines.finish(task, verdict)
                 self._room.notify()
-        if verdict != "parked" and not self.saving.changed.is_set():
+        if verdict is not JobResult.DEFERRED and not self.saving.changed.is_set():
             self.saving.changed.set()
 
     # Under the lock.

@@ -21,7 +21,6 @@ from dispatcher.heartbeat import Heartbeat
 from dispatcher.held import Held, HeldKey
 from dispatcher.history import History
 from dispatcher.holding import HELD_AFTER_SECONDS
-from dispatcher.job import MakeWorker
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.patience import Patience
 from dispatcher.poison import Poison, Resting, Suspects
@@ -33,6 +32,7 @@ from dispatcher.report import STANDBY, STARTING
 from dispatcher.saver import Saver
 from dispatcher.voice import Voice
 from dispatcher.watch import Watch
+from linedesk.contract import MakeWorker
 from recvq.control import Control
 from recvq.documents import PROGRESS, RECVQ
 from recvq.errors import AccessRefused, NewerSchema, Replaced, StoreUnavailable

@@ -9,9 +9,9 @@ from typing import Any
 
 from dispatcher.held import Held
 from dispatcher.holding import ids_of
-from dispatcher.job import Verdict
 from dispatcher.line import Task
 from dispatcher.lines import Lines
+from linedesk.contract import JobResult
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable
 
@@ -43,14 +43,14 @@ class Rereading:
         self._later = later
         self._bound = bound
 
-    def run(self, task: Task) -> Verdict:
+    def run(self, task: Task) -> JobResult:
         """Read on in the task's line, whose first it is; then it is resumed, or its successor."""
         try:
             return self._load_held(task) if task.stands_in else self._make_whole(task)
         except StoreUnavailable:
             task.because = "MongoDB does not give the document"
             self._later(LOAD_AGAIN_SECONDS, task.resume)
-            return "parked"
+            return JobResult.DEFERRED
 
     def is_held(self, key: Any, id_: Any) -> bool:
         """Whether a document that a scan met is in `held`; one held long ago the ring forgot.
@@ -62,7 +62,7 @@ class Rereading:
             may_be = line is not None and line.held > 0
         return may_be and self._held is not None and self._held.has(id_)
 
-    def _load_held(self, task: Task) -> Verdict:
+    def _load_held(self, task: Task) -> JobResult:
         """Read the line's next documents from `held`, in place of the task that stands for them."""
         line = task.line
         with self._lock:
@@ -74,9 +74,9 @@ class Rereading:
         if vanished > 0:
             log.error("documents vanished from held key=%s documents=%d", line.key[1], vanished)
         task.resume()
-        return "parked"
+        return JobResult.DEFERRED
 
-    def _make_whole(self, task: Task) -> Verdict:
+    def _make_whole(self, task: Task) -> JobResult:
         """Read again, for this task and the next ones, what was kept as an `_id` only."""
         with self._lock:
             wanted = task.line.shortened()
@@ -89,6 +89,6 @@ class Rereading:
                     one.is_lost = one.document is None
         if task.document is None:
             log.error("document overwritten before it was handled id=%s", task.slot.id)
-            return "finished"
+            return JobResult.DONE
         task.resume()
-        return "parked"
+        return JobResult.DEFERRED

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from dispatcher.figures import Figures
-from dispatcher.job import Worker
 from dispatcher.report import WAITING, WORKING
 from dispatcher.view import MOST_WAITING, View
+from linedesk.contract import Worker
 from recvq.documents import Document
 from recvq.pulse import Reason, moment
 from recvq.thread import Component

@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.figures import Figures, Source
-from dispatcher.job import Worker
 from dispatcher.reader import Reader
 from dispatcher.report import Report, Told
 from dispatcher.sounder import Sounder
 from dispatcher.telling import Telling
 from dispatcher.view import View
+from linedesk.contract import Worker
 from recvq.documents import Document
 from recvq.restore import Neighbours
 from recvq.service import Service

@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Sequence
 
-from dispatcher.job import Worker
 from dispatcher.pool import Pool
 from dispatcher.reader import Reader
+from linedesk.contract import Worker
 from recvq.thread import Component
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,6 @@ from jobworker.figures import Figures
 from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
 from jobworker.hosts import Hosts
-from jobworker.job import Job, Verdict
 from jobworker.outbox import Outbox
 from jobworker.parts import Parts
 from jobworker.profiles import LaterProfiles, ProfileFetch
@@ -37,6 +36,7 @@ from jobworker.schedule import Schedule
 from jobworker.settling import Tools
 from jobworker.unsend import Unsends
 from jobworker.worker import Worker
+from linedesk.contract import Job, JobResult
 from recvq.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
 from recvq.orders import RELEASED
 
@@ -247,7 +247,7 @@ class Desk:
         self._worker.take_over(epoch)
         self.line.quota.start()
 
-    def decide(self, job: Job) -> Verdict:
+    def decide(self, job: Job) -> JobResult:
         """Run one job (see `jobworker.worker.Worker.decide`)."""
         return self._worker.decide(job)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from jobworker.conversations import Decision
 from jobworker.deadletters import of_event
 from jobworker.errors import Lasting, Passing
-from jobworker.job import Condemned
+from linedesk.contract import GiveUp
 from recvq.documents import Document, name_of
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Failure:
         return Decision({}, [letter])
 
 
-def given_up(document: Document, condemned: Condemned, *, has_sent: bool = False) -> Decision:
+def given_up(document: Document, condemned: GiveUp, *, has_sent: bool = False) -> Decision:
     """The decision to give a condemned event up, without another run of its handler."""
     cause = condemned.cause + has_sent * AFTER_A_SEND
     log.error(

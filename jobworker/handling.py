@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from jobworker.errors import GateClosed, WorkerError
-from jobworker.job import Handling
+from linedesk.contract import HandlerCall
 from recvq.documents import Document, name_of
 
 # LINE's reference: a reply token is good for a minute from the webhook's arrival.
@@ -34,7 +34,7 @@ class Doing:
         self.context = {"eventId": name_of(document), "key": document["key"]}
         self.withheld = False
         self._accepted: datetime = document["acceptTime"]
-        self._handling: Handling | None = None
+        self._handling: HandlerCall | None = None
         # Sends not to be made again; each mark by itself, since a handler may call from several
         # threads at a time.
         self._sends: set[object] = set()
@@ -78,7 +78,7 @@ class Doing:
         self._at_end.callback(action)
 
     @contextmanager
-    def under(self, handling: Handling) -> Iterator[None]:
+    def under(self, handling: HandlerCall) -> Iterator[None]:
         """Call the handler inside it. Raises Abandoned at its end, whatever it came to, and
         GateClosed where it returned although a send of its was refused a turn.
         """

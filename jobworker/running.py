@@ -19,9 +19,9 @@ from jobworker.conversations import Decision
 from jobworker.errors import GateClosed, LineAway
 from jobworker.figures import Figures
 from jobworker.handling import Doing
-from jobworker.job import Verdict
 from jobworker.rowlog import RowLog
 from jobworker.settling import next_try_words
+from linedesk.contract import JobResult
 from recvq.documents import Document, name_of
 
 # Of events that came to nothing so many wait at most to be written: at a flood of thousands a
@@ -106,22 +106,22 @@ class Runs:
         seconds = (at - document["acceptTime"]).total_seconds()
         self._figures.wait_seconds.observe(max(0.0, seconds))
 
-    def ended(self, document: Document, run: Run, lap: Lap, verdict: Verdict) -> None:
+    def ended(self, document: Document, run: Run, lap: Lap, verdict: JobResult) -> None:
         """A run has ended; one that neither called the handler nor decided is not worth a row."""
         figures = self._figures
         if lap.handler_seconds is not None:
             figures.handler_seconds.observe(lap.handler_seconds)
         if lap.outcome == FAILED:
             figures.failed["error"].inc()
-        if verdict != "parked":
-            figures.decided[UNHEARD if lap.outcome == UNHEARD else verdict].inc()
+        if verdict is not JobResult.DEFERRED:
+            figures.decided[UNHEARD if lap.outcome == UNHEARD else verdict.value].inc()
         elif lap.handler_began is None and lap.outcome is None:
             return
-        outcome = lap.outcome or (AGAIN if verdict == "parked" else verdict)
-        if outcome == "finished" and self.rows.waiting >= MOST_PLAIN:
+        outcome = lap.outcome or (AGAIN if verdict is JobResult.DEFERRED else verdict.value)
+        if outcome == JobResult.DONE.value and self.rows.waiting >= MOST_PLAIN:
             self._unwritten()
             return
-        recorded = run.decision if verdict == "recorded" else None
+        recorded = run.decision if verdict is JobResult.RECORDED else None
         effects = len(recorded.effects) if recorded is not None else 0
         self._add(document, run, lap, outcome, effects)
 

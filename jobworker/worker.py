@@ -23,7 +23,6 @@ from jobworker.errors import NOT_ITS_FAULT, GateClosed
 from jobworker.events import is_ring, model_of, since_ms, text_of
 from jobworker.failures import AFTER_A_SEND, Failure, did_not_return, given_up, raised
 from jobworker.handling import Abandoned, Doing
-from jobworker.job import Job, Verdict
 from jobworker.parts import Parts
 from jobworker.profiles import is_fresh
 from jobworker.replay import NO_LETTER, NO_ROW, carried_out, refused
@@ -39,6 +38,7 @@ from jobworker.running import (
 )
 from jobworker.storable import checked
 from jobworker.talk import Talk
+from linedesk.contract import Job, JobResult
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable, WriteRefused
 from recvq.pause import pause_seconds
@@ -69,7 +69,7 @@ class Worker:
         """Whether the outboxes leave room for more decisions."""
         return self._parts.outbox.has_room
 
-    def decide(self, job: Job) -> Verdict:
+    def decide(self, job: Job) -> JobResult:
         """Run a job once; raises Replaced if a successor has taken over."""
         run = job.memo = job.memo or Run()
         if isinstance(job.document.get("event"), DBRef):
@@ -77,25 +77,25 @@ class Worker:
             job.document["event"] = dict(job.document["event"].as_doc())
         if not _is_ours(job.document):
             log.error("not a document of the front desk, passed over id=%s", job.document["_id"])
-            return "finished"
+            return JobResult.DONE
         if run.doing is not None and run.doing.is_abandoned:
             # Where an operator released it, nobody has told so yet.
             self._parts.runs.abandoned(job.document, run)
         lap = run.lap = Lap()
         try:
             verdict = self._decide_or_give_up(job, run, lap)
-            if verdict != "parked" and asks_for_effect(job.document):
+            if verdict is not JobResult.DEFERRED and asks_for_effect(job.document):
                 self._parts.unsends.deadletters.note_carried_out(job.document)
         except Abandoned:
             # Counted and noted when it was abandoned.
             log.warning("abandoned handler returned after all event_id=%s", name_of(job.document))
-            return "parked"
+            return JobResult.DEFERRED
         except (StoreUnavailable, GateClosed) as error:
             verdict = self._undecided(job, run, lap, error)
         self._parts.runs.ended(job.document, run, lap, verdict)
         return verdict
 
-    def _undecided(self, job: Job, run: Run, lap: Lap, error: Exception) -> Verdict:
+    def _undecided(self, job: Job, run: Run, lap: Lap, error: Exception) -> JobResult:
         """MongoDB or the gate is in the way, so the job is parked for a while."""
         run.store_failures += 1
         pause = pause_seconds(run.store_failures, most=STORE_PAUSE_SECONDS)
@@ -103,28 +103,28 @@ class Worker:
         job.because = undecided_words(error, run, pause)
         log.warning("not decided, trying again event_id=%s error=%s", name_of(job.document), error)
         self._parts.later(pause, job.resume)
-        return "parked"
+        return JobResult.DEFERRED
 
-    def _decide_or_give_up(self, job: Job, run: Run, lap: Lap) -> Verdict:
+    def _decide_or_give_up(self, job: Job, run: Run, lap: Lap) -> JobResult:
         """An event whose conversation MongoDB refuses to write becomes a dead letter past it."""
         try:
             return self._decide(job, run, lap)
         except WriteRefused as error:
             lap.error = type(error).__name__
             if name_of(job.document) in self._parts.conversations.load(job.document).applied:
-                return "applied"
+                return JobResult.ALREADY_APPLIED
             decision = run.decision or Decision({}, [])
             letters = decision.given_up.effects or [
                 self._replayable(job.document, _letter_past_its_record(job.document, error, run))
             ]
         for letter in letters:
             self._parts.unsends.deadletters.write(letter)
-        return "finished"
+        return JobResult.DONE
 
-    def _decide(self, job: Job, run: Run, lap: Lap) -> Verdict:
+    def _decide(self, job: Job, run: Run, lap: Lap) -> JobResult:
         if job.again and not run.checked:
             if self._was_applied(job.document):
-                return "applied"
+                return JobResult.ALREADY_APPLIED
             run.checked = True
         if run.decision is None and self._ends_unheard(job.document):
             return self._finish(job, lap, UNHEARD)
@@ -132,14 +132,14 @@ class Worker:
         # What is condemned sends nothing, and is to be out of the way.
         if job.condemned is None and full(conversation_id(job.document), job.resume):
             job.because = FULL
-            return "parked"
+            return JobResult.DEFERRED
         if run.decision is None and job.condemned is not None:
             decision = given_up(job.document, job.condemned, has_sent=run.has_sent)
             letters = [self._replayable(job.document, one) for one in decision.effects]
             run.decision = replace(decision, effects=letters)
         run.decision = run.decision or self._without_handler(job.document)
         if run.decision is None and not self._run_handler(job, run, lap):
-            return "parked"
+            return JobResult.DEFERRED
         assert run.decision is not None
         # What the handler has sent by itself is at least not to be sent again.
         if run.decision.is_empty and not run.has_sent:
@@ -189,19 +189,19 @@ class Worker:
         self._parts.outbox.add(id_, stored.get("pending") or ())
         return Conversation.from_document(id_, stored)
 
-    def _finish(self, job: Job, lap: Lap, outcome: str | None = None) -> Verdict:
+    def _finish(self, job: Job, lap: Lap, outcome: str | None = None) -> JobResult:
         """End a job that leaves no record. The first one of a key in a term adopts its
         conversation, or a predecessor that stands still could record the event hereafter.
         """
         if not self._parts.outbox.has_adopted(conversation_id(job.document)):
             conversation = self._adopt(job.document)
             if name_of(job.document) in conversation.applied:
-                return "applied"
+                return JobResult.ALREADY_APPLIED
             decision = job.memo.decision
             if decision is not None and decision.is_outdated_by(conversation.n):
                 raise self._outdated(job)
         lap.outcome = outcome
-        return "finished"
+        return JobResult.DONE
 
     def _outdated(self, job: Job) -> StoreUnavailable:
         """It is to be decided anew."""
@@ -334,7 +334,7 @@ class Worker:
 
     # The record.
 
-    def _record(self, job: Job, decision: Decision, lap: Lap) -> Verdict:
+    def _record(self, job: Job, decision: Decision, lap: Lap) -> JobResult:
         document = job.document
         if document["event"].get("mode") == "standby":
             log.info("standby event, nothing is carried out event_id=%s", name_of(document))
@@ -362,7 +362,9 @@ class Worker:
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
         if job.memo.learns:
             self._parts.names.want(document, sender=job.memo.learns == "later")
-        return "recorded" if recorded.is_ours or recorded.along else "applied"
+        return (
+            JobResult.RECORDED if recorded.is_ours or recorded.along else JobResult.ALREADY_APPLIED
+        )
 
 
 def _letter_past_its_record(document: Document, error: WriteRefused, run: Run) -> Document:

@@ -30,6 +30,7 @@ from dispatcher.saver import Saver
 from dispatcher.sounder import Sounder
 from jobworker.calls import CallLog
 from jobworker.rowlog import RowWriter
+from linedesk.contract import JobResult
 from linedesk.metrics import MetricsServer
 from linedesk.simclock import SimClock
 from recvq.collections import MEGABYTE
@@ -74,7 +75,7 @@ class Workplace:
 
     def pool(self) -> Pool:
         return Pool(
-            lambda task: "finished",
+            lambda task: JobResult.DONE,
             Ledger(),
             threads=4,
             bound=100,

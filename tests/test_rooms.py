@@ -13,8 +13,8 @@ MAY_IMPORT = {
     "recvq": set(),
     "frontdesk": {"recvq"},
     "scheduler": {"recvq"},
-    "dispatcher": {"recvq"},
-    "jobworker": {"recvq"},
+    "dispatcher": {"recvq", "linedesk.contract"},
+    "jobworker": {"recvq", "linedesk.contract"},
     "bots": {"jobworker"},
     "linesim": set(),
     "console": {"recvq", "jobworker"},
@@ -38,8 +38,16 @@ def test_a_room_imports_only_what_it_may_know(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):
         if path.name == "__main__.py":
             continue
-        rooms = {name.partition(".")[0] for name in imported(path)} & MAY_IMPORT.keys() - {room}
+        names = set(imported(path)) - MAY_IMPORT[room]
+        rooms = {name.partition(".")[0] for name in names} & MAY_IMPORT.keys() - {room}
         assert rooms <= MAY_IMPORT[room], path
+
+
+def test_the_contract_knows_the_word_for_a_document_only() -> None:
+    own = [
+        name for name in imported(ROOT / "linedesk/contract.py") if name.split(".")[0] in MAY_IMPORT
+    ]
+    assert own == ["recvq.documents"]
 
 
 def test_a_bot_uses_the_public_api_only() -> None:

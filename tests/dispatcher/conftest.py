@@ -17,11 +17,11 @@ from pymongo.database import Database
 from dispatcher import changestream, oplog
 from dispatcher.feed import Feed, feed_client
 from dispatcher.history import History
-from dispatcher.job import Job, Verdict, Worker
 from dispatcher.lease import Lease
 from dispatcher.ledger import Ledger
 from dispatcher.pool import Pool
 from dispatcher.process import Dispatcher, Ending, Limits
+from linedesk.contract import Job, JobResult, Worker
 from linedesk.dispatching import make_feed
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import DISPATCHER, EPOCHS, MEGABYTE
@@ -229,7 +229,9 @@ def begin(nothing_left: None) -> Iterator[Begin]:
     """Starts a process on a database; all of them end with the test."""
     made: list[Process] = []
 
-    def start(database: Database[Document], decide: Callable[[Job], Verdict], **kw: Any) -> Process:
+    def start(
+        database: Database[Document], decide: Callable[[Job], JobResult], **kw: Any
+    ) -> Process:
         made.append(Process(database, decide, **kw))
         return made[-1]
 

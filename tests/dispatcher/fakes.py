@@ -11,10 +11,10 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading, RecvqGone
-from dispatcher.job import Job, Verdict
+from linedesk.contract import Job, JobResult
 from recvq.documents import Document, make_document, name_of
 
-Decide = Callable[[Job], Verdict]
+Decide = Callable[[Job], JobResult]
 
 
 def document(name: str, user: str = "U1") -> Document:
@@ -113,9 +113,9 @@ class MemoryFeed:
 
 
 class RecordingWorker:
-    """Writes down what it decides; `act` may say more than "finished"."""
+    """Writes down what it decides; `act` may say more than DONE."""
 
-    def __init__(self, act: Decide = lambda job: "finished") -> None:
+    def __init__(self, act: Decide = lambda job: JobResult.DONE) -> None:
         self._act = act
         self._lock = threading.Lock()
         self._log: list[tuple[str, str]] = []
@@ -136,9 +136,9 @@ class RecordingWorker:
         self.given_up_on.append((name_of(job.document), stack))
         job.resume()
 
-    def decide(self, job: Job) -> Verdict:
+    def decide(self, job: Job) -> JobResult:
         verdict = self._act(job)
-        if verdict != "parked":
+        if verdict is not JobResult.DEFERRED:
             with self._lock:
                 self._log.append((job.document["key"], name_of(job.document)))
                 self._again[name_of(job.document)] = job.again
@@ -189,12 +189,12 @@ class Holder:
         self._gates = {name: threading.Event() for name in names}
         self._entered = {name: threading.Event() for name in names}
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         if name in self._gates:
             self._entered[name].set()
             assert self._gates[name].wait(30), f"{name} was never let go"
-        return "finished"
+        return JobResult.DONE
 
     def wait_until_held(self, name: str) -> None:
         assert self._entered[name].wait(15), f"{name} never came"

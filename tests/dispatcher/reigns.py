@@ -8,10 +8,10 @@ from typing import Any
 
 from pymongo.database import Database
 
-from dispatcher.job import Job, Verdict
 from dispatcher.pool import Pool
 from dispatcher.progress import Progress
 from dispatcher.saver import Saver
+from linedesk.contract import Job, JobResult
 from recvq.documents import PROGRESS, Document
 from recvq.orders import NO_PAUSES, Pauses
 from tests.waiting import eventually
@@ -25,12 +25,12 @@ class Gates:
         self._closed = set(users)
         self._parked: list[Job] = []
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         with self._lock:
             if job.document["key"] not in self._closed:
-                return "recorded"
+                return JobResult.RECORDED
             self._parked.append(job)
-            return "parked"
+            return JobResult.DEFERRED
 
     def release(self) -> None:
         with self._lock:
@@ -46,7 +46,7 @@ class Process:
     def __init__(
         self,
         database: Database[Document],
-        decide: Callable[[Job], Verdict],
+        decide: Callable[[Job], JobResult],
         *,
         epoch: int = 1,
         threads: int = 4,

@@ -10,8 +10,8 @@ from typing import Any
 
 from pymongo.database import Database
 
-from dispatcher.job import Job, Verdict
 from dispatcher.process import Ending
+from linedesk.contract import Job, JobResult
 from recvq.documents import Document
 from recvq.timers import timer_id
 from scheduler.scheduler import Scheduler
@@ -53,10 +53,10 @@ def test_it_lives_as_long_as_the_lease_is_held_and_stops_before_the_drain(
     first, second = Companion(), Companion()
     begun = threading.Event()
 
-    def until_it_stops(job: Job) -> Verdict:
+    def until_it_stops(job: Job) -> JobResult:
         begun.set()
         assert first.stopped.wait(30), "the drain waits for what the companion still brings"
-        return "finished"
+        return JobResult.DONE
 
     one = dispatch(database, RecordingWorker(until_it_stops), companions=[first])
     eventually(lambda: first.told == ["start"])

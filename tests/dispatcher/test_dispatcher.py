@@ -14,11 +14,11 @@ from pymongo.database import Database
 
 from dispatcher import lease as lease_module
 from dispatcher import saver as saver_module
-from dispatcher.job import Job, Verdict
 from dispatcher.lease import Lease
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.process import Ending
 from dispatcher.progress import Progress, Start
+from linedesk.contract import Job, JobResult
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import DISPATCHER, MEGABYTE, create_collections
 from recvq.connect import connect
@@ -49,9 +49,9 @@ def progress(database: Database[Document]) -> dict[str, Any]:
     return defaultdict(lambda: None, database[PROGRESS].find_one() or {})
 
 
-def parking(*names: str) -> Callable[[Job], Verdict]:
+def parking(*names: str) -> Callable[[Job], JobResult]:
     """Parks these for good."""
-    return lambda job: "parked" if name_of(job.document) in names else "finished"
+    return lambda job: JobResult.DEFERRED if name_of(job.document) in names else JobResult.DONE
 
 
 def _has_decided(worker: RecordingWorker, count: int) -> bool:
@@ -204,10 +204,10 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
 def test_a_job_that_raises_ends_the_process_and_is_handled_again(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    def act(job: Job) -> Verdict:
+    def act(job: Job) -> JobResult:
         if name_of(job.document) == "bad":
             raise RuntimeError("a mistake in the worker")
-        return "finished"
+        return JobResult.DONE
 
     running = dispatch(database, RecordingWorker(act))
     store(database, document("good", "U1"), document("bad", "U2"))
@@ -222,7 +222,7 @@ def test_a_job_that_raises_ends_the_process_and_is_handled_again(
 def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
-    def act(job: Job) -> Verdict:
+    def act(job: Job) -> JobResult:
         raise AccessRefused(13)
 
     for _ in range(4):

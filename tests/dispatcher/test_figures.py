@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from dispatcher.figures import DEPTH, IN_HAND, Figures, Source
 from dispatcher.sounder import history_row
 from dispatcher.telling import Telling
+from linedesk.contract import JobResult
 from recvq.depth import Depth
 from recvq.figures import Snapshot, figure_name
 from recvq.pulse import Reason
@@ -42,7 +43,7 @@ class Told:
 
 @pytest.fixture
 def desk(pool_of: MakePool) -> DeskOfPool:
-    return pool_of(lambda job: "finished")
+    return pool_of(lambda job: JobResult.DONE)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from dispatcher import saver as saver_module
 from dispatcher import saving as saving_module
 from dispatcher.held import Held
 from dispatcher.holding import AT_ONCE
-from dispatcher.job import Job, Verdict
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
+from linedesk.contract import Job, JobResult
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
 from recvq.connect import connect
@@ -250,7 +250,7 @@ def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
     slow.wait_until_held("e0")
     run, chosen = one.pool._rereading.run, []
 
-    def hold_and_run(task: Any) -> Verdict:
+    def hold_and_run(task: Any) -> JobResult:
         if not chosen:
             chosen.append(task.slot.id)
             one.pool.saving._holding._looked_at = 0.0
@@ -569,15 +569,15 @@ class Conversations:
         self._applied: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=100))
         self.recorded: dict[str, list[str]] = defaultdict(list)
 
-    def record(self, epoch: int, key: str, name: str, unsaved: Sequence[str]) -> Verdict:
+    def record(self, epoch: int, key: str, name: str, unsaved: Sequence[str]) -> JobResult:
         with self._lock:
             if epoch < self.epoch:
                 raise Replaced("too late")
             if name in self._applied[key]:
-                return "applied"
+                return JobResult.ALREADY_APPLIED
             self._applied[key].extend([*unsaved, name])
             self.recorded[key].append(name)
-            return "recorded"
+            return JobResult.RECORDED
 
     def has(self, key: str, name: str) -> bool:
         with self._lock:
@@ -601,23 +601,23 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     handled: dict[str, list[int]] = defaultdict(list)
     epoch = 0
 
-    def decide_for(mine: int, parked: list[Job]) -> Callable[[Job], Verdict]:
+    def decide_for(mine: int, parked: list[Job]) -> Callable[[Job], JobResult]:
         dice = random.Random(seed * 1000 + mine)
 
-        def decide(job: Job) -> Verdict:
+        def decide(job: Job) -> JobResult:
             key, name = job.document["key"], name_of(job.document)
             if mine < conversations.epoch:
                 parked.append(job)
-                return "parked"
+                return JobResult.DEFERRED
             if job.again and conversations.has(key, name):
-                return "applied"
+                return JobResult.ALREADY_APPLIED
             if dice.random() < 0.05:
                 parked.append(job)
-                return "parked"
+                return JobResult.DEFERRED
             number = int(name[1:])
             if number % 3 == 0:
                 handled[key].append(number)
-                return "finished"
+                return JobResult.DONE
             return conversations.record(mine, key, name, job.unsaved())
 
         return decide

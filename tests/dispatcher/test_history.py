@@ -20,6 +20,7 @@ from dispatcher import saver as saver_module
 from dispatcher.feed import HistoryLost
 from dispatcher.history import BEHIND, KEPT_IDS, LONG_PASS_DOCUMENTS, History, Pass
 from dispatcher.ledger import RING_SLOTS
+from linedesk.contract import JobResult
 from linedesk.dispatching import make_feed
 from linedesk.embedded import EmbeddedMongod
 from recvq.collections import MEGABYTE, create_collections
@@ -367,7 +368,7 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
         database = client.line_bot
         create_collections(database, capped_bytes=8 * MEGABYTE)
         first = RecordingWorker(
-            lambda job: "parked" if "wait" in name_of(job.document) else "finished"
+            lambda job: JobResult.DEFERRED if "wait" in name_of(job.document) else JobResult.DONE
         )
         running = dispatch(database, first, uri=tiny.uri, feed=feed)
         store(database, *numbered(30, keys=3))
@@ -462,7 +463,9 @@ def test_another_feed_than_before_loses_and_repeats_nothing(
     before: str,
     now: str,
 ) -> None:
-    first = RecordingWorker(lambda job: "parked" if name_of(job.document) == "e7" else "finished")
+    first = RecordingWorker(
+        lambda job: JobResult.DEFERRED if name_of(job.document) == "e7" else JobResult.DONE
+    )
     running = dispatch(database, first, feed=before)
     store(database, *numbered(20, keys=20))
     eventually(lambda: len(first.decided) == 19)

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from dispatcher import control as control_module
 from dispatcher import holding as holding_module
 from dispatcher.control import Obedience
-from dispatcher.job import Job, Verdict
+from linedesk.contract import Job, JobResult
 from recvq import control as recvq_control
 from recvq.control import NOTHING_STUCK, Control
 from recvq.documents import DEADLETTERS, HELD, Document, name_of
@@ -42,17 +42,17 @@ class Burying:
         self._gate = threading.Event()
         self.entered = threading.Event()
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         if job.condemned is not None:
             self._letters.insert_one({"_id": name, "cause": job.condemned.cause})
-            return "recorded"
+            return JobResult.RECORDED
         handling = job.begin_handler()
         if name == self._hanging:
             self.entered.set()
             self._gate.wait(30)
         handling.end()
-        return "finished"
+        return JobResult.DONE
 
     def let_go(self) -> None:
         self._gate.set()

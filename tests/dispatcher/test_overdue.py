@@ -11,9 +11,10 @@ from pymongo.database import Database
 
 from dispatcher import process as process_module
 from dispatcher import watch as watch_module
-from dispatcher.job import Handling, Job, Verdict
+from dispatcher.job import CallClaim
 from dispatcher.line import MOST_WHOLE, Task
 from dispatcher.process import Ending
+from linedesk.contract import Job, JobResult
 from recvq.collections import DISPATCHER
 from recvq.documents import LEASES, Document, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
@@ -34,7 +35,7 @@ class Handler:
         self.entered: list[str] = []
         self.ended: list[tuple[str, bool]] = []
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         handling = job.begin_handler()
         self.entered.append(name)
@@ -42,7 +43,7 @@ class Handler:
             self._left[name] -= 1
             self._gate.wait(30)
         self.ended.append((name, handling.end()))
-        return "finished"
+        return JobResult.DONE
 
     def wait_until_entered(self, *names: str) -> None:
         eventually(lambda: set(names) <= set(self.entered))
@@ -55,7 +56,7 @@ class Handler:
 
 
 def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
-    returned, abandoned = Handling(), Handling()
+    returned, abandoned = CallClaim(), CallClaim()
     assert returned.end()
     assert not returned.abandon()
     assert abandoned.abandon()
@@ -65,7 +66,7 @@ def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
 
 def test_of_many_who_end_a_handling_at_once_one_does() -> None:
     for _ in range(50):
-        handling, together, won = Handling(), threading.Barrier(4), []
+        handling, together, won = CallClaim(), threading.Barrier(4), []
 
         def claim(how: Callable[[], bool], won: list[bool], together: threading.Barrier) -> None:
             together.wait(15)
@@ -146,7 +147,7 @@ def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> No
     first = threading.Event()
     runs: list[str] = []
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         handling = job.begin_handler()
         runs.append(name_of(job.document))
         if len(runs) == 1:
@@ -155,7 +156,7 @@ def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> No
             second.set()
             go_on.wait(30)
         handling.end()
-        return "finished"
+        return JobResult.DONE
 
     desk = pool_of(decide, threads=4)
     desk.put(document("e0"), document("e1"))
@@ -190,12 +191,12 @@ def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool)
     go_on = threading.Event()
     runs: list[Task] = []
 
-    def decide(job: Any) -> Verdict:
+    def decide(job: Any) -> JobResult:
         runs.append(job)
         if len(runs) == 1:
             job.begin_handler()
         go_on.wait(30)
-        return "finished"
+        return JobResult.DONE
 
     desk = pool_of(decide)
     desk.put(document("e0"))
@@ -272,7 +273,7 @@ def test_abandoned_threads_that_return_are_counted_out(
     """Three times as many as the pool has, but never so many at a time."""
     handlers = [Handler(f"e{n}") for n in range(6)]
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         return handlers[int(name_of(job.document)[1:])](job)
 
     worker = RecordingWorker(decide)

@@ -12,9 +12,9 @@ from pymongo.database import Database
 
 from dispatcher import holding as holding_module
 from dispatcher import saver as saver_module
-from dispatcher.job import Job, Verdict
 from dispatcher.line import MOST_WHOLE
 from dispatcher.poison import Suspects
+from linedesk.contract import Job, JobResult
 from recvq.documents import HELD, Document, make_heartbeat, name_of
 from recvq.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from tests.dispatcher.conftest import Begin, DeskOfPool
@@ -62,19 +62,19 @@ class GivingUp:
         self.jobs: dict[str, Job] = {}
         self.given_up: list[str] = []
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         self.jobs[name] = job
         if job.condemned is not None:
             assert job.condemned.cause == RELEASED
             self.given_up.append(name)
-            return "recorded"
+            return JobResult.RECORDED
         handling = job.begin_handler()
         self.entered.append(name)
         if name in self._hanging:
             self._gate.wait(30)
         handling.end()
-        return "parked" if name in self._parking else "finished"
+        return JobResult.DEFERRED if name in self._parking else JobResult.DONE
 
     def wait_until_entered(self, name: str) -> None:
         eventually(lambda: name in self.entered)
@@ -319,13 +319,13 @@ def test_a_handler_that_begins_just_then_is_abandoned_with_the_next_look(
     entered, go_on, gate = threading.Event(), threading.Event(), threading.Event()
     decide = GivingUp()
 
-    def late(job: Job) -> Verdict:
+    def late(job: Job) -> JobResult:
         if job.condemned is None and name_of(job.document) == "e0":
             entered.set()
             go_on.wait(15)
             handling = job.begin_handler()
             gate.wait(30)
-            return "finished" if handling.end() else "parked"
+            return JobResult.DONE if handling.end() else JobResult.DEFERRED
         return decide(job)
 
     desk = pool_of(late)

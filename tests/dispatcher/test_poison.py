@@ -13,13 +13,13 @@ from pymongo.database import Database
 
 from dispatcher import process as process_module
 from dispatcher.held import Held, HeldKey
-from dispatcher.job import Job, Verdict
 from dispatcher.line import MOST_UNSAVED, Line
 from dispatcher.poison import CAUSE, MOST_CONDEMNED, WATCHED_FOR, Poison, Suspects
 from dispatcher.pool import Pool
 from dispatcher.process import Ending
 from dispatcher.progress import Progress, Trying
 from dispatcher.saver import Saver
+from linedesk.contract import Job, JobResult
 from recvq.control import Control
 from recvq.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from recvq.errors import AccessRefused, StoreUnavailable
@@ -116,7 +116,7 @@ class Alone:
         self.gates: dict[str, threading.Event] = {}
         self.entered: list[str] = []
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         with self._lock:
             for other in self._inside:
@@ -128,7 +128,7 @@ class Alone:
             assert self.gates[name].wait(30)
         with self._lock:
             self._inside.discard(name)
-        return "finished"
+        return JobResult.DONE
 
 
 def put(desk: DeskOfPool, *documents: Document, again: bool) -> None:
@@ -182,7 +182,7 @@ def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
 class Written:
     """Poison on the real `progress`, with one task at a time."""
 
-    def __init__(self, database: Database[Document], decide: Callable[[Any], Verdict]) -> None:
+    def __init__(self, database: Database[Document], decide: Callable[[Any], JobResult]) -> None:
         self._database = database
         self._decide = decide
         self.laters: list[Callable[[], None]] = []
@@ -217,14 +217,14 @@ class Died(BaseException):
     """The process, at this place."""
 
 
-def dies(task: Any) -> Verdict:
+def dies(task: Any) -> JobResult:
     raise Died
 
 
 def test_a_start_without_suspects_writes_nothing(database: Database[Document]) -> None:
-    written = Written(database, lambda task: "finished")
+    written = Written(database, lambda task: JobResult.DONE)
     poison = written.start(1)
-    assert poison.decide(Task("new", suspect=False)) == "finished"
+    assert poison.decide(Task("new", suspect=False)) == JobResult.DONE
     poison.rest()
     assert (written.row["starts"], written.row["trying"]) == (0, None)
     for epoch in range(2, 9):
@@ -234,7 +234,7 @@ def test_a_start_without_suspects_writes_nothing(database: Database[Document]) -
 def test_starts_with_suspects_are_counted_once_each(database: Database[Document]) -> None:
     counts = []
     for epoch in (1, 2, 3):
-        written = Written(database, lambda task: "finished")
+        written = Written(database, lambda task: JobResult.DONE)
         poison = written.start(epoch)
         for n in range(3):
             poison.decide(Task(f"e{n}"))
@@ -244,7 +244,7 @@ def test_starts_with_suspects_are_counted_once_each(database: Database[Document]
 
 @pytest.mark.parametrize("when", ["rest", "next start"])
 def test_a_rest_begins_the_count_anew(database: Database[Document], when: str) -> None:
-    written = Written(database, lambda task: "finished")
+    written = Written(database, lambda task: JobResult.DONE)
     for epoch in (1, 2, 3):
         poison = written.start(epoch)
         poison.decide(Task("e0"))
@@ -257,7 +257,7 @@ def test_a_rest_begins_the_count_anew(database: Database[Document], when: str) -
 
 def test_a_suspect_is_named_before_it_runs_and_cleared_after(database: Database[Document]) -> None:
     named: list[Any] = []
-    written = Written(database, lambda task: named.append(written.row["trying"]) or "finished")
+    written = Written(database, lambda task: named.append(written.row["trying"]) or JobResult.DONE)
     for epoch in (1, 2, 3):
         poison = written.start(epoch)
         poison.decide(Task(f"e{epoch}"))
@@ -316,7 +316,7 @@ def test_one_more_death_pauses_a_watched_conversation_and_no_other(
 
 
 def test_a_conversation_is_watched_for_a_day(database: Database[Document]) -> None:
-    written = Written(database, lambda task: "finished")
+    written = Written(database, lambda task: JobResult.DONE)
     yesterday = datetime.now(UTC) - WATCHED_FOR
     watched(written, {"key": "U1"}, {"key": "U2", "since": yesterday, "running": "e0"})
     poison = written.start(1)
@@ -329,11 +329,11 @@ def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Doc
     """Nor does a run that ended well, or has to wait for its next one."""
     inside, back = threading.Event(), threading.Event()
 
-    def decide(task: Any) -> Verdict:
+    def decide(task: Any) -> JobResult:
         if task.name == "slow":
             inside.set()
             assert back.wait(15)
-        return "finished" if task.name == "good" else "parked"
+        return JobResult.DONE if task.name == "good" else JobResult.DEFERRED
 
     written = Written(database, decide)
     watched(written, *({"key": key} for key in ("U1", "U2", "U3")))
@@ -356,11 +356,11 @@ def test_the_late_end_of_an_abandoned_run_takes_no_name_away(database: Database[
     inside, back = [threading.Event() for _ in "ab"], [threading.Event() for _ in "ab"]
     numbers = iter(range(2))
 
-    def decide(task: Any) -> Verdict:
+    def decide(task: Any) -> JobResult:
         number = next(numbers)
         inside[number].set()
         assert back[number].wait(15)
-        return "finished"
+        return JobResult.DONE
 
     written = Written(database, decide)
     watched(written, {"key": "U1"})
@@ -399,7 +399,7 @@ def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
         raise AccessRefused(13)
 
     monkeypatch.setattr(Control, "pause", refused)
-    written = Written(database, lambda task: "recorded")
+    written = Written(database, lambda task: JobResult.RECORDED)
     watched(written, {"key": "U1", "running": "bad"})
     poison = written.start(1)
     poison.set_aside(Control(database))
@@ -409,7 +409,7 @@ def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
 
 
 def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]) -> None:
-    written = Written(database, lambda task: "finished")
+    written = Written(database, lambda task: JobResult.DONE)
     waits = []
     for starts in (0, 8, 9, 10, 11, 100):
         written.start(1)._progress.note_starts(starts, None)
@@ -425,7 +425,7 @@ def test_a_start_that_gives_an_event_up_begins_the_waits_anew(database: Database
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         20, Trying("poison", 2, datetime.now(UTC))
     )
-    written = Written(database, lambda task: "finished")
+    written = Written(database, lambda task: JobResult.DONE)
     poison = written.start(2)
     assert poison.back_off_seconds > 0
     task = Task("poison")
@@ -443,7 +443,7 @@ def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
     Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
         6, Trying("innocent", 1, datetime.now(UTC))
     )
-    written = Written(database, lambda task: "finished")
+    written = Written(database, lambda task: JobResult.DONE)
     poison = written.start(2)
     for _ in range(3):
         task = Task("innocent")
@@ -460,9 +460,9 @@ def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Docume
     )
     runs: list[Any] = []
 
-    def decide(task: Any) -> Verdict:
+    def decide(task: Any) -> JobResult:
         runs.append(written.row["trying"]["starts"])
-        return "parked"
+        return JobResult.DEFERRED
 
     written = Written(database, decide)
     poison = written.start(2)
@@ -476,7 +476,7 @@ def test_what_cannot_be_named_does_not_run(
     database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
-    written = Written(database, lambda task: ran.append(task.name) or "finished")
+    written = Written(database, lambda task: ran.append(task.name) or JobResult.DONE)
 
     def away(*_: Any) -> None:
         raise StoreUnavailable("away")
@@ -484,9 +484,9 @@ def test_what_cannot_be_named_does_not_run(
     poison = written.start(1)
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "note_starts", away)
-        assert poison.decide(Task("e0")) == "parked"
+        assert poison.decide(Task("e0")) == JobResult.DEFERRED
     assert (ran, len(written.laters)) == ([], 1)
-    assert poison.decide(Task("e0")) == "finished"
+    assert poison.decide(Task("e0")) == JobResult.DONE
     assert written.row["starts"] == 1
 
 
@@ -499,15 +499,15 @@ def test_the_late_end_of_an_abandoned_run_clears_nobody_else(
     inside, back = threading.Event(), threading.Event()
     named: list[Any] = []
 
-    def decide(task: Any) -> Verdict:
+    def decide(task: Any) -> JobResult:
         if not inside.is_set():
             inside.set()
             assert back.wait(15)
-            return "parked"
+            return JobResult.DEFERRED
         back.set()
         first.join(15)
         named.append(written.row["trying"]["name"])
-        return "finished"
+        return JobResult.DONE
 
     written = Written(database, decide)
     poison = written.start(2)
@@ -542,15 +542,15 @@ class Life:
             self._pool.put(one, place, again=True)
         self._pool.move(len(given) + 1)
 
-    def _decide(self, task: Any) -> Verdict:
+    def _decide(self, task: Any) -> JobResult:
         if self.dead.is_set():
-            return "parked"
+            return JobResult.DEFERRED
         if task.condemned is not None:
             self.condemned.append(task.name)
         elif task.name == "bad":
             self.dead.set()
             raise SystemExit
-        return "finished"
+        return JobResult.DONE
 
     def live(self) -> None:
         """Until it is dead, or nothing is left."""
@@ -602,17 +602,17 @@ class Deadly(RecordingWorker):
         self.runs = Counter[str]()
         self.condemned: list[tuple[str, str]] = []
 
-    def _run(self, job: Job) -> Verdict:
+    def _run(self, job: Job) -> JobResult:
         name = name_of(job.document)
         self.runs[name] += 1
         if job.condemned is not None:
             self.condemned.append((name, job.condemned.cause))
-            return "recorded"
+            return JobResult.RECORDED
         if name in self._names:
             raise RuntimeError("as good as an abort")
         if name == "slow" and self._slow is not None:
             self._slow.wait(0.3)
-        return "finished"
+        return JobResult.DONE
 
 
 def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
@@ -697,10 +697,10 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     """A neighbour's progress says nothing of the one that has yet to run."""
     hold = threading.Event()
 
-    def act(job: Job) -> Verdict:
+    def act(job: Job) -> JobResult:
         if name_of(job.document) == "suspect":
             assert hold.wait(30)
-        return "finished"
+        return JobResult.DONE
 
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
     Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(1, None)
@@ -719,7 +719,7 @@ def test_a_clean_stop_begins_the_count_anew(
 ) -> None:
     store(database, document("parked"))
     for _ in range(4):
-        running = dispatch(database, RecordingWorker(lambda job: "parked"))
+        running = dispatch(database, RecordingWorker(lambda job: JobResult.DEFERRED))
         eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
         assert running.end() is Ending.STOPPED
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
@@ -780,9 +780,9 @@ def test_what_waits_in_held_is_suspect_as_well(
     """It left the window long ago, and may be what the process died of all the same."""
     named: list[Any] = []
 
-    def act(job: Job) -> Verdict:
+    def act(job: Job) -> JobResult:
         named.append((database[PROGRESS].find_one() or {})["trying"]["name"])
-        return "finished"
+        return JobResult.DONE
 
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
     Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.job import Job, Verdict
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.rereading import LOAD_AGAIN_SECONDS
+from linedesk.contract import Job, JobResult
 from recvq.documents import name_of
 from recvq.errors import StoreUnavailable
 from tests.dispatcher.conftest import DeskOfPool
@@ -31,15 +31,15 @@ class Parking:
         self.runs: Counter[str] = Counter()
         self.parked = {name: threading.Event() for name in names}
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         self.runs[name] += 1
         if self._left.get(name, 0) == 0:
-            return "finished"
+            return JobResult.DONE
         self._left[name] -= 1
         self.jobs[name] = job
         self.parked[name].set()
-        return "parked"
+        return JobResult.DEFERRED
 
     def wait_until_parked(self, name: str) -> None:
         """Until its thread has put it aside, not only until its run is over."""
@@ -62,12 +62,12 @@ def test_one_key_is_never_decided_twice_at_a_time(pool_of: MakePool) -> None:
     inside = Counter[str]()
     most = Counter[str]()
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         key = job.document["key"]
         inside[key] += 1
         most[key] = max(most[key], inside[key])
         inside[key] -= 1
-        return "finished"
+        return JobResult.DONE
 
     desk = pool_of(decide, threads=8)
     desk.put(*numbered(240, keys=3))
@@ -78,9 +78,9 @@ def test_one_key_is_never_decided_twice_at_a_time(pool_of: MakePool) -> None:
 def test_different_keys_are_decided_in_parallel(pool_of: MakePool) -> None:
     together = threading.Barrier(7)
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         together.wait(15)
-        return "finished"
+        return JobResult.DONE
 
     desk = pool_of(decide, threads=8)
     desk.put(*numbered(7, keys=7))
@@ -141,12 +141,12 @@ def test_a_job_resumed_after_it_was_parked_runs_again(pool_of: MakePool) -> None
 def test_a_job_resumed_before_it_is_parked_runs_again(pool_of: MakePool) -> None:
     runs: list[str] = []
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         runs.append(name_of(job.document))
         if len(runs) > 1:
-            return "finished"
+            return JobResult.DONE
         job.resume()
-        return "parked"
+        return JobResult.DEFERRED
 
     desk = pool_of(decide)
     desk.put(*numbered(2))
@@ -157,7 +157,9 @@ def test_a_job_resumed_before_it_is_parked_runs_again(pool_of: MakePool) -> None
 def test_a_job_resumed_twice_runs_once_more(pool_of: MakePool) -> None:
     parking = Parking("e0", times=2)
     held = Holder("other")
-    worker = RecordingWorker(lambda job: "finished" if held(job) != "finished" else parking(job))
+    worker = RecordingWorker(
+        lambda job: JobResult.DONE if held(job) != JobResult.DONE else parking(job)
+    )
     desk = pool_of(worker.decide, threads=2)
     desk.put(document("e0", "U1"))
     parking.wait_until_parked("e0")
@@ -179,9 +181,9 @@ def test_a_job_resumed_twice_runs_once_more(pool_of: MakePool) -> None:
 def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
     jobs: list[Job] = []
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         jobs.append(job)
-        return "finished"
+        return JobResult.DONE
 
     desk = pool_of(decide)
     desk.put(document("e0"))
@@ -195,13 +197,13 @@ def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
 def test_what_a_worker_notes_is_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
     memos: list[object] = []
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         memos.append(job.memo)
         job.memo = (job.memo or 0) + 1
         if job.memo == 3:
-            return "finished"
+            return JobResult.DONE
         job.resume()
-        return "parked"
+        return JobResult.DEFERRED
 
     desk = pool_of(decide)
     desk.put(document("e0"))
@@ -232,10 +234,10 @@ def test_steps_go_before_jobs(pool_of: MakePool) -> None:
     held = Holder("first")
     order: list[str] = []
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         held(job)
         order.append(name_of(job.document))
-        return "finished"
+        return JobResult.DONE
 
     desk = pool_of(decide, threads=2)
     desk.put(document("first", "U1"))
@@ -302,7 +304,7 @@ def test_a_key_decides_so_many_documents_and_then_waits_for_a_save(pool_of: Make
 
 
 def test_recorded_documents_count_as_well(pool_of: MakePool) -> None:
-    worker = RecordingWorker(lambda job: "recorded")
+    worker = RecordingWorker(lambda job: JobResult.RECORDED)
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 1))
     assert desk.pool.saving.urgent.wait(15)
@@ -355,10 +357,10 @@ def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) 
 def test_names_decided_without_a_record_are_told_to_the_next_job(pool_of: MakePool) -> None:
     unsaved: dict[str, list[str]] = {}
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         name = name_of(job.document)
         unsaved[name] = list(job.unsaved())
-        return "recorded" if name == "e2" else "finished"
+        return JobResult.RECORDED if name == "e2" else JobResult.DONE
 
     desk = pool_of(decide)
     desk.put(*numbered(5))
@@ -375,9 +377,9 @@ def test_names_decided_without_a_record_are_told_to_the_next_job(pool_of: MakePo
 def test_a_failed_save_keeps_the_names_for_the_next_job(pool_of: MakePool) -> None:
     unsaved: list[str] = []
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         unsaved[:] = job.unsaved()
-        return "finished"
+        return JobResult.DONE
 
     desk = pool_of(decide)
     desk.put(document("e0"))
@@ -432,7 +434,7 @@ def test_a_stop_wakes_who_waits_for_room(pool_of: MakePool) -> None:
 
 def test_of_a_long_line_only_ids_are_kept_and_loaded_again(pool_of: MakePool) -> None:
     held = Holder("e0")
-    worker = RecordingWorker(lambda job: held(job) and "recorded")
+    worker = RecordingWorker(lambda job: held(job) and JobResult.RECORDED)
     desk = pool_of(worker.decide)
     many = numbered(MOST_WHOLE * 3 + 5)
     desk.put(*many)
@@ -560,24 +562,26 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     keys, per_key, putters = 16, 150, 4
     chance = random.Random(seed)
     fates = {
-        f"k{key}-{n}": chance.choices(["finished", "recorded", "before", "after"], [8, 8, 2, 2])[0]
+        f"k{key}-{n}": chance.choices(
+            [JobResult.DONE, JobResult.RECORDED, "before", "after"], [8, 8, 2, 2]
+        )[0]
         for key in range(keys)
         for n in range(per_key)
     }
     resumers: list[threading.Thread] = []
 
-    def act(job: Job) -> Verdict:
+    def act(job: Job) -> JobResult:
         fate = fates[name_of(job.document)]
-        if fate in ("finished", "recorded"):
+        if fate in (JobResult.DONE, JobResult.RECORDED):
             return fate  # type: ignore[return-value]
-        fates[name_of(job.document)] = "recorded"
+        fates[name_of(job.document)] = JobResult.RECORDED
         if fate == "before":
             job.resume()
         else:
             thread = threading.Thread(target=job.resume)
             resumers.append(thread)
             thread.start()
-        return "parked"
+        return JobResult.DEFERRED
 
     worker = RecordingWorker(act)
     desk = pool_of(worker.decide, threads=6, bound=400)

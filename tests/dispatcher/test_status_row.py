@@ -11,8 +11,8 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from dispatcher import sounder, voice
-from dispatcher.job import Job, Verdict
 from dispatcher.sounder import Sounder
+from linedesk.contract import Job, JobResult
 from recvq import status as status_module
 from recvq.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
 from recvq.status import WRITE_SECONDS
@@ -202,12 +202,12 @@ def test_a_job_tells_why_it_waits(
 ) -> None:
     parked: list[Job] = []
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         if name_of(job.document) == "fails" and not parked:
             job.because = "the handler failed once, next try at 12:03:05"
             parked.append(job)
-            return "parked"
-        return "finished"
+            return JobResult.DEFERRED
+        return JobResult.DONE
 
     dispatch(database, RecordingWorker(decide), service=Listener(), held_after_seconds=0.1)
     store(database, document("fails"), document("behind"))

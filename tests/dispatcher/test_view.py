@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from dispatcher import view as view_module
-from dispatcher.job import Job, Verdict
 from dispatcher.ledger import Ledger, Slot
 from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.view import MOST_WAITING, InHand
+from linedesk.contract import Job, JobResult
 from recvq.documents import Document, name_of
 from recvq.orders import Pause, Pauses, Scope
 from tests.dispatcher.conftest import DeskOfPool
@@ -31,14 +31,14 @@ class Parking:
         self._names = set(names)
         self._why = why
 
-    def __call__(self, job: Job) -> Verdict:
+    def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         if name in self._names:
             self._names.discard(name)
             job.because = self._why
             self.parked[name] = job
-            return "parked"
-        return "finished"
+            return JobResult.DEFERRED
+        return JobResult.DONE
 
 
 def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:
@@ -58,7 +58,7 @@ def test_what_was_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:
 
 
 def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: "finished")
+    desk = pool_of(lambda job: JobResult.DONE)
     desk.pool.put_finished({"_id": 1, "heartbeat": True}, None)
     assert desk.pool.view.in_hand() == InHand()
 
@@ -103,14 +103,14 @@ def test_a_busy_thread_tells_whether_it_runs_a_handler_a_job_or_a_step(pool_of: 
     entered, ended, end = threading.Event(), threading.Event(), threading.Event()
     both, go = threading.Semaphore(0), threading.Event()
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         handling = job.begin_handler()
         entered.set()
         assert end.wait(15)
         handling.end()
         ended.set()
         assert go.wait(15)
-        return "finished"
+        return JobResult.DONE
 
     def step() -> None:
         both.release()
@@ -169,7 +169,7 @@ def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> Non
     names = [f"e{n}" for n in range(MOST_WAITING + 15)]
     parking, again = Parking(*names), Holder("e0")
 
-    def decide(job: Job) -> Verdict:
+    def decide(job: Job) -> JobResult:
         return again(job) if name_of(job.document) in parking.parked else parking(job)
 
     desk = pool_of(decide, threads=2)
@@ -202,7 +202,7 @@ def test_what_waits_behind_a_handler_is_told_once_that_takes_long(
 
 
 def test_a_key_that_waits_for_a_save_is_told(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: "finished")
+    desk = pool_of(lambda job: JobResult.DONE)
     desk.put(*numbered(MOST_UNSAVED + 2))
     eventually(lambda: desk.pool.view.in_hand().saving == 1)
     assert waiting(desk) == [(f"e{MOST_UNSAVED}", "waiting for a save")]
@@ -212,7 +212,7 @@ def test_a_key_that_waits_for_a_save_is_told(pool_of: MakePool) -> None:
 
 
 def test_a_paused_key_is_told_and_what_is_obeyed(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: "finished")
+    desk = pool_of(lambda job: JobResult.DONE)
     with desk.pool._lock:
         desk.pool._lines.obey(Pauses((Pause(Scope("main", "U0")),)))
     desk.put(*numbered(4, keys=2))

@@ -20,6 +20,7 @@ from dispatcher.pool import Pool
 from jobworker import gate as gate_module
 from jobworker.errors import GateClosed, LineAway
 from jobworker.gate import Gate
+from linedesk.contract import JobResult
 from tests.waiting import eventually
 
 # By hand: one thread, a clock that moves when told, and steps that run when told.
@@ -340,7 +341,7 @@ def real() -> Iterator[Callable[[float], Real]]:
     def make(interval_seconds: float) -> Real:
         clock = Clock()
         pool = Pool(
-            lambda task: "finished",
+            lambda task: JobResult.DONE,
             Ledger(),
             threads=4,
             bound=10,

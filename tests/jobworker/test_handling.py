@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.job import Condemned
 from jobworker import Bot, failures, worker
 from jobworker.errors import BotError, GateClosed
 from jobworker.talk import Talk
+from linedesk.contract import GiveUp, JobResult
 from linesim import Sim
 from recvq.errors import StoreUnavailable
 from tests.jobworker.room import Room
@@ -282,10 +282,10 @@ def test_the_time_begins_with_the_first_try_not_with_the_wait_before_it(
     desk, job = room(a_bot(handler)), Parked(sim.drafts.text(sim.add_user("花子"), "?"))
     with monkeypatch.context() as patch:
         patch.setattr(desk.desk.outbox, "waits_for_room", lambda id_, resume: True)
-        assert desk.desk.decide(job) == "parked"
+        assert desk.desk.decide(job) == JobResult.DEFERRED
     assert job.memo.first_at is None
     began = datetime.now(UTC)
-    assert desk.desk.decide(job) == "parked"
+    assert desk.desk.decide(job) == JobResult.DEFERRED
     assert began <= job.memo.first_at
 
 
@@ -319,7 +319,7 @@ def test_pauses_are_drawn_from_a_growing_range(
 # Condemned events.
 
 
-def condemn(desk: Room, condemned: Condemned) -> None:
+def condemn(desk: Room, condemned: GiveUp) -> None:
     """From now on every job of the room comes condemned, as a dispatcher's poison does."""
     decide = desk.desk.decide
 
@@ -330,7 +330,7 @@ def condemn(desk: Room, condemned: Condemned) -> None:
     desk.pool._decide = condemning
 
 
-POISON = Condemned("poison: took the process down", 3, datetime(2026, 1, 2, tzinfo=UTC))
+POISON = GiveUp("poison: took the process down", 3, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def test_a_condemned_event_becomes_a_dead_letter_without_its_handler(room: Rooms, sim: Sim) -> None:

@@ -17,6 +17,7 @@ from jobworker.errors import GateClosed, LineAway
 from jobworker.figures import Figures
 from jobworker.running import Lap, Run, Runs, undecided_words
 from jobworker.talk import Talk
+from linedesk.contract import JobResult
 from linesim import Sim
 from recvq.documents import Document, make_document
 from recvq.errors import StoreUnavailable
@@ -216,10 +217,10 @@ def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
     event = {"type": "message" * 50, "webhookEventId": "01E", "source": {"userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
     for _ in range(5):
-        runs.ended(document, Run(), Lap(), "finished")
+        runs.ended(document, Run(), Lap(), JobResult.DONE)
     failed = Lap()
     failed.outcome, failed.error = "failed", "KeyError"
-    runs.ended(document, Run(), failed, "parked")
+    runs.ended(document, Run(), failed, JobResult.DEFERRED)
     assert [row["outcome"] for row in runs.rows._rows] == ["finished"] * 3 + ["failed"]
     assert {len(row["type"]) for row in runs.rows._rows} == {running.TYPE_CHARACTERS}
     found = Snapshots(figures._registry).take().figures

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from dispatcher.job import Condemned
 from jobworker import Bot, outbox, settling
 from jobworker.errors import MayArriveTwice
 from jobworker.failures import AFTER_A_SEND, given_up
 from jobworker.replay import anew
 from jobworker.sending import Sending
 from jobworker.talk import Talk
+from linedesk.contract import GiveUp
 from linesim import Sim
 from recvq.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from tests.dispatcher.fakes import document
@@ -259,6 +259,6 @@ def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(
 
 @pytest.mark.parametrize("has_sent", [False, True])
 def test_the_letter_of_a_handler_that_had_called_line_says_so(has_sent: bool) -> None:
-    condemned = Condemned(RELEASED, 1, datetime.now(UTC))
+    condemned = GiveUp(RELEASED, 1, datetime.now(UTC))
     (letter,) = given_up(document("e0"), condemned, has_sent=has_sent).effects
     assert letter["cause"] == RELEASED + has_sent * AFTER_A_SEND

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from console.replaying import Replaying
-from dispatcher.job import Condemned
 from jobworker import Bot
 from jobworker.delivery import Send, Way
 from jobworker.errors import MayArriveTwice
 from jobworker.replay import anew, is_sound
 from jobworker.talk import Talk
+from linedesk.contract import GiveUp
 from linesim import Sim
 from recvq.documents import Document
 from recvq.guard import Guard
@@ -144,7 +144,7 @@ def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
 
     def released(task: Any) -> Any:
         if task.name == document["eventId"]:
-            task.condemned = Condemned("released", 1, datetime.now(UTC))
+            task.condemned = GiveUp("released", 1, datetime.now(UTC))
         return decide(task)
 
     if how == "released":

@@ -19,10 +19,11 @@ from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
-from dispatcher.job import Handling
+from dispatcher.job import CallClaim
 from jobworker import Bot, outbox, worker
 from jobworker.conversations import Conversations
 from jobworker.talk import Talk
+from linedesk.contract import JobResult
 from linedesk.logs import masking
 from linesim import Sim
 from linesim.events import standby
@@ -484,8 +485,8 @@ class Parked:
         self.memo: Any = None
         self.condemned = None
 
-    def begin_handler(self) -> Handling:
-        return Handling()
+    def begin_handler(self) -> CallClaim:
+        return CallClaim()
 
     def unsaved(self) -> list[str]:
         return []
@@ -513,7 +514,12 @@ def test_garbage_in_any_place_is_decided_or_given_up(room: Rooms, sim: Sim, prof
     )
     @given(GARBAGE.filter(is_storable))
     def decided(event: dict[str, Any]) -> None:
-        assert desk.desk.decide(Parked(event)) in ("finished", "recorded", "applied", "parked")
+        assert desk.desk.decide(Parked(event)) in (
+            JobResult.DONE,
+            JobResult.RECORDED,
+            JobResult.ALREADY_APPLIED,
+            JobResult.DEFERRED,
+        )
 
     decided()
 

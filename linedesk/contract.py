@@ -1,0 +1,148 @@
+"""The contract of dispatcher and worker: what the one hands over, and what the other answers.
+
+Each side is written against this module alone, and neither imports the other. Today both live in
+one process. What a worker on another machine could not be sent as data yet: `Job` is an object with
+methods (`begin_handler`, `resume`), and `Job.memo` holds whatever the worker keeps between two
+runs. `JobResult` and `GiveUp` are data; no lock stands here, each side has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Protocol
+
+from recvq.documents import Document
+
+
+class JobResult(Enum):
+    """How one run of a job ended. The values stand in `jobs` and in metrics, so they stay."""
+
+    DONE = "finished"
+    """Decided without a write of this run's, so only progress will remember it."""
+    RECORDED = "recorded"
+    """This job's record has put the event and all of `Job.unsaved` into `applied`."""
+    ALREADY_APPLIED = "applied"
+    """Another record was found, with the event in `applied`."""
+    DEFERRED = "parked"
+    """Not decided: `Job.resume` will be called, and until then the key holds no thread."""
+
+
+class HandlerCall(Protocol):
+    """One call of the bot's handler: it returns or it is abandoned, whichever comes first."""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it was abandoned, so that another run decides."""
+        ...
+
+    def end(self) -> bool:
+        """The handler returned; False if it was abandoned before, and then it decides nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Why a job is given up without another run of its handler."""
+
+    cause: str
+    attempts: int
+    first_at: datetime
+    stack: str = ""
+    """Where its handler stood, if it was at work."""
+
+
+class Job(Protocol):
+    """One document in hand, as its worker sees it."""
+
+    document: Document
+    again: bool
+    """Whether a predecessor may have decided it: read before the end of its reign."""
+    memo: Any
+    """The worker's own notes between two runs of the job; None at first."""
+    because: str | None
+    """Why it was deferred, in words for a person: set by the worker before it returns DEFERRED."""
+
+    @property
+    def condemned(self) -> GiveUp | None:
+        """Set where the job is to be given up, unless it has been decided already."""
+        ...
+
+    def begin_handler(self) -> HandlerCall:
+        """The handler begins, on this thread: from now on it may be found overdue."""
+        ...
+
+    def unsaved(self) -> Sequence[str]:
+        """Names of the key's documents that were decided without a record since the last save."""
+        ...
+
+    def resume(self) -> None:
+        """Run the job again; may be called from any thread, also before it was deferred."""
+        ...
+
+
+class Worker(Protocol):
+    """What the dispatcher is handed: it turns documents into decisions."""
+
+    def take_over(self, epoch: int) -> None:
+        """Called once, with the lease, before any document is read."""
+        ...
+
+    def decide(self, job: Job) -> JobResult:
+        """Run one job on the calling thread. Raises nothing but what must stop the process.
+
+        What it returns from a run whose handler was abandoned is thrown away.
+        """
+        ...
+
+    def did_not_return(self, job: Job, stack: str) -> None:
+        """A handler was abandoned where `stack` shows: a failed try, and the job is deferred.
+
+        Must be quick, and call `Job.resume` some time.
+        """
+        ...
+
+    def has_room(self) -> bool:
+        """False while so much waits to be carried out that reading should pause."""
+        ...
+
+    def status(self) -> str:
+        """What waits to be carried out, in words for a person; quick, from any thread."""
+        ...
+
+    def waiting(self) -> Sequence[Mapping[str, Any]]:
+        """What is decided and waits to be carried out, a few of those that wait longest.
+
+        Each as `{channel, key, eventId, since, why}`, `why` in words for a person; quick, from any
+        thread.
+        """
+        ...
+
+    def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
+        """Have a send become a dead letter if it is the first that its conversation waits for.
+
+        True as long as that is under way, so it has to be asked again. Quick, from any thread.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing new; what is under way ends by itself."""
+        ...
+
+
+Step = Callable[[], None]
+"""Work without a key, done before any new job: such as one call of the LINE API."""
+
+
+class MakeWorker(Protocol):
+    """Makes the worker of the pieces that it needs from the dispatcher."""
+
+    def __call__(
+        self,
+        *,
+        step: Callable[[Step], None],
+        later: Callable[[float, Callable[[], None]], None],
+        lease_is_fresh: Callable[[], bool],
+    ) -> Worker: ...
