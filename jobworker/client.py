@@ -22,9 +22,9 @@ from urllib3.exceptions import (
     NewConnectionError,
 )
 
+from jobworker.answer import Answer, is_no_verdict
 from jobworker.breaker import Breaker
 from jobworker.calls import CallLog
-from jobworker.delivery import Answer, is_no_verdict
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
 from jobworker.timed import CONNECT_SECONDS, make_timed, within
 

@@ -21,10 +21,10 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
+from jobworker.answer import is_no_verdict
 from jobworker.calls import CallLog
 from jobworker.client import tell
 from jobworker.contentfile import file_for
-from jobworker.delivery import is_no_verdict
 from jobworker.errors import (
     ContentFailed,
     ContentGone,

@@ -16,13 +16,15 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
+from jobworker.effects import is_timer, numbered
 from jobworker.record import epoch_of, n_of, still, unrecorded, update_of
-from jobworker.timers import is_timer, numbered
 from recvq.connect import DURABLE, MAJORITY
 from recvq.documents import Document, conversation_id, name_of
 from recvq.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 
 SETTLE_TRIES = 5
+# Profiles of group members kept in one conversation's document; the longest known go first.
+MOST_MEMBERS = 200
 
 
 @dataclass

@@ -16,14 +16,13 @@ from pymongo.errors import PyMongoError
 
 from jobworker.figures import Figures
 from recvq.connect import DURABLE, LOCAL, MAJORITY
-from recvq.documents import AUDIT, DEADLETTERS, Document, name_of
+from recvq.documents import AUDIT, DEADLETTERS, Document
 from recvq.errors import QueueError, translate, translated, writing_one
 from recvq.redact import emptying, message_id_of
 from recvq.replay import number_of, under_replay
 
 log = logging.getLogger(__name__)
 
-TRACEBACK_CHARACTERS = 20_000
 # How often, and for how long, it is asked how many letters there are.
 KEPT_EVERY_SECONDS = 5.0
 KEPT_SECONDS = 2.0
@@ -32,44 +31,6 @@ NOTICE = timedelta(days=7)
 AGE_EVERY_SECONDS = 3600.0
 # As many ids stand in a row of `audit`.
 MOST_AT_ONCE = 1_000
-
-
-def of_event(
-    document: Document, *, cause: str, traceback: str, attempts: int, first_at: datetime
-) -> Document:
-    """The effect "dead letter" of an event whose handler failed; its `id` is the event's name."""
-    return {
-        "id": name_of(document),
-        "type": "deadletter",
-        "channel": document["channel"],
-        "key": document["key"],
-        "document": document,
-        "cause": cause,
-        "traceback": _storable(traceback),
-        "attempts": attempts,
-        "firstAt": first_at,
-        "lastAt": datetime.now(UTC),
-    }
-
-
-def of_effect(
-    effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
-) -> Document:
-    """The effect "dead letter" that a send or timer becomes once given up; its `id` stays."""
-    now = datetime.now(UTC)
-    channel, _, key = conversation_id.partition("/")
-    return {
-        "id": effect["id"],
-        "type": "deadletter",
-        "channel": channel,
-        "key": key,
-        "effect": dict(effect),
-        "cause": cause,
-        "traceback": None,
-        "attempts": attempts,
-        "firstAt": effect.get("at", now),
-        "lastAt": now,
-    }
 
 
 def emptied(document: Mapping[str, Any], *, at: str = "") -> Document:
@@ -84,11 +45,6 @@ def _kind_of(letter: Mapping[str, Any]) -> str:
     if "document" in letter:
         return "event"
     return "timer" if letter["effect"].get("type") == "timer" else "send"
-
-
-def _storable(traceback: str) -> str:
-    """Its end, as text that MongoDB takes whatever the error's message held."""
-    return traceback[-TRACEBACK_CHARACTERS:].encode(errors="backslashreplace").decode()
 
 
 class DeadLetters:

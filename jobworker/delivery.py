@@ -7,18 +7,14 @@ takes once; a push has a retry key under which LINE takes it once within 24 hour
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
 
+from jobworker.answer import MONTHLY_LIMIT, Answer, is_endpoint_limit, is_no_verdict
+from jobworker.effects import RETRY_KEY_LIFE, Send, Way
 from jobworker.errors import LineError, NotSendable, NotSent
 
-# LINE's reference: a reply token is good for a minute from the webhook's arrival.
-TOKEN_LIFE = timedelta(minutes=1)
-# LINE keeps a retry key for 24 hours from the first request; an hour is kept in reserve.
-RETRY_KEY_LIFE = timedelta(hours=23)
 # Of a send that LINE never had: a token that ran out on Friday evening can be replaced on Monday;
 # what is older should not reach people by surprise, so an operator decides.
 SEND_LIFE = timedelta(days=3)
@@ -27,23 +23,8 @@ SEND_LIFE = timedelta(days=3)
 MOST_UNANSWERED = 1000
 # LINE's error body, the one place where an error's words decide: no status tells it apart.
 INVALID_REPLY_TOKEN = "invalid reply token"
-MONTHLY_LIMIT = "monthly limit"
-SAME_USER = "same user"
 # The cause of a send that met a used-up quota.
 QUOTA = "quota"
-
-
-class Way(Enum):
-    """How a send travels: its end point at LINE."""
-
-    REPLY = "reply"
-    PUSH = "push"
-    MULTICAST = "multicast"
-
-    @property
-    def path(self) -> str:
-        """The endpoint's path."""
-        return f"/v2/bot/message/{self.value}"
 
 
 class ReplyUnknown(Enum):
@@ -51,83 +32,6 @@ class ReplyUnknown(Enum):
 
     PUSH = "push"
     DROP = "drop"
-
-
-@dataclass(frozen=True)
-class Send:
-    """One recorded send, as it stands in the outbox."""
-
-    id: str
-    event_id: str
-    way: Way
-    to: str | list[str] | None
-    messages: list[dict[str, Any]]
-    retry_key: str
-    at: datetime
-    token: str | None = None
-    token_from: datetime | None = None
-    """When the webhook with the token arrived."""
-    tried_at: datetime | None = None
-    tried_as: Way | None = None
-
-    def as_document(self) -> dict[str, Any]:
-        """The effect as it is recorded in `pending`."""
-        return {
-            "id": self.id,
-            "type": "send",
-            "eventId": self.event_id,
-            "way": self.way.value,
-            "to": self.to,
-            "messages": self.messages,
-            "retryKey": self.retry_key,
-            "at": self.at,
-            "token": self.token,
-            "tokenFrom": self.token_from,
-            "triedAt": self.tried_at,
-            "as": self.tried_as.value if self.tried_as else None,
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Send:
-        """The send that `as_document` wrote."""
-        return cls(
-            id=document["id"],
-            event_id=document["eventId"],
-            way=Way(document["way"]),
-            to=document["to"],
-            messages=document["messages"],
-            retry_key=document["retryKey"],
-            at=document["at"],
-            token=document["token"],
-            token_from=document["tokenFrom"],
-            tried_at=document["triedAt"],
-            tried_as=Way(document["as"]) if document["as"] else None,
-        )
-
-    @property
-    def token_until(self) -> datetime | None:
-        """When its reply token runs out; None for a send that never was a reply."""
-        return self.token_from + TOKEN_LIFE if self.token_from else None
-
-    def tried(self, way: Way, now: datetime) -> Send:
-        """The send with a try written down, before the call."""
-        return replace(self, tried_at=self.tried_at or now, tried_as=way)
-
-    def refused(self, *, next_way: Way | None = None) -> Send:
-        """The send after a definite refusal: nothing is unknown any more."""
-        return replace(self, tried_at=None, tried_as=next_way or self.tried_as)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """LINE's answer to one call."""
-
-    status: int
-    text: str = ""
-    request_id: str | None = None
-    retry_after: float | None = None
-    whole: bool = True
-    """Whether all of its body came; else the words that decide may be missing."""
 
 
 class Ending(Enum):
@@ -207,13 +111,6 @@ def judge(
     return _dead(send, was_tried, f"LINE refused it with {answer.status}")
 
 
-def is_no_verdict(status: int) -> bool:
-    """Whether a status says nothing of what LINE did: its own failures, and what LINE's API never
-    answers, so that it comes from something on the way (a redirect, a proxy's time-out).
-    """
-    return status >= 500 or status < 200 or 300 <= status < 400 or status == 408
-
-
 def _again(
     send: Send, was_tried: bool, *, definite: bool, wait_seconds: float | None = None
 ) -> Outcome:
@@ -252,12 +149,3 @@ def _too_many(send: Send, way: Way, answer: Answer, was_tried: bool) -> Outcome:
     # reply may have become a push. A Retry-After of 0 must not make a hot loop of it.
     own = not is_endpoint_limit(answer) and answer.retry_after
     return _again(send, was_tried, definite=True, wait_seconds=own or None)
-
-
-def is_endpoint_limit(answer: Answer) -> bool:
-    """Whether the answer holds back its endpoint for everybody, not just one user or the month.
-
-    LINE tells the meanings of a 429 apart by their words only; words unknown count as this one.
-    """
-    words = answer.text.lower()
-    return answer.status == 429 and MONTHLY_LIMIT not in words and SAME_USER not in words

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jobworker.deadletters import of_effect
+from jobworker.effects import of_effect
 from jobworker.settling import Tools
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable

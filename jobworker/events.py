@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import Event
 
-from recvq.documents import Document
+from recvq.documents import Document, text_of
 from recvq.timers import TIMER
 
 
@@ -68,18 +68,3 @@ def _unknown(raw: Mapping[str, Any]) -> Any:
             webhook_event_id=raw.get("webhookEventId"),
             delivery_context=None,
         )
-
-
-def text_of(raw: Mapping[str, Any], *path: str) -> str | None:
-    """The non-empty text at a path of the raw event; None for anything else."""
-    value: Any = raw
-    for name in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-    return value if isinstance(value, str) and value else None
-
-
-def since_ms(moment: datetime) -> float:
-    """Milliseconds from a moment to now, for a log line."""
-    return (datetime.now(UTC) - moment).total_seconds() * 1000

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from jobworker.conversations import Decision
-from jobworker.deadletters import of_event
+from jobworker.effects import of_event
 from jobworker.errors import Lasting, Passing
 from linedesk.contract import GiveUp
 from recvq.documents import Document, name_of

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -239,3 +240,8 @@ class Use:
             if now <= then:
                 return 0.0
             return min(1.0, max(0.0, (used - before) / (now - then)))
+
+
+def since_ms(moment: datetime) -> float:
+    """Milliseconds from a moment to now, for a log line."""
+    return (datetime.now(UTC) - moment).total_seconds() * 1000

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from jobworker.delivery import Answer, is_endpoint_limit
+from jobworker.answer import Answer, is_endpoint_limit
 from jobworker.errors import LineError
 from recvq.pause import growing_seconds
 

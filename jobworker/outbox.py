@@ -17,11 +17,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from jobworker.delivery import Send
+from jobworker.effects import Send, is_timer
 from jobworker.entering import Entering
 from jobworker.sending import Sending
 from jobworker.settling import Tools
-from jobworker.timers import is_timer
 from recvq.documents import Document
 from recvq.errors import StoreUnavailable, WriteRefused
 from recvq.pause import pause_seconds

@@ -19,15 +19,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobworker.answer import Answer, is_no_verdict
 from jobworker.client import answer_or_error
-from jobworker.conversations import Conversation, Conversations
-from jobworker.delivery import TOKEN_LIFE, Answer, is_no_verdict
+from jobworker.conversations import MOST_MEMBERS, Conversation, Conversations
+from jobworker.effects import TOKEN_LIFE
 from jobworker.errors import LineError, OutcomeUnknown
-from jobworker.events import text_of
 from jobworker.gate import Gate
 from jobworker.holdback import HoldBack
-from jobworker.talk import MOST_MEMBERS
-from recvq.documents import Document, conversation_id
+from recvq.documents import Document, conversation_id, text_of
 from recvq.errors import StoreUnavailable
 from recvq.pause import growing_seconds, pause_seconds
 

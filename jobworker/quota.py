@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from jobworker.answer import Answer
 from jobworker.client import answer_or_error
-from jobworker.delivery import Answer
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.figures import Figures
 from jobworker.gate import Gate

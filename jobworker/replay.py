@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobworker.conversations import Decision
-from jobworker.deadletters import of_event
-from jobworker.delivery import RETRY_KEY_LIFE, Send, Way
+from jobworker.effects import RETRY_KEY_LIFE, Send, Way, is_timer, is_whole, of_event
 from jobworker.errors import MayArriveTwice
-from jobworker.timers import is_timer, is_whole
 from recvq.documents import Document, name_of
 from recvq.replay import REFUSED
 

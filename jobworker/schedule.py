@@ -17,8 +17,8 @@ from pymongo.errors import DuplicateKeyError, WriteError
 from pymongo.read_concern import ReadConcern
 
 from jobworker.conversations import SETTLE_TRIES
+from jobworker.effects import row_of
 from jobworker.record import n_of
-from jobworker.timers import row_of
 from recvq.connect import DURABLE, LOCAL, MAJORITY
 from recvq.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
 from recvq.errors import StoreUnavailable, translated

@@ -15,9 +15,10 @@ from linebot.v3.messaging import ApiClient as SdkApiClient
 from linebot.v3.messaging import ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
+from jobworker.answer import is_no_verdict
 from jobworker.calls import CallLog
 from jobworker.client import CALL_SECONDS, NEVER_LEFT, tell
-from jobworker.delivery import Way, is_no_verdict
+from jobworker.effects import Way
 from jobworker.errors import GateClosed
 from jobworker.handling import Doing, doing
 from jobworker.hosts import Host, Hosts

@@ -12,9 +12,11 @@ from typing import Any
 
 import pymongo
 
+from jobworker.answer import Answer
 from jobworker.client import answer_or_error
-from jobworker.delivery import Answer, Send, Way, expired, judge, way_of
-from jobworker.events import since_ms
+from jobworker.delivery import expired, judge, way_of
+from jobworker.effects import Send, Way
+from jobworker.figures import since_ms
 from jobworker.settling import Settling, Tools, next_try_words
 from recvq.boottime import boottime
 from recvq.errors import StoreUnavailable, WriteRefused

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobworker.answer import Answer
 from jobworker.conversations import Conversations
-from jobworker.deadletters import DeadLetters, of_effect
+from jobworker.deadletters import DeadLetters
 from jobworker.delivery import (
     MOST_UNANSWERED,
     QUOTA,
-    Answer,
     Ending,
     Outcome,
     ReplyUnknown,
-    Send,
 )
+from jobworker.effects import Send, of_effect
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.figures import Figures
 from jobworker.gate import Gate

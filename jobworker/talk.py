@@ -13,19 +13,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.around import Around
-from jobworker.conversations import Conversation, Decision
-from jobworker.delivery import Send, Way
+from jobworker.conversations import MOST_MEMBERS, Conversation, Decision
+from jobworker.effects import Send, Way
 from jobworker.errors import BadRecipient, NobodyToAnswer, TalkEnded, TooManyUsers
-from jobworker.events import text_of
 from jobworker.messages import MOST_MESSAGES, to_messages
 from jobworker.states import STATE_TIMER, Place, checked_state, without_empty
 from jobworker.timers import Timers, checked_name
-from recvq.documents import Document, key_of, name_of
+from recvq.documents import Document, key_of, name_of, text_of
 
 # LINE's reference, "Send multicast message".
 MOST_USERS = 500
-# Profiles of group members kept in one conversation's document; the longest known go first.
-MOST_MEMBERS = 200
 
 
 class Talk:

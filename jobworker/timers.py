@@ -6,7 +6,7 @@ An effect becomes a row in `schedule` once its record stands; the scheduler lets
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,8 +21,6 @@ MOST_NAME_LETTERS = 100
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
 # What linedesk sets itself begins with it.
 RESERVED = "~"
-# What a row takes over from its effect as it is.
-TAKEN = ("channel", "key", "name", "n", "runAt", "every", "data", "source")
 
 
 def checked_name(name: object) -> str:
@@ -115,31 +113,6 @@ class Timers:
         # Anew at the end, so that the effects stand in the order in which they were decided.
         self._effects.pop(row_id, None)
         self._effects[row_id] = effect
-
-
-def is_timer(effect: Mapping[str, Any]) -> bool:
-    """Whether an effect sets or cancels a timer."""
-    return bool(effect["type"] == TIMER)
-
-
-def is_whole(effect: Mapping[str, Any]) -> bool:
-    """Whether a timer's effect has all that its way to `schedule` needs. Raises KeyError."""
-    names = (effect[name] for name in ("id", "timer", "eventId", "name", "channel", "key"))
-    return bool(row_of(effect)) and all(isinstance(name, str) for name in names)
-
-
-def numbered(effects: Sequence[Document], n: int) -> list[Document]:
-    """The effects, its timers with the number of the record that they become part of."""
-    return [{**one, "n": n} if is_timer(one) else one for one in effects]
-
-
-def row_of(effect: Mapping[str, Any]) -> Document:
-    """The update that makes the row of an effect. Raises KeyError for what is none."""
-    fields = {**{name: effect[name] for name in TAKEN}, "setBy": effect["eventId"]}
-    if effect["runAt"] is None:
-        ended = {"endedAt": datetime.now(UTC)}
-        return {"$set": {**fields, **ended}, "$unset": {"setAside": ""}}
-    return {"$set": fields, "$unset": {"endedAt": "", "setAside": ""}}
 
 
 def _rounded_up(moment: datetime) -> datetime:

@@ -18,10 +18,11 @@ from bson.dbref import DBRef
 from jobworker.around import Around
 from jobworker.bot import Bot
 from jobworker.conversations import Conversation, Decision
-from jobworker.deadletters import of_event
+from jobworker.effects import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
-from jobworker.events import is_ring, model_of, since_ms, text_of
+from jobworker.events import is_ring, model_of
 from jobworker.failures import AFTER_A_SEND, Failure, did_not_return, given_up, raised
+from jobworker.figures import since_ms
 from jobworker.handling import Abandoned, Doing
 from jobworker.parts import Parts
 from jobworker.profiles import is_fresh
@@ -39,7 +40,7 @@ from jobworker.running import (
 from jobworker.storable import checked
 from jobworker.talk import Talk
 from linedesk.contract import Job, JobResult
-from recvq.documents import Document, conversation_id, name_of
+from recvq.documents import Document, conversation_id, name_of, text_of
 from recvq.errors import StoreUnavailable, WriteRefused
 from recvq.pause import pause_seconds
 from recvq.replay import asks_for_effect

@@ -14,9 +14,8 @@ from typing import Any
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from jobworker.deadletters import of_effect, of_event
+from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from jobworker.states import STATE_TIMER
-from jobworker.timers import TAKEN, is_whole, row_of
 from linedesk.backupfile import AS_STORED
 from recvq.documents import (
     CONVERSATIONS,

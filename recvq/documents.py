@@ -95,3 +95,13 @@ def name_of(document: Mapping[str, Any]) -> str:
 def conversation_id(document: Mapping[str, Any]) -> str:
     """The `_id` in `conversations` of the conversation that a document belongs to."""
     return f"{document['channel']}/{document['key']}"
+
+
+def text_of(raw: Mapping[str, Any], *path: str) -> str | None:
+    """The non-empty text at a path of the raw event; None for anything else."""
+    value: Any = raw
+    for name in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value if isinstance(value, str) and value else None

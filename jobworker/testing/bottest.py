@@ -17,6 +17,7 @@ from typing import Any
 from jobworker.around import Around
 from jobworker.bot import Bot, Rule
 from jobworker.conversations import Decision
+from jobworker.effects import is_timer
 from jobworker.errors import Lasting, NoTimerHandler
 from jobworker.events import model_of
 from jobworker.profiles import is_fresh
@@ -28,7 +29,6 @@ from jobworker.testing.files import Contents
 from jobworker.testing.memory import Memory, as_stored
 from jobworker.testing.people import CHANNEL, People
 from jobworker.testing.webhooks import Webhooks
-from jobworker.timers import is_timer
 from recvq.documents import Document, make_document, name_of
 from recvq.timers import make_timer_document
 

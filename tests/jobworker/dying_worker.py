@@ -14,7 +14,7 @@ from typing import Any
 
 from jobworker import Bot
 from jobworker.conversations import Conversations
-from jobworker.delivery import Way
+from jobworker.effects import Way
 from jobworker.schedule import Schedule
 from jobworker.sending import Sending
 from jobworker.talk import Talk

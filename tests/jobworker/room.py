@@ -17,7 +17,8 @@ from dispatcher.ledger import Ledger
 from dispatcher.pool import Pool
 from jobworker import Bot
 from jobworker.assembly import Desk, LineSettings
-from jobworker.delivery import ReplyUnknown, Send, Way
+from jobworker.delivery import ReplyUnknown
+from jobworker.effects import Send, Way
 from linesim import Sim
 from recvq.documents import Document, make_document
 from recvq.figures import Snapshots

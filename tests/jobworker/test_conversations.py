@@ -16,9 +16,9 @@ from pymongo.database import Database
 
 from jobworker import Bot, entering, outbox
 from jobworker.around import Around
-from jobworker.conversations import Conversations, Decision
+from jobworker.conversations import MOST_MEMBERS, Conversations, Decision
 from jobworker.record import APPLIED
-from jobworker.talk import MOST_MEMBERS, Talk
+from jobworker.talk import Talk
 from linedesk.embedded import EmbeddedMongod
 from linesim import Sim
 from recvq.collections import MEGABYTE, create_collections

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
+from jobworker.answer import Answer, is_endpoint_limit
 from jobworker.delivery import (
-    Answer,
     Ending,
     ReplyUnknown,
-    Send,
-    Way,
     expired,
-    is_endpoint_limit,
     judge,
     way_of,
 )
+from jobworker.effects import Send, Way
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
 from tests.jobworker.room import a_send
 

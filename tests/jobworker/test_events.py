@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
-from jobworker.events import model_of, text_of
+from jobworker.events import model_of
+from recvq.documents import text_of
 
 TEXT: dict[str, Any] = {
     "type": "message",

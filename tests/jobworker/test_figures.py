@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from jobworker import Bot, deadletters, quota, rowlog, settling
+from jobworker.answer import Answer
 from jobworker.breaker import FAILURES_TO_OPEN
-from jobworker.delivery import Answer
 from jobworker.endpoints import OTHER, endpoint_of
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.figures import Figures, Use, Used

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobworker import Bot, holdback
-from jobworker.delivery import Answer
+from jobworker.answer import Answer
 from jobworker.errors import OutcomeUnknown
 from jobworker.holdback import HoldBack
 from jobworker.sending import Sending

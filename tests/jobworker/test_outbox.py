@@ -23,7 +23,8 @@ import linesim
 from jobworker import Bot, breaker, holdback, outbox, sending, settling
 from jobworker import client as line_client
 from jobworker.conversations import Conversations
-from jobworker.delivery import ReplyUnknown, Send, Way
+from jobworker.delivery import ReplyUnknown
+from jobworker.effects import Send, Way
 from jobworker.talk import Talk
 from linedesk.embedded import free_port
 from linesim import HandClock, Sim

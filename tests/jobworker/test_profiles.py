@@ -11,8 +11,8 @@ import pytest
 
 from console.standing import find, read, summary
 from jobworker import Bot, breaker, client, holdback, profiles
+from jobworker.answer import Answer
 from jobworker.conversations import Conversations
-from jobworker.delivery import Answer
 from jobworker.profiles import has_time, is_fresh, profile_of
 from jobworker.talk import Talk
 from linesim import Sim

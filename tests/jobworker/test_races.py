@@ -16,9 +16,10 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from jobworker import Bot
+from jobworker.answer import Answer
 from jobworker.client import LineClient
 from jobworker.conversations import Conversations, Decision, Recorded
-from jobworker.delivery import Answer, ReplyUnknown
+from jobworker.delivery import ReplyUnknown
 from jobworker.schedule import Schedule
 from jobworker.talk import Talk
 from jobworker.timers import Timers

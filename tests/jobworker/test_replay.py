@@ -10,7 +10,7 @@ import pytest
 
 from console.replaying import Replaying
 from jobworker import Bot
-from jobworker.delivery import Send, Way
+from jobworker.effects import Send, Way
 from jobworker.errors import MayArriveTwice
 from jobworker.replay import anew, is_sound
 from jobworker.talk import Talk

@@ -18,8 +18,8 @@ from jobworker import (
     TooManyUsers,
 )
 from jobworker.around import Around
-from jobworker.conversations import Conversation, Decision
-from jobworker.talk import MOST_MEMBERS, Talk
+from jobworker.conversations import MOST_MEMBERS, Conversation, Decision
+from jobworker.talk import Talk
 from recvq.documents import make_document
 
 ACCEPTED = datetime(2026, 11, 21, tzinfo=UTC)

@@ -14,11 +14,12 @@ from pymongo.database import Database
 
 from jobworker import BadTimer, Bot, TimerEvent, TooManyTimers
 from jobworker.deadletters import DeadLetters
+from jobworker.effects import numbered
 from jobworker.replay import is_sound
 from jobworker.schedule import Schedule
 from jobworker.states import STATE_TIMER
 from jobworker.talk import Talk
-from jobworker.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name, numbered
+from jobworker.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
 from linesim import Sim
 from recvq.documents import SCHEDULE, Document
 from recvq.errors import StoreUnavailable

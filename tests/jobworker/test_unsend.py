@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from jobworker import Bot, unsent
 from jobworker.conversations import Conversations, Decision
-from jobworker.deadletters import of_event
+from jobworker.effects import of_event
 from jobworker.talk import Talk
 from jobworker.unsend import Unsends
 from jobworker.unsent import Notes, Unsent

@@ -18,7 +18,8 @@ from pymongo.database import Database
 
 from console.choice import Choice, moment_of
 from console.letters import frames
-from jobworker.deadletters import DeadLetters, of_effect
+from jobworker.deadletters import DeadLetters
+from jobworker.effects import of_effect
 from jobworker.timers import Timers
 from linedesk import cli
 from linedesk.printing import visible

@@ -10,7 +10,7 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 
-from jobworker.delivery import Send, Way
+from jobworker.effects import Send, Way
 from jobworker.errors import MayArriveTwice
 from jobworker.replay import anew, is_sound
 from jobworker.timers import Timers

@@ -1,0 +1,179 @@
+"""What stands in `pending`: sends, timers and dead letters, as typed values and as documents. Pure.
+
+Here is what an effect looks like and how it is told from another. What becomes of one is decided
+elsewhere: of a send in `delivery`, of a timer by `schedule`, of a letter by `deadletters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from recvq.documents import Document, name_of
+from recvq.timers import TIMER
+
+# LINE's reference: a reply token is good for a minute from the webhook's arrival.
+TOKEN_LIFE = timedelta(minutes=1)
+# LINE keeps a retry key for 24 hours from the first request; an hour is kept in reserve.
+RETRY_KEY_LIFE = timedelta(hours=23)
+# What a row takes over from its effect as it is.
+TAKEN = ("channel", "key", "name", "n", "runAt", "every", "data", "source")
+TRACEBACK_CHARACTERS = 20_000
+
+
+# Sends.
+
+
+class Way(Enum):
+    """How a send travels: its end point at LINE."""
+
+    REPLY = "reply"
+    PUSH = "push"
+    MULTICAST = "multicast"
+
+    @property
+    def path(self) -> str:
+        """The endpoint's path."""
+        return f"/v2/bot/message/{self.value}"
+
+
+@dataclass(frozen=True)
+class Send:
+    """One recorded send, as it stands in the outbox."""
+
+    id: str
+    event_id: str
+    way: Way
+    to: str | list[str] | None
+    messages: list[dict[str, Any]]
+    retry_key: str
+    at: datetime
+    token: str | None = None
+    token_from: datetime | None = None
+    """When the webhook with the token arrived."""
+    tried_at: datetime | None = None
+    tried_as: Way | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """The effect as it is recorded in `pending`."""
+        return {
+            "id": self.id,
+            "type": "send",
+            "eventId": self.event_id,
+            "way": self.way.value,
+            "to": self.to,
+            "messages": self.messages,
+            "retryKey": self.retry_key,
+            "at": self.at,
+            "token": self.token,
+            "tokenFrom": self.token_from,
+            "triedAt": self.tried_at,
+            "as": self.tried_as.value if self.tried_as else None,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Send:
+        """The send that `as_document` wrote."""
+        return cls(
+            id=document["id"],
+            event_id=document["eventId"],
+            way=Way(document["way"]),
+            to=document["to"],
+            messages=document["messages"],
+            retry_key=document["retryKey"],
+            at=document["at"],
+            token=document["token"],
+            token_from=document["tokenFrom"],
+            tried_at=document["triedAt"],
+            tried_as=Way(document["as"]) if document["as"] else None,
+        )
+
+    @property
+    def token_until(self) -> datetime | None:
+        """When its reply token runs out; None for a send that never was a reply."""
+        return self.token_from + TOKEN_LIFE if self.token_from else None
+
+    def tried(self, way: Way, now: datetime) -> Send:
+        """The send with a try written down, before the call."""
+        return replace(self, tried_at=self.tried_at or now, tried_as=way)
+
+    def refused(self, *, next_way: Way | None = None) -> Send:
+        """The send after a definite refusal: nothing is unknown any more."""
+        return replace(self, tried_at=None, tried_as=next_way or self.tried_as)
+
+
+# Timers.
+
+
+def is_timer(effect: Mapping[str, Any]) -> bool:
+    """Whether an effect sets or cancels a timer."""
+    return bool(effect["type"] == TIMER)
+
+
+def is_whole(effect: Mapping[str, Any]) -> bool:
+    """Whether a timer's effect has all that its way to `schedule` needs. Raises KeyError."""
+    names = (effect[name] for name in ("id", "timer", "eventId", "name", "channel", "key"))
+    return bool(row_of(effect)) and all(isinstance(name, str) for name in names)
+
+
+def numbered(effects: Sequence[Document], n: int) -> list[Document]:
+    """The effects, its timers with the number of the record that they become part of."""
+    return [{**one, "n": n} if is_timer(one) else one for one in effects]
+
+
+def row_of(effect: Mapping[str, Any]) -> Document:
+    """The update that makes the row of an effect. Raises KeyError for what is none."""
+    fields = {**{name: effect[name] for name in TAKEN}, "setBy": effect["eventId"]}
+    if effect["runAt"] is None:
+        ended = {"endedAt": datetime.now(UTC)}
+        return {"$set": {**fields, **ended}, "$unset": {"setAside": ""}}
+    return {"$set": fields, "$unset": {"endedAt": "", "setAside": ""}}
+
+
+# Dead letters.
+
+
+def of_event(
+    document: Document, *, cause: str, traceback: str, attempts: int, first_at: datetime
+) -> Document:
+    """The effect "dead letter" of an event whose handler failed; its `id` is the event's name."""
+    return {
+        "id": name_of(document),
+        "type": "deadletter",
+        "channel": document["channel"],
+        "key": document["key"],
+        "document": document,
+        "cause": cause,
+        "traceback": _storable(traceback),
+        "attempts": attempts,
+        "firstAt": first_at,
+        "lastAt": datetime.now(UTC),
+    }
+
+
+def of_effect(
+    effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
+) -> Document:
+    """The effect "dead letter" that a send or timer becomes once given up; its `id` stays."""
+    now = datetime.now(UTC)
+    channel, _, key = conversation_id.partition("/")
+    return {
+        "id": effect["id"],
+        "type": "deadletter",
+        "channel": channel,
+        "key": key,
+        "effect": dict(effect),
+        "cause": cause,
+        "traceback": None,
+        "attempts": attempts,
+        "firstAt": effect.get("at", now),
+        "lastAt": now,
+    }
+
+
+def _storable(traceback: str) -> str:
+    """Its end, as text that MongoDB takes whatever the error's message held."""
+    return traceback[-TRACEBACK_CHARACTERS:].encode(errors="backslashreplace").decode()
