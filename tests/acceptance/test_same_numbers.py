@@ -81,9 +81,9 @@ class Views:
 
     def mongo_shell(self) -> Numbers:
         """scripts/inspect.js in the mongo shell."""
-        asked = "EJSON.stringify(linedesk.status().figures)"
-        told = json.loads(self._mongosh(asked))
-        return {role: told[role] for role in COUNTS}
+        asked = "EJSON.stringify(linedesk.status().processes)"
+        rows = json.loads(self._mongosh(asked))
+        return {row["role"]: row["figures"] for row in rows}
 
     def said(self) -> dict[str, str]:
         """The last STATUS of each process."""
