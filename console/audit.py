@@ -67,6 +67,7 @@ class Audit:
             "why": why[:WHY_CHARACTERS],
             "outcome": BEGUN,
         }
+        # guard: audit-row-first
         with translated():
             self._rows.insert_one(row)
         id_: ObjectId = row["_id"]

@@ -73,6 +73,7 @@ class Obedience(BackgroundThread):
         if orders.pauses != before:
             self._ordered.obey(orders.pauses)
             _tell(before, orders.pauses)
+        # guard: no-release-without-lease -> body
         if self._lease.is_fresh():
             # All of them first: that one cannot be written down keeps no other from being done.
             for release in [one for one in orders.releases if not self._is_under_way(one)]:

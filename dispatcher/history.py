@@ -153,6 +153,9 @@ class History:
                     one.note(document["_id"])
                     if before is None or document["_id"] not in before.seen:
                         take(document)
+                # guard: time-before-scan ->
+                #     one.operation_time = self._time(session)
+                #     return one
                 return one
         except OperationFailure as error:
             if error.code in OVERTAKEN_CODES:
@@ -192,6 +195,7 @@ class History:
             distance, record = distance + 1, row["$recordId"]
             if behind >= 0 or row["_id"] == after:
                 behind += 1
+            # guard: scan-starts-behind -> if behind >= 0:
             if behind >= BEHIND:
                 break
         return (record, distance) if behind >= 0 else None

@@ -129,6 +129,7 @@ class Holding:
             if count > room:
                 self._wanted[line] = count - room
             for task in islice(line.not_held(), min(count, room)):
+                # guard: rests-while-it-moves
                 line.holding = True
                 self._chosen.append(task)
         return self._chosen

@@ -23,6 +23,7 @@ class CallClaim:
 
     def abandon(self) -> bool:
         """Give up waiting for it; False if it has returned."""
+        # guard: one-end-of-a-handler
         if not self._claim.acquire(blocking=False):
             return False
         self.is_abandoned = True

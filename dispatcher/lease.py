@@ -51,6 +51,7 @@ def is_dead(owner: str) -> bool:
     if not _boot_id() or machine != _machine() or not pid.isdigit():
         return False
     started = _start_ticks(int(pid))
+    # guard: hidden-is-not-dead -> return started != ticks
     return not _exists(int(pid)) if started is None else started != ticks
 
 
@@ -60,7 +61,14 @@ def _machine() -> str:
     Machines of one image have one machine id, and the pid namespace of init has the same number
     on each. A boot id is drawn anew by each kernel (random(4)).
     """
-    return ".".join((_machine_id(), _boot_id(), _namespace("pid"), _namespace("time")))
+    return ".".join(
+        (
+            _machine_id(),
+            _boot_id(),  # guard: boot-in-the-owner
+            _namespace("pid"),
+            _namespace("time"),
+        )
+    )
 
 
 def _namespace(kind: str) -> str:
@@ -177,7 +185,12 @@ class Lease(BackgroundThread):
         """A filter that matches the row only while it may be taken."""
         if row["owner"] and is_dead(row["owner"]):
             # An owner that renews it meanwhile is alive, and the filter no longer matches.
-            return {name: row.get(name) for name in ("_id", "owner", "epoch", "until")}
+            return {
+                "_id": row.get("_id"),
+                "owner": row.get("owner"),
+                "epoch": row.get("epoch"),
+                "until": row.get("until"),  # guard: not-renewed-since-read
+            }
         return {"_id": DISPATCHER, **VACANT}
 
     def _next_epoch(self) -> int:

@@ -124,6 +124,7 @@ class Line:
         """Put a task at the end; beyond the bound only its `_id` is kept."""
         if len(self.tasks) + len(self.behind) >= MOST_WHOLE:
             task.document = None  # type: ignore[assignment]
+        # guard: behind-what-is-held -> self.tasks.append(task)
         (self.behind if self.last < self.top else self.tasks).append(task)
 
     def shortened(self) -> list[Task]:
@@ -168,6 +169,7 @@ class Line:
     @property
     def needs_save(self) -> bool:
         """Whether it has decided as many documents as a conversation can remember."""
+        # guard: ninety-nine-at-most -> return bool(self.careful and self.decided)
         return self.decided >= MOST_UNSAVED or bool(self.careful and self.decided)
 
     def forget(self) -> None:

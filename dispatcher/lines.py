@@ -78,6 +78,7 @@ class Lines:
     def queue(self, line: Line) -> None:
         """The line's first task may go to a thread, once nothing has to be saved before."""
         line.queued = True
+        # guard: paused-gets-no-thread -> never
         if self.pauses.rows and self._is_to_rest(line):
             self.paused[line] = None
         elif line.needs_save or line.holding:

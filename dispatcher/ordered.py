@@ -57,6 +57,7 @@ class Ordered:
         with self._lock:
             line = self._lines.by_key.get((channel, key))
             if line is None or not line.tasks:
+                # guard: release-waits-for-all -> return False
                 return not self._all_met()
             head = line.tasks[0]
             if head.document is None and str(head.slot.id) != name:

@@ -87,6 +87,7 @@ class Suspects:
         """Whether the key's job may begin next to `jobs` others."""
         if not self.alone or self.are_through:
             return True
+        # guard: suspects-run-alone -> return True
         return self._running is None and (jobs == 0 or not self._is_suspect(key))
 
     def _is_suspect(self, key: Any) -> bool:
@@ -167,6 +168,7 @@ class Poison:
         """
         found = [one for one in self._watched.values() if one.running is not None]
         for one in found:
+            # guard: paused-before-its-note
             self._pause(one, control)
         if found:
             self._note_watched(*(replace(one, running=None, since=_now()) for one in found))
@@ -258,6 +260,7 @@ class Poison:
             if self._is_the_bots(task.line.key):
                 return self._watch(task)
             task.condemned = GiveUp(CAUSE, trying.starts, trying.since)
+            # guard: watched-before-the-letter
             with self._lock:
                 self._begin_watching(task.line.key)
         with self._lock:
@@ -275,6 +278,7 @@ class Poison:
                 if trying.starts >= MOST_FOUND:
                     # It is given up, so the next start has something else to die of.
                     self._starts = min(self._starts, ALONE_FROM_START)
+            # guard: late-end-of-a-suspect
             if self._named is not trying:
                 return
             self._named = None

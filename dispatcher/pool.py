@@ -201,6 +201,7 @@ class Pool:
         """The document behind which a scan begins; what is in hand is not taken again by it."""
         with self._lock:
             self._scanning = True
+            # guard: scan-begins-in-one-step -> return self._ledger.after
             return self._ledger.begin_scan()
 
     def end_scan(self) -> None:
@@ -266,6 +267,7 @@ class Pool:
         me.task = task
         verdict = self._decide(task) if task.document is not None else self._rereading.run(task)
         with self._lock:
+            # guard: late-end-of-a-thread
             if me.is_abandoned:
                 # Its job was parked then, and may have been decided by another run.
                 return

@@ -232,7 +232,7 @@ class Dispatcher:
             held=held,
             held_keys=held_keys,
             held_after_seconds=self._limits.held_after_seconds,
-            pauses=pauses,
+            pauses=pauses,  # guard: pauses-before-the-first-job
         )
 
     def _begin(self) -> None:

@@ -97,6 +97,7 @@ class Progress:
 
     def take_over(self) -> Start:
         """Set the epoch and return what a predecessor left; from now on it is refused."""
+        # guard: left-transaction-ended
         self._end_left_transaction()
         found = self._claim(self._session)
         self.held.time = self._session.operation_time
@@ -185,7 +186,11 @@ class Progress:
         self, changes: Document, after: Document | None = None, session: ClientSession | None = None
     ) -> None:
         """`after` is what the row must be like beside being this epoch's."""
-        condition = {"_id": DISPATCHER, "epoch": self._epoch, **(after or {})}
+        condition = {
+            "_id": DISPATCHER,
+            "epoch": self._epoch,  # guard: epoch-of-the-save
+            **(after or {}),  # guard: number-of-the-save
+        }
         with translated():
             answer = self._collection.update_one(condition, {"$set": changes}, session=session)
         if answer.matched_count == 0:
@@ -216,6 +221,7 @@ class Progress:
         the row is made again, and StoreUnavailable says that the write has to be repeated.
         """
         try:
+            # guard: one-write-at-a-time -> body
             with self._alone():
                 yield
             return

@@ -28,6 +28,7 @@ def recall(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document
         rows = database[RECVQ].find({"_id": {"$in": list(ids)}})
         found: dict[Any, Document] = {row["_id"]: row for row in rows}
         missing = [id_ for id_ in ids if id_ not in found]
+        # guard: recall-from-oplog
         if missing:
             found.update(_from_oplog(database, missing))
     return found

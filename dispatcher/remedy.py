@@ -89,6 +89,7 @@ class Remedy:
         failures = 0
         while not self._stop.is_set():
             self._waits_for(f"{gone}: what it brought has to be finished")
+            # guard: finished-before-made-anew -> never
             if self._pool.standing()[0] > 0:
                 self._stop.wait(FINISH_LOOK_SECONDS)
             elif self._saver.save():

@@ -240,6 +240,7 @@ class GroupCommit:
         if rest:
             return await self._commit(rest)
         # A time-out amid the call took all away, and only a probe tells when it is over.
+        # guard: only-a-probe-tells -> return True
         return self._unavailable is None
 
     async def _pause(self) -> None:
@@ -269,6 +270,7 @@ class GroupCommit:
         """Hand everything on that waits or is being inserted, in its order: what came later of a
         key must not overtake what could not be confirmed.
         """
+        # guard: all-in-its-order -> entries, self._group = undone(self._group), []
         entries, self._group = undone(self._group) + self._take(), []
         if self._detour is None:
             refuse(entries, error)

@@ -163,6 +163,7 @@ class TwoStores:
 
     def divert(self, group: list[Entry], held: Iterable[Key] = ()) -> list[Entry]:
         """Spool those with a key that is held, or on its way to the spool; returns the others."""
+        # guard: on-its-way-to-the-spool -> behind = {*held}
         behind = {*held, *self._on_their_way}
         if not behind:
             return group
@@ -240,6 +241,7 @@ class BehindSpool:
     def __call__(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
         """Store all in recvq; raises NotStored, and KeysHeld before anything is stored."""
         held = self._held(documents)
+        # guard: behind-the-spool
         if held:
             raise KeysHeld(held)
         return self._insert(documents, timeout_seconds)

@@ -165,7 +165,12 @@ class Conversations:
         the last one is not recorded: right after an election reads may lag behind.
         """
         id_, name = conversation_id(document), name_of(document)
-        condition: Document = {"_id": id_, "applied": {"$ne": name}, **self._mine}
+        condition: Document = {
+            "_id": id_,
+            "applied": {"$ne": name},  # guard: decided-once
+            **self._mine,  # guard: epoch-of-the-record
+        }
+        # guard: unsent-in-the-record
         if message_id is not None:
             condition["unsent"] = {"$ne": message_id}
         n = decision.read_n
@@ -174,6 +179,10 @@ class Conversations:
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
             try:
+                # guard: applied-along ->
+                #     before = self._write(document, wanted, {**condition, **still(n)}, [name])
+                # guard: number-of-the-record ->
+                #     before = self._write(document, wanted, condition, [*unsaved, name])
                 before = self._write(document, wanted, {**condition, **still(n)}, [*unsaved, name])
             except DuplicateKeyError:
                 found = self._read(id_)
@@ -188,7 +197,10 @@ class Conversations:
             except WriteRefused as error:
                 raise self._waiting_for_room(id_, error) from error
             else:
-                if before.get("pending") and not (adopted and epoch_of(before) == self.epoch):
+                if before.get("pending") and not (
+                    adopted  # guard: whole-outbox-first
+                    and epoch_of(before) == self.epoch  # guard: older-epoch-is-seen
+                ):
                     return Recorded(adopted=self.adopt(id_), along=True)
                 return Recorded(wanted.effects)
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
@@ -244,7 +256,11 @@ class Conversations:
         update: Document = {"$set": {place: profile}}
         if drop is not None:
             update["$unset"] = {f"members.{drop}": ""}
-        condition = {"_id": read.id, "epoch": self.epoch, **still(read.n)}
+        condition = {
+            "_id": read.id,
+            "epoch": self.epoch,
+            **still(read.n),  # guard: nothing-recorded-since
+        }
         try:
             with writing_one():
                 return bool(self._collection.update_one(condition, update).matched_count)
@@ -288,6 +304,12 @@ class Conversations:
         """Adopt conversations by one update; then each with its outbox, in no order."""
         these = {"_id": {"$in": list(ids)}}
         with writing_one():
+            # guard: epoch-before-outbox ->
+            #     early = list(self._collection.find(these, {"epoch": 1, "pending": 1}))
+            #     mine = {**these, **self._mine}
+            #     self._collection.update_many(mine, {"$set": {"epoch": self.epoch}})
+            #     yield from early
+            #     return
             self._collection.update_many({**these, **self._mine}, {"$set": {"epoch": self.epoch}})
             for row in self._collection.find(these, {"epoch": 1, "pending": 1}):
                 self._refuse_above(row)
@@ -348,9 +370,11 @@ class Conversations:
             return None
         self._refuse_above(found)
         if name in (found.get("applied") or ()):
+            # guard: found-applied-adopts -> return Recorded()
             return Recorded(adopted=self.adopt(id_))
         if message_id is not None and message_id in (found.get("unsent") or ()):
             return Recorded(unsent=True)
+        # guard: decided-by-none-again -> return Recorded(adopted=self.adopt(id_))
         return None
 
     def _refuse_successor(self, id_: str) -> bool:

@@ -75,6 +75,7 @@ class DeadLetters:
             self._figures.dead_letters[_kind_of(letter)].inc()
         document = letter.get("document")
         # After the write: whichever came first, it or the unsend, one of them sees the other.
+        # guard: unsent-asked-after-the-write
         if document is not None and self._is_unsent(document):
             self.empty(document, message_id_of(document))
 

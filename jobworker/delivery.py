@@ -68,10 +68,15 @@ def expired(send: Send, now: datetime) -> str | None:
 
 def way_of(send: Send, now: datetime) -> Way:
     """How to try next a send that is not too old."""
+    # guard: tried-way-again
     if send.tried_at is not None and send.tried_as is not None:
         return send.tried_as
     until = send.token_until
-    may_reply = send.way is Way.REPLY and send.token and send.tried_as is not Way.PUSH
+    may_reply = (
+        send.way is Way.REPLY
+        and send.token
+        and send.tried_as is not Way.PUSH  # guard: once-push-never-reply
+    )
     if may_reply and until is not None and now < until:
         return Way.REPLY
     return Way.PUSH if send.way is Way.REPLY else send.way

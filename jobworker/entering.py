@@ -47,6 +47,10 @@ class Entering:
 
     def _enter(self) -> None:
         try:
+            # guard: row-before-it-leaves ->
+            #     self._tools.conversations.remove(self._conversation, *self._ids)
+            #     while self._left:
+            #         self._enter_one(self._left.popleft())
             while self._left:
                 self._enter_one(self._left[0])
                 self._left.popleft()

@@ -137,6 +137,9 @@ class Gate:
         seconds = self.handler_turn_seconds if can_run_again() else TURN_SECONDS
         self.enter(turn)
         turn.granted.wait(seconds)
+        # guard: give-up-then-look ->
+        #     was_away, gives_up = turn.away, self._gives_up(turn)
+        #     turn.away = was_away
         gives_up = self._gives_up(turn)
         # Only now: it may be sent away between the end of its wait and its giving up.
         if turn.away:
@@ -219,6 +222,7 @@ class Gate:
 
     def _may_call(self) -> bool:
         """Whether to call, after the wait for the interval; the lease is asked last."""
+        # guard: lease-asked-last -> return self._wait_for_interval()
         return self._wait_for_interval() and self._lease_is_fresh()
 
     def _wait_for_interval(self) -> bool:

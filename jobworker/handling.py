@@ -64,6 +64,7 @@ class Doing:
         """
         mark = object()
         self._sends.add(mark)
+        # guard: note-then-look
         if self.is_abandoned:
             self._sends.discard(mark)
             raise GateClosed("the handler was abandoned: its event is decided by another run")
@@ -89,6 +90,7 @@ class Doing:
                 yield
         finally:
             _current.reset(token)
+            # guard: thrown-away-at-its-end
             if not handling.end():
                 raise Abandoned("the handler did not return in time")
         if self.withheld:

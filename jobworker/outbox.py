@@ -194,6 +194,7 @@ class Outbox:
             first = box.sends[0] if box is not None else None
             is_loaded = self._left is not None and id_ not in self._left
         if first is None or first.send.id != effect_id:
+            # guard: under-way-until-loaded -> return False
             return not is_loaded
         first.give_up(cause)
         return True

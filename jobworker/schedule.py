@@ -40,7 +40,10 @@ class Schedule:
         Returns why MongoDB will never take it; None once it, or the later one, stands there.
         """
         # Not `$lt`: a row without a number, made by hand, would stand in the way for ever.
-        condition = {"_id": effect["timer"], "n": {"$not": {"$gte": effect["n"]}}}
+        condition = {
+            "_id": effect["timer"],
+            "n": {"$not": {"$gte": effect["n"]}},  # guard: number-of-the-row
+        }
         for _ in range(SETTLE_TRIES):
             try:
                 with translated():
@@ -48,6 +51,7 @@ class Schedule:
                 return None
             except DuplicateKeyError:
                 # Or another one inserted the row between this one's look and its insert.
+                # guard: first-rows-are-read -> body
                 if self._stands(effect["timer"], {"$gte": effect["n"]}, MAJORITY):
                     log.debug("timer was entered before, or a later one id=%s", effect["id"])
                     return self._not_counted(effect)
@@ -80,6 +84,7 @@ class Schedule:
         # before; what it has beyond that may vanish with it.
         if not self._is_later(*where, LOCAL):
             return False
+        # guard: overtaken-on-a-majority
         if not self._is_later(*where, MAJORITY):
             raise StoreUnavailable("what overtook a timer may be waiting for a majority")
         log.info("timer was overtaken, no handler runs event_id=%s", name_of(document))
@@ -104,6 +109,8 @@ class Schedule:
     def _is_later(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
         """Whether a set or cancel with such a number is in the outbox or in its row."""
         # First where they come from, then where they go: so none is missed on its way.
+        # guard: asked-as-they-move ->
+        #     return self._stands(row, n, concern) or self._waits(id_, row, n, concern)
         return self._waits(id_, row, n, concern) or self._stands(row, n, concern)
 
     def _waits(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:

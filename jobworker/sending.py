@@ -90,6 +90,7 @@ class Sending(Settling):
             if self._given_up is not None:
                 return
             self._given_up = cause
+            # guard: call-under-way-ends-first -> waits = True
             waits = self._stage in (Stage.AT_GATE, Stage.RESTING)
             if waits:
                 self._stage = Stage.AWAY
@@ -123,6 +124,7 @@ class Sending(Settling):
         """The process stops: a try that was written down and not made is struck out again, or a
         successor would take it for one of unknown outcome.
         """
+        # guard: stop-strikes-out
         if self._stage is Stage.NOTED:
             self._stage = Stage.CHOSEN
             with pymongo.timeout(NOTE_SECONDS):
@@ -132,6 +134,7 @@ class Sending(Settling):
         """Choose the way and write the try down, before anything leaves the house."""
         with self._lock:
             before = self._stage
+            # guard: given-up-before-its-turn
             if before in (Stage.AWAY, Stage.RESTING):
                 return False
             self._stage = Stage.CHOSEN
@@ -191,6 +194,7 @@ class Sending(Settling):
         look good, and LINE's refusal of it like a proof that an earlier try has used it.
         """
         at, since = self._made
+        # guard: time-since-boot -> return datetime.now(UTC)
         return at + timedelta(seconds=boottime() - since)
 
     def _leave_gate(self, then: Callable[[], None]) -> None:

@@ -106,6 +106,7 @@ class Settling(ABC):
             self._remove()
 
     def _again(self, outcome: Outcome) -> None:
+        # guard: refusal-is-durable-first
         if (error := self._rewrite(outcome.send)) is not None:
             self._later(lambda: self._again(outcome), error)
             return
@@ -159,6 +160,7 @@ class Settling(ABC):
         might send what was replayed as well.
         """
         try:
+            # guard: letter-in-the-outbox-first
             self._tools.conversations.give_up(self._conversation_id, letter)
             self._tools.deadletters.write(letter)
         except StoreUnavailable as error:

@@ -80,6 +80,7 @@ class Unsends:
         taken_back = unsent_id_of(document)
         if taken_back is not None:
             self._carry_out(document, taken_back)
+        # guard: unsent-before-its-message -> if not document.get("unsent"):
         if not document.get("unsent") and not self._unsent.covers(document):
             return False
         self._empty_copy(document)

@@ -194,6 +194,7 @@ class Worker:
         """End a job that leaves no record. The first one of a key in a term adopts its
         conversation, or a predecessor that stands still could record the event hereafter.
         """
+        # guard: first-end-adopts
         if not self._parts.outbox.has_adopted(conversation_id(job.document)):
             conversation = self._adopt(job.document)
             if name_of(job.document) in conversation.applied:
@@ -344,6 +345,7 @@ class Worker:
                 return self._finish(job, lap)
         if not self._parts.lease_is_fresh():
             raise StoreUnavailable("the lease is not fresh")
+        # guard: names-forgotten-first
         if job.memo.forgets:
             # Before the record: what was read before it is not written after it.
             self._parts.names.forget(conversation_id(document))

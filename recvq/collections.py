@@ -73,7 +73,7 @@ INDEXES: Mapping[str, list[Index]] = {
             [("eventId", ASCENDING)],
             {
                 "name": "eventId",
-                "unique": True,
+                "unique": True,  # guard: unique-event-id
                 "partialFilterExpression": {"eventId": {"$exists": True}},
             },
         ),

@@ -130,6 +130,7 @@ class Control:
             pymongo.timeout(READ_SECONDS),
             self._database.client.start_session(causal_consistency=True) as session,
         ):
+            # guard: pauses-as-of-the-claim
             if self._seen is not None:
                 session.advance_operation_time(self._seen)
             rows = list(self._rows.find({"doneAt": None}, session=session).sort("_id", 1))

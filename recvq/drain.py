@@ -130,6 +130,9 @@ class Drain(BackgroundThread):
         # Less with each failure: a whole batch may need more room, or time, than there is.
         max_bytes = BATCH_BYTES >> self._failures
         batch = self._spool.oldest(documents=BATCH_DOCUMENTS, max_bytes=max_bytes)
+        # guard: removal-after-majority ->
+        #     self._spool.remove(batch)
+        #     self._insert(batch)
         try:
             self._insert(batch)
         except REFUSED as error:

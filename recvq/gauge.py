@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 READ_SECONDS = 2.0
 SUM_SECONDS = 5.0
 CAPPED_POSITION_LOST = 136
+# guard: bytes-not-counts -> BYTES = {"$group": {"_id": None, "bytes": {"$sum": 600}}}
 BYTES = {"$group": {"_id": None, "bytes": {"$sum": {"$bsonSize": "$$ROOT"}}}}
 
 
@@ -52,6 +53,8 @@ class Gauge:
             marks = self._marks(after)
             shape = require_shape(read_shape(self._database), database=self._database.name)
         unread = 0 if marks is None else self._unread(marks, patient=patient)
+        # guard: share-of-capped-size ->
+        #     return Reach(shape.bytes if unread is None else unread, max(1, shape.bytes))
         return Reach(shape.bytes if unread is None else unread, shape.capped_bytes)
 
     def _after(self) -> Any:

@@ -97,6 +97,7 @@ class Guard(BackgroundThread):
 
         Once in a while it looks first, and raises StoreUnavailable if it cannot.
         """
+        # guard: look-after-one-percent
         if self._has_to_look(size_bytes):
             self.glance()
         with self._counting:
@@ -159,6 +160,7 @@ class Guard(BackgroundThread):
     def _closed_to(self, size_bytes: int) -> str | None:
         if self._wrong is not None:
             return self._wrong
+        # guard: own-bytes-count-at-once -> reach = self._reach
         reach = self._reach.plus(self._unseen + size_bytes)
         if reach.closes(closed=self._full):
             return f"recvq is full: {reach.share:.0%} of it is unread"

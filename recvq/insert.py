@@ -56,6 +56,7 @@ def _settle(error: BulkWriteError) -> Stored:
     """
     details = error.details
     failures = [e for e in details["writeErrors"] if e["code"] != DUPLICATE_KEY]
+    # guard: duplicate-needs-majority -> if failures:
     if failures or details["writeConcernErrors"]:
         codes = {e["code"] for e in failures + details["writeConcernErrors"]}
         raise StoreUnavailable(f"insert not confirmed, codes {sorted(codes)}") from error

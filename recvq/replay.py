@@ -111,6 +111,7 @@ class Replays:
             if not self._begin(letter):
                 return False
             stored = insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
+        # guard: refused-under-this-name
         if stored.duplicates and self._was_refused(document):
             self._mark(letter, {})
             return False
@@ -123,7 +124,10 @@ class Replays:
         gone = {"replayedAt": "", "expiresAt": ""}
         with translated():
             answer = self._letters.update_one(
-                {"_id": letter["_id"], **as_read},
+                {
+                    "_id": letter["_id"],
+                    **as_read,  # guard: letter-as-it-was-read
+                },
                 {"$set": {"replays": number, "replaying": number}, "$unset": gone},
             )
         return bool(answer.matched_count)
@@ -143,4 +147,5 @@ class Replays:
 
 
 def _number(letter: Mapping[str, Any]) -> int:
+    # guard: replay-keeps-its-number -> return int(letter.get("replays", 0) + 1)
     return int(letter.get("replaying") or letter.get("replays", 0) + 1)

@@ -85,6 +85,7 @@ class Spool:
             for part in _parts(rows):
                 self._append(part)
             # What went into a file that was set aside meanwhile would not be found again.
+            # guard: spool-still-there -> body
             if self._file == spoolfile.identity(self.path):
                 return
             self.close()
@@ -138,6 +139,7 @@ class Spool:
         Numbers are given in the order of commits and never again, so nothing newer goes along.
         """
         with self._writing() as connection:
+            # guard: batch-of-this-file -> body
             if self._identity() == batch.file:
                 _remove(connection, batch.last)
 

@@ -26,6 +26,7 @@ def timer_id(channel: str, key: str, name: str, *, member: str | None = None) ->
 
 def due_event_id(row: Mapping[str, Any]) -> str:
     """What names this one ring of the row for good: `timer:<_id>:<n>:<runAt>`."""
+    # guard: one-name-of-a-ring -> return f"timer:{row['_id']}:{row['n']}:{ObjectId()}"
     return f"timer:{row['_id']}:{row['n']}:{_readable(row['runAt'])}"
 
 

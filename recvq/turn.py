@@ -48,6 +48,7 @@ class Turn:
 
     def _still_mine(self) -> bool:
         assert self._lock is not None
+        # guard: lock-still-mine
         if identity_of(self._lock) != identity(self._path):
             self.end()
             return False

@@ -123,6 +123,7 @@ class Ringer:
     def _session(self, seen: Timestamp | None) -> Iterator[ClientSession]:
         """One whose reads see what was stored by then, also on a server elected since."""
         with self._client.start_session(causal_consistency=True) as session:
+            # guard: read-as-of-what-was-heard
             if seen is not None:
                 session.advance_operation_time(seen)
             yield session
@@ -154,6 +155,7 @@ class Ringer:
 
     def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> Stored:
         with self._inserting(sum(len(document.raw) for document in documents)):
+            # guard: old-rows-are-read-again
             if boottime() - read_at > FRESH_SECONDS:
                 # By now they may have rung elsewhere, and recvq may have forgotten it.
                 raise StoreUnavailable("the timers were read too long ago")

@@ -54,7 +54,11 @@ def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) ->
     return Ring(
         event_id=due_event_id(row),
         run_at=row["runAt"],
-        as_read={part: row[part] for part in ("_id", "n", "runAt")},
+        as_read={
+            "_id": row["_id"],
+            "n": row["n"],  # guard: row-of-this-number
+            "runAt": row["runAt"],  # guard: row-of-this-time
+        },
         document=RawBSONDocument(document),
         next_at=None if daily is None else daily.after(now),
     )

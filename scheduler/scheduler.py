@@ -172,6 +172,9 @@ class Scheduler(BackgroundThread):
 
     def _sleep_until(self, due_at: datetime | None) -> None:
         with self._lock:
+            # guard: heard-during-the-look ->
+            #     self._due_at = due_at
+            #     self._wake.clear()
             self._due_at = due_at
         self.pulse.rest()
         ahead = AHEAD_SECONDS

@@ -1,0 +1,49 @@
+"""Each race of docs/reliability.md has tests and guards, and each guard has one anchor in the code.
+
+Whether the tests notice that a guard is missing, `scripts/guards` tries.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.guards import RACES, ROOT, Anchor, Race, anchors, races, without
+
+TABLE = races(RACES.read_text("utf-8"))
+ANCHORS = anchors(ROOT)
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def names_of_tests_in(path: Path) -> set[str]:
+    """The names of a file's test functions."""
+    tree = ast.parse(path.read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, FUNCTIONS)}
+
+
+@pytest.mark.parametrize("race", TABLE, ids=lambda race: race.title)
+def test_a_race_names_tests_that_exist_and_guards_or_why_there_is_none(race: Race) -> None:
+    assert race.tests
+    missing = [
+        node
+        for node in race.tests
+        if node.split("::")[1] not in names_of_tests_in(ROOT / node.split("::")[0])
+    ]
+    assert missing == []
+    assert bool(race.guards) != bool(race.untried)
+
+
+def test_each_guard_of_the_table_has_one_anchor_and_each_anchor_a_row() -> None:
+    in_code = Counter(anchor.name for anchor in ANCHORS)
+    in_table = {guard for race in TABLE for guard in race.guards}
+    assert in_code == Counter(dict.fromkeys(in_table, 1))
+
+
+@pytest.mark.parametrize("anchor", ANCHORS, ids=lambda anchor: anchor.name)
+def test_a_guard_can_be_taken_out(anchor: Anchor) -> None:
+    text = anchor.path.read_text("utf-8")
+    changed = without(text, anchor)
+    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))

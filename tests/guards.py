@@ -1,0 +1,322 @@
+"""Takes a guard out of a copy of this tree, and expects the tests of its race to fail.
+
+A guard is the clause that prevents a race of docs/reliability.md. A comment marks it:
+
+    # guard: name                 in a line of its own: the next statement goes, with its body
+    ...,  # guard: name           at a line's end: the argument, entry or operand in that line goes
+    # guard: name -> body         the next statement's body stays, and runs in any case
+    # guard: name -> never        the next statement's condition is false
+    # guard: name -> if other:    the next statement gets this head
+    # guard: name -> other        the next statement becomes this one
+    # guard: name ->              the next statement becomes the lines that follow, each of which
+    #     other                   has four spaces more than the anchor
+
+The race table names each guard in its last column, beside the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RACES = ROOT / "docs" / "reliability.md"
+# The tests of one row take a few seconds; a thread without its guard may wait for ever.
+TEST_SECONDS = 60
+ROW_SECONDS = 400
+
+ANCHOR = re.compile(r"(?P<before>.*?)#\s*guard: (?P<name>[a-z0-9-]+)(?P<arrow> ->)?(?P<code>.*)")
+CODE = re.compile(r"`([^`]+)`")
+
+
+@dataclass(frozen=True)
+class Race:
+    """One row of the table: what it is called, the tests that stage it, and its guards."""
+
+    title: str
+    tests: tuple[str, ...]
+    guards: tuple[str, ...]
+    untried: str
+    """Why there is no guard to take out; empty where there is."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where a guard stands, by the number of its line from 0, and what the clause becomes."""
+
+    name: str
+    path: Path
+    line: int
+    becomes: tuple[str, ...]
+    is_trailing: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a trial ended."""
+
+    guard: str
+    words: str
+    is_good: bool
+    seconds: float
+
+
+def races(page: str) -> list[Race]:
+    """The rows of the page's table of races."""
+    section = page.split("\n## The races\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    return [_race(row) for row in rows if not row.startswith("| ---")]
+
+
+def _race(row: str) -> Race:
+    cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+    title, _, _, tests, guards = cells
+    names = tuple(CODE.findall(guards))
+    return Race(title, tuple(_tests(tests)), names, "" if names else guards.strip())
+
+
+def _tests(cell: str) -> Iterator[str]:
+    """Node ids; `::test` stands for the file before it."""
+    file = ""
+    for code in CODE.findall(cell):
+        path, _, test = code.partition("::")
+        file = path or file
+        yield f"tests/{file}::{test}"
+
+
+def anchors(root: Path) -> list[Anchor]:
+    """All anchors in the product's code."""
+    found = []
+    for path in _sources(root):
+        text = path.read_text("utf-8")
+        if "# guard: " in text:
+            found.extend(_anchors(path, text.splitlines()))
+    return found
+
+
+def _sources(root: Path) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.py"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = [
+        name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "bench/"))
+    ]
+    return [root / name for name in sorted(names) if (root / name).exists()]
+
+
+def _anchors(path: Path, lines: Sequence[str]) -> Iterator[Anchor]:
+    for number, line in enumerate(lines):
+        found = ANCHOR.fullmatch(line)
+        if found is None:
+            continue
+        code, before = found["code"].strip(), found["before"]
+        becomes = [code] if code else []
+        if found["arrow"] and not code:
+            start = f"{before}#     "
+            after = iter(lines[number + 1 :])
+            for further in after:
+                if not further.startswith(start):
+                    break
+                becomes.append(further.removeprefix(start))
+        yield Anchor(found["name"], path, number, tuple(becomes), bool(before.strip()))
+
+
+def without(text: str, anchor: Anchor) -> str:
+    """The module's text with the guard taken out."""
+    lines = text.splitlines()
+    if anchor.is_trailing:
+        _take_part_out(lines, anchor.line)
+    else:
+        _change_statement(text, lines, anchor)
+    changed = "\n".join(lines) + "\n"
+    compile(changed, str(anchor.path), "exec")
+    return changed
+
+
+def _take_part_out(lines: list[str], number: int) -> None:
+    """An argument, an entry or an operand has its line to itself."""
+    code = lines[number].split("# guard: ")[0].rstrip()
+    following = lines[number + 1].lstrip()
+    first = re.match(r"(and|or) ", following)
+    if first is not None and not code.endswith(","):
+        lines[number + 1] = following[first.end() :]
+    elif not code.endswith(",") and not re.match(r"\s*(and|or) ", code):
+        raise SystemExit(f"guards: neither an entry nor an operand: {code.strip()}")
+    del lines[number]
+
+
+def _change_statement(text: str, lines: list[str], anchor: Anchor) -> None:
+    statement = _statement_after(text, anchor)
+    first, last = statement.lineno - 1, statement.end_lineno or 0
+    indent = " " * statement.col_offset
+    becomes = list(anchor.becomes) or ["pass"]
+    body = getattr(statement, "body", None)
+    word = becomes[0]
+    if word == "body":
+        assert body is not None, f"{anchor.name}: no body to keep"
+        lines[first:last] = _indented(lines[_head_end(body) : body[-1].end_lineno], indent)
+    elif word == "never" or (word.endswith(":") and len(becomes) == 1):
+        assert body is not None, f"{anchor.name}: no head to replace"
+        head = "if False:" if word == "never" else word
+        prefix = "el" if lines[first].lstrip().startswith("elif") else ""
+        lines[first : _head_end(body)] = [indent + prefix + head]
+    else:
+        lines[first:last] = _indented(becomes, indent)
+
+
+def _statement_after(text: str, anchor: Anchor) -> ast.stmt:
+    statements = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    after = [one for one in statements if one.lineno - 1 > anchor.line]
+    return min(after, key=lambda one: (one.lineno, one.col_offset))
+
+
+def _head_end(body: Sequence[ast.stmt]) -> int:
+    """The index of the body's first line."""
+    return body[0].lineno - 1
+
+
+def _indented(lines: Sequence[str], indent: str) -> list[str]:
+    return textwrap.indent(textwrap.dedent("\n".join(lines)), indent).splitlines()
+
+
+class Trials:
+    """Tries guards in copies of the tree, so many at once."""
+
+    def __init__(self, home: Path, *, at_once: int) -> None:
+        self._copies: queue.Queue[Path] = queue.Queue()
+        for number in range(at_once):
+            self._copies.put(_copy_of(ROOT, home / f"copy{number}"))
+
+    def run(self, anchor: Anchor, tests: Sequence[str]) -> Verdict:
+        """The tests have to pass with the guard, and one of them to fail without it."""
+        began = time.monotonic()
+        copy = self._copies.get()
+        try:
+            words, is_good = self._run(copy, anchor, tests)
+        finally:
+            self._copies.put(copy)
+        return Verdict(anchor.name, words, is_good, time.monotonic() - began)
+
+    def _run(self, copy: Path, anchor: Anchor, tests: Sequence[str]) -> tuple[str, bool]:
+        passed, words = _pytest(copy, tests)
+        if not passed:
+            return f"FAILS WITH THE GUARD: {words}", False
+        path = copy / anchor.path.relative_to(ROOT)
+        text = path.read_text("utf-8")
+        here = Anchor(anchor.name, path, anchor.line, anchor.becomes, anchor.is_trailing)
+        path.write_text(without(text, here), "utf-8")
+        try:
+            passed, words = _pytest(copy, tests)
+        finally:
+            path.write_text(text, "utf-8")
+        return (f"NOT NOTICED: {words}", False) if passed else (f"noticed: {words}", True)
+
+
+def _copy_of(root: Path, copy: Path) -> Path:
+    """What git knows of and what is new, as it stands."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (root / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, copy / name)
+    (copy / ".venv").symlink_to(root / ".venv")
+    return copy
+
+
+def _pytest(copy: Path, tests: Sequence[str]) -> tuple[bool, str]:
+    """Whether all tests passed, and in words what came of them."""
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=no", f"--timeout={TEST_SECONDS}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=ROW_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return False, f"no end within {ROW_SECONDS} s"
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"guards: pytest ended with {process.returncode}\n{output}")
+    if process.returncode == 0:
+        summary = output.strip().splitlines()[-1]
+        # A test that is skipped tries nothing.
+        return ("skipped" not in summary), summary
+    failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", output, re.MULTILINE)
+    return False, failed[1] if failed else "no test named: a time-out?"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try the guards that are named, else all; 1 if one is not noticed."""
+    parser = argparse.ArgumentParser(prog="scripts/guards", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="name", help="guards to try; all by default")
+    parser.add_argument("--at-once", type=int, default=2, metavar="N", help="2 by default")
+    parser.add_argument("--list", action="store_true", help="list guards and tests, try nothing")
+    given = parser.parse_args(arguments)
+    tests = _tests_by_guard()
+    found = {anchor.name: anchor for anchor in anchors(ROOT)}
+    names = given.names or list(tests)
+    unknown = [name for name in names if name not in tests or name not in found]
+    if unknown:
+        parser.error(f"no anchor, or no row in the races: {', '.join(unknown)}")
+    if given.list:
+        for name in names:
+            place = f"{found[name].path.relative_to(ROOT)}:{found[name].line + 1}"
+            print(name, place, *tests[name], sep="\n    ")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="guards-") as home:
+        trials = Trials(Path(home), at_once=given.at_once)
+        with ThreadPoolExecutor(given.at_once) as pool:
+            running = [pool.submit(trials.run, found[name], tests[name]) for name in names]
+            verdicts = [_told(one.result()) for one in running]
+    bad = [one.guard for one in verdicts if not one.is_good]
+    print(f"{len(verdicts) - len(bad)} of {len(verdicts)} guards are noticed", *bad, sep="\n    ")
+    return 1 if bad else 0
+
+
+def _tests_by_guard() -> dict[str, list[str]]:
+    """The tests of all rows that name a guard, in the table's order."""
+    tests: dict[str, list[str]] = {}
+    for race in races(RACES.read_text("utf-8")):
+        for guard in race.guards:
+            known = tests.setdefault(guard, [])
+            known.extend(test for test in race.tests if test not in known)
+    return tests
+
+
+def _told(verdict: Verdict) -> Verdict:
+    print(f"{verdict.guard:32} {verdict.seconds:4.0f} s  {verdict.words}", flush=True)
+    return verdict
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
