@@ -140,6 +140,8 @@ class History:
         stopped: Callable[[], bool],
     ) -> Pass | None:
         try:
+            # guard: causal-scan ->
+            #     with self._client.start_session(causal_consistency=False) as session:
             with self._client.start_session(causal_consistency=True) as session:
                 one = Pass(self._time(session))
                 for document in self._documents(after, session, stopped):

@@ -68,7 +68,6 @@ def expired(send: Send, now: datetime) -> str | None:
 
 def way_of(send: Send, now: datetime) -> Way:
     """How to try next a send that is not too old."""
-    # guard: tried-way-again
     if send.tried_at is not None and send.tried_as is not None:
         return send.tried_as
     until = send.token_until

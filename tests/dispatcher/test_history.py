@@ -275,6 +275,30 @@ def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
     assert [*taken.names, *streamed] == [*expected, "last"]
 
 
+@pytest.mark.parametrize("name", FEEDS)
+def test_what_is_stored_during_the_scan_is_in_the_stream(
+    database: Database[Document], name: str
+) -> None:
+    """The scan has read all that there is when it comes to its last document."""
+    recvq, streamed = database[RECVQ], list[str]()
+    recvq.insert_many(numbered(5))
+
+    def take(one: Document) -> bool:
+        if name_of(one) == "e4":
+            recvq.insert_one(document("late"))
+        return True
+
+    found = History(recvq).scan(None, take, never)
+    assert found is not None
+    recvq.insert_one(document("last"))
+    with closing(make_feed(name, database.client, database.name)) as feed:
+        feed.open_at(found.operation_time)
+        while "last" not in streamed:
+            if (reading := feed.read()) and reading.document["_id"] not in found.seen:
+                streamed.append(name_of(reading.document))
+    assert streamed == ["late", "last"]
+
+
 @pytest.fixture
 def inversion(database: Database[Document]) -> tuple[list[Any], int]:
     """The stream order of documents by several writers, and the place of one of them that lies

@@ -12,6 +12,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
@@ -223,7 +224,9 @@ def test_a_first_event_and_an_unsend_that_meet_are_both_there(
 # A predecessor that was frozen, and wakes.
 
 
-@pytest.mark.parametrize("moment", ["before it is adopted", "after its event was adopted"])
+@pytest.mark.parametrize(
+    "moment", ["before it is adopted", "as it is adopted", "after its event was adopted"]
+)
 def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
     database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -232,14 +235,21 @@ def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
     first, second = a_message(user, sim), a_message(user, sim, "二")
     predecessor = of_epoch(database, 1)
     record(predecessor, first, a_push(first, "一"))
-    adopt_all = Conversations.adopt_all
+    adopt_all, update_many = Conversations.adopt_all, Collection.update_many
+
+    def overtaken(collection: Collection[Any], *arguments: Any) -> Any:
+        monkeypatch.setattr(Collection, "update_many", update_many)
+        record(predecessor, second, a_push(second, "二"))
+        return update_many(collection, *arguments)
 
     def late(mine: Conversations, ids: Sequence[str]) -> Iterator[Document]:
         monkeypatch.setattr(Conversations, "adopt_all", adopt_all)
         if moment == "before it is adopted":
             record(predecessor, second, a_push(second, "二"))
+        if moment == "as it is adopted":
+            monkeypatch.setattr(Collection, "update_many", overtaken)
         for row in adopt_all(mine, ids):
-            if moment != "before it is adopted":
+            if moment == "after its event was adopted":
                 # The outbox is this term's by now, and memory does not know it yet.
                 desk.put_document(second)
                 desk.until_decided()
