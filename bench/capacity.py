@@ -29,11 +29,11 @@ from rich.progress import track
 from rich.table import Table
 
 import linesim
-from linedesk import children
-from linedesk.embedded import EmbeddedMongod, free_port, server_version
-from recvq.collections import create_collections
-from recvq.connect import Client, connect
-from recvq.documents import CONVERSATIONS, RECVQ
+from linedesk.compose import children
+from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import create_collections
+from linedesk.store.documents import CONVERSATIONS, RECVQ
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = "line_bot"

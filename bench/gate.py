@@ -21,10 +21,10 @@ from rich.progress import track
 from rich.table import Table
 
 import linesim
-from linedesk import children
-from linedesk.embedded import EmbeddedMongod, free_port
-from recvq.collections import create_collections
-from recvq.connect import connect
+from linedesk.compose import children
+from linedesk.compose.private_mongod import EmbeddedMongod, free_port
+from linedesk.store.client import connect
+from linedesk.store.collections import create_collections
 
 ROOT = Path(__file__).resolve().parent.parent
 USERS = 20
@@ -35,7 +35,7 @@ def pushing_bot() -> object:
     """The bot that the dispatcher runs: it pushes as often as the message says."""
     from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-    from jobworker import Bot, Talk
+    from linedesk import Bot, Talk
 
     bot = Bot()
 

@@ -25,18 +25,18 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from dispatcher.changestream import ChangeStreamFeed
-from dispatcher.history import History
+from dispatcher.feed.change_stream import ChangeStreamFeed
+from dispatcher.feed.rescan import History
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, Limits
-from jobworker import Bot, Talk
 from jobworker.assembly import Desk, LineSettings
+from linedesk import Bot, Talk
+from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.contract import Job, JobResult
-from linedesk.embedded import EmbeddedMongod, server_version
-from recvq.collections import DISPATCHER, MEGABYTE, create_collections
-from recvq.connect import Client, connect
-from recvq.documents import PROGRESS, RECVQ, Document, make_document
-from recvq.insert import insert_documents
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
+from linedesk.store.documents import PROGRESS, RECVQ, Document, make_document
+from linedesk.store.insert import insert_documents
 
 DATABASE = "line_bot"
 KEYS = 1_000

@@ -29,13 +29,13 @@ from rich.progress import track
 from rich.table import Table
 
 import linesim
-from linedesk import children
-from linedesk.embedded import EmbeddedMongod, free_port, server_version
-from linesim.signing import sign
-from recvq.collections import create_collections
-from recvq.connect import connect
-from recvq.documents import RECVQ, make_document
-from recvq.insert import insert_documents
+from linedesk.compose import children
+from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.store.client import connect
+from linedesk.store.collections import create_collections
+from linedesk.store.documents import RECVQ, make_document
+from linedesk.store.insert import insert_documents
+from linesim.model.deliveries import sign
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = "line_bot"
@@ -44,7 +44,7 @@ LOG_NAME = "STOPWATCH_LOG"
 
 def stopwatch_bot() -> object:
     """The bot that the dispatcher runs: it writes down when its handler starts."""
-    from jobworker import Bot, Talk
+    from linedesk import Bot, Talk
 
     bot = Bot()
     log = Path(os.environ[LOG_NAME]).open("a", buffering=1)  # noqa: SIM115  # open as long as the bot

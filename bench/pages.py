@@ -21,8 +21,8 @@ from readings import a_million, key_of, timed
 from rich.console import Console as Terminal
 from rich.table import Table
 
-from console.web.app import create_app
-from console.web.desk import Console
+from linedesk.console.web.app import create_app
+from linedesk.console.web.layout import Console
 
 PROMISED_MS = 100.0
 LIVE = {"x-live": "1"}

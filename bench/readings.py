@@ -24,17 +24,17 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from console.calls import Wanted, newest_calls
-from console.choice import Choice, found
-from console.history import read_history
-from console.overview import read_overview
-from console.search import meaning_of, recent
-from console.standing import find, read
-from console.story import tell
-from linedesk.embedded import EmbeddedMongod, server_version
-from recvq.collections import create_collections
-from recvq.connect import Client, connect
-from recvq.documents import DEADLETTERS, Document
+from linedesk.compose.private_mongod import EmbeddedMongod, server_version
+from linedesk.console.calls import Wanted, newest_calls
+from linedesk.console.conversation import find, read
+from linedesk.console.dead_letters import Choice, found
+from linedesk.console.history import read_history
+from linedesk.console.overview import read_overview
+from linedesk.console.search import meaning_of, recent
+from linedesk.console.story import tell
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import create_collections
+from linedesk.store.documents import DEADLETTERS, Document
 
 BATCH = 10_000
 GIGABYTE = 1024**3

@@ -29,12 +29,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from linedesk import children
-from linedesk.embedded import EmbeddedMongod, server_version
-from recvq.collections import create_collections
-from recvq.connect import connect
-from recvq.documents import RECVQ, SCHEDULE, Document
-from recvq.timers import timer_id
+from linedesk.compose import children
+from linedesk.compose.private_mongod import EmbeddedMongod, server_version
+from linedesk.store.client import connect
+from linedesk.store.collections import create_collections
+from linedesk.store.documents import RECVQ, SCHEDULE, Document
+from linedesk.store.timers import timer_id
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG_NAME = "STOPWATCH_LOG"
@@ -45,7 +45,7 @@ SETTLE_SECONDS = 5.0
 
 def stopwatch_bot() -> object:
     """The bot that the dispatcher runs: it writes down how late its timers are."""
-    from jobworker import Bot, Talk, TimerEvent
+    from linedesk import Bot, Talk, TimerEvent
 
     bot = Bot()
     log = Path(os.environ[LOG_NAME]).open("a", buffering=1)  # noqa: SIM115  # open as long as the bot

@@ -33,14 +33,14 @@ from rich.table import Table
 from ulid import ULID
 
 from frontdesk.app import Desk, FrontDesk
-from frontdesk.commit import Documents
-from frontdesk.serve import Address, SpoolAt, serve
-from frontdesk.signature import sign
+from frontdesk.group_commit import Documents
+from frontdesk.process import Address, SpoolAt, serve
 from frontdesk.store import TwoStores
-from linedesk.embedded import EmbeddedMongod, free_port
-from linedesk.logs import configure_logging
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import connect
+from frontdesk.webhook import sign
+from linedesk.compose.private_mongod import EmbeddedMongod, free_port
+from linedesk.runtime.logging import configure_logging
+from linedesk.store.client import connect
+from linedesk.store.collections import MEGABYTE, create_collections
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 DATABASE = "line_bot"

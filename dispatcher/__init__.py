@@ -1,1 +1,1 @@
-"""The feeds, progress, the key-ordered thread pool and the lease; it knows nothing of LINE."""
+"""Stored documents reach a thread, in order by key, once; nothing here knows LINE."""

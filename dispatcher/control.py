@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 
+from dispatcher.keyed.ordered import Ordered
 from dispatcher.lease import Lease
-from dispatcher.ordered import Ordered
 from linedesk.contract import Worker
-from recvq.control import Control
-from recvq.errors import AccessRefused, StoreUnavailable
-from recvq.orders import NO_PAUSES, Pauses, Release
-from recvq.thread import BackgroundThread
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.errors import AccessRefused, StoreUnavailable
+from linedesk.store.orders import NO_PAUSES, Control, Pauses, Release
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from pymongo import ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from recvq.boottime import boottime
-from recvq.collections import DISPATCHER, EPOCHS
-from recvq.connect import DURABLE
-from recvq.documents import LEASES, Document
-from recvq.errors import Replaced, SetupError, StoreUnavailable, translated
-from recvq.thread import BackgroundThread
+from linedesk.runtime.clock import boottime
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.client import DURABLE
+from linedesk.store.collections import DISPATCHER, EPOCHS
+from linedesk.store.documents import LEASES, Document
+from linedesk.store.errors import Replaced, SetupError, StoreUnavailable, translated
 
 log = logging.getLogger(__name__)
 

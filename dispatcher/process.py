@@ -13,36 +13,32 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.clock import Clock
 from dispatcher.control import Obedience
-from dispatcher.ending import Ending, Interrupted, death_of, ending_of
-from dispatcher.feed import Feed
-from dispatcher.heartbeat import Heartbeat
-from dispatcher.held import Held, HeldKey
-from dispatcher.history import History
-from dispatcher.holding import HELD_AFTER_SECONDS
+from dispatcher.feed.feed import Feed
+from dispatcher.feed.heartbeat import Heartbeat
+from dispatcher.feed.reader import Reader
+from dispatcher.feed.rescan import History, recall
+from dispatcher.keyed.holding import HELD_AFTER_SECONDS
+from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.saver import Saver
+from dispatcher.keyed.suspects import Poison, Resting, Suspects
 from dispatcher.lease import STANDBY_SECONDS, Lease
-from dispatcher.patience import Patience
-from dispatcher.poison import Poison, Resting, Suspects
-from dispatcher.pool import Pool
-from dispatcher.progress import Progress, Start
-from dispatcher.reader import Reader
-from dispatcher.recall import recall
-from dispatcher.report import STANDBY, STARTING
-from dispatcher.saver import Saver
-from dispatcher.voice import Voice
-from dispatcher.watch import Watch
+from dispatcher.progress.document import Progress, Start
+from dispatcher.progress.held import Held, HeldKey
+from dispatcher.startup import Ending, Interrupted, Patience, death_of, ending_of
+from dispatcher.status import Voice
+from dispatcher.timer import Clock
+from dispatcher.watchdog import STANDBY, STARTING, Watch
 from linedesk.contract import MakeWorker
-from recvq.control import Control
-from recvq.documents import PROGRESS, RECVQ
-from recvq.errors import AccessRefused, NewerSchema, Replaced, StoreUnavailable
-from recvq.guard import Guard
-from recvq.orders import Pauses
-from recvq.replicaset import require_replica_set
-from recvq.restore import Keeper, Neighbours
-from recvq.service import Nobody, Service
-from recvq.shape import require_schema
-from recvq.thread import Component
+from linedesk.runtime.service import Nobody, Service
+from linedesk.runtime.thread import Component
+from linedesk.store.collections import require_schema
+from linedesk.store.documents import PROGRESS, RECVQ
+from linedesk.store.errors import AccessRefused, NewerSchema, Replaced, StoreUnavailable
+from linedesk.store.orders import Control, Pauses
+from linedesk.store.queue.guard import Guard
+from linedesk.store.queue.repair import Keeper, Neighbours
+from linedesk.store.replica_set import require_replica_set
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,8 @@
 """The HTTP side: LINE's callback, and two answers for whoever watches the process.
 
 A 200 on the callback means that every event of the request is stored; the store decides how.
+
+What the API description tells of LINE's callback: the request, and the body of a refusal.
 """
 
 from __future__ import annotations
@@ -19,16 +21,50 @@ from typing import Any, Protocol
 from bson.raw_bson import RawBSONDocument
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from frontdesk.body import parse_events, read_body
-from frontdesk.description import WEBHOOK, Problem
-from frontdesk.encoding import encode_events
 from frontdesk.errors import BadSignature, Refused, TooSlow
-from frontdesk.figures import Figures
-from frontdesk.overload import arrival, made_way
-from frontdesk.signature import HEADER, verify
+from frontdesk.http import arrival, made_way
+from frontdesk.metrics import Figures
+from frontdesk.webhook import HEADER, encode_events, parse_events, read_body, verify
+
+
+class Problem(BaseModel):
+    """The body of every answer that is not a success."""
+
+    error: str
+
+
+# What LINE sends, as loosely as it is taken: only the list of events is asked for.
+WEBHOOK: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": HEADER,
+            "in": "header",
+            "required": True,
+            "description": "base64 of HMAC-SHA256 over the raw body, keyed by the channel secret",
+            "schema": {"type": "string"},
+        }
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["events"],
+                    "properties": {
+                        "destination": {"type": "string"},
+                        "events": {"type": "array", "items": {"type": "object"}},
+                    },
+                }
+            }
+        },
+    },
+}
+
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ class Refused(FrontdeskError):
 
     status: ClassVar[int]
     counted_as: ClassVar[str]
-    """One of `frontdesk.figures.REASONS`."""
+    """One of `frontdesk.metrics.REASONS`."""
 
 
 class BadRequest(Refused):

@@ -12,15 +12,15 @@ import pymongo
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from frontdesk.entry import Documents
 from frontdesk.errors import NotStored
-from recvq.collections import check_recvq
-from recvq.connect import Client, connect
-from recvq.documents import RECVQ, Document
-from recvq.errors import NotReplicaSet, RecvqClosed, SetupError, StoreUnavailable
-from recvq.guard import Guard
-from recvq.insert import insert_documents
-from recvq.replicaset import is_not_initiated
+from frontdesk.pending import Documents
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import check_recvq
+from linedesk.store.documents import RECVQ, Document
+from linedesk.store.errors import NotReplicaSet, RecvqClosed, SetupError, StoreUnavailable
+from linedesk.store.insert import insert_documents
+from linedesk.store.queue.guard import Guard
+from linedesk.store.replica_set import is_not_initiated
 
 SELECTION_SECONDS = 1.0
 SOCKET_SECONDS = 5.0

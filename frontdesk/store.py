@@ -18,14 +18,14 @@ from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk.commit import GroupCommit, Insert, Probe
-from frontdesk.entry import Documents, Entry, refuse
 from frontdesk.errors import KeysHeld, NotStored
-from recvq.drain import Drain, oldest_seconds
-from recvq.errors import SpoolUnavailable
-from recvq.redact import redacted, unsent_id_of
-from recvq.spool import Held, Spool
-from recvq.spoolrow import Key, keys_of
+from frontdesk.group_commit import GroupCommit, Insert, Probe
+from frontdesk.pending import Documents, Entry, refuse
+from linedesk.store.errors import SpoolUnavailable
+from linedesk.store.redaction import redacted, unsent_id_of
+from linedesk.store.spool.drain import Drain, oldest_seconds
+from linedesk.store.spool.spool import Held, Spool
+from linedesk.store.spool.spool_file import Key, keys_of
 
 log = logging.getLogger(__name__)
 

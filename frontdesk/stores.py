@@ -15,7 +15,7 @@ from enum import Enum
 from bson.raw_bson import RawBSONDocument
 
 from frontdesk.errors import NotStored
-from recvq.spoolrow import Key, keys_of
+from linedesk.store.spool.spool_file import Key, keys_of
 
 Documents = Sequence[RawBSONDocument]
 

@@ -13,35 +13,34 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from jobworker.bot import Bot
-from jobworker.bound import bind, release
-from jobworker.breaker import Breaker, State
-from jobworker.calls import CallLog
-from jobworker.client import LineClient
-from jobworker.content import Contents
-from jobworker.conversations import Conversations
-from jobworker.deadletters import Ageing, KeptLetters
-from jobworker.delivery import ReplyUnknown
-from jobworker.figures import Figures
-from jobworker.gate import Gate
-from jobworker.holdback import HoldBack
-from jobworker.hosts import Hosts
-from jobworker.outbox import Outbox
-from jobworker.parts import Parts
-from jobworker.profiles import LaterProfiles, ProfileFetch
-from jobworker.quota import Quota
-from jobworker.rowlog import RowWriter
-from jobworker.running import Runs
-from jobworker.schedule import Schedule
-from jobworker.settling import Tools
+from jobworker.bot.bot import Bot
+from jobworker.bot.content import Contents
+from jobworker.line.breaker import Breaker, State
+from jobworker.line.call_log import CallLog
+from jobworker.line.client import LineClient
+from jobworker.line.gate import Gate
+from jobworker.line.hosts import Hosts
+from jobworker.line.profiles import LaterProfiles, ProfileFetch
+from jobworker.line.quota import Quota
+from jobworker.line.rate_limits import HoldBack
+from jobworker.metrics import Figures
+from jobworker.record.conversations import Conversations
+from jobworker.record.dead_letters import Ageing, KeptLetters
+from jobworker.record.schedule import Schedule
+from jobworker.row_log import RowWriter
+from jobworker.runs import Runs
+from jobworker.sdk.client import bind, release
+from jobworker.sending.delivery import ReplyUnknown
+from jobworker.sending.outbox import Outbox
+from jobworker.sending.settling import Tools
 from jobworker.unsend import Unsends
-from jobworker.worker import Worker
+from jobworker.worker import Parts, Worker
 from linedesk.contract import Job, JobResult
-from recvq.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
-from recvq.orders import RELEASED
+from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
+from linedesk.store.orders import RELEASED
 
 if TYPE_CHECKING:
-    from jobworker.sdkclient import SdkClients
+    from jobworker.sdk.client import SdkClients
 
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
@@ -113,8 +112,8 @@ class LineSide:
 
     @cached_property
     def sdk(self) -> SdkClients:
-        """The SDK's clients, imported when somebody asks for them (see `jobworker.bound`)."""
-        from jobworker.sdkclient import SdkClients
+        """The SDK's clients, imported when somebody asks for them (see `jobworker.sdk.client`)."""
+        from jobworker.sdk.client import SdkClients
 
         return SdkClients.of(
             self.hosts, self._line.token, calls=self._calls, connections=self._line.threads
@@ -268,7 +267,7 @@ class Desk:
         return self.outbox.waiting(MOST_WAITING, at_gate=GATE_WORDS[self.breaker.state])
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
-        """See `jobworker.outbox.Outbox.give_up`."""
+        """See `jobworker.sending.outbox.Outbox.give_up`."""
         return self.outbox.give_up(f"{channel}/{key}", effect_id, cause=RELEASED)
 
     def stop(self) -> None:

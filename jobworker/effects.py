@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from recvq.documents import Document, name_of
-from recvq.timers import TIMER
+from linedesk.store.documents import Document, name_of
+from linedesk.store.timers import TIMER
 
 # LINE's reference: a reply token is good for a minute from the webhook's arrival.
 TOKEN_LIFE = timedelta(minutes=1)

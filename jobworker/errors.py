@@ -23,7 +23,7 @@
 
 from __future__ import annotations
 
-from recvq.errors import AccessRefused, StoreUnavailable
+from linedesk.store.errors import AccessRefused, StoreUnavailable
 
 
 class WorkerError(Exception):

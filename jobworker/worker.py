@@ -3,47 +3,85 @@
 A job may need several runs: while a profile is fetched, a failed handler waits, or MongoDB does
 not answer, it is parked and holds no thread. Once the handler has decided, it does not run
 again: only the record is repeated.
+
+What a worker is made of.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from bson.dbref import DBRef
 
-from jobworker.around import Around
-from jobworker.bot import Bot
-from jobworker.conversations import Conversation, Decision
+from jobworker.bot.bot import Bot
+from jobworker.bot.events import is_ring, model_of
+from jobworker.bot.talk import Around, Talk, no_content
 from jobworker.effects import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
-from jobworker.events import is_ring, model_of
-from jobworker.failures import AFTER_A_SEND, Failure, did_not_return, given_up, raised
-from jobworker.figures import since_ms
-from jobworker.handling import Abandoned, Doing
-from jobworker.parts import Parts
-from jobworker.profiles import is_fresh
-from jobworker.replay import NO_LETTER, NO_ROW, carried_out, refused
-from jobworker.running import (
+from jobworker.handler_call import Abandoned, Doing
+from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
+from jobworker.metrics import since_ms
+from jobworker.record.conversations import Conversation, Conversations, Decision, checked
+from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
+from jobworker.record.schedule import Schedule
+from jobworker.runs import (
+    AFTER_A_SEND,
     FAILED,
     FETCHING,
     FULL,
     UNHEARD,
+    Failure,
     Lap,
     Run,
+    Runs,
+    did_not_return,
     failed_words,
+    given_up,
+    raised,
     undecided_words,
 )
-from jobworker.storable import checked
-from jobworker.talk import Talk
+from jobworker.sending.outbox import Outbox
+from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
-from recvq.documents import Document, conversation_id, name_of, text_of
-from recvq.errors import StoreUnavailable, WriteRefused
-from recvq.pause import pause_seconds
-from recvq.replay import asks_for_effect
+from linedesk.runtime.backoff import pause_seconds
+from linedesk.store.documents import Document, conversation_id, name_of, text_of
+from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.queue.replays import asks_for_effect
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Handed over by whoever puts the worker together (`jobworker.assembly`)."""
+
+    conversations: Conversations
+    outbox: Outbox
+    unsends: Unsends
+    schedule: Schedule
+    fetch: Callable[..., ProfileFetch]
+    """Makes the fetch of a profile: `fetch(document, user_id, done=…)`."""
+    names: LaterProfiles
+    """Asks for what no answer waits for."""
+    api: Callable[[], Any]
+    """The SDK's MessagingApi, made when a handler asks for it."""
+    later: Callable[[float, Callable[[], None]], None]
+    lease_is_fresh: Callable[[], bool]
+    runs: Runs
+    """Counts and notes each run of a job."""
+    content: Callable[..., Any] = no_content
+    """Fetches what a user sent: `content(message, to)` (see `jobworker.bot.content`)."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The bot's own settings."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """The bot's own secrets."""
+    masked: Callable[[str], str] = str
+    """Takes every secret out of a text that is stored."""
+
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,6 @@ if not sys.flags.safe_path:
     # As with -P: a bot author's console.py in the working directory is not ours.
     del sys.path[0]
 
-from linedesk.cli import main
+from linedesk.cli.main import main
 
 main()

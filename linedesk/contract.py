@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
-from recvq.documents import Document
+from linedesk.store.documents import Document
 
 
 class JobResult(Enum):

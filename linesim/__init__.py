@@ -2,19 +2,18 @@
 faults, and a checker that judges a run.
 """
 
-from linesim.checker import check
-from linesim.clock import HandClock, ShiftedClock
-from linesim.endpoints import Rate
-from linesim.faults import Close, Late, Status
-from linesim.history import text_of
-from linesim.load import Load
-from linesim.options import Options
-from linesim.process import serve
-from linesim.report import Report
-from linesim.rules import Rule
-from linesim.server import running
-from linesim.sim import Sim
-from linesim.timers import Timer
+from linesim.http.process import serve
+from linesim.http.server import running
+from linesim.judge.checker import check
+from linesim.judge.history import text_of
+from linesim.judge.report import Report
+from linesim.judge.timers import Timer
+from linesim.model.clock import HandClock, ShiftedClock
+from linesim.model.endpoints import Rate
+from linesim.model.faults import Close, Late, Rule, Status
+from linesim.model.options import Options
+from linesim.people.load import Load
+from linesim.people.sim import Sim
 
 __all__ = [
     "Close",

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from linesim.process import serve
+from linesim.http.process import serve
 
 SECRET = "LINE_CHANNEL_SECRET"
 TOKEN = "LINE_CHANNEL_ACCESS_TOKEN"

@@ -5,7 +5,7 @@
 //   mongosh --eval 'var DATABASE = "line_bot", CAPPED_MB = 2048' scripts/create_collection.js
 //
 // Runs in mongosh and in the older mongo shell, hence the plain old JavaScript.
-// The contract is recvq/collections.py and recvq/views.py; a test compares what both make.
+// The contract is linedesk/store/collections.py and linedesk/store/views.py; a test compares what both make.
 
 var MEGABYTE = 1024 * 1024;
 var DAY_SECONDS = 24 * 3600;

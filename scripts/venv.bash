@@ -67,7 +67,7 @@ check_mongod() {
   .venv/bin/python - <<'PYTHON'
 import sys
 
-from linedesk.embedded import MongodNotFound, find_mongod
+from linedesk.compose.private_mongod import MongodNotFound, find_mongod
 
 try:
     find_mongod()

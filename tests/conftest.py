@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.embedded import EmbeddedMongod, MongodNotFound, find_mongod
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import Client, connect
-from tests.nursery import nursery
+from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from tests.fork_server import nursery
 from tests.servers import throwaway_mongod
 
 IN_CI = os.environ.get("CI") == "true"

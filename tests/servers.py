@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from linedesk.embedded import EmbeddedMongod
+from linedesk.compose.private_mongod import EmbeddedMongod
 
 IN_MEMORY = Path("/dev/shm")
 # Several servers run at a time, two runs side by side, and a container often has 64 MB here.

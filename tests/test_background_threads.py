@@ -15,49 +15,49 @@ from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.clock import Clock
 from dispatcher.control import Obedience
-from dispatcher.figures import Figures
-from dispatcher.heartbeat import Heartbeat
-from dispatcher.history import History
+from dispatcher.feed.heartbeat import Heartbeat
+from dispatcher.feed.reader import Reader
+from dispatcher.feed.rescan import History
+from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.saver import Saver
 from dispatcher.lease import Lease
-from dispatcher.ledger import Ledger
-from dispatcher.pool import Pool
-from dispatcher.progress import Progress
-from dispatcher.reader import Reader
-from dispatcher.report import Report
-from dispatcher.saver import Saver
-from dispatcher.sounder import Sounder
-from jobworker.calls import CallLog
-from jobworker.rowlog import RowWriter
+from dispatcher.metrics import Figures
+from dispatcher.progress.document import Progress
+from dispatcher.progress.tracker import Ledger
+from dispatcher.status import Sounder
+from dispatcher.timer import Clock
+from dispatcher.watchdog import Report
+from jobworker.line.call_log import CallLog
+from jobworker.row_log import RowWriter
 from linedesk.contract import JobResult
-from linedesk.metrics import MetricsServer
-from linedesk.simclock import SimClock
-from recvq.collections import MEGABYTE
-from recvq.control import Control
-from recvq.drain import Drain
-from recvq.figures import Snapshot
-from recvq.guard import Guard
-from recvq.restore import Keeper, Neighbours
-from recvq.service import Nobody
-from recvq.spool import Spool
-from recvq.status import StatusRow
-from recvq.thread import BackgroundThread
-from scheduler.doorbell import Doorbell
-from scheduler.scheduler import Scheduler
+from linedesk.runtime.clock import SimClock
+from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.metrics_server import MetricsServer
+from linedesk.runtime.service import Nobody
+from linedesk.runtime.status_row import StatusRow
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.scheduler.listener import Doorbell
+from linedesk.scheduler.scheduler import Scheduler
+from linedesk.store.collections import MEGABYTE
+from linedesk.store.orders import Control
+from linedesk.store.queue.guard import Guard
+from linedesk.store.queue.repair import Keeper, Neighbours
+from linedesk.store.spool.drain import Drain
+from linedesk.store.spool.spool import Spool
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parent.parent
-ROOMS = ("recvq", "frontdesk", "dispatcher", "jobworker", "scheduler", "console", "linedesk")
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk")
 JOIN_SECONDS = 5.0
 
 MAY_MAKE_THREADS = {
-    "recvq/thread.py": "the class itself",
-    "dispatcher/overdue.py": "threads of the pool are given up one by one, and replaced",
-    "jobworker/timed.py": "a connect or a resolver that may hang longer than its caller waits",
-    "linedesk/checks/round.py": "a check that may hang longer than `doctor` waits",
-    "linedesk/doctor.py": "closing connections may hang longer than `doctor` waits",
+    "linedesk/runtime/thread.py": "the class itself",
+    "dispatcher/keyed/threads.py": "threads of the pool are given up one by one, and replaced",
+    "jobworker/line/deadline.py": "a connect or a resolver that may hang longer than its caller waits",
+    "linedesk/doctor/round.py": "a check that may hang longer than `doctor` waits",
+    "linedesk/doctor/doctor.py": "closing connections may hang longer than `doctor` waits",
 }
 
 
@@ -254,7 +254,7 @@ def test_one_that_hangs_is_named() -> None:
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for room in ROOMS:
+    for room in PACKAGES:
         for path in (ROOT / room).rglob("*.py"):
             yield path.relative_to(ROOT), ast.parse(path.read_text("utf-8"))
 

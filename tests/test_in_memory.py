@@ -11,9 +11,9 @@ from typing import Any
 import mongomock
 import pytest
 
-from jobworker import deadletters
-from jobworker.deadletters import DeadLetters
-from recvq.documents import make_document
+from jobworker.record import dead_letters
+from jobworker.record.dead_letters import DeadLetters
+from linedesk.store.documents import make_document
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def collection() -> Any:
 def letter_of(event_id: str, *, cause: str = "handler: ValueError") -> dict[str, Any]:
     event = {"webhookEventId": event_id, "source": {"type": "user", "userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
-    return deadletters.of_event(
+    return dead_letters.of_event(
         document, cause=cause, traceback="Traceback", attempts=3, first_at=datetime.now(UTC)
     )
 

@@ -6,7 +6,7 @@ import threading
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker import Bot, Talk
+from linedesk import Bot, Talk
 
 pusher = Bot()
 counter = Bot()

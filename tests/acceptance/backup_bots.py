@@ -7,7 +7,7 @@ from typing import Any
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker import Bot, Talk, TimerEvent
+from linedesk import Bot, Talk, TimerEvent
 
 keeper = Bot()
 

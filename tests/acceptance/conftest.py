@@ -17,9 +17,9 @@ import requests
 from pymongo.database import Database
 
 import linesim
-from linedesk import children
-from linedesk.embedded import free_port
-from tests.nursery import Child, nursery
+from linedesk.compose import children
+from linedesk.compose.private_mongod import free_port
+from tests.fork_server import Child, nursery
 
 Process = subprocess.Popen[bytes] | Child
 READY_SECONDS = 20.0
@@ -72,7 +72,7 @@ class House:
 
     def start_scheduler(self, *, fresh: bool = False, **settings: str) -> Process:
         process = self._start("scheduler", settings, fresh=fresh)
-        self.wait_for(lambda: "scheduler.process ready" in self.log_of(process), process)
+        self.wait_for(lambda: "linedesk.scheduler.process ready" in self.log_of(process), process)
         return process
 
     def stop(self, process: Process, number: int = signal.SIGTERM) -> int:

@@ -10,9 +10,9 @@ from typing import Any
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker import Bot, Talk
-from jobworker.conversations import Conversations
-from recvq.documents import name_of
+from jobworker.record.conversations import Conversations
+from linedesk import Bot, Talk
+from linedesk.store.documents import name_of
 
 # An abort would leave its core behind.
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

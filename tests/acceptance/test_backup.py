@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 from pymongo.database import Database
 
-from jobworker import settling
-from linedesk import cli
-from linedesk.backup import export_to
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import Client
-from recvq.documents import make_document
+from jobworker.sending import settling
+from linedesk.backup.export import export_to
+from linedesk.cli import main
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import make_document
 from tests.acceptance.backup_bots import keeper, texts
-from tests.jobworker.room import Room
+from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 
@@ -35,7 +35,7 @@ def lost(client: Client) -> Iterator[Database[Any]]:
 def command(house: Any, *arguments: str) -> str:
     """`linedesk` with nothing in its environment but where MongoDB is."""
     environ = {name: house.settings[name] for name in ("MONGODB_URI", "MONGODB_DATABASE")}
-    answer = CliRunner().invoke(cli.linedesk, arguments, env=environ)
+    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
     assert answer.exit_code == 0, answer.output
     return answer.stdout
 

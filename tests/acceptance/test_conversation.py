@@ -20,10 +20,10 @@ import pytest
 import requests
 
 import linesim
-from linedesk import children
-from linedesk.embedded import EmbeddedMongod, free_port
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import Client
+from linedesk.compose import children
+from linedesk.compose.private_mongod import EmbeddedMongod, free_port
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
 from tests.acceptance.conftest import House
 from tests.waiting import eventually
 

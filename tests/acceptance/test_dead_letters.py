@@ -7,8 +7,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from recvq.documents import make_document
-from tests.nursery import nursery
+from linedesk.store.documents import make_document
+from tests.fork_server import nursery
 
 TEXT = "boom"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from linesim.checker import check
-from recvq.control import Control
-from recvq.orders import Scope
+from linedesk.store.orders import Control, Scope
+from linesim.judge.checker import check
 
 BOT = {"BOT": "acceptance_bots:echo"}
 

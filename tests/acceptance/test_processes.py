@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from linedesk.embedded import free_port
+from linedesk.compose.private_mongod import free_port
 
 STREAM = 200
 
@@ -164,8 +164,8 @@ def test_secrets_show_neither_in_the_log_nor_in_the_process_list(house: Any, sim
 def test_a_standalone_server_is_refused_with_the_words_that_help(
     house: Any, tmp_path: Path
 ) -> None:
-    from linedesk import children
-    from linedesk.embedded import find_mongod, free_port
+    from linedesk.compose import children
+    from linedesk.compose.private_mongod import find_mongod, free_port
 
     port = free_port()
     (tmp_path / "db").mkdir()

@@ -17,12 +17,11 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from linedesk.embedded import free_port
-from recvq.control import Control
-from recvq.orders import Scope
+from linedesk.compose.private_mongod import free_port
+from linedesk.store.orders import Control, Scope
 from tests.acceptance.conftest import House
+from tests.fork_server import Written, nursery
 from tests.listener import Manager
-from tests.nursery import Written, nursery
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]

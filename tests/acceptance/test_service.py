@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recvq.collections import DISPATCHER
-from recvq.documents import LEASES
+from linedesk.store.collections import DISPATCHER
+from linedesk.store.documents import LEASES
 from tests.acceptance.conftest import House
 from tests.listener import Manager
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from linesim.checker import Timer, check
+from linesim.judge.checker import Timer, check
 
-BOT = {"BOT": "bots.timer:bot"}
+BOT = {"BOT": "linedesk.bots.timer:bot"}
 
 
 def asked(event: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import threading
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker import Bot, Talk, TimerEvent
+from linedesk import Bot, Talk, TimerEvent
 
 log = logging.getLogger("bots.booted")
 

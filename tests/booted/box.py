@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import linesim
-from linesim.signing import HEADER, sign
-from linesim.world import User
+from linesim.model.deliveries import HEADER, sign
+from linesim.model.world import User
 from tests.booted.booted_bot import RING_SECONDS, ring_text, sets_timer
 from tests.booted.machine import Machine
 from tests.waiting import eventually

@@ -12,7 +12,7 @@ from typing import Any
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker import Bot, Talk
+from linedesk import Bot, Talk
 from tests.chaos.chaos_timers import add_timers, set_timers
 
 bot = Bot()

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobworker import Bot, Talk, TimerEvent
-from linesim.checker import Timer
-from linesim.deliveries import Delivery
+from linedesk import Bot, Talk, TimerEvent
+from linesim.judge.checker import Timer
+from linesim.model.deliveries import Delivery
 
 FIRST_SECONDS = 1.0
 NEXT_SECONDS = 0.5

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from linesim.faults import Close, Late
-from linesim.rules import Rule, html_error, server_error, too_many, unauthorized
-from recvq.orders import Scope
-from tests.chaos.city import City, Kept
+from linedesk.store.orders import Scope
+from linesim.model.faults import Close, Late, Rule, html_error, server_error, too_many, unauthorized
+from tests.chaos.cluster import City, Kept
 from tests.chaos.slipped import Freeze
 
 Undo = Callable[[], None]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
-from linedesk import children
+from linedesk.compose import children
 
 Mode = Literal["open", "refuse", "hang"]
 PIECE = 64 * 1024

@@ -13,14 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from linesim.checker import check
-from linesim.history import said_in
-from linesim.load import Load
-from linesim.report import Report
-from recvq.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE
+from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE
+from linesim.judge.checker import check
+from linesim.judge.history import said_in
+from linesim.judge.report import Report
+from linesim.people.load import Load
 from tests.chaos.chaos_bots import expected
 from tests.chaos.chaos_timers import CANCELLED, timers_of, wrong_rows
-from tests.chaos.city import INTERVAL_MS, City, running
+from tests.chaos.cluster import INTERVAL_MS, City, running
 from tests.chaos.damages import Undo
 from tests.chaos.plan import Blow, plan
 from tests.chaos.slipped import without_slipped

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pymongo.errors import PyMongoError
 
-from linedesk import children
-from linedesk.embedded import find_mongod, free_port
-from recvq.connect import Client, connect
+from linedesk.compose import children
+from linedesk.compose.private_mongod import find_mongod, free_port
+from linedesk.store.client import Client, connect
 from tests.chaos.proxy import Mode, Proxy
 from tests.servers import make_data_folder
 from tests.waiting import eventually

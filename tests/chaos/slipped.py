@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from linesim.calls import Call
-from linesim.report import Pair
+from linesim.judge.report import Pair
+from linesim.model.calls import Call
 
 # What was sent before a freeze, or right after it, is seen by linesim within this time; and no
 # successor calls so soon, since the lease outlasts it.

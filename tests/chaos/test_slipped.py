@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from linesim.calls import Call
-from linesim.conduct import overlaps
+from linesim.judge.conduct import overlaps
+from linesim.model.calls import Call
 from tests.chaos.slipped import Freeze, without_slipped
 
 FREEZE = Freeze(began=100.0, ended=107.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 
-from linedesk.backup import name_of_export
-from linedesk.cli import linedesk
+from linedesk.backup.export import name_of_export
+from linedesk.cli.main import linedesk
 from tests.deploy.test_units import hardening, service, unit
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.settings import load_settings
+from linedesk.settings.settings import load_settings
 from tests.deploy.box import ROOT, Box
 from tests.frontdesk.desk import SECRET
 

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from pymongo.errors import OperationFailure
 
-from linedesk import children
-from linedesk.embedded import MongodNotFound, find_mongod, free_port
-from recvq.connect import connect
-from recvq.errors import UNAUTHORIZED
+from linedesk.compose import children
+from linedesk.compose.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.store.client import connect
+from linedesk.store.errors import UNAUTHORIZED
 from tests.conftest import missing
 from tests.servers import data_folder
 from tests.waiting import eventually

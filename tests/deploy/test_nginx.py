@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.embedded import free_port
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import Client
+from linedesk.compose.private_mongod import free_port
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
 from tests.conftest import missing
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess

@@ -19,7 +19,7 @@ import yaml
 from pymongo.database import Database
 
 import linesim
-from linedesk.embedded import free_port
+from linedesk.compose.private_mongod import free_port
 from tests.acceptance.conftest import House
 from tests.conftest import missing
 from tests.waiting import eventually

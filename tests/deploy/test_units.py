@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from dispatcher.process import CLOSE_SECONDS
-from frontdesk.overload import MOST_CONNECTIONS
-from linedesk.cli import linedesk
-from linedesk.exits import Exit
-from linedesk.settings import Settings
-from linedesk.sources import CREDENTIALS
+from frontdesk.http import MOST_CONNECTIONS
+from linedesk.cli.main import linedesk
+from linedesk.runtime.exit_codes import Exit
+from linedesk.settings.settings import Settings
+from linedesk.settings.sources import CREDENTIALS
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from linedesk.cli import linedesk
-from linedesk.settings import Settings, load_settings
+from linedesk.cli.main import linedesk
+from linedesk.settings.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 WITH_METRICS = ("frontdesk", "dispatcher", "scheduler")

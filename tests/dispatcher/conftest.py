@@ -14,26 +14,26 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import changestream, oplog
-from dispatcher.feed import Feed, feed_client
-from dispatcher.history import History
+from dispatcher.feed import change_stream, oplog
+from dispatcher.feed.feed import Feed, feed_client
+from dispatcher.feed.rescan import History
+from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
-from dispatcher.ledger import Ledger
-from dispatcher.pool import Pool
 from dispatcher.process import Dispatcher, Ending, Limits
+from dispatcher.progress.tracker import Ledger
+from linedesk.compose.dispatcher import make_feed
+from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult, Worker
-from linedesk.dispatching import make_feed
-from linedesk.embedded import EmbeddedMongod
-from recvq.collections import DISPATCHER, EPOCHS, MEGABYTE
-from recvq.connect import Client, connect
-from recvq.documents import LEASES, PROGRESS, RECVQ, Document
-from recvq.insert import insert_documents
-from recvq.restore import Neighbours
-from recvq.service import Service
-from recvq.thread import Component
+from linedesk.runtime.service import Service
+from linedesk.runtime.thread import Component
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import DISPATCHER, EPOCHS, MEGABYTE
+from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
+from linedesk.store.insert import insert_documents
+from linedesk.store.queue.repair import Neighbours
 from tests.dispatcher.fakes import Decide
-from tests.dispatcher.reigns import Process
-from tests.recvq.lagging import LaggingSet, lagging_set
+from tests.dispatcher.leader_terms import Process
+from tests.linedesk.store.lagging import LaggingSet, lagging_set
 from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
@@ -47,7 +47,7 @@ def _own_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no test waits half a second for a feed to see its stop."""
-    monkeypatch.setattr(changestream, "STEP_SECONDS", 0.05)
+    monkeypatch.setattr(change_stream, "STEP_SECONDS", 0.05)
     monkeypatch.setattr(oplog, "STEP_SECONDS", 0.05)
 
 

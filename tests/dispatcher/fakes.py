@@ -10,9 +10,9 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from dispatcher.feed import STEP_SECONDS, HistoryLost, Reading, RecvqGone
+from dispatcher.feed.feed import STEP_SECONDS, HistoryLost, Reading, RecvqGone
 from linedesk.contract import Job, JobResult
-from recvq.documents import Document, make_document, name_of
+from linedesk.store.documents import Document, make_document, name_of
 
 Decide = Callable[[Job], JobResult]
 
@@ -79,7 +79,7 @@ class MemoryLog:
 
 
 class MemoryFeed:
-    """See `dispatcher.feed.Feed`; its tokens are whole numbers."""
+    """See `dispatcher.feed.feed.Feed`; its tokens are whole numbers."""
 
     name = "memory"
 

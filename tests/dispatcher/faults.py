@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from recvq.connect import Client
+from linedesk.store.client import Client
 
 
 @contextmanager

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dispatcher import holding as holding_module
-from dispatcher import line as line_module
-from dispatcher import lines as lines_module
-from dispatcher.held import HeldKey
-from dispatcher.holding import Holding
-from dispatcher.ledger import Ledger, Snapshot
-from dispatcher.line import Line, Task
-from dispatcher.lines import Lines
+from dispatcher.keyed import holding as holding_module
+from dispatcher.keyed import line as line_module
+from dispatcher.keyed import lines as lines_module
+from dispatcher.keyed.holding import Holding
+from dispatcher.keyed.line import Line, Task
+from dispatcher.keyed.lines import Lines
+from dispatcher.progress.held import HeldKey
+from dispatcher.progress.tracker import Ledger, Snapshot
 from linedesk.contract import JobResult
-from recvq.documents import Document
-from recvq.orders import NO_PAUSES, Pauses
+from linedesk.store.documents import Document
+from linedesk.store.orders import NO_PAUSES, Pauses
 
 
 @dataclass(eq=False)

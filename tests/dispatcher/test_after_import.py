@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.ledger import RING_SLOTS
-from dispatcher.progress import Progress
-from linedesk.importhold import Hold
-from linedesk.importqueue import finish_recvq
-from recvq.documents import PROGRESS, Document
+from dispatcher.progress.document import Progress
+from dispatcher.progress.tracker import RING_SLOTS
+from linedesk.backup.queue import finish_recvq
+from linedesk.backup.restore import Hold
+from linedesk.store.documents import PROGRESS, Document
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.waiting import eventually

@@ -13,17 +13,17 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import lease as lease_module
-from dispatcher import saver as saver_module
+from dispatcher.keyed import saver as saver_module
+from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.lease import Lease
-from dispatcher.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.process import Ending
-from dispatcher.progress import Progress, Start
+from dispatcher.progress.document import Progress, Start
+from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
-from linedesk.embedded import EmbeddedMongod
-from recvq.collections import DISPATCHER, MEGABYTE, create_collections
-from recvq.connect import connect
-from recvq.documents import LEASES, PROGRESS, Document, name_of
-from recvq.errors import AccessRefused, SetupError, StoreUnavailable
+from linedesk.store.client import connect
+from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
+from linedesk.store.documents import LEASES, PROGRESS, Document, name_of
+from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing

@@ -17,12 +17,12 @@ from pymongo.database import Database
 
 from dispatcher import lease as lease_module
 from dispatcher.lease import LEASE_SECONDS, Lease, is_dead, owner_name
-from linedesk.embedded import EmbeddedMongod
-from recvq.boottime import boottime
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import connect
-from recvq.documents import Document
-from recvq.errors import Replaced, SetupError, StoreUnavailable
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.runtime.clock import boottime
+from linedesk.store.client import connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import Document
+from linedesk.store.errors import Replaced, SetupError, StoreUnavailable
 from tests.waiting import eventually
 
 MakeLease = Callable[[str], Lease]

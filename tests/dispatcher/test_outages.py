@@ -15,19 +15,19 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
-from dispatcher import feed as feed_module
-from dispatcher import reader as reader_module
-from dispatcher import saver as saver_module
-from dispatcher.history import History
-from linedesk.embedded import EmbeddedMongod
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import Client, connect
-from recvq.documents import RECVQ, Document
+from dispatcher.feed import feed as feed_module
+from dispatcher.feed import reader as reader_module
+from dispatcher.feed.rescan import History
+from dispatcher.keyed import saver as saver_module
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import RECVQ, Document
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.faults import failing
-from tests.dispatcher.roads import has_position, some, wait_until_handled_once, writing
-from tests.recvq.lagging import LaggingSet
+from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
+from tests.linedesk.store.lagging import LaggingSet
 from tests.waiting import eventually
 
 Store = Callable[..., None]

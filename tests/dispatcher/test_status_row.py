@@ -10,12 +10,12 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from dispatcher import sounder, voice
-from dispatcher.sounder import Sounder
+from dispatcher import status
+from dispatcher.status import Sounder
 from linedesk.contract import Job, JobResult
-from recvq import status as status_module
-from recvq.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
-from recvq.status import WRITE_SECONDS
+from linedesk.runtime import status_row as status_module
+from linedesk.runtime.status_row import WRITE_SECONDS
+from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.listener import Listener
@@ -28,8 +28,8 @@ Store = Callable[..., None]
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no test waits for the next second."""
     monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(sounder, "EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(sounder, "HISTORY_SECONDS", 0.1)
+    monkeypatch.setattr(status, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(status, "HISTORY_SECONDS", 0.1)
 
 
 def row_of(database: Database[Document]) -> Document:
@@ -140,7 +140,7 @@ def test_a_standby_says_so_and_knows_no_depth(
     dispatch(database, RecordingWorker(), service=Listener())
     eventually(lambda: row_of(database).get("state") == "working")
     # In one process both would write one row.
-    monkeypatch.setattr(voice, "ROLE", "waiting")
+    monkeypatch.setattr(status, "ROLE", "waiting")
     two = dispatch(database, RecordingWorker(), service=Listener())
 
     def standby() -> Document | None:

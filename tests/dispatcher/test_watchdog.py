@@ -15,24 +15,24 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import feed as feed_module
-from dispatcher import heartbeat as heartbeat_module
 from dispatcher import lease as lease_module
 from dispatcher import process as process_module
-from dispatcher import reader as reader_module
-from dispatcher import report as report_module
-from dispatcher import sounder as sounder_module
-from dispatcher import watch as watch_module
+from dispatcher import status as sounder_module
+from dispatcher import watchdog as report_module
+from dispatcher import watchdog as watch_module
+from dispatcher.feed import feed as feed_module
+from dispatcher.feed import heartbeat as heartbeat_module
+from dispatcher.feed import reader as reader_module
 from dispatcher.process import Ending
-from dispatcher.report import Report
-from linedesk.embedded import EmbeddedMongod
-from recvq import depth as depth_module
-from recvq import pulse as pulse_module
-from recvq import status as status_module
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import connect
-from recvq.documents import Document
-from recvq.errors import StoreUnavailable
+from dispatcher.watchdog import Report
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.runtime import liveness as pulse_module
+from linedesk.runtime import status_row as status_module
+from linedesk.store.client import connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from linedesk.store.queue import backlog as depth_module
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
 from tests.listener import Listener

@@ -9,7 +9,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "bots.md"
+PAGE = Path(__file__).parents[2] / "docs" / "bots.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"# (\w+\.py)\n")
 
@@ -31,7 +31,9 @@ def test_each_example_does_what_the_page_says(pytester: pytest.Pytester) -> None
     tested = {name for name in written if name.startswith("test_")}
     bots = written.keys() - tested
     assert {f"test_{name}" for name in bots} == tested - {"test_both.py"}
-    answer = pytester.runpytest_inprocess("-p", "linedesk.pytestplugin", "-W", "error::UserWarning")
+    answer = pytester.runpytest_inprocess(
+        "-p", "linedesk.testing.pytest_plugin", "-W", "error::UserWarning"
+    )
     answer.assert_outcomes(passed=sum(text.count("\ndef test_") for text in written.values()))
 
 
@@ -46,7 +48,7 @@ def test_a_bots_test_runs_beside_files_with_the_names_of_our_packages(
     for name in ("recvq", "frontdesk", "scheduler", "dispatcher", "bots", "console"):
         (pytester.path / f"{name}.py").write_text("raise RuntimeError('not ours')\n")
     # As `python -m pytest`, for which that folder is the first of all.
-    answer = pytester.runpytest_subprocess("-p", "linedesk.pytestplugin")
+    answer = pytester.runpytest_subprocess("-p", "linedesk.testing.pytest_plugin")
     answer.assert_outcomes(passed=written["test_parrot.py"].count("\ndef test_"))
 
 

@@ -12,13 +12,13 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-import dispatcher.figures
-import frontdesk.figures
-import jobworker.figures
-import scheduler.figures
-from console import rows
-from recvq.figures import PREFIX, figure_name
-from recvq.spool import Held
+import dispatcher.metrics
+import frontdesk.metrics
+import jobworker.metrics
+import linedesk.scheduler.metrics
+from linedesk.console import processes
+from linedesk.runtime.metrics import PREFIX, figure_name
+from linedesk.store.spool.spool import Held
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operate.md").read_text("utf-8")
@@ -40,7 +40,7 @@ class Desk:
 
 
 def front_desk(registry: CollectorRegistry) -> None:
-    figures = frontdesk.figures.Figures(registry)
+    figures = frontdesk.metrics.Figures(registry)
     desk: Any = Desk()
     figures.watch_spool(desk, max_bytes=1)
     figures.watch_guard(desk)
@@ -49,7 +49,7 @@ def front_desk(registry: CollectorRegistry) -> None:
 
 
 def worker(registry: CollectorRegistry) -> None:
-    figures = jobworker.figures.Figures(registry)
+    figures = jobworker.metrics.Figures(registry)
     figures.called("api", "/v2/bot/message/push", 200, 0.1)
     figures.of_gate("api")
     figures.watch_gate("api", used_seconds=lambda: 0.0, waiting=lambda: 0)
@@ -57,11 +57,11 @@ def worker(registry: CollectorRegistry) -> None:
 
 
 def the_dispatcher(registry: CollectorRegistry) -> None:
-    dispatcher.figures.Figures(registry, leads=lambda: True)
+    dispatcher.metrics.Figures(registry, leads=lambda: True)
 
 
 def the_scheduler(registry: CollectorRegistry) -> None:
-    scheduler.figures.Figures(registry)
+    linedesk.scheduler.metrics.Figures(registry)
 
 
 ROOMS = {
@@ -85,7 +85,7 @@ def declared(room: str) -> Iterator[Metric]:
 
 def labels_of(name: str) -> Iterator[str]:
     """Of figures that have values only in a dispatcher at work."""
-    for one in (*dispatcher.figures.IN_HAND, *dispatcher.figures.DEPTH):
+    for one in (*dispatcher.metrics.IN_HAND, *dispatcher.metrics.DEPTH):
         if name == PREFIX + one.name and one.label is not None:
             yield one.label
 
@@ -106,9 +106,9 @@ def test_the_table_of_metrics_is_that_of_the_registry(room: str) -> None:
 def test_each_alert_has_a_row_with_its_severity() -> None:
     [group] = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
     rules = {rule["alert"]: rule["labels"]["severity"] for rule in group["rules"]}
-    rows = re.findall(r"^\| `(Linedesk\w+)`, (\w+) \|", PAGE, re.MULTILINE)
-    assert dict(rows) == rules
-    assert len(rows) == len(rules)
+    processes = re.findall(r"^\| `(Linedesk\w+)`, (\w+) \|", PAGE, re.MULTILINE)
+    assert dict(processes) == rules
+    assert len(processes) == len(rules)
 
 
 def test_alerts_and_dashboard_ask_only_for_what_the_tables_have() -> None:
@@ -125,4 +125,4 @@ def test_alerts_and_dashboard_ask_only_for_what_the_tables_have() -> None:
 def test_the_page_knows_how_each_gauge_of_several_front_desks_becomes_one() -> None:
     gauges = {figure_name(name) for name, _, kind in declared("front desk") if kind == "gauge"}
     summed = {"connections"}
-    assert gauges - summed == {*rows.SMALLEST, *rows.LARGEST}
+    assert gauges - summed == {*processes.SMALLEST, *processes.LARGEST}

@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 import pytest
 
-from linedesk.cli import linedesk
-from linedesk.settings import Settings
+from linedesk.cli.main import linedesk
+from linedesk.settings.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operate.md").read_text("utf-8")
 SYSTEMD = ROOT / "deploy" / "systemd"
-ROOMS = ("recvq", "frontdesk", "dispatcher", "scheduler", "jobworker", "console", "linedesk")
+PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk")
 
 
 def blocks(kind: str) -> list[str]:
@@ -106,7 +106,7 @@ def test_each_setting_is_one() -> None:
 
 
 def test_each_line_of_the_log_is_written_somewhere() -> None:
-    files = (path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     source = "".join(path.read_text("utf-8") for path in files)
     quoted = re.findall(r"(?:Log|log): ((?:`[^`]+`(?:, | and )?)+)", PAGE)
     phrases = [code for one in quoted for code in re.findall(r"`([^`]+)`", one)]

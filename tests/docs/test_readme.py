@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import requests
 
-from linedesk.embedded import MongodNotFound, find_mongod, free_port
+from linedesk.compose.private_mongod import MongodNotFound, find_mongod, free_port
 from tests.conftest import missing
 from tests.linedesk.processes import child_of
 from tests.waiting import eventually

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from recvq.rights import EVERY, USERS
+from linedesk.store.rights import EVERY, USERS
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from frontdesk.signature import sign
-from linedesk.embedded import free_port
-from tests.nursery import Child, nursery
+from frontdesk.webhook import sign
+from linedesk.compose.private_mongod import free_port
+from tests.fork_server import Child, nursery
 
 # The form of every channel secret.
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -7,8 +7,8 @@ import signal
 import sys
 from typing import Any
 
-from linedesk.cli import frontdesk
-from recvq.spool import Spool
+from linedesk.cli.main import frontdesk
+from linedesk.store.spool.spool import Spool
 
 
 def die_at(name: str) -> None:

@@ -14,13 +14,13 @@ import uvloop
 
 from frontdesk import server
 from frontdesk.app import Desk
-from frontdesk.certificate import Certificate
-from frontdesk.entry import Documents
-from frontdesk.figures import Figures
-from frontdesk.serve import _config
+from frontdesk.metrics import Figures
+from frontdesk.pending import Documents
+from frontdesk.process import _config
 from frontdesk.server import Server
-from frontdesk.signature import sign
-from recvq.service import Nobody
+from frontdesk.tls import Certificate
+from frontdesk.webhook import sign
+from linedesk.runtime.service import Nobody
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0

@@ -18,12 +18,13 @@ import pytest
 from pymongo.database import Database
 
 import linesim
-from jobworker import Bot, settling, worker
+from jobworker.sending import settling
+from linedesk import Bot, worker
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
 from linesim import Sim
-from recvq.collections import MEGABYTE, create_collections
-from recvq.connect import Client
 from tests.conftest import missing
-from tests.jobworker.room import Room
+from tests.jobworker.worker_harness import Room
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jobworker import Bot
-from jobworker.conversations import Conversations
+from jobworker.bot.talk import Talk
 from jobworker.effects import Way
-from jobworker.schedule import Schedule
-from jobworker.sending import Sending
-from jobworker.talk import Talk
-from recvq.connect import connect
-from tests.jobworker.room import Room
+from jobworker.record.conversations import Conversations
+from jobworker.record.schedule import Schedule
+from jobworker.sending.sending import Sending
+from linedesk import Bot
+from linedesk.store.client import connect
+from tests.jobworker.worker_harness import Room
 
 
 def stand_still() -> None:

@@ -11,19 +11,21 @@ import pytest
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
-from jobworker import Bot, outbox, running, worker
-from jobworker.conversations import Conversations
+from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
-from jobworker.figures import Figures
-from jobworker.running import Lap, Run, Runs, undecided_words
-from jobworker.talk import Talk
+from jobworker.metrics import Figures
+from jobworker.record.conversations import Conversations
+from jobworker.runs import Lap, Run, Runs, undecided_words
+from jobworker.sending import outbox
+from linedesk import Bot, worker
+from linedesk import runs as running
 from linedesk.contract import JobResult
+from linedesk.runtime.metrics import Snapshots
+from linedesk.store.documents import Document, make_document
+from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from recvq.documents import Document, make_document
-from recvq.errors import StoreUnavailable
-from recvq.figures import Snapshots
-from tests.jobworker.room import Room
-from tests.jobworker.test_handling import abandon
+from tests.jobworker.test_handler_call import abandon
+from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]

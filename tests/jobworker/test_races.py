@@ -16,22 +16,22 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from jobworker import Bot
-from jobworker.answer import Answer
-from jobworker.client import LineClient
-from jobworker.conversations import Conversations, Decision, Recorded
-from jobworker.delivery import ReplyUnknown
-from jobworker.schedule import Schedule
-from jobworker.talk import Talk
-from jobworker.timers import Timers
+from jobworker.bot.talk import Talk
+from jobworker.bot.timers import Timers
+from jobworker.line.answer import Answer
+from jobworker.line.client import LineClient
+from jobworker.record.conversations import Conversations, Decision, Recorded
+from jobworker.record.schedule import Schedule
+from jobworker.sending.delivery import ReplyUnknown
 from jobworker.unsend import Unsends
-from linedesk.embedded import EmbeddedMongod
+from linedesk import Bot
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.store.client import Client, connect
+from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, make_document
+from linedesk.store.errors import Replaced
+from linedesk.store.timers import make_timer_document
 from linesim import Sim
-from recvq.connect import Client, connect
-from recvq.documents import CONVERSATIONS, SCHEDULE, Document, make_document
-from recvq.errors import Replaced
-from recvq.timers import make_timer_document
-from tests.jobworker.room import CHANNEL, Room, a_send
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from jobworker import Bot, outbox, settling
+from jobworker.bot.talk import Talk
 from jobworker.errors import MayArriveTwice
-from jobworker.failures import AFTER_A_SEND, given_up
-from jobworker.replay import anew
-from jobworker.sending import Sending
-from jobworker.talk import Talk
+from jobworker.record.dead_letters import anew
+from jobworker.runs import AFTER_A_SEND, given_up
+from jobworker.sending import outbox, settling
+from jobworker.sending.sending import Sending
+from linedesk import Bot
 from linedesk.contract import GiveUp
+from linedesk.store.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linesim import Sim
-from recvq.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from tests.dispatcher.fakes import document
-from tests.jobworker.room import CHANNEL, Room
 from tests.jobworker.test_jobs_log import written
+from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]

@@ -16,18 +16,18 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jobworker.breaker import Breaker
-from jobworker.client import tell
-from jobworker.delivery import Answer, ReplyUnknown, Way
 from jobworker.errors import NotSent, OutcomeUnknown
-from jobworker.figures import Figures
-from jobworker.gate import Gate
-from jobworker.holdback import HoldBack
-from jobworker.outbox import Outbox
-from jobworker.settling import Tools
-from recvq.documents import Document
-from recvq.errors import StoreUnavailable
-from tests.jobworker.room import CHANNEL, a_send
+from jobworker.line.breaker import Breaker
+from jobworker.line.client import tell
+from jobworker.line.gate import Gate
+from jobworker.line.rate_limits import HoldBack
+from jobworker.metrics import Figures
+from jobworker.sending.delivery import Answer, ReplyUnknown, Way
+from jobworker.sending.outbox import Outbox
+from jobworker.sending.settling import Tools
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from tests.jobworker.worker_harness import CHANNEL, a_send
 
 INTERVAL_SECONDS = 1.0
 CONVERSATIONS = [f"{CHANNEL}/U{n}" for n in range(4)]

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from jobworker import Bot, unsent
-from jobworker.conversations import Conversations, Decision
+from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
-from jobworker.talk import Talk
-from jobworker.unsend import Unsends
-from jobworker.unsent import Notes, Unsent
+from jobworker.record.conversations import Conversations, Decision
+from jobworker.unsend import Notes, Unsends, Unsent
+from linedesk import Bot
+from linedesk import unsend as unsent
+from linedesk.store.documents import Document, make_document
+from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from linesim import Sim
-from recvq.documents import Document, make_document
-from recvq.errors import Replaced, StoreUnavailable, WriteRefused
-from tests.jobworker.room import CHANNEL, Room
+from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]

@@ -19,19 +19,20 @@ from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
-from dispatcher.job import CallClaim
-from jobworker import Bot, outbox, worker
-from jobworker.conversations import Conversations
-from jobworker.talk import Talk
+from dispatcher.keyed.job import CallClaim
+from jobworker.bot.talk import Talk
+from jobworker.record.conversations import Conversations
+from jobworker.sending import outbox
+from linedesk import Bot, worker
 from linedesk.contract import JobResult
-from linedesk.logs import masking
+from linedesk.runtime.logging import masking
+from linedesk.store.documents import Document, make_document
+from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 from linesim import Sim
-from linesim.events import standby
-from recvq.documents import Document, make_document
-from recvq.errors import AccessRefused, Replaced, StoreUnavailable
+from linesim.model.events import standby
 from tests import line_openapi
-from tests.jobworker.room import CHANNEL, Room, a_send
-from tests.jobworker.test_events import JSON
+from tests.jobworker.bot.test_events import JSON
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]

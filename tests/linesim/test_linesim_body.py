@@ -10,7 +10,7 @@ import requests
 
 import linesim
 from linesim import Sim
-from linesim.media import Medium
+from linesim.model.media import Medium
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,10 @@ import pytest
 import requests
 
 import linesim
-from linesim import Timer, calls, check, deliveries
-from linesim.checker import judge
-from linesim.report import PROBLEMS
+from linesim import Timer, check
+from linesim.judge.checker import judge
+from linesim.judge.report import PROBLEMS
+from linesim.model import calls, deliveries
 from tests.linesim.conftest import Line
 
 KEY = "123e4567-e89b-12d3-a456-426614174000"
@@ -449,7 +450,7 @@ def test_what_went_before_is_left_out(sim, line, taro):
 @pytest.mark.parametrize("what", ["calls", "deliveries"])
 def test_forgotten_records_are_a_problem(bot, monkeypatch, what):
     monkeypatch.setattr(calls, "MOST_CALLS", 1 if what == "calls" else 9)
-    monkeypatch.setattr("linesim.platform.MOST_DELIVERIES", 1 if what == "deliveries" else 9)
+    monkeypatch.setattr("linesim.model.platform.MOST_DELIVERIES", 1 if what == "deliveries" else 9)
     with linesim.running(webhook_url=bot.url) as sim:
         for _ in range(2):
             sim.deliver()

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linesim import Timer
-from linesim.calls import Call
-from linesim.checker import judge
-from linesim.deliveries import Delivery
+from linesim.judge.checker import judge
+from linesim.model.calls import Call
+from linesim.model.deliveries import Delivery
 
 CHATS = ("U1", "U2")
 

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 import linesim
-from linesim.media import sample
+from linesim.model.media import sample
 from tests.line_openapi import check_event
 
 

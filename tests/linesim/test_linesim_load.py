@@ -8,8 +8,10 @@ from collections import defaultdict
 import pytest
 
 import linesim
-from linesim import Close, Load, Rule, check, load, rules
-from linesim.errors import NotPossible
+from linesim import Close, Load, Rule, check
+from linesim.model import faults
+from linesim.model.errors import NotPossible
+from linesim.people import load
 from tests.waiting import eventually
 
 
@@ -186,8 +188,8 @@ def test_a_good_bot_is_found_good_amid_everything(sim, bot, line, monkeypatch):
     users = [sim.add_user(f"客{number}") for number in range(5)]
     sim.unruly(redeliver=0.3, double=0.3, shuffle=0.1, delay=(0.3, 0.02), seed=1)
     sim.misbehave(
-        Rule(probability=0.1, outcome=rules.server_error()),
-        Rule(probability=0.1, outcome=rules.server_error(), accept=True),
+        Rule(probability=0.1, outcome=faults.server_error()),
+        Rule(probability=0.1, outcome=faults.server_error(), accept=True),
         Rule(probability=0.1, outcome=Close()),
         Rule(probability=0.1, outcome=Close(), accept=True),
         Rule(probability=0.1, outcome=linesim.Late(0.02)),

@@ -4,18 +4,19 @@ import pytest
 import requests
 
 import linesim
-from linesim import Close, Late, Rule, rules
-from linesim.endpoints import BY_NAME
+from linesim import Close, Late, Rule
+from linesim.model import faults
+from linesim.model.endpoints import BY_NAME
 from tests.line_openapi import check_answer
 
 STATUSES = {
-    "server_error": (rules.server_error(), 500),
-    "html_error": (rules.html_error(), 502),
-    "garbage_error": (rules.garbage(500), 500),
-    "too_many": (rules.too_many(), 429),
-    "too_many_later": (rules.too_many(7), 429),
-    "unauthorized": (rules.unauthorized(), 401),
-    "bad_request": (rules.bad_request(), 400),
+    "server_error": (faults.server_error(), 500),
+    "html_error": (faults.html_error(), 502),
+    "garbage_error": (faults.garbage(500), 500),
+    "too_many": (faults.too_many(), 429),
+    "too_many_later": (faults.too_many(7), 429),
+    "unauthorized": (faults.unauthorized(), 401),
+    "bad_request": (faults.bad_request(), 400),
 }
 LINES_OWN = ("server_error", "too_many", "too_many_later", "unauthorized", "bad_request")
 
@@ -63,13 +64,13 @@ def test_what_does_not_is_no_json(sim, line, taro, name):
 
 
 def test_a_retry_after_is_a_header_only_where_it_is_asked_for(sim, line, taro):
-    sim.misbehave(Rule(outcome=rules.too_many(7), count=1), Rule(outcome=rules.too_many()))
+    sim.misbehave(Rule(outcome=faults.too_many(7), count=1), Rule(outcome=faults.too_many()))
     first, second = line.push(taro.user_id), line.push(taro.user_id)
     assert first.headers["retry-after"] == "7"
     assert "retry-after" not in second.headers
 
 
-@pytest.mark.parametrize("outcome", [rules.server_error(), rules.html_error(), Close()])
+@pytest.mark.parametrize("outcome", [faults.server_error(), faults.html_error(), Close()])
 def test_an_outcome_after_acceptance_is_only_the_answers(sim, line, taro, outcome):
     key = "123e4567-e89b-12d3-a456-426614174000"
     sim.misbehave(Rule(outcome=outcome, count=1, accept=True))
@@ -99,20 +100,20 @@ def test_a_late_answer_is_of_what_was_done_before_or_after_the_wait(sim, line, t
 
 
 def test_a_success_has_done_what_was_asked_whatever_its_body(sim, line, taro):
-    sim.misbehave(Rule(outcome=rules.garbage()))
+    sim.misbehave(Rule(outcome=faults.garbage()))
     assert line.push(taro.user_id).status_code == 200
     assert len(sim.answers(taro)) == 1
 
 
 def test_a_rule_is_about_one_endpoint(sim, line, taro):
-    sim.misbehave(Rule(endpoint="profile", outcome=rules.server_error()))
+    sim.misbehave(Rule(endpoint="profile", outcome=faults.server_error()))
     assert line.push(taro.user_id).status_code == 200
     assert line.get(f"/v2/bot/profile/{taro.user_id}").status_code == 500
 
 
 def test_a_rule_is_about_one_user_however_the_call_names_him(sim, line, taro, hanako):
     token = sim.say(taro, "やあ").events[0]["replyToken"]
-    sim.misbehave(Rule(user=taro.user_id, outcome=rules.server_error()))
+    sim.misbehave(Rule(user=taro.user_id, outcome=faults.server_error()))
     assert line.push(hanako.user_id).status_code == 200
     assert line.multicast([hanako.user_id]).status_code == 200
     assert line.push(taro.user_id).status_code == 500
@@ -122,7 +123,7 @@ def test_a_rule_is_about_one_user_however_the_call_names_him(sim, line, taro, ha
 
 
 def test_a_rule_ends_after_its_count(sim, line, taro):
-    sim.misbehave(Rule(outcome=rules.server_error(), count=2))
+    sim.misbehave(Rule(outcome=faults.server_error(), count=2))
     assert statuses(line, taro, 3) == [500, 500, 200]
 
 
@@ -130,7 +131,7 @@ def test_the_same_seed_draws_the_same_and_another_does_not(sim, line, taro):
     runs = []
     for seed in (1, 1, 2):
         sim.behave()
-        sim.misbehave(Rule(probability=0.5, outcome=rules.server_error()), seed=seed)
+        sim.misbehave(Rule(probability=0.5, outcome=faults.server_error()), seed=seed)
         runs.append(statuses(line, taro, 40))
     assert runs[0] == runs[1] != runs[2]
     assert 5 < runs[0].count(500) < 35
@@ -138,21 +139,21 @@ def test_the_same_seed_draws_the_same_and_another_does_not(sim, line, taro):
 
 def test_the_first_rule_that_falls_on_a_call_is_the_one_it_meets(sim, line, taro):
     sim.misbehave(
-        Rule(probability=0.0, outcome=rules.unauthorized()),
-        Rule(count=1, outcome=rules.too_many()),
-        Rule(outcome=rules.server_error()),
+        Rule(probability=0.0, outcome=faults.unauthorized()),
+        Rule(count=1, outcome=faults.too_many()),
+        Rule(outcome=faults.server_error()),
     )
     assert statuses(line, taro, 2) == [429, 500]
 
 
 def test_a_planned_fault_goes_before_the_rules_and_uses_none_up(sim, line, taro):
-    sim.misbehave(Rule(outcome=rules.server_error(), count=1))
+    sim.misbehave(Rule(outcome=faults.server_error(), count=1))
     sim.answer_next("push", 503)
     assert statuses(line, taro, 3) == [503, 500, 200]
 
 
 def test_behaving_ends_rules_and_planned_faults(sim, line, taro):
-    sim.misbehave(Rule(outcome=rules.server_error()))
+    sim.misbehave(Rule(outcome=faults.server_error()))
     sim.answer_next("push", 503)
     sim.behave()
     assert statuses(line, taro, 1) == [200]
@@ -163,7 +164,7 @@ def test_behaving_ends_rules_and_planned_faults(sim, line, taro):
     [
         {"endpoint": "puhs", "outcome": Close()},
         {"probability": 1.5, "outcome": Close()},
-        {"accept": True, "outcome": rules.bad_request()},
+        {"accept": True, "outcome": faults.bad_request()},
         {"count": 0, "outcome": Close()},
     ],
 )

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import linesim
-from linesim.media import sample
+from linesim.model.media import sample
 
 playwright = pytest.importorskip("playwright.sync_api")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from tests.fork_server import Written, nursery
 from tests.frontdesk.desk import SECRET
-from tests.nursery import Written, nursery
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,8 @@ from linebot.v3.messaging import (
 )
 from linebot.v3.messaging.exceptions import ApiException, NotFoundException
 
-from linesim.endpoints import ENDPOINTS
-from linesim.media import medium, sample
+from linesim.model.endpoints import ENDPOINTS
+from linesim.model.media import medium, sample
 from tests.line_openapi import check_answer, check_messaging, operations
 
 

@@ -7,8 +7,8 @@ import pytest
 import requests
 
 import linesim
-from linesim import webhooks
-from linesim.webhooks import Webhooks
+from linesim.people import webhooks
+from linesim.people.webhooks import Webhooks
 from tests.waiting import eventually
 
 

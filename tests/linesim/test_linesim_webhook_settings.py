@@ -9,8 +9,8 @@ from linebot.v3 import messaging
 from linebot.v3.messaging.exceptions import NotFoundException
 
 import linesim
-from linedesk.embedded import free_port
-from linesim.signing import sign
+from linedesk.compose.private_mongod import free_port
+from linesim.model.deliveries import sign
 from tests.line_openapi import check_answer
 
 TEST = "/v2/bot/channel/webhook/test"

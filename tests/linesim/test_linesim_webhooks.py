@@ -29,9 +29,9 @@ from linebot.v3.webhooks import (
 )
 
 import linesim
-from linesim import events
-from linesim.errors import NotPossible, UnknownChat
-from linesim.signing import sign
+from linesim.model import events
+from linesim.model.deliveries import sign
+from linesim.model.errors import NotPossible, UnknownChat
 from tests.line_openapi import check_webhook
 
 

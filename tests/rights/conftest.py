@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from linedesk import init, urifiles, users
-from linedesk.embedded import EmbeddedMongod
-from linedesk.settings import Settings, load_settings
-from recvq.connect import Client, connect
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.settings.settings import Settings, load_settings
+from linedesk.setup import init, users
+from linedesk.setup import users as urifiles
+from linedesk.store.client import Client, connect
 from tests.servers import data_folder, throwaway_mongod
 
 CAPPED_MB = 8

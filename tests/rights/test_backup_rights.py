@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from linedesk.backup import export_database
-from linedesk.restoring import Wishes, import_export
-from recvq.documents import CONVERSATIONS, Document
+from linedesk.backup.export import export_database
+from linedesk.backup.restore import Wishes, import_export
+from linedesk.store.documents import CONVERSATIONS, Document
 from tests.rights.conftest import Guarded
 
 OWN: Document = {"channel": "main", "key": "U-backup", "n": 1, "epoch": 1, "applied": []}

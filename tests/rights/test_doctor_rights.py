@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from linedesk import cli
-from linedesk.checks import rights
-from linedesk.checks.box import Box
-from linedesk.checks.finding import State
-from linedesk.settings import load_settings
-from linedesk.users import WHO
+from linedesk.cli import main
+from linedesk.doctor.checks import database as rights
+from linedesk.doctor.context import Box
+from linedesk.doctor.finding import State
+from linedesk.settings.settings import load_settings
+from linedesk.setup.users import WHO
 from tests.rights.conftest import Guarded
 
 # The checks that ask MongoDB, without those of what nobody has started here.
@@ -39,7 +39,7 @@ OF_MONGODB = (
 def doctor(guarded: Guarded, who: str, **settings: str) -> dict[str, dict[str, str]]:
     environ = {"CREDENTIALS_DIRECTORY": str(guarded.folder / who), **settings}
     arguments = ["doctor", "--json", "--no-line"]
-    answer = CliRunner().invoke(cli.linedesk, arguments, env=environ)
+    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
     return {one["name"]: one for one in json.loads(answer.stdout)["checks"]}
 
 

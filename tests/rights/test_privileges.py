@@ -13,36 +13,42 @@ from click.testing import CliRunner
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from console.acts import Acts, Head
-from console.choice import Choice
-from dispatcher.feed import Feed, feed_client
-from dispatcher.history import History
+from dispatcher.feed.feed import Feed, feed_client
+from dispatcher.feed.rescan import History, recall
 from dispatcher.lease import Lease
-from dispatcher.progress import Progress
-from dispatcher.recall import recall
+from dispatcher.progress.document import Progress
 from frontdesk import storage
 from frontdesk.errors import NotStored
-from jobworker.deadletters import Ageing
-from linedesk import cli, scheduling
-from linedesk.dead import drop_letters, list_letters, replay_letters, show_letters
-from linedesk.dispatching import make_feed
-from linedesk.exits import Exit
-from linedesk.showing import show_conversation
-from linedesk.users import WHO
-from recvq.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
-from recvq.connect import connect
-from recvq.control import Control
-from recvq.documents import PROGRESS, RECVQ, STATUS, Document, make_document, make_heartbeat
-from recvq.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
-from recvq.figures import Snapshot
-from recvq.gauge import Gauge
-from recvq.guard import Guard
-from recvq.insert import insert_documents
-from recvq.orders import Scope
-from recvq.replicaset import require_replica_set
-from recvq.restore import UNCAPPED, Keeper, Neighbours
-from recvq.status import StatusRow
-from recvq.uri import Uri
+from jobworker.record.dead_letters import Ageing
+from linedesk.cli import main
+from linedesk.cli.conversation import show_conversation
+from linedesk.cli.dead import drop_letters, list_letters, replay_letters, show_letters
+from linedesk.compose import scheduler
+from linedesk.compose.dispatcher import make_feed
+from linedesk.console.acts import Acts, Head
+from linedesk.console.dead_letters import Choice
+from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.status_row import StatusRow
+from linedesk.setup.users import WHO
+from linedesk.store.client import connect
+from linedesk.store.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
+from linedesk.store.documents import (
+    PROGRESS,
+    RECVQ,
+    STATUS,
+    Document,
+    make_document,
+    make_heartbeat,
+)
+from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
+from linedesk.store.insert import insert_documents
+from linedesk.store.orders import Control, Scope
+from linedesk.store.queue.gauge import Gauge
+from linedesk.store.queue.guard import Guard
+from linedesk.store.queue.repair import UNCAPPED, Keeper, Neighbours
+from linedesk.store.replica_set import require_replica_set
+from linedesk.store.uri import Uri
 from tests.rights.conftest import CAPPED_MB, Guarded
 from tests.waiting import eventually
 
@@ -431,11 +437,11 @@ def test_a_scheduler_with_a_wrong_password_takes_its_time_before_it_ends(
 ) -> None:
     waited: list[str] = []
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(scheduling, "take_signals", lambda inbox: None)
-    monkeypatch.setattr(scheduling, "let_time_pass", lambda *_, why: waited.append(why))
+    monkeypatch.setattr(scheduler, "take_signals", lambda inbox: None)
+    monkeypatch.setattr(scheduler, "let_time_pass", lambda *_, why: waited.append(why))
     wrong = replace(Uri.parse(guarded.uri_of("dispatcher")), password="wrong-one")
     with pytest.raises(AccessRefused) as refusal:
-        scheduling.run_scheduler(guarded.settings(str(wrong)))
+        scheduler.run_scheduler(guarded.settings(str(wrong)))
     assert waited == [str(refusal.value)]
 
 
@@ -448,7 +454,7 @@ def test_a_scheduler_with_a_wrong_password_takes_its_time_before_it_ends(
 )
 def test_a_command_says_who_was_refused(guarded: Guarded, who: str, words: str) -> None:
     uri = guarded.server.uri.replace("//", f"//{who}")
-    answer = CliRunner().invoke(cli.linedesk, ["dead", "list"], env={"MONGODB_URI": uri})
+    answer = CliRunner().invoke(main.linedesk, ["dead", "list"], env={"MONGODB_URI": uri})
     assert answer.exit_code == Exit.UNAVAILABLE
     assert words in answer.output
     assert "wrong-one" not in answer.output

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import linesim
-from linedesk.exits import Exit
+from linedesk.runtime.exit_codes import Exit
 from tests.acceptance.conftest import House, Process
 from tests.rights.conftest import Guarded
 
-TIMER = {"BOT": "bots.timer:bot"}
+TIMER = {"BOT": "linedesk.bots.timer:bot"}
 
 
 @pytest.fixture

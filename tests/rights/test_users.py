@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner
 from pymongo.database import Database
 
-from linedesk import cli, init
-from linedesk.errors import SettingsError
-from linedesk.settings import load_settings
-from linedesk.urifiles import UriFile, at_work_in
-from linedesk.users import WHO, roles_of
-from recvq.collections import check_recvq
-from recvq.connect import Client
-from recvq.rights import USERS, as_set
-from recvq.uri import Uri
+from linedesk.cli import main
+from linedesk.settings.errors import SettingsError
+from linedesk.settings.settings import load_settings
+from linedesk.setup import init
+from linedesk.setup.users import WHO, UriFile, at_work_in, roles_of
+from linedesk.store.client import Client
+from linedesk.store.collections import check_recvq
+from linedesk.store.rights import USERS, as_set
+from linedesk.store.uri import Uri
 from tests.rights.conftest import Guarded, Killed, die_after
 
 EVERYBODY = ("admin", *WHO)
@@ -221,6 +221,6 @@ def test_a_server_without_authorization_gets_users_and_a_loud_note(
 
 
 def test_new_passwords_need_a_folder() -> None:
-    answer = CliRunner().invoke(cli.linedesk, ["init", "--new-passwords"])
+    answer = CliRunner().invoke(main.linedesk, ["init", "--new-passwords"])
     assert answer.exit_code == 2
     assert "--users" in answer.output

@@ -3,15 +3,10 @@
 import os
 
 from linebot.v3 import WebhookHandler
-from linebot.v3.messaging import (
-    Configuration,
-    MessagingApi,
-    ReplyMessageRequest,
-    TextMessage,
-)
+from linebot.v3.messaging import Configuration, MessagingApi, ReplyMessageRequest, TextMessage
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from jobworker import ApiClient
+from linedesk import ApiClient
 
 configuration = Configuration(access_token=os.environ.get("LINE_CHANNEL_ACCESS_TOKEN", "?"))
 handler = WebhookHandler(os.environ.get("LINE_CHANNEL_SECRET", "?"))

@@ -40,7 +40,7 @@ from linebot.v3.webhooks import (
     UserSource,
 )
 
-from jobworker import ApiClient
+from linedesk import ApiClient
 
 configuration = Configuration(access_token="taken from the settings")
 handler = WebhookHandler("the front desk checks signatures")

@@ -14,7 +14,7 @@ from linebot.v3.webhooks import (
     UnfollowEvent,
 )
 
-from jobworker import ApiClient
+from linedesk import ApiClient
 
 handler = WebhookHandler("the front desk checks signatures")
 line_bot_api = MessagingApi(ApiClient(Configuration(access_token="taken from the settings")))

@@ -1,1 +1,0 @@
-"""The bots that ship; each uses jobworker's public API only."""

@@ -1,1 +1,0 @@
-"""The operator's page: rendered on the server, live in the browser, each act audited."""

@@ -1,0 +1,1 @@
+"""Feeds: documents of recvq in order, by a change stream or the oplog."""

@@ -1,0 +1,101 @@
+"""The feed that watches recvq by a change stream: the default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.synchronous.change_stream import ChangeStream
+
+from dispatcher.feed.feed import (
+    STEP_SECONDS,
+    HistoryLost,
+    Reading,
+    RecvqGone,
+    gone_by_rename,
+    patiently,
+)
+from linedesk.store.documents import Document
+from linedesk.store.errors import translate
+
+# Each insert into a full capped collection brings a delete, too: not for this stream. The server
+# looks for these in the oplog itself, so that no other change can blow an event above 16 MB.
+SHOWN = ["insert", "drop", "rename", "dropDatabase", "invalidate"]
+PIPELINE = [{"$match": {"operationType": {"$in": SHOWN}}}]
+
+# No token will ever work again after these (MongoDB's error_codes.yml): ChangeStreamHistoryLost,
+# CappedPositionLost, ChangeStreamFatalError, InvalidResumeToken, BSONObjectTooLarge, and 40576,
+# with which older servers say that the resume point is no longer in the oplog.
+LOST_CODES = frozenset({286, 136, 280, 260, 10334, 40576})
+
+
+class ChangeStreamFeed:
+    """See `dispatcher.feed.feed.Feed`. `collection` belongs to a client of the feed's own."""
+
+    name = "changestream"
+
+    def __init__(self, collection: Collection[Any]) -> None:
+        self._collection = collection
+        self._stream: ChangeStream[Document] | None = None
+
+    def open(self, token: Any) -> None:
+        try:
+            self._watch(resume_after=token)
+        except OperationFailure as error:
+            # All else that the server is asked for never changes, so what it refuses is the token.
+            raise HistoryLost(f"token refused, MongoDB error {error.code}") from error
+
+    def open_at(self, time: Timestamp) -> None:
+        self._watch(start_at_operation_time=time)
+
+    def read(self) -> Reading | None:
+        assert self._stream is not None, "read before open"
+        try:
+            change = self._stream.try_next()
+        except PyMongoError as error:
+            raise _sorted_out(error) from error
+        if change is None:
+            return None
+        if change["operationType"] != "insert":
+            raise _gone(change, self._collection.full_name)
+        return Reading(change["fullDocument"], change["_id"], change["clusterTime"])
+
+    @property
+    def token(self) -> Any:
+        assert self._stream is not None, "token before open"
+        return self._stream.resume_token
+
+    def close(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            stream.close()
+
+    def _watch(self, **where: Any) -> None:
+        self.close()
+        try:
+            with patiently(self._collection.database.client):
+                self._stream = self._collection.watch(
+                    PIPELINE, max_await_time_ms=int(STEP_SECONDS * 1000), batch_size=1000, **where
+                )
+        except PyMongoError as error:
+            raise _sorted_out(error) from error
+
+
+def _gone(change: Mapping[str, Any], recvq: str) -> RecvqGone:
+    if change["operationType"] == "rename":
+        return gone_by_rename(_full_name(change["ns"]), _full_name(change["to"]), recvq)
+    return RecvqGone("dropped")
+
+
+def _full_name(namespace: Mapping[str, str]) -> str:
+    return f"{namespace['db']}.{namespace['coll']}"
+
+
+def _sorted_out(error: PyMongoError) -> Exception:
+    """HistoryLost where the token is dead; StoreUnavailable where opening again is the way."""
+    if isinstance(error, OperationFailure) and error.code in LOST_CODES:
+        return HistoryLost(f"MongoDB error {error.code}")
+    return translate(error)

@@ -1,0 +1,277 @@
+"""What to do when a feed has no position: find by scans what it can no longer tell (G9).
+
+The order is what makes it safe. First a time T of the server is taken, then a causally
+consistent majority read that waits until all up to T is visible, and only then a stream from T:
+without the wait, a stored document was seen to be in neither.
+
+Reading documents again by `_id`: from recvq, and from the oplog what recvq no longer holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import ExecutionTimeout, OperationFailure, PyMongoError
+
+from linedesk.store.client import MAJORITY
+from linedesk.store.documents import RECVQ, Document, has_a_place
+from linedesk.store.errors import StoreUnavailable, translate, translated
+
+log = logging.getLogger(__name__)
+
+# Natural order and stream order were seen to differ by up to 33 places with several writers.
+BEHIND = 500
+KEPT_IDS = 10_000
+LONG_PASS_DOCUMENTS = 5_000
+# CappedPositionLost and CursorNotFound: the scan was overtaken, and begins anew from progress.
+OVERTAKEN_CODES = frozenset({136, 43})
+
+
+class Overtaken(StoreUnavailable):
+    """The scan's cursor was lost: begin again from what is finished by now."""
+
+
+@dataclass
+class Pass:
+    """One scan of recvq from some way behind a document to the newest."""
+
+    operation_time: Timestamp
+    seen: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+    read: int = 0
+    last: Any = None
+    started: float = field(default_factory=time.monotonic)
+
+    def note(self, id_: Any) -> None:
+        """Remember that the pass met this document; the oldest beyond the bound are forgotten."""
+        self.read += 1
+        self.last = id_
+        self.seen[id_] = None
+        if len(self.seen) > KEPT_IDS:
+            self.seen.popitem(last=False)
+
+    def is_long(self, window_seconds: float) -> bool:
+        """Whether the stream from its T might already be too old, or its ids too many."""
+        took = time.monotonic() - self.started
+        return self.read > LONG_PASS_DOCUMENTS or took > window_seconds / 10
+
+
+class History:
+    """Scans of recvq; `collection` belongs to the feed's client."""
+
+    def __init__(self, collection: Collection[Any]) -> None:
+        self._collection = collection.with_options(read_concern=MAJORITY)
+        self._client = collection.database.client
+
+    def now(self) -> Timestamp:
+        """The server's operation time: what was stored before is at or before it."""
+        try:
+            with self._client.start_session() as session:
+                return self._time(session)
+        except PyMongoError as error:
+            raise translate(error) from error
+
+    def _time(self, session: ClientSession) -> Timestamp:
+        self._client.admin.command("ping", session=session)
+        assert session.operation_time is not None, "a replica set always tells its time"
+        return session.operation_time
+
+    def wait_until_visible(self) -> None:
+        """Wait until all that was stored by now is on a majority, where a feed brings it.
+
+        Raises StoreUnavailable if that takes longer than the client's socket time-out.
+        """
+        try:
+            with self._client.start_session(causal_consistency=True) as session:
+                self._time(session)
+                self._collection.find_one({}, {"_id": 1}, session=session)
+        except PyMongoError as error:
+            raise translate(error) from error
+
+    def scan(
+        self,
+        after: Any,
+        take: Callable[[Document], bool],
+        stopped: Callable[[], bool],
+        *,
+        told: bool = False,
+    ) -> Pass | None:
+        """Hand every document that may be unfinished to `take`, until a pass is short enough.
+
+        Returns the last pass: stream from its `operation_time`, dropping what it has `seen`.
+        None if `stopped` said so, which is asked with each document that is read, and with each
+        that is counted on the way back to the start. Raises StoreUnavailable: nothing is lost by
+        beginning again. That `after` is not in recvq is an error in the log, unless the reason was
+        `told`.
+        """
+        if after is not None and not told:
+            self._complain_if_gone(after)
+        window_seconds = self._oplog_window_seconds()
+        before: Pass | None = None
+        while True:
+            one = self._pass(after, before, take, stopped)
+            if one is None or not one.is_long(window_seconds):
+                return one
+            log.info("recvq scanned, once more for what came meanwhile documents=%d", one.read)
+            before, after = one, one.last
+
+    def _complain_if_gone(self, after: Any) -> None:
+        try:
+            found = self._collection.find_one({"_id": after}, {"_id": 1})
+        except PyMongoError as error:
+            raise translate(error) from error
+        if found is None:
+            log.error(
+                "the last finished document is no longer in recvq: "
+                "documents may have been overwritten before they were handled after=%s",
+                after,
+            )
+
+    def _pass(
+        self,
+        after: Any,
+        before: Pass | None,
+        take: Callable[[Document], bool],
+        stopped: Callable[[], bool],
+    ) -> Pass | None:
+        try:
+            # guard: causal-scan ->
+            #     with self._client.start_session(causal_consistency=False) as session:
+            with self._client.start_session(causal_consistency=True) as session:
+                one = Pass(self._time(session))
+                for document in self._documents(after, session, stopped):
+                    if stopped():
+                        return None
+                    if not has_a_place(document):
+                        log.error(
+                            "not a document of the front desk, passed over id=%s", document["_id"]
+                        )
+                        continue
+                    one.note(document["_id"])
+                    if before is None or document["_id"] not in before.seen:
+                        take(document)
+                # guard: time-before-scan ->
+                #     one.operation_time = self._time(session)
+                #     return one
+                return one
+        except OperationFailure as error:
+            if error.code in OVERTAKEN_CODES:
+                raise Overtaken(f"MongoDB error {error.code}") from error
+            raise translate(error) from error
+        except PyMongoError as error:
+            raise translate(error) from error
+
+    def _documents(
+        self, after: Any, session: ClientSession, stopped: Callable[[], bool]
+    ) -> Iterator[Document]:
+        """recvq in natural order, from BEHIND documents before `after`; all if it is gone."""
+        record = self._anchor(after, session, stopped)
+        if record is None:
+            yield from self._collection.find({}, session=session).sort("$natural", 1)
+            return
+        for document in self._from(record, session):
+            del document["$recordId"]
+            yield document
+
+    def _anchor(
+        self, after: Any, session: ClientSession, stopped: Callable[[], bool]
+    ) -> tuple[int, int] | None:
+        """Record id of the document BEHIND places before `after`, and its distance to the end.
+
+        None if `after` is not in recvq. Only `_id`s travel, from the newest backwards.
+        """
+        if after is None or self._collection.find_one({"_id": after}, session=session) is None:
+            return None
+        newest_first = self._collection.find(
+            {}, {"_id": 1}, show_record_id=True, session=session
+        ).sort("$natural", -1)
+        distance, behind, record = 0, -1, 0
+        for row in newest_first:
+            if stopped():
+                return None
+            distance, record = distance + 1, row["$recordId"]
+            if behind >= 0 or row["_id"] == after:
+                behind += 1
+            # guard: scan-starts-behind -> if behind >= 0:
+            if behind >= BEHIND:
+                break
+        return (record, distance) if behind >= 0 else None
+
+    def _from(self, anchor: tuple[int, int], session: ClientSession) -> Iterator[Document]:
+        """Documents from the anchor on.
+
+        MongoDB offers no start in the middle of a natural order but `skip`. What is overwritten
+        between counting and reading shifts the places, so the first record id is checked: if
+        the anchor was jumped over, the scan starts further back.
+        """
+        record, distance = anchor
+        total = int(self._collection.estimated_document_count())
+        skip = max(0, total - distance)
+        while True:
+            cursor = self._collection.find({}, show_record_id=True, session=session)
+            found = iter(cursor.sort("$natural", 1).skip(skip))
+            first = next(found, None)
+            if skip > 0 and (first is None or first["$recordId"] > record):
+                skip = max(0, skip - max(1000, skip // 2))
+                continue
+            break
+        if first is not None and first["$recordId"] >= record:
+            yield first
+        yield from (document for document in found if document["$recordId"] >= record)
+
+    def _oplog_window_seconds(self) -> float:
+        """How far back the oplog reaches, by its oldest and newest entry."""
+        oplog = self._client.local["oplog.rs"]
+        try:
+            ends = [
+                oplog.find({}, {"ts": 1}).sort("$natural", direction).limit(1).next()["ts"].time
+                for direction in (1, -1)
+            ]
+        except PyMongoError as error:
+            raise translate(error) from error
+        return float(max(1, ends[1] - ends[0]))
+
+
+# Nothing but its time is indexed in an oplog, so a large one is read for long.
+OPLOG_SECONDS = 10.0
+
+
+def recall(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document]:
+    """The documents of these ids; what is left out is nowhere. Raises StoreUnavailable.
+
+    After a drop of recvq, what it held is still in the oplog, until that rolls over.
+    """
+    with translated():
+        rows = database[RECVQ].find({"_id": {"$in": list(ids)}})
+        found: dict[Any, Document] = {row["_id"]: row for row in rows}
+        missing = [id_ for id_ in ids if id_ not in found]
+        # guard: recall-from-oplog
+        if missing:
+            found.update(_from_oplog(database, missing))
+    return found
+
+
+def _from_oplog(database: Database[Any], ids: Sequence[Any]) -> Mapping[Any, Document]:
+    """An insert into a capped collection is an entry of its own, never one in an applyOps."""
+    oplog = database.client.local.get_collection("oplog.rs", read_concern=MAJORITY)
+    namespace = f"{database.name}.{RECVQ}"
+    entries = oplog.find(
+        {"op": "i", "ns": namespace, "o._id": {"$in": list(ids)}},
+        {"o": 1},
+        max_time_ms=int(OPLOG_SECONDS * 1000),
+    )
+    try:
+        found = {entry["o"]["_id"]: entry["o"] for entry in entries}
+    except ExecutionTimeout:
+        log.warning("the oplog is too large to find documents in it wanted=%d", len(ids))
+        return {}
+    log.info("documents read again from the oplog wanted=%d found=%d", len(ids), len(found))
+    return found

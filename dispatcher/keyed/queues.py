@@ -1,0 +1,720 @@
+"""The key queues: which documents are in hand, in what order, and what each key waits for.
+
+Pure: no lock, no threads, no I/O, and nothing here calls back. The pool calls one method under its
+lock and then derives from the state which threads to wake (`dispatcher.keyed.pool`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from itertools import islice
+from typing import Any
+
+import bson
+
+from dispatcher.keyed.job import CallClaim
+from dispatcher.progress.held import HeldKey
+from dispatcher.progress.tracker import Ledger, Slot, Snapshot
+from linedesk.contract import GiveUp, JobResult
+from linedesk.store.documents import Document, name_of
+from linedesk.store.orders import NO_PAUSES, Pauses
+
+# A conversation remembers the last 100 names it applied, its newest too (architecture: step 7).
+MOST_UNSAVED = 99
+# Documents of one key kept whole; of later ones only the `_id` is kept (architecture: step 5).
+MOST_WHOLE = 100
+# One transaction moves so many documents to `held`, and about so many bytes.
+MOST_MOVED = 200
+MOST_MOVED_BYTES = 4 * 1024 * 1024
+# `held` wraps a document, which may itself be as large as any: 16 MB.
+LARGEST_HELD_BYTES = 15 * 1024 * 1024
+# Why a document stands in `held`.
+WHY_PAUSED = "paused"
+WHY_SLOW = "waiting behind a slow handler"
+WHY_DEFERRED = "set aside"
+
+
+class KeyState(Enum):
+    """What a key waits for; see `KeyQueues` for the transitions. The first that is true counts."""
+
+    RUNNING = "a thread has its first document, or reads its next ones"
+    DEFERRED = "its first document was tried and waits for `resume`"
+    IDLE = "nothing to decide; kept only until all that it decided is saved"
+    PAUSED = "a pause covers it, and its first document was not released"
+    UNSAVED = "it decides nothing more before a save"
+    READY = "a thread may take it"
+
+
+class QueuedJob:
+    """A document in hand: the job of its worker, and its place in queue and ledger."""
+
+    # As most of them stay: to set each one costs as much as all else of putting a document in.
+    memo: Any = None
+    handling: CallClaim | None = None
+    condemned: GiveUp | None = None
+    tries = 0
+    """How often its handler was called."""
+    suspect = False
+    """Whether an earlier process may have died of it (`dispatcher.keyed.suspects`)."""
+    held_n: int | None = None
+    """Its `n` in `held`, once it is to be there."""
+    begun = 0.0
+    """Monotonic seconds of its first run; 0 before."""
+    because: str | None = None
+    """Why its last run was deferred."""
+
+    def __init__(
+        self,
+        queue: KeyQueue,
+        document: Document | None,
+        slot: Slot,
+        *,
+        again: bool,
+        resume: Callable[[QueuedJob], None],
+    ) -> None:
+        self.queue = queue
+        # None while only the `_id` is kept; a worker never sees it so.
+        self.document: Document = document  # type: ignore[assignment]
+        self.slot = slot
+        self.again = again
+        self._resume = resume
+
+    def begin_handler(self) -> CallClaim:
+        """The handler begins, on this thread: from now on it may be found overdue."""
+        self.tries += 1
+        self.handling = CallClaim()
+        return self.handling
+
+    def unsaved(self) -> Sequence[str]:
+        """Names of the key's documents decided without a record since the last save."""
+        return [name for _, name in self.queue.names]
+
+    def resume(self) -> None:
+        """Let the job run again, from any thread."""
+        self._resume(self)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether it was tried and waits for `resume`."""
+        return self.queue.waits is self
+
+    @property
+    def name(self) -> str:
+        """The event id, for a log line."""
+        return name_of(self.document) if self.document is not None else str(self.slot.id)
+
+
+class Run:
+    """One run of a job on a thread. An object of its own, so that no run ends for another."""
+
+    __slots__ = ("job", "queue", "resumed")
+
+    def __init__(self, job: QueuedJob) -> None:
+        self.job = job
+        self.queue = job.queue
+        self.resumed = False
+        """A resume that came before the run was deferred: it is repeated as soon as it is."""
+
+
+class Load:
+    """A thread reads a key's next documents from `held`: the `most` first of a range of `n`."""
+
+    __slots__ = ("above", "because", "begun", "most", "queue", "upto")
+
+    def __init__(self, queue: KeyQueue, *, most: int, begun: float) -> None:
+        self.queue = queue
+        self.above = queue.last
+        self.upto = queue.top
+        self.most = most
+        self.begun = begun
+        self.because: str | None = None
+
+
+class Recall:
+    """A thread reads documents again of which only the `_id` was kept."""
+
+    __slots__ = ("because", "begun", "jobs", "queue")
+
+    def __init__(self, queue: KeyQueue, jobs: Sequence[QueuedJob], *, begun: float) -> None:
+        self.queue = queue
+        self.jobs = jobs
+        self.begun = begun
+        self.because: str | None = None
+
+
+class KeyQueue:
+    """The documents of one key, first come, first served.
+
+    In order: `jobs`, then what only `held` has, of `n` above `last` up to `top`, then `behind`.
+    """
+
+    __slots__ = (
+        *("behind", "bypass", "decided", "held", "jobs", "key", "last", "looked", "moving"),
+        *("names", "running", "save_each", "saved", "state", "top", "waits"),
+    )
+
+    def __init__(self, key: Any, *, top: int = -1) -> None:
+        self.key = key
+        self.jobs: deque[QueuedJob] = deque()
+        self.behind: deque[QueuedJob] = deque()
+        self.last = -1
+        self.top = top
+        # How many of its documents `held` has, in hand or not.
+        self.held = 0
+        self.running: Run | Load | Recall | None = None
+        # What was deferred, and waits for its `resume`.
+        self.waits: QueuedJob | Load | Recall | None = None
+        # Whether documents of it are on their way into `held`.
+        self.moving = False
+        # Whether its first document may begin although its key is paused.
+        self.bypass = False
+        # So many of its next documents wait each for the save of the one before.
+        self.save_each = 0
+        # How many it ever decided, how many of them are saved, and how many the last look saw.
+        self.decided = 0
+        self.saved = 0
+        self.looked = 0
+        # Numbers and names of those decided without a record and not saved.
+        self.names: list[tuple[int, str]] = []
+        # The set in which it stands: written by `KeyQueues._place` alone.
+        self.state: KeyState | None = None
+
+    def __len__(self) -> int:
+        return len(self.jobs) + len(self.behind)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether `held` has documents that come before `behind` and are not in hand."""
+        return self.last < self.top
+
+    @property
+    def head(self) -> QueuedJob | None:
+        """Its first document, if that is in hand."""
+        return self.jobs[0] if self.jobs else None
+
+    @property
+    def begun(self) -> float:
+        """Monotonic seconds of when its first document, or its reading, first began; 0 before."""
+        if self.jobs:
+            return self.jobs[0].begun
+        reading = self.running or self.waits
+        return reading.begun if isinstance(reading, Load | Recall) else 0.0
+
+    @property
+    def because(self) -> str | None:
+        """Why it is deferred."""
+        return self.waits.because if self.waits is not None else None
+
+    def in_window(self) -> Iterator[QueuedJob]:
+        """The jobs that the window still counts, in order: they end the queue."""
+        for jobs in (self.jobs, self.behind):
+            yield from (job for job in jobs if job.held_n is None and not job.slot.finished)
+
+    def may_have(self, name: str) -> bool:
+        """Whether the event may be among its documents; not all of them are read."""
+        return self.is_stored or any(
+            job.document is None or job.name == name
+            for jobs in (self.jobs, self.behind)
+            for job in jobs
+        )
+
+    def settle(self) -> None:
+        """What was moving is durable: of it only the first document stays in hand."""
+        self.moving = False
+        if self.jobs and not self.is_stored:
+            # It may be with a thread, or about to be resumed. One that came first only while the
+            # others were moving may be an `_id`, and is read from `held` as they are.
+            is_whole = self.jobs[0].document is not None or self.jobs[0].held_n is None
+            first = [self.jobs.popleft()] if is_whole else []
+            self.jobs, self.behind = deque(first), self.jobs
+        while self.behind and (number := self.behind[0].held_n) is not None:
+            self.behind.popleft()
+            if not self.is_stored:
+                self.last = number - 1
+            self.top = number
+        self.close_up()
+
+    def close_up(self) -> None:
+        """Where `held` has nothing more of it, those behind that follow."""
+        if self.behind and not self.is_stored:
+            self.jobs.extend(self.behind)
+            self.behind.clear()
+
+
+@dataclass(frozen=True)
+class SavePlan:
+    """What one save makes durable; answered once, by `saved` or `not_saved`."""
+
+    snapshot: Snapshot
+    marks: Mapping[KeyQueue, int]
+    """How many each key had decided."""
+    settles: bool
+    """Whether documents move to `held` with it."""
+
+
+class KeyQueues:
+    """The account of all keys.
+
+    A key is in one state at a time (`KeyState`), computed from its facts by `_place`; every method
+    changes facts and calls it. What is not in the table cannot be, or changes nothing.
+
+    | event | in | what follows |
+    | --- | --- | --- |
+    | put | IDLE | append, place |
+    | put | all others | append |
+    | next | READY | RUNNING: a Load if nothing is in hand, a Recall of an `_id`, else a Run |
+    | decided(run) | RUNNING, this run | the first document goes; place |
+    | decided(run) | else | refused: the late end of an abandoned run |
+    | deferred(run) | RUNNING, this run | DEFERRED; place if it was resumed meanwhile |
+    | abandoned(run) | RUNNING, this run | DEFERRED, though it was resumed meanwhile |
+    | resume(job) | RUNNING, of this job | noted in the run |
+    | resume(job) | DEFERRED, of this job | place |
+    | loaded, recalled | RUNNING | what was read is in hand, what is nowhere goes; place |
+    | not_read | RUNNING | DEFERRED |
+    | obey(pauses) | PAUSED, UNSAVED, READY | place |
+    | let_pass | DEFERRED, PAUSED, UNSAVED, READY | past a pause once; resumed; place |
+    | let_pass | RUNNING, of a job | the same, if the run is deferred |
+    | choose | all | moving; place: READY becomes UNSAVED |
+    | saved(plan) | all | marks; what moved leaves the hand but for the first; place |
+    | not_saved(plan) | all | nothing: the next plan covers the same and more |
+
+    `ledger` is the window, `held_bound` the most documents of `held` in hand. `resume` is what a
+    job's own `resume` calls, on the thread that calls it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        resume: Callable[[QueuedJob], None],
+        pauses: Pauses = NO_PAUSES,
+        held_bound: int = 10_000,
+        most_unsaved: int = MOST_UNSAVED,
+        most_whole: int = MOST_WHOLE,
+        most_moved: int = MOST_MOVED,
+    ) -> None:
+        self.ledger = ledger
+        self._resume = resume
+        self.pauses = pauses
+        self._held_bound = held_bound
+        self._most_unsaved = most_unsaved
+        self._most_whole = most_whole
+        self._most_moved = most_moved
+        self._by_key: dict[Any, KeyQueue] = {}
+        self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
+            state: OrderedDict() for state in KeyState
+        }
+        # Keys that decided something which is not saved.
+        self._dirty: dict[KeyQueue, None] = {}
+        # Ids of decided documents that `held` still has.
+        self.gone: list[Any] = []
+        # What has to move to `held`: so many documents of a key; then the batch that is under way.
+        self._to_move: dict[KeyQueue, int] = {}
+        self._chosen: list[QueuedJob] = []
+        self._moving: list[KeyQueue] = []
+        self._rows: list[Document] = []
+        self.held_keys = 0
+        self.held_documents = 0
+        # Since the start of the process: documents put in, and documents decided.
+        self.taken = 0
+        self.decided_documents = 0
+        # Keys whose first document was ever deferred, in the order in which that happened first.
+        self.tried: dict[KeyQueue, None] = {}
+
+    # What others ask.
+
+    def in_state(self, state: KeyState) -> Iterator[KeyQueue]:
+        """The keys of a state; those that came first are first."""
+        return iter(self._in[state])
+
+    def count(self, state: KeyState) -> int:
+        """How many keys are in a state."""
+        return len(self._in[state])
+
+    @property
+    def first_ready(self) -> KeyQueue | None:
+        """The key that `next` would begin."""
+        return next(iter(self._in[KeyState.READY]), None)
+
+    @property
+    def save_is_urgent(self) -> bool:
+        """Whether a key waits for a save, or more has to move than the last batch took."""
+        return bool(self._in[KeyState.UNSAVED] or self.has_to_move)
+
+    @property
+    def has_to_move(self) -> bool:
+        """Whether a save has to follow at once."""
+        return bool(self._to_move or self._moving)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a batch is on its way into `held`."""
+        return bool(self._moving)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key is known."""
+        return not self._by_key
+
+    def may_hold(self, key: Any) -> bool:
+        """Whether `held` may have documents of a key."""
+        queue = self._by_key.get(key)
+        return queue is not None and queue.held > 0
+
+    def get(self, key: Any) -> KeyQueue | None:
+        """The queue of a key that is known."""
+        return self._by_key.get(key)
+
+    def all(self) -> Iterable[KeyQueue]:
+        """The queues of all keys."""
+        return self._by_key.values()
+
+    def is_paused(self, queue: KeyQueue) -> bool:
+        """Whether a pause covers the key."""
+        return bool(self.pauses.rows) and self.pauses.covers(*queue.key)
+
+    # Documents come.
+
+    def put(
+        self, document: Document, token: Any, *, key: Any, again: bool, now: float
+    ) -> QueuedJob | None:
+        """Take a document in hand; None if it is known already: in hand or finished."""
+        slot = self.ledger.take(document["_id"], token)
+        if slot is None:
+            return None
+        slot.since = now
+        self.taken += 1
+        queue = self._by_key.get(key)
+        if queue is None:
+            queue = self._by_key[key] = KeyQueue(key)
+        kept = document if len(queue) < self._most_whole else None
+        job = QueuedJob(queue, kept, slot, again=again, resume=self._resume)
+        (queue.behind if queue.last < queue.top else queue.jobs).append(job)
+        if queue.state is KeyState.IDLE or queue.state is None:
+            self._place(queue)
+        return job
+
+    def put_held(self, held: HeldKey) -> None:
+        """A key of which `held` has documents, none of them in hand."""
+        queue = KeyQueue((held.channel, held.key), top=held.top)
+        self._by_key[queue.key] = queue
+        self._count_held(queue, held.count)
+        # Where progress was removed by hand, its count begins anew, and theirs does not.
+        self.ledger.held = max(self.ledger.held, held.top + 1)
+        self._place(queue)
+
+    # Threads work.
+
+    def next(self, now: float) -> Run | Load | Recall | None:
+        """Begin the key that has been ready for longest; None if none is."""
+        queue = self.first_ready
+        if queue is None:
+            return None
+        work: Run | Load | Recall
+        head = queue.head
+        if head is None:
+            work = Load(queue, most=self._slice_size, begun=now)
+        elif head.document is None:
+            near = islice(queue.jobs, self._most_whole)
+            work = Recall(queue, [job for job in near if job.document is None], begun=now)
+        else:
+            work = Run(head)
+        if head is not None:
+            head.begun = head.begun or now
+        queue.running = work
+        queue.bypass = False
+        self._place(queue)
+        return work
+
+    def decided(self, run: Run, result: JobResult) -> bool:
+        """The run has decided its document; False if it was abandoned before."""
+        queue = run.queue
+        if queue.running is not run:
+            return False
+        queue.running = None
+        queue.bypass = False
+        job = queue.jobs.popleft()
+        queue.decided += 1
+        if queue.save_each:
+            queue.save_each -= 1
+        self._dirty[queue] = None
+        self.decided_documents += 1
+        if self.tried:
+            self.tried.pop(queue, None)
+        if result is JobResult.RECORDED:
+            queue.names = []
+        elif result is JobResult.DONE:
+            queue.names.append((queue.decided, job.name))
+        if job.held_n is None:
+            self.ledger.finish(job.slot)
+        else:
+            self.gone.append(job.slot.id)
+            self._count_held(queue, -1)
+            self.ledger.finish_held(job.slot.id)
+        self._place(queue)
+        return True
+
+    def deferred(self, run: Run) -> bool:
+        """The run has not decided its document; False if it was abandoned before."""
+        if run.queue.running is not run:
+            return False
+        self._defer(run.queue, None if run.resumed else run.job)
+        return True
+
+    def abandoned(self, run: Run) -> None:
+        """Its thread was given up: a resume that came before counts for nothing."""
+        self._defer(run.queue, run.job)
+
+    def _defer(self, queue: KeyQueue, waits: QueuedJob | Load | Recall | None) -> None:
+        queue.running = None
+        queue.waits = waits
+        if waits is not None:
+            self.tried.setdefault(queue)
+        self._place(queue)
+
+    def resume(self, what: QueuedJob | Load | Recall) -> None:
+        """It may be repeated; one that runs is repeated as soon as its run is deferred."""
+        queue = what.queue
+        if queue.waits is what:
+            queue.waits = None
+            self._place(queue)
+        elif isinstance(queue.running, Run) and queue.running.job is what:
+            queue.running.resumed = True
+
+    def save_each(self, queue: KeyQueue) -> None:
+        """Each of the key's next decisions waits for the save of the one before.
+
+        So many as an earlier process may have decided and not saved.
+        """
+        queue.save_each = self._most_unsaved + 1
+
+    # Threads read.
+
+    def loaded(self, load: Load, rows: Sequence[Document]) -> int:
+        """`held` had these rows of the load's range.
+
+        Returns how many have vanished from it by other hands: they are not waited for.
+        """
+        queue = load.queue
+        queue.running = None
+        for row in rows:
+            slot = Slot(row["_id"], None, finished=True)
+            job = QueuedJob(queue, row["document"], slot, again=True, resume=self._resume)
+            job.held_n = row["n"]
+            queue.jobs.append(job)
+        queue.last = rows[-1]["n"] if len(rows) == load.most else load.upto
+        queue.close_up()
+        vanished = 0
+        if not queue.is_stored:
+            vanished = queue.held - sum(job.held_n is not None for job in queue.jobs)
+            self._count_held(queue, -vanished)
+        self._place(queue)
+        return vanished
+
+    def recalled(self, recall: Recall, documents: Mapping[Any, Document]) -> list[QueuedJob]:
+        """These documents were found again; returns those that are nowhere, and are passed over."""
+        queue = recall.queue
+        queue.running = None
+        lost: list[QueuedJob] = []
+        for job in recall.jobs:
+            # On its way into `held` it may have been read, and recvq have lost it since.
+            if job.document is None and not job.slot.finished:
+                found = documents.get(job.slot.id)
+                if found is None:
+                    lost.append(job)
+                else:
+                    job.document = found
+        self._pass_over(lost)
+        self._place(queue)
+        return lost
+
+    def not_read(self, work: Load | Recall, because: str) -> None:
+        """MongoDB did not give the documents: the key waits until it is resumed."""
+        work.because = because
+        self._defer(work.queue, work)
+
+    def _pass_over(self, lost: Iterable[QueuedJob]) -> None:
+        """recvq does not have them any more, and nothing else does."""
+        for job in lost:
+            queue = job.queue
+            if queue.head is job:
+                queue.bypass = False
+            (queue.jobs if job in queue.jobs else queue.behind).remove(job)
+            self.decided_documents += 1
+            self.ledger.finish(job.slot)
+
+    # Operators order.
+
+    def obey(self, pauses: Pauses) -> None:
+        """From now on no job begins that these cover; all others may."""
+        self.pauses = pauses
+        for state in (KeyState.READY, KeyState.UNSAVED, KeyState.PAUSED):
+            for queue in list(self._in[state]):
+                self._place(queue)
+
+    def let_pass(self, queue: KeyQueue) -> None:
+        """Its first document may begin once, paused or not; one that is deferred is resumed."""
+        if isinstance(queue.running, Load | Recall):
+            # Which document comes first is known only when it is read.
+            return
+        queue.bypass = True
+        if queue.running is not None:
+            queue.running.resumed = True
+        queue.waits = None
+        self._place(queue)
+
+    # Documents move to `held`.
+
+    def want_moved(self, counts: Iterable[tuple[KeyQueue, int]]) -> None:
+        """So many documents of each of these keys have to move."""
+        self._to_move.update(counts)
+
+    def choose(self) -> list[QueuedJob]:
+        """The documents that move next; their keys decide nothing more until that is settled.
+
+        Empty while a batch is under way. Those of which only the `_id` is kept have to be read.
+        """
+        if self._moving:
+            return [] if self._rows else list(self._chosen)
+        while self._to_move and len(self._chosen) < self._most_moved:
+            queue, count = self._to_move.popitem()
+            room = self._most_moved - len(self._chosen)
+            if count > room:
+                self._to_move[queue] = count - room
+            chosen = list(islice(queue.in_window(), min(count, room)))
+            if chosen:
+                self._chosen.extend(chosen)
+                self._moving.append(queue)
+                queue.moving = True
+                self._place(queue)
+        return list(self._chosen)
+
+    def move(self, read: Mapping[Any, Document], at: datetime) -> list[QueuedJob]:
+        """Make the batch of what was chosen; `read` has those of which only the `_id` was kept.
+
+        Returns those that are nowhere, and are passed over.
+        """
+        chosen, self._chosen = self._chosen, []
+        size, stopped = 0, set[KeyQueue]()
+        lost: list[QueuedJob] = []
+        for job in chosen:
+            # One decided meanwhile needs no place; the rest of a key that had to stop stays.
+            if job.slot.finished or job.queue in stopped:
+                continue
+            document = job.document if job.document is not None else read.get(job.slot.id)
+            if document is None:
+                lost.append(job)
+                continue
+            bytes_ = len(bson.encode(document))
+            size += bytes_
+            if bytes_ > LARGEST_HELD_BYTES or (size > MOST_MOVED_BYTES and self._rows):
+                stopped.add(job.queue)
+                continue
+            self._move(job, document, at)
+        self._pass_over(lost)
+        if not self._rows:
+            self._settle()
+        return lost
+
+    def _move(self, job: QueuedJob, document: Document, at: datetime) -> None:
+        queue = job.queue
+        if queue.head is job:
+            # It stays in hand, and recvq may lose it from now on.
+            job.document = document
+        job.held_n = self.ledger.next_held()
+        channel, key = queue.key
+        row: Document = {"_id": job.slot.id, "n": job.held_n, "key": key, "channel": channel}
+        row |= {"document": document, "why": self._why(queue), "since": at}
+        self._rows.append(row)
+        self._count_held(queue, 1)
+        self.ledger.finish(job.slot)
+
+    def _why(self, queue: KeyQueue) -> str:
+        if self.is_paused(queue):
+            return WHY_PAUSED
+        if queue.state is KeyState.DEFERRED:
+            return queue.because or WHY_DEFERRED
+        return WHY_SLOW
+
+    def _settle(self) -> None:
+        moved, self._moving, self._rows = self._moving, [], []
+        for queue in moved:
+            queue.settle()
+            self._place(queue)
+
+    # Saves.
+
+    def begin_save(self) -> SavePlan | None:
+        """What to save now; None if nothing changed."""
+        if not (self.ledger.changed or self._rows or self.gone):
+            return None
+        return SavePlan(
+            self.ledger.snapshot(self._rows, self.gone),
+            {queue: queue.decided for queue in self._dirty},
+            settles=bool(self._rows),
+        )
+
+    def saved(self, plan: SavePlan) -> None:
+        """The plan is durable: the keys that waited for it may decide on."""
+        self.ledger.saved(plan.snapshot)
+        del self.gone[: len(plan.snapshot.gone)]
+        if plan.settles:
+            self._settle()
+        for queue, mark in plan.marks.items():
+            queue.saved = mark
+            queue.names = [name for name in queue.names if name[0] > mark]
+            if queue.decided == mark:
+                del self._dirty[queue]
+            if queue.state is KeyState.UNSAVED or queue.state is KeyState.IDLE:
+                self._place(queue)
+
+    def not_saved(self, plan: SavePlan) -> None:
+        """It may not be durable: the next plan covers all of it, with the same rows."""
+        self.ledger.not_saved()
+
+    # The one place.
+
+    def _place(self, queue: KeyQueue) -> None:
+        """Compute the key's state, and put it into that set; at rest and saved it is forgotten."""
+        state, before = self._state_of(queue), queue.state
+        if state is not before:
+            if before is not None:
+                del self._in[before][queue]
+            self._in[state][queue] = None
+            queue.state = state
+        if state is KeyState.IDLE and queue.decided == queue.saved and not queue.moving:
+            del self._in[state][queue]
+            del self._by_key[queue.key]
+            self.tried.pop(queue, None)
+            self._to_move.pop(queue, None)
+            queue.state = None
+
+    def _state_of(self, queue: KeyQueue) -> KeyState:
+        if queue.running is not None:
+            return KeyState.RUNNING
+        if queue.waits is not None:
+            return KeyState.DEFERRED
+        if not queue.jobs and not queue.is_stored:
+            return KeyState.IDLE
+        if not queue.bypass and self.is_paused(queue):
+            return KeyState.PAUSED
+        unsaved = queue.decided - queue.saved
+        if queue.moving or unsaved >= (1 if queue.save_each else self._most_unsaved):
+            return KeyState.UNSAVED
+        return KeyState.READY
+
+    @property
+    def _slice_size(self) -> int:
+        """How many documents of a key to read from `held` at once, so that all keep to a bound."""
+        return max(1, min(self._most_whole, self._held_bound // max(1, self.held_keys)))
+
+    def _count_held(self, queue: KeyQueue, change: int) -> None:
+        """So many documents more of the key are in `held`."""
+        was = queue.held
+        queue.held += change
+        self.held_documents += change
+        self.held_keys += (queue.held > 0) - (was > 0)

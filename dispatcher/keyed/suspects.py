@@ -1,0 +1,364 @@
+"""Poison: a document whose job takes the whole process down, found by running jobs alone.
+
+A job that was running when a process died was the first of its key, and stored before the next
+start: such documents are suspects. From the third start on that meets suspects, with no clean
+end and no start that saw all of its suspects through in between, each of them runs alone and is
+named in `progress.trying` before it runs. The one that three starts found named there is given
+up. A suspect that is decided clears its key; once all are cleared nothing runs alone any more.
+
+A conversation with a proved poison event is watched for a day: each of its events is named in
+`progress.watched` before it runs. A start that finds one named there pauses the conversation.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from dispatcher.keyed.line import Task
+from dispatcher.progress.document import Progress, Start, Trying, Watched
+from linedesk.contract import GiveUp, JobResult, Step
+from linedesk.runtime.backoff import growing_seconds
+from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
+from linedesk.store.orders import Control, Scope
+
+log = logging.getLogger(__name__)
+
+ALONE_FROM_START = 3
+MOST_FOUND = 3
+NAME_AGAIN_SECONDS = 1.0
+WATCHED_FOR = timedelta(days=1)
+# `progress.watched` is written whole before each event of a watched conversation.
+MOST_WATCHED = 50
+# Where this many conversations have poison at a time the fault is the bot's: beyond them nothing
+# more is given up, and a conversation is paused with all of its events.
+MOST_CONDEMNED = 10
+# From the tenth start in a row on that gave nothing up a process waits before it begins.
+BACK_OFF_AFTER_STARTS = 9
+MOST_BACK_OFF_SECONDS = 15.0
+
+CAUSE = "poison: took the process down"
+PAUSED_BY = "dispatcher"
+
+
+class Suspects:
+    """The keys whose first document is a suspect. Pure; its caller holds the pool's lock.
+
+    `alone` is whether suspects run alone. A predecessor had at most `most` documents in hand, so
+    beyond as many keys nothing is suspect, but for the keys of `held`. A key of which `watches` is
+    true is suspect with each document, and not waited for.
+    """
+
+    def __init__(
+        self,
+        *,
+        alone: bool = False,
+        most: int = 0,
+        watches: Callable[[Any], bool] = lambda key: False,
+    ) -> None:
+        self.alone = alone
+        self._watches = watches
+        self._left = most
+        self._keys: set[Any] = set()
+        self._running: Any = None
+
+    def meet(self, key: Any) -> None:
+        """The key's first document is one that was stored before this start."""
+        if self._left > 0:
+            self._left -= 1
+            self.meet_held(key)
+
+    def meet_held(self, key: Any) -> None:
+        """The key has documents in `held`, and its first one may be what a predecessor died of."""
+        if not self._watches(key):
+            self._keys.add(key)
+
+    def close(self) -> None:
+        """All that was stored before this start is in hand."""
+        self._left = 0
+
+    def may_begin(self, key: Any, jobs: int) -> bool:
+        """Whether the key's job may begin next to `jobs` others."""
+        if not self.alone or self.are_through:
+            return True
+        # guard: suspects-run-alone -> return True
+        return self._running is None and (jobs == 0 or not self._is_suspect(key))
+
+    def _is_suspect(self, key: Any) -> bool:
+        return key in self._keys or self._watches(key)
+
+    def begin(self, key: Any) -> bool:
+        """The key's job begins; whether it is a suspect."""
+        if not self._is_suspect(key):
+            return False
+        if self.alone:
+            self._running = key
+        return True
+
+    def end(self, key: Any, *, decided: bool) -> None:
+        """The key's job has ended, or its thread was abandoned."""
+        if self._running == key:
+            self._running = None
+        if decided:
+            self._keys.discard(key)
+
+    @property
+    def all_met(self) -> bool:
+        """Whether all that was stored before this start is in hand, as far as it can be known."""
+        return self._left == 0
+
+    @property
+    def are_through(self) -> bool:
+        """Whether every suspect of this start is known, and decided."""
+        return self._left == 0 and not self._keys
+
+
+class Poison:
+    """Counts the starts and names the suspects, durably, for one process.
+
+    `decide` is the worker's, `later` calls a function when some seconds are over.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        start: Start,
+        *,
+        decide: Callable[[Task], JobResult],
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        self._progress = progress
+        self._decide = decide
+        self._later = later
+        self._starts = start.starts + 1
+        self.alone = self._starts >= ALONE_FROM_START
+        self._at_rest = start.starts == 0 and start.trying is None
+        self._lock = threading.Lock()
+        # All below under _lock, but for looking up one key.
+        self._counted = False
+        self._known: dict[str, Trying] = {}
+        self._named: Trying | None = None
+        self._watched = {one.of: one for one in start.watched if _is_fresh(one)}
+        if start.trying is not None:
+            self._known[start.trying.name] = start.trying.found_again
+        if self.alone:
+            log.error(
+                "the process keeps dying, unfinished events run one at a time starts=%d",
+                self._starts,
+            )
+
+    @property
+    def back_off_seconds(self) -> float:
+        """How long to wait before anything begins: 0 but where start after start dies."""
+        beyond = self._starts - BACK_OFF_AFTER_STARTS
+        if beyond <= 0:
+            return 0.0
+        return growing_seconds(beyond, first=1.0, most=MOST_BACK_OFF_SECONDS)
+
+    def set_aside(self, control: Control) -> None:
+        """Pause the watched conversations of which a predecessor died; before anything begins.
+
+        Raises StoreUnavailable, Replaced.
+        """
+        found = [one for one in self._watched.values() if one.running is not None]
+        for one in found:
+            # guard: paused-before-its-note
+            self._pause(one, control)
+        if found:
+            self._note_watched(*(replace(one, running=None, since=_now()) for one in found))
+
+    def _pause(self, watched: Watched, control: Control) -> None:
+        scope, name = Scope(*watched.of), str(watched.running)
+        why = f"poison: event {name} took the process down, as one before it did"
+        try:
+            if control.pause(scope, by=PAUSED_BY, why=why):
+                log.error("paused, it keeps killing the process scope=%s event_id=%s", scope, name)
+        except AccessRefused as error:
+            # A role from before: `linedesk init` sets it. Till then each event has to be given up.
+            log.error('not paused, given up event_id=%s reason="%s"', name, error)  # noqa: TRY400
+            self._known[name] = Trying(name, MOST_FOUND, watched.since)
+
+    def watches(self, key: Any) -> bool:
+        """Whether the key's events are named each time before they run."""
+        found = self._watched.get(key)
+        return found is not None and _is_fresh(found)
+
+    def decide(self, task: Task) -> JobResult:
+        """As the worker's; a suspect is counted or named first, and that is durable."""
+        if not task.suspect:
+            return self._decide(task)
+        try:
+            ended = self._note(task)
+        except StoreUnavailable as error:
+            log.warning("suspect not named, trying again event_id=%s error=%s", task.name, error)
+            task.because = "MongoDB does not take the name of what may have killed the process"
+            self._later(NAME_AGAIN_SECONDS, task.resume)
+            return JobResult.DEFERRED
+        verdict = self._decide(task)
+        try:
+            ended(verdict is not JobResult.DEFERRED)
+        except StoreUnavailable as error:
+            # The next name, or `rest`, takes its place.
+            log.warning("suspect not cleared event_id=%s error=%s", task.name, error)
+        return verdict
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether `rest` has nothing left to do."""
+        return self._at_rest
+
+    def rest(self) -> None:
+        """The end is clean, or all suspects are through: the next start counts as the first.
+
+        Raises StoreUnavailable, Replaced.
+        """
+        with self._lock:
+            if self._at_rest:
+                return
+            self._progress.note_starts(0, None)
+            self._starts, self._counted, self._at_rest = 0, True, True
+
+    def end(self) -> None:
+        """The end is clean, whatever still runs: `rest`, and no conversation is paused for it.
+
+        Raises StoreUnavailable, Replaced.
+        """
+        self.rest()
+        with self._lock:
+            running = [one for one in self._watched.values() if one.running is not None]
+            if running:
+                self._note_watched(*(replace(one, running=None) for one in running))
+
+    def _note(self, task: Task) -> Callable[[bool], None]:
+        """Name the suspect where that is called for, else count this start if it is not counted.
+
+        Returns what to call when its run has ended, with whether it is decided.
+        """
+        known = self._known.get(task.name)
+        is_proved = known is not None and known.starts >= MOST_FOUND
+        if not is_proved and self.watches(task.line.key):
+            return self._watch(task)
+        if self.alone or is_proved:
+            return self._name(task, known or Trying(task.name, 0, _now()), is_proved=is_proved)
+        with self._lock:
+            if not self._counted:
+                self._at_rest = False
+                self._progress.note_starts(self._starts, None)
+                self._counted = True
+        return lambda decided: None
+
+    def _name(self, task: Task, known: Trying, *, is_proved: bool) -> Callable[[bool], None]:
+        # One of its own for each run, which tells a late end of an earlier one apart.
+        trying = replace(known)
+        if is_proved:
+            if self._is_the_bots(task.line.key):
+                return self._watch(task)
+            task.condemned = GiveUp(CAUSE, trying.starts, trying.since)
+            # guard: watched-before-the-letter
+            with self._lock:
+                self._begin_watching(task.line.key)
+        with self._lock:
+            self._at_rest = False
+            self._progress.note_starts(self._starts, trying)
+            self._known[trying.name] = trying
+            self._named = trying
+        return partial(self._clear, trying)
+
+    def _clear(self, trying: Trying, decided: bool) -> None:
+        """Its run has ended; unless another was named since, nobody dies of it now."""
+        with self._lock:
+            if decided:
+                self._known.pop(trying.name, None)
+                if trying.starts >= MOST_FOUND:
+                    # It is given up, so the next start has something else to die of.
+                    self._starts = min(self._starts, ALONE_FROM_START)
+            # guard: late-end-of-a-suspect
+            if self._named is not trying:
+                return
+            self._named = None
+            self._progress.note_starts(self._starts, None)
+
+    def _is_the_bots(self, key: Any) -> bool:
+        """Whether so many conversations have poison that the fault cannot be the key's."""
+        return len(self._watched.keys() - {key}) >= MOST_CONDEMNED
+
+    def _begin_watching(self, key: Any, running: str | None = None) -> None:
+        channel, name = key
+        # Else it is no conversation, and no pause covers just this one.
+        if isinstance(channel, str) and isinstance(name, str) and channel and name:
+            self._note_watched(Watched(channel, name, _now(), running))
+
+    def _watch(self, task: Task) -> Callable[[bool], None]:
+        """Name the event of a watched conversation, which runs beside others."""
+        key = task.line.key
+        with self._lock:
+            if (found := self._watched.get(key)) is not None:
+                self._note_watched(replace(found, running=task.name))
+            else:
+                self._begin_watching(key, task.name)
+            # One of its own for each run, which tells a late end of an earlier one apart.
+            return partial(self._unwatch, self._watched.get(key))
+
+    def _unwatch(self, named: Watched | None, decided: bool) -> None:
+        with self._lock:
+            if named is not None and self._watched.get(named.of) is named:
+                self._note_watched(replace(named, running=None))
+
+    def _note_watched(self, *changed: Watched) -> None:
+        """Write these down as they are now; what is watched for longest goes if they are many."""
+        watched = {**self._watched, **{one.of: one for one in changed}}
+        by_age = sorted(watched.values(), key=lambda one: one.since)[-MOST_WATCHED:]
+        self._progress.note_watched(by_age)
+        self._watched = {one.of: one for one in by_age}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _is_fresh(watched: Watched) -> bool:
+    return _now() - watched.since < WATCHED_FOR
+
+
+class Resting:
+    """Counts the starts anew: at a good end, or as a worker's step, one at a time.
+
+    The thread that supervises waits for no answer of MongoDB. `replaced` hears of a higher epoch.
+    """
+
+    def __init__(
+        self,
+        poison: Poison,
+        *,
+        step: Callable[[Step], None],
+        replaced: Callable[[Replaced], None],
+    ) -> None:
+        self._poison = poison
+        self._step = step
+        self._replaced = replaced
+        self._is_under_way = False
+
+    def begin(self) -> None:
+        """Have a worker do it, unless one is at it or nothing is left to do."""
+        if not self._is_under_way and not self._poison.is_at_rest:
+            self._is_under_way = True
+            self._step(lambda: self._do(self._poison.rest))
+
+    def end(self) -> None:
+        """The end is clean. Where MongoDB is away the next start counts as one more."""
+        self._do(self._poison.end)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (StoreUnavailable, AccessRefused) as error:
+            log.warning("count of starts not reset error=%s", error)
+        except Replaced as error:
+            self._replaced(error)
+        finally:
+            self._is_under_way = False

@@ -1,0 +1,123 @@
+"""The threads of the pool, and what becomes of one whose handler does not return.
+
+Python cannot end a thread from outside. A thread whose handler is overdue is abandoned: another
+takes its place, and whatever its handler comes to later is thrown away.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from dispatcher.keyed.line import Task
+
+
+class Thread(threading.Thread):
+    """One thread of the pool; it sleeps on `wake` when there is nothing for it."""
+
+    def __init__(self, number: int, work: Callable[[Thread], None]) -> None:
+        super().__init__(name=f"worker-{number:02d}", daemon=True)
+        self.wake = threading.Event()
+        self.task: Task | None = None
+        self.since: float | None = None
+        """When it took what it is at, as a monotonic time; None while it is idle."""
+        self.is_abandoned = False
+        self._work = work
+
+    def run(self) -> None:
+        self._work(self)
+
+    @property
+    def doing(self) -> str:
+        """What it is at, for a log line."""
+        task = self.task
+        return f"thread={self.name} event_id={task.name if task else '-'}"
+
+    @property
+    def stack(self) -> str:
+        """Where it stands at this moment, as a traceback shows it; empty once it has ended."""
+        frame = sys._current_frames().get(self.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+    def has_been_at_it(self, now: float) -> float:
+        """Seconds since it took what it is at; 0 while it is idle."""
+        since = self.since
+        return 0.0 if since is None else now - since
+
+    def abandon(self, limit_seconds: float, now: float) -> bool:
+        """Give it up if its handler has run longer than the limit and still does."""
+        handling = self.task.handling if self.task is not None else None
+        if handling is None or now - handling.since <= limit_seconds:
+            return False
+        self.is_abandoned = handling.abandon()
+        return self.is_abandoned
+
+
+class Threads:
+    """The fixed number of useful threads, and those abandoned that have not returned yet."""
+
+    def __init__(self, number: int, work: Callable[[Thread], None]) -> None:
+        self._work = work
+        # Held while a thread is replaced, and while those abandoned are counted.
+        self._lock = threading.Lock()
+        self._made = 0
+        self._useful = [self._make() for _ in range(number)]
+        self._abandoned: list[Thread] = []
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._useful:
+            thread.start()
+
+    def join(self, deadline: float) -> list[str]:
+        """Wait for the useful ones until the monotonic deadline; what those left are doing."""
+        for thread in self._useful:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread.doing for thread in self._useful if thread.is_alive()]
+
+    @property
+    def useful(self) -> list[Thread]:
+        """A copy of the fixed number."""
+        return list(self._useful)
+
+    @property
+    def ever_abandoned(self) -> int:
+        """How many were abandoned since the start of the process."""
+        return self._made - len(self._useful)
+
+    @property
+    def abandoned(self) -> list[Thread]:
+        """Those whose handler has still not returned."""
+        with self._lock:
+            self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
+            return list(self._abandoned)
+
+    def abandon_overdue(self, limit_seconds: float, *, only: Task | None = None) -> list[Thread]:
+        """Give up the threads whose handler is overdue; `replace` must follow for each.
+
+        With `only` no other than the one that is at this job.
+        """
+        now = time.monotonic()
+        those = [thread for thread in self._useful if only is None or thread.task is only]
+        return [thread for thread in those if thread.abandon(limit_seconds, now)]
+
+    def replace(self, lost: Thread) -> None:
+        """Have a fresh thread, under a name of its own, do what an abandoned one did."""
+        with self._lock:
+            fresh = self._make()
+            self._useful[self._useful.index(lost)] = fresh
+            self._abandoned.append(lost)
+        fresh.start()
+
+    def busy_longer_than(self, seconds: float) -> list[Thread]:
+        """The useful ones that have been at one job or step for longer than that."""
+        now = time.monotonic()
+        return [thread for thread in self._useful if thread.has_been_at_it(now) > seconds]
+
+    def _make(self) -> Thread:
+        self._made += 1
+        return Thread(self._made, self._work)

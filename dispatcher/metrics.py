@@ -1,0 +1,167 @@
+"""A dispatcher's figures: its metrics, and where their values come from. Nothing asks MongoDB.
+
+What the pool counts by itself is only read here, once a second, so that no document pays for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from dispatcher.keyed.view import InHand, View
+from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured, Snapshot, Snapshots, Values
+from linedesk.store.queue.backlog import Depth
+
+IN_HAND = (
+    Figure("read_documents", "Documents that were read and put in line.", is_count=True),
+    Figure("finished_documents", "Documents that were decided.", is_count=True),
+    Figure("in_hand_documents", "Documents that are read and not decided, without those in held."),
+    Figure(
+        "window_documents",
+        "Documents from the oldest one in hand to the newest that was read, decided ones among "
+        "them. Reading pauses at 10000.",
+    ),
+    Figure("held_documents", "Documents in held: they wait long, and no longer in the window."),
+    Figure("held_keys", "Keys that have documents in held."),
+    Figure(
+        "waiting_keys",
+        "Keys at rest although they have documents: paused by an operator; again, waiting for the "
+        "next try of the first; save, waiting for a save of progress; held, on their way there.",
+        label="why",
+    ),
+    Figure("threads", "Threads that decide documents and call LINE."),
+    Figure("busy_threads", "Threads that are at work."),
+    Figure("abandoned_threads", "Threads whose handler did not return in time.", is_count=True),
+    Figure(
+        "lost_history",
+        "How often the feed could not go on where it stood, so that recvq was scanned.",
+        is_count=True,
+    ),
+)
+DEPTH = (
+    Figure("lag_documents", "Documents stored in recvq that the feed has not brought yet."),
+    Figure("lag_seconds", "Age of the oldest document that the feed has not brought yet."),
+    Figure("queue_documents", "All documents that are stored and not decided."),
+    Figure("oldest_unfinished_seconds", "Age of the oldest document that is not decided."),
+    Figure(
+        "behind_seconds",
+        "Age of the oldest document that is neither decided nor in held, where what is paused and "
+        "what is stuck alone wait.",
+    ),
+    Figure("recvq_unread_share", "Share of recvq that is not finished, 0 to 1; at 0.95 it closes."),
+    Figure(
+        "recvq_left_seconds",
+        "Until recvq would overwrite what is not finished, at the present rate; at most 30 days.",
+    ),
+    Figure(
+        "oplog_left_seconds",
+        "Until the oplog would no longer reach back to progress, at the present rate; at most 30 "
+        "days.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the figures of a dispatcher at work come from."""
+
+    view: View
+    lost_history: Callable[[], int]
+
+
+class Figures:
+    """Those of one process. A standby has none but that it does not lead."""
+
+    def __init__(
+        self, registry: CollectorRegistry | None = None, *, leads: Callable[[], bool]
+    ) -> None:
+        registry = registry or CollectorRegistry()
+        self._leads = leads
+        self._leading = Gauge(
+            "linedesk_leading", "1 where the process holds the lease, else 0.", registry=registry
+        )
+        self.saved = Counter(
+            "linedesk_saved_progress", "Saves of progress that succeeded.", registry=registry
+        )
+        self.save_seconds = Histogram(
+            "linedesk_save_seconds",
+            "How long a save of progress takes.",
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self._in_hand = Measured(registry, IN_HAND)
+        self._depth = Measured(registry, DEPTH)
+        self._snapshots = Snapshots(registry)
+        self._lock = threading.Lock()  # for one look at a time
+        self._source: Source | None = None
+
+    @property
+    def latest(self) -> Snapshot:
+        """The figures of the last look."""
+        return self._snapshots.latest
+
+    @property
+    def leads(self) -> bool:
+        """Whether the process holds the lease."""
+        return self._leads()
+
+    def begin(self, source: Source) -> None:
+        """The process is at work: from now on these are looked at, too."""
+        self._source = source
+
+    def look(self) -> Snapshot:
+        """Take all figures of this moment; from any thread."""
+        with self._lock:
+            self._leading.set(self._leads())
+            if self._source is not None:
+                self._in_hand.set(_values(self._source))
+            return self._snapshots.take()
+
+    def know(self, depth: Depth | None) -> None:
+        """What was measured last in MongoDB; None: that is not known any more."""
+        self._depth.set({} if depth is None else _depth_values(depth))
+
+
+def _values(source: Source) -> Values:
+    now: InHand = source.view.in_hand()
+    threads, busy, abandoned = source.view.busy()
+    held_keys, held_documents = now.held
+    return {
+        "read_documents": now.taken,
+        "finished_documents": now.decided,
+        "in_hand_documents": now.documents,
+        "window_documents": now.window,
+        "held_documents": held_documents,
+        "held_keys": held_keys,
+        "waiting_keys": {
+            "paused": now.paused,
+            "again": now.parked,
+            "save": now.saving,
+            "held": now.holding,
+        },
+        "threads": threads,
+        "busy_threads": busy,
+        "abandoned_threads": abandoned,
+        "lost_history": source.lost_history(),
+    }
+
+
+def _depth_values(depth: Depth) -> Values:
+    return {
+        "lag_documents": depth.lag_documents,
+        "lag_seconds": _rounded(depth.lag_seconds),
+        "queue_documents": depth.documents,
+        "oldest_unfinished_seconds": _rounded(depth.oldest_seconds),
+        "behind_seconds": _rounded(depth.behind_seconds),
+        "recvq_unread_share": _rounded(depth.unread_share, 6),
+        "recvq_left_seconds": _rounded(depth.recvq_left_seconds),
+        "oplog_left_seconds": _rounded(depth.oplog_left_seconds),
+    }
+
+
+def _rounded(value: float | None, digits: int = 3) -> float | None:
+    """As a person reads it in the mongo shell."""
+    return None if value is None else round(value, digits)

@@ -1,0 +1,1 @@
+"""How far everything is finished: the `progress` document and the `held` collection."""

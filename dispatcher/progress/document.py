@@ -1,0 +1,264 @@
+"""The `progress` document: how far everything is finished, guarded by the epoch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo import ReturnDocument
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError
+
+from dispatcher.progress.held import Held, transaction
+from dispatcher.progress.tracker import RING_SLOTS, Ledger, Snapshot
+from linedesk.store.client import DURABLE, WTIMEOUT_SECONDS
+from linedesk.store.collections import DISPATCHER, require_schema
+from linedesk.store.documents import HELD, SCHEMA, Document
+from linedesk.store.errors import Replaced, StoreUnavailable, translated
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trying:
+    """A job that was named before it ran alone (`dispatcher.keyed.suspects`)."""
+
+    name: str
+    starts: int
+    """How many starts have found it named."""
+    since: datetime
+
+    @property
+    def found_again(self) -> Trying:
+        """As one more start has found it."""
+        return replace(self, starts=self.starts + 1)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A conversation of which an event is proved poison (`dispatcher.keyed.suspects`)."""
+
+    channel: str
+    key: str
+    since: datetime
+    running: str | None = None
+    """The event that was named before it runs."""
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """The key of its line."""
+        return self.channel, self.key
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a dispatcher finds when it takes over."""
+
+    ledger: Ledger
+    feed: str | None
+    """The feed that the saved token belongs to; None before the very first start."""
+    starts: int = 0
+    """How many starts in a row met unfinished documents and came to no good end."""
+    trying: Trying | None = None
+    watched: Sequence[Watched] = ()
+    recvq_bytes: int | None = None
+    """How large recvq was when it was last seen; None where nobody noted it."""
+
+
+class _Unmatched(Exception):
+    """No row of this epoch is there."""
+
+
+class Progress:
+    """Reads and saves `progress` for the holder of one epoch.
+
+    Every write is on a journalled majority and raises Replaced when a higher epoch stands in
+    the document, StoreUnavailable when its outcome is unknown.
+    """
+
+    def __init__(self, collection: Collection[Any], *, feed: str, epoch: int) -> None:
+        self._collection = collection.with_options(write_concern=DURABLE)
+        self._feed = feed
+        self._epoch = epoch
+        # One thread at a time: who takes over, and then whoever has the saver's lock.
+        self._session = collection.database.client.start_session()
+        self._recvq_bytes: int | None = None
+        # The numbers of the last save that was tried and of the last one that succeeded.
+        self._tried = self._succeeded = 0
+        self._writing = threading.Lock()
+        self.held = Held(collection.database[HELD])
+
+    def take_over(self) -> Start:
+        """Set the epoch and return what a predecessor left; from now on it is refused."""
+        # guard: left-transaction-ended
+        self._end_left_transaction()
+        found = self._claim(self._session)
+        self.held.time = self._session.operation_time
+        return self._start(found)
+
+    def _claim(self, session: ClientSession | None = None) -> Document:
+        empty: Document = {"token": None, "after": None, "finished": [], "passed": 0, "feed": None}
+        empty["recvqBytes"] = self._recvq_bytes
+        changes = {
+            "$set": {
+                "epoch": self._epoch,
+                "schema": SCHEMA,
+                "session": self._session.session_id["id"],
+                "at": datetime.now(UTC),
+            },
+            "$setOnInsert": {**empty, "ring": [None] * RING_SLOTS, "starts": 0, "trying": None},
+        }
+        with translated():
+            try:
+                found: Document | None = self._collection.find_one_and_update(
+                    # The own epoch matches, too: the outcome of a first try may be unknown.
+                    {
+                        "_id": DISPATCHER,
+                        "epoch": {"$lte": self._epoch},
+                        "schema": {"$not": {"$gt": SCHEMA}},
+                    },
+                    changes,
+                    upsert=True,
+                    return_document=ReturnDocument.AFTER,
+                    session=session,
+                )
+            except DuplicateKeyError as error:
+                require_schema(self._collection.database)
+                raise Replaced(f"progress is held by an epoch above {self._epoch}") from error
+        assert found is not None, "an upsert returns what it left"
+        return found
+
+    def _end_left_transaction(self) -> None:
+        """Abort what a predecessor's save had begun when it was killed or frozen.
+
+        MongoDB would keep it for a minute, and nobody else could write `progress` meanwhile.
+        """
+        mine = {"_id": DISPATCHER, "epoch": {"$lte": self._epoch}}
+        with translated():
+            found = self._collection.find_one(mine, {"session": 1})
+            if found is not None and found.get("session") is not None:
+                client = self._collection.database.client
+                client.admin.command("killSessions", [{"id": found["session"]}])
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write what changed: of `ring` and `finished` only the places (architecture: documents).
+
+        What goes into `held` or leaves it does so in the same transaction; one whose outcome is
+        unknown may be repeated. Such a save may reach MongoDB after later ones: by its number it
+        is refused there. So is one that tells only changes, where the row was made again.
+        """
+        self._tried += 1
+        changes: Document = {
+            "feed": self._feed,
+            "token": snapshot.token,
+            "after": snapshot.after,
+            "passed": snapshot.passed,
+            "held": snapshot.held,
+            "saves": self._tried,
+            "at": datetime.now(UTC),
+        }
+        changes.update({f"ring.{place}": id_ for place, id_ in snapshot.ring.items()})
+        if isinstance(snapshot.finished, list):
+            changes["finished"] = snapshot.finished
+            after: Document = {"saves": {"$not": {"$gte": self._tried}}}
+        else:
+            changes.update({f"finished.{n}": id_ for n, id_ in snapshot.finished.items()})
+            after = {"saves": self._succeeded}
+        if not (snapshot.rows or snapshot.gone):
+            with self._own_row():
+                self._update(changes, after)
+        else:
+            with self._own_row(), transaction(self._session):
+                self.held.write(self._session, snapshot.rows, snapshot.gone)
+                # Last, since this locks progress against every other writer until the end.
+                self._update(changes, after, self._session)
+            self.held.time = self._session.operation_time
+        self._succeeded = self._tried
+
+    def _update(
+        self, changes: Document, after: Document | None = None, session: ClientSession | None = None
+    ) -> None:
+        """`after` is what the row must be like beside being this epoch's."""
+        condition = {
+            "_id": DISPATCHER,
+            "epoch": self._epoch,  # guard: epoch-of-the-save
+            **(after or {}),  # guard: number-of-the-save
+        }
+        with translated():
+            answer = self._collection.update_one(condition, {"$set": changes}, session=session)
+        if answer.matched_count == 0:
+            raise _Unmatched
+
+    def note_starts(self, starts: int, trying: Trying | None) -> None:
+        """Write down the count of starts, and the job that is about to run alone."""
+        changes = {"starts": starts, "trying": asdict(trying) if trying is not None else None}
+        with self._own_row():
+            self._update(changes)
+
+    def note_watched(self, watched: Sequence[Watched]) -> None:
+        """Write down which conversations are watched, and which of their events run."""
+        with self._own_row():
+            self._update({"watched": [asdict(one) for one in watched]})
+
+    def note_recvq_bytes(self, size: int) -> None:
+        """Write down how large recvq is: one that is dropped is made again of that size."""
+        self._recvq_bytes = size
+        with self._own_row():
+            self._update({"recvqBytes": size})
+
+    @contextmanager
+    def _own_row(self) -> Iterator[None]:
+        """Around a write, any transaction of it included, which raises _Unmatched.
+
+        Raises Replaced where the row belongs to a higher epoch. After a drop of the whole database
+        the row is made again, and StoreUnavailable says that the write has to be repeated.
+        """
+        try:
+            # guard: one-write-at-a-time -> body
+            with self._alone():
+                yield
+            return
+        except _Unmatched:
+            # Without the session, which may be another thread's at this moment.
+            self._claim()
+        log.error("progress was dropped and is made again epoch=%d", self._epoch)
+        raise StoreUnavailable("progress was dropped")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep this process's other writes of the row away: one that came amid a transaction would
+        end it, and the events of a watched conversation are named without a pause.
+        """
+        if not self._writing.acquire(timeout=WTIMEOUT_SECONDS):
+            raise StoreUnavailable("another write of progress is under way")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    def _start(self, found: Document) -> Start:
+        ledger = Ledger.restore(
+            token=found["token"],
+            after=found["after"],
+            finished=found["finished"],
+            passed=found["passed"],
+            ring=found["ring"],
+            held=found.get("held", 0),
+        )
+        trying = Trying(**found["trying"]) if found.get("trying") else None
+        self._recvq_bytes = found.get("recvqBytes")
+        self._tried = self._succeeded = found.get("saves") or 0
+        return Start(
+            ledger,
+            found["feed"],
+            starts=found.get("starts", 0),
+            trying=trying,
+            watched=[Watched(**row) for row in found.get("watched", ())],
+            recvq_bytes=self._recvq_bytes,
+        )

@@ -1,0 +1,263 @@
+"""What of the feed is in hand, and how far everything is finished. Pure: no I/O, no lock.
+
+The window runs from the oldest unfinished document to the newest read one, in feed order. Behind
+it a ring keeps the names of the last 1,000 that were finished, since a scan after lost history
+starts some way behind the window and must know them (architecture: G9).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from linedesk.store.documents import Document
+
+RING_SLOTS = 1000
+# What was finished beyond `after` lies at most the window's 10,000 documents ahead of it.
+FORGET_AFTER = 20_000
+KEPT_OUT_OF_HELD = 10_000
+
+
+class Slot:
+    """The place of one document in the window."""
+
+    __slots__ = ("finished", "id", "since", "token")
+
+    def __init__(self, id: Any, token: Any, *, finished: bool = False) -> None:  # noqa: A002
+        self.id = id
+        self.token = token
+        # In a place of its own, be it by a decision or by one in `held`.
+        self.finished = finished
+        # Monotonic seconds of when it was put into its line.
+        self.since = 0.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one save of progress writes."""
+
+    token: Any
+    after: Any
+    finished: list[Any] | dict[int, Any]
+    """What is finished beyond `after`: all of it, or the places that changed, None where left."""
+    passed: int
+    ring: dict[int, Any]
+    """The slots that changed since the last save that succeeded, by their number."""
+    held: int = 0
+    """The next `n` of a document that goes into `held`."""
+    rows: Sequence[Document] = ()
+    """What goes into `held` in the same transaction, since it is named finished here."""
+    gone: Sequence[Any] = ()
+    """The ids of what is decided, and leaves `held`."""
+
+
+@dataclass
+class Ledger:
+    """The account of the feed's documents; its caller holds the lock."""
+
+    token: Any = None
+    after: Any = None
+    passed: int = 0
+    held: int = 0
+    unfinished: int = 0
+    """How many documents of the window are not finished; those moved to `held` count as such."""
+    _ring: list[Any] = field(default_factory=lambda: [None] * RING_SLOTS)
+    _window: deque[Slot] = field(default_factory=deque)
+    # Ids of the window and of the ring, and of what a predecessor had finished beyond `after`.
+    _known: set[Any] = field(default_factory=set)
+    _finished_before: set[Any] = field(default_factory=set)
+    # Where each of what is finished beyond `after` stands in `progress.finished`, what is not told
+    # yet, and which places were left since. As in the ring, a save tells only what changed.
+    _places: dict[Any, int] = field(default_factory=dict)
+    _untold: dict[Any, None] = field(default_factory=dict)
+    _left: set[int] = field(default_factory=set)
+    _free: list[int] = field(default_factory=list)
+    _tell_all: bool = True
+    # What was known when the scan under way chose its start: meanwhile the ring passes on.
+    _before_scan: set[Any] = field(default_factory=set)
+    # What came out of `held` decided; its place in the ring may be another's by now.
+    _out_of_held: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+    _saved: int = 0
+    _restored: int = 0
+    _changed: bool = False
+
+    @classmethod
+    def restore(
+        cls,
+        *,
+        token: Any,
+        after: Any,
+        finished: list[Any],
+        passed: int,
+        ring: list[Any],
+        held: int = 0,
+    ) -> Ledger:
+        """The account as a `progress` document tells it."""
+        slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
+        ledger = cls(token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed)
+        ledger._restored = passed
+        ledger._finished_before = {id_ for id_ in finished if id_ is not None}
+        ledger._places = {id_: n for n, id_ in enumerate(ledger._finished_before)}
+        ledger._known = {id_ for id_ in slots if id_ is not None}
+        return ledger
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    @property
+    def newest(self) -> Any:
+        """The `_id` of the newest document that was read; None before the first."""
+        return self._window[-1].id if self._window else self.after
+
+    @property
+    def oldest(self) -> Slot | None:
+        """The oldest unfinished document; None if there is none."""
+        return self._window[0] if self._window else None
+
+    def next_held(self) -> int:
+        """The place in `held` of one more document: in feed order, and never given twice."""
+        self.held += 1
+        return self.held - 1
+
+    def finish_held(self, id_: Any) -> None:
+        """A document of `held` is decided: a scan that meets it does not take it again."""
+        self._changed = True
+        self._out_of_held[id_] = None
+        if len(self._out_of_held) > KEPT_OUT_OF_HELD:
+            self._out_of_held.popitem(last=False)
+
+    def take(self, id_: Any, token: Any) -> Slot | None:
+        """Enter a document that was read; None if it is known: in hand or finished already.
+
+        `token` is where the feed goes on after it, None while a scan reads without a feed.
+        """
+        was_finished = id_ in self._finished_before
+        if not was_finished and self._knows(id_):
+            self.move(token)
+            return None
+        slot = Slot(id_, token)
+        self._window.append(slot)
+        self.unfinished += 1
+        self._known.add(id_)
+        if was_finished:
+            self._finished_before.discard(id_)
+            self.finish(slot)
+            return None
+        return slot
+
+    def has_read(self, id_: Any) -> bool:
+        """Whether a document is in hand or finished, as far back as is known of the latter."""
+        return self._knows(id_) or id_ in self._finished_before
+
+    def _knows(self, id_: Any) -> bool:
+        return id_ in self._known or id_ in self._before_scan or id_ in self._out_of_held
+
+    def move(self, token: Any) -> None:
+        """The feed stands at `token` and nothing was read since the last document."""
+        if token is None:
+            return
+        if self._window:
+            self._window[-1].token = token
+        elif token != self.token:
+            self.token = token
+            self._changed = True
+
+    def begin_scan(self) -> Any:
+        """Where a scan has to begin: at `after`. What is known now stays so until `end_scan`."""
+        self._before_scan = set(self._known)
+        return self.after
+
+    def end_scan(self) -> None:
+        """The scan has come to its end, and the feed goes on from there."""
+        self._before_scan = set()
+
+    def forget_token(self) -> None:
+        """The position is lost (G9): no token is saved until a new one comes; `after` stays."""
+        self.token = None
+        for slot in self._window:
+            slot.token = None
+        self._changed = True
+
+    def finish(self, slot: Slot) -> None:
+        """The document is finished; progress moves over all that is finished without a gap."""
+        slot.finished = True
+        self.unfinished -= 1
+        self._changed = True
+        if slot.id not in self._places:
+            self._untold[slot.id] = None
+        window = self._window
+        while window and window[0].finished:
+            self._pass(window.popleft())
+
+    def _pass(self, slot: Slot) -> None:
+        place = self.passed % RING_SLOTS
+        self._known.discard(self._ring[place])
+        self._ring[place] = slot.id
+        self.passed += 1
+        self.after = slot.id
+        self._leave(slot.id)
+        if self._finished_before and self.passed - self._restored > FORGET_AFTER:
+            # All that is still in recvq of it has been met again by now.
+            for id_ in self._finished_before:
+                self._leave(id_)
+            self._finished_before.clear()
+        if slot.token is not None:
+            self.token = slot.token
+
+    def _leave(self, id_: Any) -> None:
+        """It needs no place in `finished` any more, if it had one."""
+        if id_ in self._untold:
+            del self._untold[id_]
+        elif id_ in self._places:
+            place = self._places.pop(id_)
+            self._left.add(place)
+            self._free.append(place)
+
+    def _tell_finished(self) -> list[Any] | dict[int, Any]:
+        """What of `finished` to write: the places that changed, or all where that is less."""
+        untold, self._untold = self._untold, {}
+        left, self._left = self._left, set()
+        if self._tell_all or len(left) > len(self._places):
+            self._tell_all, self._free = False, []
+            self._places = {id_: n for n, id_ in enumerate((*self._places, *untold))}
+            return list(self._places)
+        changes: dict[int, Any] = dict.fromkeys(left)
+        for id_ in untold:
+            # Without a free place all those below are taken.
+            place = self._free.pop() if self._free else len(self._places)
+            self._places[id_] = place
+            changes[place] = id_
+        return changes
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything that the last snapshot did not tell."""
+        return self._changed
+
+    def snapshot(self, rows: Sequence[Document] = (), gone: Sequence[Any] = ()) -> Snapshot:
+        """What to save now. `saved` must follow once it is durable, `not_saved` otherwise.
+
+        `rows` and `gone` are what the same transaction puts into `held` and takes out.
+        """
+        self._changed = False
+        first = max(self._saved, self.passed - RING_SLOTS)
+        return Snapshot(
+            token=self.token,
+            after=self.after,
+            finished=self._tell_finished(),
+            passed=self.passed,
+            ring={n % RING_SLOTS: self._ring[n % RING_SLOTS] for n in range(first, self.passed)},
+            held=self.held,
+            rows=tuple(rows),
+            gone=tuple(gone),
+        )
+
+    def saved(self, snapshot: Snapshot) -> None:
+        """The snapshot is durable."""
+        self._saved = snapshot.passed
+
+    def not_saved(self) -> None:
+        """The last snapshot may not be durable: the next one tells its changes again."""
+        self._changed = self._tell_all = True

@@ -1,0 +1,113 @@
+"""How the main thread waits before the dispatcher is at work: for MongoDB, and for its turn.
+
+Why a dispatcher ended, or never began.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from dispatcher.watchdog import STARTING, WAITING, Report
+from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.liveness import AWAY, Reason
+from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+
+class Ending(Enum):
+    """Why a dispatcher ended; the command line makes an exit code of it."""
+
+    STOPPED = "stopped"
+    STUCK = "stuck"
+    """A thread did not end within the drain, or too many handlers never returned."""
+    REPLACED = "replaced"
+    REFUSED = "refused"
+    """MongoDB refuses the user: a new start may read another password."""
+    FAILED = "failed"
+
+
+class Interrupted(Exception):
+    """A signal came, or a thread died, before the dispatcher had begun."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.value)
+        self.ending = ending
+
+
+def ending_of(message: int | BaseException) -> Ending:
+    """What a message in the inbox makes of the process: a signal's number, or an error."""
+    if isinstance(message, int):
+        log.info("stopping signal=%d", message)
+        return Ending.STOPPED
+    if isinstance(message, Replaced):
+        log.error("replaced by another dispatcher, stopping error=%s", message)
+        return Ending.REPLACED
+    if isinstance(message, AccessRefused):
+        return Ending.REFUSED
+    return Ending.FAILED
+
+
+def death_of(args: threading.ExceptHookArgs) -> BaseException:
+    """What a thread died of, for the inbox; says so where nobody else will."""
+    error = args.exc_value or RuntimeError("a thread ended without an error")
+    name = args.thread.name if args.thread else "?"
+    if isinstance(error, AccessRefused):
+        log.error('mongodb refuses the dispatcher thread=%s reason="%s"', name, error)
+    elif not isinstance(error, Replaced):
+        log.critical("thread died thread=%s", name, exc_info=error)
+    return error
+
+
+Found = TypeVar("Found")
+
+
+class Patience:
+    """Its methods raise Interrupted once `inbox` has something: that ends the process."""
+
+    def __init__(self, inbox: SimpleQueue[int | BaseException], report: Report) -> None:
+        self._inbox = inbox
+        self._report = report
+        self._reason = Reason()
+        self._told = ""
+
+    def until_available(
+        self, action: Callable[[], Found], doing: str, *, state: str = STARTING
+    ) -> Found:
+        """What the action returns, once MongoDB lets it; meanwhile `doing` is reported."""
+        failures = 0
+        self._tell(doing, state)
+        while True:
+            self._report.beat()
+            try:
+                found = action()
+            except StoreUnavailable as error:
+                failures += 1
+                log.warning("taking over, trying again error=%s", error)
+                self._reason.say(AWAY)
+                self._tell(self._reason.fresh() or AWAY, WAITING)
+                self.pause(pause_seconds(failures))
+            else:
+                self._reason.say(None)
+                return found
+
+    def _tell(self, words: str, state: str) -> None:
+        """Only what is new: a standby asks for the lease several times a second."""
+        if words != self._told:
+            self._told = words
+            self._report.waiting(words, state=state)
+
+    def pause(self, seconds: float, doing: str | None = None) -> None:
+        """Wait, unless something arrives; `doing` is reported meanwhile."""
+        if doing is not None:
+            self._tell(doing, WAITING)
+        try:
+            message = self._inbox.get(timeout=seconds)
+        except Empty:
+            return
+        raise Interrupted(ending_of(message))

@@ -1,0 +1,260 @@
+"""All that tells of one dispatcher: its figures, systemd's line, its row in `status`, the history.
+
+It lives from the start of the process to its end. Nothing of it is waited for by the work.
+
+What a dispatcher at work says of itself: systemd's line, and its row in `status`.
+
+The thread that asks MongoDB for what the figures cannot tell from memory, and keeps the history.
+
+It also checks whether a collection was dropped by hand. A failure ends nothing, and no other thread
+waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pymongo
+from bson.errors import BSONError
+from prometheus_client import CollectorRegistry
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
+
+from dispatcher.feed.reader import Reader
+from dispatcher.keyed.view import MOST_WAITING, View
+from dispatcher.metrics import Figures, Source
+from dispatcher.watchdog import WAITING, WORKING, Report, Told
+from linedesk.contract import Worker
+from linedesk.runtime.liveness import Reason, moment
+from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.service import Service
+from linedesk.runtime.status_row import StatusRow
+from linedesk.runtime.thread import BackgroundThread, Component
+from linedesk.store.documents import HISTORY, Document
+from linedesk.store.errors import QueueError
+from linedesk.store.queue.backlog import DepthGauge
+from linedesk.store.queue.repair import Neighbours
+
+SHORTEST_LAG_SECONDS = 1.0
+
+
+class Telling:
+    """Quick, from any thread; `reason` is why the feed brings nothing, `about` stands in the row
+    as it is.
+    """
+
+    def __init__(
+        self,
+        figures: Figures,
+        view: View,
+        reason: Reason,
+        worker: Worker,
+        companions: Sequence[Component],
+        *,
+        about: Document,
+    ) -> None:
+        self._figures = figures
+        self._view = view
+        self._reason = reason
+        self._worker = worker
+        self._parts: list[Worker | Component] = [worker, *companions]
+        self._about = about
+        self._began_at = datetime.now(UTC)
+
+    def state(self) -> str:
+        """Whether it does its work, or waits for something that has a name."""
+        return WORKING if self._figures.leads and self._reason.fresh() is None else WAITING
+
+    def words(self) -> str:
+        """What waits for whom first, then the figures that were looked at last."""
+        told = [
+            self._reason.fresh(),
+            self._leading(),
+            *_figures_in_words(self._figures.latest.figures, self._figures.latest.per_second),
+            *(part.status() for part in self._parts),
+        ]
+        return " · ".join(word for word in told if word)
+
+    def row(self) -> Document:
+        """What stands in the row beside the figures."""
+        waiting = [*self._view.waiting(), *map(dict, self._worker.waiting())]
+        return {
+            **self._about,
+            "threads": self._view.doing(),
+            "waiting": sorted(waiting, key=lambda row: row["since"])[:MOST_WAITING],
+            "paused": self._view.paused(),
+        }
+
+    def _leading(self) -> str:
+        if self._figures.leads:
+            return f"holds the lease since {moment(self._began_at)}"
+        return "cannot renew the lease"
+
+
+def _figures_in_words(figures: Document, per_second: Document) -> list[str | None]:
+    def number(name: str) -> float:
+        return float(figures.get(name, 0))
+
+    oldest, lag = figures.get("oldestUnfinishedSeconds"), number("lagSeconds")
+    in_hand = f"{number('inHandDocuments'):.0f} in hand"
+    held, keys = number("heldDocuments"), number("heldKeys")
+    return [
+        f"{per_second.get('finishedDocuments', 0.0):.1f} events/s",
+        in_hand,
+        f"{number('lagDocuments'):.0f} not read yet" if lag >= SHORTEST_LAG_SECONDS else None,
+        f"{held:.0f} documents of {keys:.0f} keys in held" if held else None,
+        f"oldest {oldest:.1f} s" if oldest else None,
+    ]
+
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 1.0
+HISTORY_SECONDS = 10.0
+WRITE_SECONDS = 2.0
+
+AS_FIGURES = (
+    *("queueDocuments", "oldestUnfinishedSeconds", "lagDocuments", "lagSeconds"),
+    *("inHandDocuments", "heldDocuments", "busyThreads"),
+)
+
+
+class Sounder(BackgroundThread):
+    """Measures the depth once a second; every ten it looks after the collections beside recvq, and
+    writes a row of `history`.
+    """
+
+    def __init__(
+        self, database: Database[Any], view: View, figures: Figures, neighbours: Neighbours
+    ) -> None:
+        super().__init__("depth", self._run)
+        self._gauge = DepthGauge(database, view.standing)
+        self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
+        self._figures = figures
+        self._neighbours = neighbours
+        self._note_at = time.monotonic() + HISTORY_SECONDS
+        self._failed: set[str] = set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if not self._tried("depth not measured", self._measure):
+                # What was true a while ago would be taken for what is.
+                self._figures.know(None)
+            if (now := time.monotonic()) >= self._note_at:
+                self._note_at = max(self._note_at + HISTORY_SECONDS, now)
+                if self._figures.leads:
+                    # First, since the row would make an uncapped `history` where it was dropped.
+                    self._tried("collections not looked after", self._neighbours.look)
+                    self._tried("history not written", self._note)
+            self._stop.wait(EVERY_SECONDS)
+
+    def _measure(self) -> None:
+        self._figures.know(self._gauge.measure())
+
+    def _note(self) -> None:
+        with pymongo.timeout(WRITE_SECONDS):
+            self._history.insert_one(history_row(self._figures.latest))
+
+    def _tried(self, failed: str, action: Callable[[], None]) -> bool:
+        """Whether the action succeeded; a failure is told once, until it succeeds again."""
+        try:
+            action()
+        except (PyMongoError, BSONError, QueueError) as error:
+            if failed not in self._failed:
+                log.warning("%s, trying again error=%s", failed, type(error).__name__)
+            self._failed.add(failed)
+            return False
+        self._failed.discard(failed)
+        return True
+
+
+def history_row(now: Snapshot) -> Document:
+    """A row of `history`; what has no value is null."""
+    row = {"at": now.at, **{name: now.figures.get(name) for name in AS_FIGURES}}
+    row["readPerSecond"] = now.per_second.get("readDocuments")
+    row["decidedPerSecond"] = now.per_second.get("finishedDocuments")
+    row["callsPerSecond"] = _sum(now.per_second.get("calls"))
+    for name, figure in (("wait", "waitSeconds"), ("handler", "handlerSeconds")):
+        lately = now.lately.get(figure, {})
+        row[f"{name}P50"], row[f"{name}P99"] = lately.get("p50"), lately.get("p99")
+    return row
+
+
+def _sum(nested: Any) -> float | None:
+    if isinstance(nested, dict):
+        return round(sum(_sum(value) or 0.0 for value in nested.values()), 3)
+    return nested if nested is None else float(nested)
+
+
+ROLE = "dispatcher"
+JOIN_SECONDS = 5.0
+
+
+class Voice:
+    """One process's. `leads` tells whether it holds the lease."""
+
+    def __init__(
+        self,
+        database: Database[Any],
+        service: Service,
+        *,
+        registry: CollectorRegistry | None,
+        leads: Callable[[], bool],
+    ) -> None:
+        self._database = database
+        self.figures = Figures(registry, leads=leads)
+        self.report = Report(service, look=self.figures.look)
+        self._row = StatusRow(database, ROLE, snapshot=lambda: self._told.figures, tell=self._tell)
+        # Of the row that is being written: its words and its figures are of one moment.
+        self._told = self.report.told
+        self._sounder: Sounder | None = None
+        # Set once the process is at work; read by the row's thread.
+        self._telling: Telling | None = None
+
+    def start(self) -> None:
+        """Tell from now on, of a process that is not at work yet."""
+        self.report.told = Told(figures=self.figures.look())
+        self.report.start()
+        self._row.start()
+
+    def begin(
+        self,
+        view: View,
+        reader: Reader,
+        worker: Worker,
+        companions: Sequence[Component],
+        neighbours: Neighbours,
+        *,
+        about: Document,
+        stalled: Callable[[], str | None],
+    ) -> None:
+        """It is at work; `about` stands in the row, `stalled` is what hangs of it, in words."""
+        self.figures.begin(Source(view, reader.lost_history))
+        self._telling = telling = Telling(
+            self.figures, view, reader.reason, worker, companions, about=about
+        )
+        self.report.working(telling.words, telling.state, stalled=stalled)
+        self._sounder = Sounder(self._database, view, self.figures, neighbours)
+        self._sounder.start()
+
+    def stop(self) -> None:
+        """Say that it has ended, and end; may be called twice."""
+        for part in (self.report, self._sounder):
+            if part is not None:
+                part.stop()
+                part.join(JOIN_SECONDS)
+        # For the last row, which tells of nothing that is not its own any more.
+        self.figures.know(None)
+        self.report.told = self.report.told._replace(figures=self.figures.look())
+        self._row.stop()
+        self._row.join(JOIN_SECONDS)
+
+    def _tell(self) -> Document:
+        self._told = told = self.report.told
+        row = {"state": told.state, "words": told.words}
+        return {**row, **(self._telling.row() if self._telling is not None else {})}

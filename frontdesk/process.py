@@ -1,0 +1,174 @@
+"""One front desk process from the first socket to the last answer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import uvicorn
+from prometheus_client import CollectorRegistry
+from pymongo.database import Database
+
+from frontdesk.app import Desk, Store, create_app
+from frontdesk.group_commit import GroupCommit
+from frontdesk.http import PROXIES, Connection, Overload
+from frontdesk.metrics import Figures
+from frontdesk.server import BACKLOG, Address, Server, allow_connections, listeners
+from frontdesk.storage import Recvq, connect_storage
+from frontdesk.store import Spools, TwoStores
+from frontdesk.tls import Certificate
+from linedesk.runtime.service import Nobody, Service
+from linedesk.runtime.status_row import StatusRow
+from linedesk.store.collections import require_schema
+from linedesk.store.documents import Document
+from linedesk.store.errors import AccessRefused, StoreUnavailable
+from linedesk.store.queue.guard import Guard
+from linedesk.store.spool.drain import Drain
+from linedesk.store.spool.spool import Spool
+
+__all__ = ["Address", "SpoolAt", "serve"]
+
+EXIT_OK = 0
+EXIT_SOFTWARE = 70
+# Longer than a proxy keeps its idle connections (nginx: 60 s), so that never this side closes one
+# at the moment when a webhook is sent on it: LINE would count it as failed.
+KEEP_ALIVE_SECONDS = 75
+# Both stores are asked at the start, for three seconds at most.
+START_SECONDS = 15.0
+BESIDE_SECONDS = 0.5
+SCHEMA_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class SpoolAt:
+    """The host's spool: its file, and how much of the disk it may take."""
+
+    path: Path
+    max_bytes: int
+
+
+def serve(
+    desk: Desk,
+    address: Address,
+    *,
+    mongodb_uri: str,
+    database: str,
+    spool: SpoolAt | None = None,
+    service: Service | None = None,
+    inherited: Sequence[socket.socket] = (),
+    registry: CollectorRegistry | None = None,
+) -> int:
+    """Take webhooks until SIGTERM or SIGINT; returns the exit code. Belongs to the main thread.
+
+    With `inherited` sockets, which must listen, the address is not bound. Raises CannotListen
+    where a socket, the address or the certificate cannot be used. Without MongoDB it starts all
+    the same, spools what it cannot store there, and refuses what it cannot spool. Its figures are
+    on the registry, and in its row of `status`.
+    """
+    service = service or Nobody()
+    service.starting("opening the stores", seconds=START_SECONDS)
+    most_connections = allow_connections()
+    certificate = _certificate(address)
+    with (
+        listeners(address, inherited) as sockets,
+        connect_storage(mongodb_uri) as client,
+        _beside() as beside,
+    ):
+        _require_schema(client[database])
+        guard = Guard(client[database])
+        beside(guard)
+        figures = Figures(registry)
+        figures.watch_guard(guard)
+        store = _store(client[database], guard, spool, figures)
+        if certificate is not None:
+            figures.watch_certificate(lambda: certificate.ends)
+        server = Server(
+            _config(desk, store, figures, most_connections=most_connections),
+            store,
+            certificate=certificate,
+            figures=figures,
+            service=service,
+            hanging=lambda: store.hanging or guard.hanging,
+        )
+        row = StatusRow(
+            client[database],
+            "frontdesk",
+            snapshot=lambda: server.snapshot,
+            tell=server.tell,
+            # Without recvq nobody has made `status` either, and a row would make it without its
+            # index.
+            may_make=lambda: guard.share is not None,
+        )
+        beside(row)
+        server.run(sockets=list(sockets))
+    return EXIT_SOFTWARE if store.dead else EXIT_OK
+
+
+@contextlib.contextmanager
+def _beside() -> Iterator[Callable[[Guard | StatusRow], None]]:
+    """Starts what works on a thread beside the server, and ends it with the process: neither a
+    look nor a row is waited for longer than BESIDE_SECONDS, since nothing depends on either.
+    """
+    started: list[Guard | StatusRow] = []
+
+    def start(one: Guard | StatusRow) -> None:
+        one.start()
+        started.append(one)
+
+    try:
+        yield start
+    finally:
+        until = time.monotonic() + BESIDE_SECONDS
+        for one in started:
+            one.stop()
+        for one in started:
+            one.join(max(0.0, until - time.monotonic()))
+
+
+def _require_schema(database: Database[Document]) -> None:
+    """Raise NewerSchema; a MongoDB that does not answer at once is not waited for."""
+    with (
+        contextlib.suppress(StoreUnavailable, AccessRefused),
+        pymongo.timeout(SCHEMA_SECONDS),
+    ):
+        require_schema(database)
+
+
+def _certificate(address: Address) -> Certificate | None:
+    if address.tls_cert is None or address.tls_key is None:
+        return None
+    return Certificate(address.tls_cert, address.tls_key)
+
+
+def _store(
+    database: Database[Document], guard: Guard, spool: SpoolAt | None, figures: Figures
+) -> Store:
+    recvq = Recvq(database, guard)
+    if spool is None:
+        return GroupCommit(recvq.insert, recvq.probe)
+    writer, reader, drained = (Spool(spool.path, max_bytes=spool.max_bytes) for _ in range(3))
+    drain = Drain(drained, database, inserting=guard.inserting)
+    store = TwoStores(recvq.insert, recvq.probe, Spools(writer, reader), drain)
+    figures.watch_spool(store, max_bytes=spool.max_bytes)
+    return store
+
+
+def _config(desk: Desk, store: Store, figures: Figures, **limits: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        Overload(create_app(desk, store, figures=figures), figures, **limits),
+        http=Connection,
+        forwarded_allow_ips=list(PROXIES),
+        server_header=False,
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )

@@ -1,0 +1,324 @@
+"""The certificate that the front desk shows, and the renewed one that takes its place.
+
+A renewal writes two files, so for a moment they belong to different certificates: only a pair
+that fits is ever taken, and what was in use stays until then.
+
+Taking connections under TLS: a handshake is counted like any connection, and bounded in time.
+
+uvloop's own server counts nobody before the end of the handshake, and `start_tls` on a connection
+that a plain server took may hand over the first request before there is anybody to take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uvicorn.server import ServerState
+
+from frontdesk.errors import CannotListen
+from frontdesk.http import Connection, Guest, Overload, Stage
+from frontdesk.metrics import Figures, clock_time
+
+log = logging.getLogger(__name__)
+
+# certbot renews when a third of the time is left; when half of that is over something is wrong.
+LATE_SHARE = 1 / 6
+REMIND_SECONDS = 86_400.0
+
+Print = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A pair that fits. `since` and `until` are of time.time(), 0 where nobody will accept it,
+    for the reason `invalid`.
+    """
+
+    context: ssl.SSLContext
+    since: float = 0.0
+    until: float = 0.0
+    invalid: str | None = None
+
+    @property
+    def late(self) -> float:
+        """From when on it should have been renewed."""
+        return self.until - (self.until - self.since) * LATE_SHARE
+
+
+class Certificate:
+    """The pair of files that is in use. `look` and `reread` may be called on any one thread."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Raises CannotListen where the pair cannot be used."""
+        self._files = certificate, key
+        self._seen = _print(self._files)
+        self._unfit: Print | None = None
+        self._told: Print | None = None
+        self._reminded = float("-inf")
+        try:
+            self._taken = _take(*self._files)
+        except OSError as error:
+            raise CannotListen(
+                f"FRONTDESK_TLS_CERT {certificate} and FRONTDESK_TLS_KEY {key} "
+                f"cannot be used: {error}"
+            ) from error
+        self._say()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What new handshakes are made with."""
+        return self._taken.context
+
+    @property
+    def ends(self) -> float:
+        """Until when it is valid, of time.time(); 0 where nobody accepts it."""
+        return self._taken.until
+
+    def look(self) -> None:
+        """Take what was renewed since the last look, if it fits and has not expired.
+
+        What cannot be used is told once, at the second look: amid a renewal it mends itself.
+        """
+        now = _print(self._files)
+        if now != self._seen:
+            self._replace(now, patient=self._unfit != now)
+        self._remind()
+
+    def reread(self) -> None:
+        """Take what is there now, if it fits; says so if it does not."""
+        self._told = None
+        self._replace(_print(self._files), patient=False)
+
+    def _replace(self, now: Print, *, patient: bool) -> None:
+        try:
+            taken = _take(*self._files)
+        except OSError as error:
+            self._refuse(now, str(error), patient=patient)
+            return
+        if taken.invalid is not None and self._taken.invalid is None:
+            self._refuse(now, taken.invalid, patient=patient)
+            return
+        # Looked at before the files were read, so a change meanwhile shows at the next look.
+        self._taken, self._seen, self._unfit, self._told = taken, now, None, None
+        self._reminded = float("-inf")
+        self._say()
+
+    def _refuse(self, now: Print, reason: str, *, patient: bool) -> None:
+        self._unfit = now
+        if not patient and self._told != now:
+            self._told = now
+            log.error('certificate cannot be used, the one before stays reason="%s"', reason)
+
+    def _say(self) -> None:
+        taken = self._taken
+        if taken.invalid is None:
+            log.info('certificate taken until="%s"', clock_time(taken.until))
+        else:
+            log.error('certificate will not be accepted by LINE reason="%s"', taken.invalid)
+
+    def _remind(self) -> None:
+        """A renewal that never comes must not stay unseen until LINE calls in vain."""
+        taken, now = self._taken, time.time()
+        if taken.invalid or now < taken.late or now - self._reminded < REMIND_SECONDS:
+            return
+        self._reminded = now
+        log.error('certificate is not renewed until="%s"', clock_time(taken.until))
+
+
+def _print(files: tuple[Path, Path]) -> Print:
+    """What changes with each renewal; the empty one where a file is missing."""
+    found = []
+    for path in files:
+        with suppress(OSError):
+            at = path.stat()
+            found.append((at.st_ino, at.st_mtime_ns, at.st_size))
+    return tuple(found) if len(found) == len(files) else ()
+
+
+def _take(certificate: Path, key: Path) -> _Taken:
+    """Load and try them; raises OSError (ssl.SSLError is one) where they do not fit."""
+    for path in (certificate, key):
+        # To read a pipe would wait for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(f"{path} is no file")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Without one OpenSSL would ask a terminal for the key's password, and wait.
+    context.load_cert_chain(certificate, key, password="")
+    try:
+        return _Taken(context, *_validity(context, certificate))
+    except ssl.SSLCertVerificationError as error:
+        return _Taken(context, invalid=error.verify_message)
+
+
+def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
+    """From when until when it is valid, of time.time().
+
+    Shakes hands with ourselves, which shows what a client will say of the certificate.
+
+    Raises ssl.SSLCertVerificationError where it has expired, or is not one for a server.
+    """
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    trusting.load_verify_locations(certificate)
+    shown = shown_to(trusting, by=context)
+    since, until = (str(shown[name]) for name in ("notBefore", "notAfter"))
+    return ssl.cert_time_to_seconds(since), ssl.cert_time_to_seconds(until)
+
+
+def shown_to(client: ssl.SSLContext, *, by: ssl.SSLContext) -> Mapping[str, Any]:
+    """What `ssl` tells a client of the certificate of a server, by a handshake in memory.
+
+    Raises ssl.SSLError where they do not agree.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server)
+    serving = by.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asking, serving) * 3:
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    shown = asking.getpeercert()
+    assert shown is not None, "the handshake is through"
+    return shown
+
+
+HANDSHAKE_SECONDS = 5.0
+# Who was sent the end of TLS has so long to send it back.
+SHUTDOWN_SECONDS = 1.0
+# So many at a time are accepted before others get their turn.
+ACCEPTS = 64
+# After an accept that failed for want of a descriptor or memory.
+PAUSE_SECONDS = 0.1
+
+
+class TlsServer:
+    """Accepts on one listening socket, each connection under the certificate of the moment.
+
+    It belongs to the event loop, and has of asyncio.Server what a front desk needs.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        certificate: Certificate,
+        connect: Callable[[], Connection],
+        state: ServerState,
+        overload: Overload,
+    ) -> None:
+        self._listener = listener
+        self._certificate = certificate
+        self._connect = connect
+        # uvicorn's set: what it holds is what a stop has to see off.
+        self._connections: set[Guest] = state.connections  # type: ignore[assignment]
+        self._overload = overload
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._resume()
+
+    @property
+    def figures(self) -> Figures:
+        """Where refusals are counted."""
+        return self._overload.figures
+
+    def is_serving(self) -> bool:
+        """Whether it still accepts."""
+        return self._listener.fileno() >= 0
+
+    def close(self) -> None:
+        """Accept no more; other processes that hold the socket go on."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                one, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("cannot accept, trying again error=%s", error.strerror)
+                self._loop.remove_reader(self._listener)
+                self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)
+                return
+            if self._overload.admits_connection(self._connections):
+                one.setblocking(False)
+                self._connections.add(Handshake(self, one, str(address[0])))
+            else:
+                # An answer would take the very handshake.
+                one.close()
+                self.figures.refuse("overload", "too many connections", str(address[0]))
+
+    async def agree(self, one: socket.socket) -> None:
+        """Shake hands on it; raises OSError (ssl.SSLError is one) where that fails."""
+        await self._loop.connect_accepted_socket(
+            self._connect,
+            one,
+            ssl=self._certificate.context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+
+    def ended(self, handshake: Handshake) -> None:
+        """It has become a Connection, or nothing."""
+        self._connections.discard(handshake)
+
+
+class Handshake:
+    """A connection until TLS is agreed on; a stop treats it like any other."""
+
+    def __init__(self, server: TlsServer, one: socket.socket, client: str) -> None:
+        self._server = server
+        self.address = client
+        self.stage = Stage.UNFINISHED
+        self._loop = asyncio.get_running_loop()
+        self.since = time.monotonic()
+        self._task = self._loop.create_task(self._run(one))
+
+    def awaited_seconds(self, now: float) -> float:
+        """For how long its first request has been on its way; `now` is of time.monotonic()."""
+        return now - self.since
+
+    def ask_to_leave(self) -> None:
+        """Its first answer, yet to come, will be its last one."""
+
+    def shutdown(self) -> None:
+        """End it, since the time for handshakes is over."""
+        self._task.cancel()
+
+    def make_way(self) -> None:
+        """End it for another connection."""
+        self._server.ended(self)
+        self._task.cancel()
+
+    def abort(self) -> None:
+        """End it."""
+        self._task.cancel()
+
+    async def _run(self, one: socket.socket) -> None:
+        try:
+            await self._server.agree(one)
+        except ConnectionResetError:
+            # Who only looks whether somebody listens does so every few seconds.
+            log.debug("left amid the handshake client=%s", self.address)
+        except OSError as error:
+            reason = getattr(error, "reason", None) or type(error).__name__
+            self._server.figures.refuse("http", f"handshake failed: {reason}", self.address)
+        finally:
+            self._server.ended(self)

@@ -1,0 +1,196 @@
+"""From the bytes of a request to the list of its events: bounded, and lenient about their content.
+
+Unknown types and fields pass untouched, since LINE adds them without notice. What is not JSON as
+RFC 8259 has it, or has no list of events, is refused with a reason that quotes nothing of it.
+
+LINE's webhook signature: base64 of HMAC-SHA256 over the raw body, keyed by the channel secret.
+
+Source: LINE's documentation, "Verify webhook signature". Pure: no I/O, and no parsing before it.
+
+From one event to the BSON bytes of its document, made when the request arrives.
+
+What BSON or MongoDB could not take shows here, in the request that brought it, and never fails
+the insert that this request shares with others; and the insert need not encode again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import math
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import bson
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+
+from frontdesk.errors import BadRequest, TooLarge
+from linedesk.store.documents import make_document
+
+Event = dict[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+# LINE names no upper bound. A real event takes over 200 bytes, so this is reached only by bodies
+# that are small as JSON and large as documents.
+MAX_EVENTS = 10_000
+
+
+async def read_body(receive: Receive, *, limit: int, declared: str | None) -> bytes:
+    """The body of one ASGI request, at most `limit` bytes of it.
+
+    `declared` is its Content-Length, so that a body that says it is too large is not read at all.
+    Raises TooLarge as soon as the limit is passed, BadRequest if the sender goes away.
+    """
+    if declared is not None and declared.isascii() and declared.isdecimal():
+        _check_size(int(declared), limit)
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("sender went away before the body was complete")
+        body += message.get("body", b"")
+        _check_size(len(body), limit)
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def parse_events(body: bytes) -> list[Event]:
+    """The events of a webhook body, as LINE sent them.
+
+    Raises BadRequest where it is not UTF-8, not JSON, or has no list of objects named events;
+    TooLarge for more than MAX_EVENTS of them.
+    """
+    content = _parse_json(body)
+    if not isinstance(content, dict):
+        raise BadRequest("body is not a JSON object")
+    events = content.get("events")
+    if not isinstance(events, list):
+        raise BadRequest("events is not a list" if "events" in content else "events is missing")
+    if len(events) > MAX_EVENTS:
+        raise TooLarge(f"more than {MAX_EVENTS} events")
+    if not all(isinstance(event, dict) for event in events):
+        raise BadRequest("events holds something that is not an object")
+    return events
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"body is larger than {limit} bytes")
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        # Decoded here, since json.loads would also take UTF-16 and encoded surrogates.
+        return _DECODER.decode(body.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise BadRequest("body is not UTF-8") from None
+    except RecursionError:
+        raise BadRequest("body is nested too deep") from None
+    except ValueError:
+        raise BadRequest("body is not JSON") from None
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise BadRequest("body holds a number out of range")
+    return number
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """NaN and Infinity are Python's own extension of JSON."""
+    raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
+
+
+HEADER = "x-line-signature"
+
+
+def sign(body: bytes, secret: bytes) -> bytes:
+    """The value of the x-line-signature header for this body."""
+    return b64encode(hmac.digest(secret, body, "sha256"))
+
+
+def verify(body: bytes, signature: bytes, *, secrets: Iterable[bytes]) -> bool:
+    """Whether the signature was made with any of the secrets.
+
+    Each comparison takes constant time and all secrets are compared, so the time taken tells
+    neither how much of a guess was right nor which secret fits.
+    """
+    fits = False
+    for secret in secrets:
+        fits |= hmac.compare_digest(sign(body, secret), signature)
+    return fits
+
+
+log = logging.getLogger(__name__)
+
+# MongoDB refuses documents nested deeper than 180, and whoever wraps an event needs some of it.
+MAX_NESTING = 100
+# MongoDB's limit is 16 MB, and a change stream delivers the document inside a larger one.
+MAX_DOCUMENT_BYTES = 15 * 1024 * 1024
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def encode_events(
+    events: Sequence[Event], *, channel: str, accept_time: datetime, body: bytes
+) -> list[RawBSONDocument]:
+    """The recvq documents of one request's events.
+
+    `body` is what they were parsed from: few brackets in it are proof enough of little nesting.
+    Raises BadRequest for what BSON cannot hold, TooLarge for a document over MongoDB's limit.
+    """
+    if body.count(b"{") + body.count(b"[") > MAX_NESTING:
+        _check_nesting(events)
+    return [_encode(event, channel, accept_time) for event in events]
+
+
+def _encode(event: Event, channel: str, accept_time: datetime) -> RawBSONDocument:
+    try:
+        data = bson.encode(make_document(event, channel=channel, accept_time=accept_time))
+    except UnicodeEncodeError:
+        log.warning("lone surrogates replaced events=1")
+        return _encode(_without_surrogates(event), channel, accept_time)
+    except OverflowError:
+        # Refused rather than rounded: no number of LINE's is that large, and a changed one would
+        # go unnoticed.
+        raise BadRequest("an event holds an integer beyond 64 bits") from None
+    except BSONError:
+        raise BadRequest("an event holds a name that MongoDB cannot store") from None
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise TooLarge(f"an event is larger than {MAX_DOCUMENT_BYTES} bytes as a document")
+    return RawBSONDocument(data)
+
+
+def _without_surrogates(event: Event) -> Event:
+    """The event with U+FFFD for each half of a surrogate pair that lost its other half.
+
+    UTF-8 has no form for such a half. It comes from a text that some client cut inside an emoji,
+    so it is replaced, as browsers do: refusing it would cost everybody else's events in the POST.
+    """
+    text = json.dumps(event, ensure_ascii=False)
+    replaced: Event = json.loads(_SURROGATE.sub("\ufffd", text))
+    return replaced
+
+
+def _check_nesting(events: Iterable[Event]) -> None:
+    level: list[Any] = list(events)
+    for _ in range(MAX_NESTING):
+        level = [child for parent in level for child in _children(parent)]
+        if not level:
+            return
+    raise BadRequest("an event is nested too deep")
+
+
+def _children(value: dict[str, Any] | list[Any]) -> list[Any]:
+    """What is itself an object or a list among the values directly inside."""
+    values = value.values() if isinstance(value, dict) else value
+    return [inner for inner in values if isinstance(inner, (dict, list))]

@@ -1,0 +1,1 @@
+"""The bot API: handlers, talks, states, timers, messages and content."""

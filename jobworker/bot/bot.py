@@ -1,0 +1,227 @@
+"""A bot: which handler runs for which event. Pure; made at import by whoever writes the bot."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEvent
+
+from jobworker.bot.events import TimerEvent
+from jobworker.bot.states import STATE_TIMER, checked_state
+from jobworker.bot.timers import checked_name
+from jobworker.errors import BadHandler, NoTimerHandler
+
+if TYPE_CHECKING:
+    from jobworker.bot.talk import Talk
+
+Handler = Callable[[Any, "Talk"], None]
+F = TypeVar("F", bound=Callable[..., None])
+Profiles = bool | Literal["later"]
+
+# What a person says or presses in a conversation; all else is news about it.
+UTTERANCES = (MessageEvent, PostbackEvent)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One handler and what it is for."""
+
+    handler: Handler
+    profile: Profiles
+    """Whether the sender's profile is fetched where it is missing or a day old: before the handler,
+    "later", when the answer is out and the gate has nothing else to do, or not at all."""
+
+
+class Bot:
+    """Handlers by event and message class, as line-bot-sdk's WebhookHandler knows them.
+
+    With `profiles=True` every handler gets the sender's profile, as far as LINE tells it in
+    time; with `profiles="later"` it is asked for after the answer, for the operator's eyes and the
+    next event. A single rule may say otherwise. With `per_member=True` state, data and timers in a
+    group or room are each member's own. `settings` names the bot's own settings with their
+    defaults (text, int, float or bool); an operator sets them by BOT_SETTINGS, and
+    `talk.settings` tells them. `check_settings` is called with them at the start and raises
+    ValueError, with the name and what would be right, for what the types cannot tell. `secrets`
+    names what the operator must give by BOT_SECRETS, such as another API's key; `talk.secrets` has
+    the values.
+    """
+
+    def __init__(
+        self,
+        *,
+        profiles: Profiles = False,
+        per_member: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        check_settings: Callable[[Mapping[str, Any]], None] | None = None,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        self._profiles = profiles
+        self.per_member = per_member
+        self.settings: Mapping[str, Any] = MappingProxyType(dict(settings or {}))
+        self.check_settings = check_settings
+        self.secrets = tuple(_each(secrets))
+        self._rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
+        self._timers: dict[str, Rule] = {}
+        self._timeouts: dict[str, Rule] = {}
+        self.has_states = False
+        """Whether some handler is for a state, so that the conversation is asked for it."""
+
+    def add(
+        self,
+        event: type,
+        message: type | Sequence[type] | None = None,
+        *,
+        state: str | Sequence[str] | None = None,
+        profile: Profiles | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate the handler of an event class and, for MessageEvent, of message classes.
+
+        The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
+        one of those, only. A later handler of the same classes and state replaces an earlier one.
+        Raises BadHandler, BadState.
+        """
+        _check_class(event, Event, "bot.add", "MessageEvent")
+        for one in _each(message):
+            if one is not None:
+                _check_class(one, MessageContent, "message=", "TextMessageContent")
+
+        def decorate(handler: F) -> F:
+            for one in _each(message):
+                self._add(event, one, state, self._rule(handler, profile))
+            return handler
+
+        return decorate
+
+    def default(
+        self, *, state: str | Sequence[str] | None = None, profile: Profiles | None = None
+    ) -> Callable[[F], F]:
+        """Decorate the handler of every event that no other handler is for.
+
+        With `state` it is the fallback of that state: it takes the messages and postbacks for
+        which the state has no handler of its own, before any handler without a state.
+        """
+
+        def decorate(handler: F) -> F:
+            self._add(None, None, state, self._rule(handler, profile))
+            return handler
+
+        return decorate
+
+    def timer(self, name: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
+        """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BadTimer.
+
+        It is also for names that go on behind a colon, unless they have a handler of their own:
+        that of "ring" is for "ring:1" too. So several can wait at once.
+        """
+        checked_name(name)
+
+        def decorate(handler: F) -> F:
+            self._timers[name] = self._rule(handler, profile)
+            return handler
+
+        return decorate
+
+    def timeout(self, state: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
+        """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
+
+        The state has been left by then. Raises BadHandler, BadState.
+        """
+        checked_state(state)
+
+        def decorate(handler: F) -> F:
+            self._timeouts[state] = self._rule(handler, profile)
+            return handler
+
+        return decorate
+
+    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+        """The rule of an event in its conversation; a state whose time is over is left by it."""
+        is_time_out = isinstance(event, TimerEvent) and event.name == STATE_TIMER
+        if is_time_out and not talk.leave_state(event.data.get("state")):
+            return None
+        return self.rule_for(event, talk.state if self.has_states else None)
+
+    def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
+        """The rule of an event model in a state; None where the bot has nothing to do.
+
+        Asked are, in this order: the state's rule of the event's message class, its rule of the
+        event's class, its fallback; then the same without a state. Raises NoTimerHandler.
+        """
+        if isinstance(event, TimerEvent):
+            return self._rule_of_timer(event)
+        message = type(getattr(event, "message", None))
+        keys = [(type(event), message), (type(event), None)]
+        if state is not None:
+            fallback = [(None, None)] if isinstance(event, UTTERANCES) else []
+            for classes in (*keys, *fallback):
+                if (*classes, state) in self._rules:
+                    return self._rules[(*classes, state)]
+        for classes in (*keys, (None, None)):
+            if (*classes, None) in self._rules:
+                return self._rules[(*classes, None)]
+        return None
+
+    def has_timer(self, name: str) -> bool:
+        """Whether a timer of that name has a handler."""
+        return self._named(name) is not None
+
+    def _rule_of_timer(self, event: TimerEvent) -> Rule | None:
+        if event.name == STATE_TIMER:
+            return self._timeouts.get(str(event.data.get("state")))
+        rule = self._named(event.name)
+        if rule is None:
+            raise NoTimerHandler(f"no handler for the timer {event.name!r}")
+        return rule
+
+    def _named(self, timer: str) -> Rule | None:
+        return self._timers.get(timer) or self._timers.get(timer.partition(":")[0])
+
+    def _add(
+        self,
+        event: type | None,
+        message: type | None,
+        state: str | Sequence[str] | None,
+        rule: Rule,
+    ) -> None:
+        for where in _each(state):
+            if where is not None:
+                checked_state(where)
+            self._rules[event, message, where] = rule
+            self.has_states = self.has_states or where is not None
+
+    def _rule(self, handler: Handler, profile: Profiles | None) -> Rule:
+        _check_handler(handler)
+        return Rule(handler, self._profiles if profile is None else profile)
+
+
+def _check_class(one: object, kind: type, where: str, example: str) -> None:
+    """A class that could be met; else its handler would never run, and nobody would see why."""
+    if not (isinstance(one, type) and issubclass(one, kind)):
+        raise BadHandler(
+            f"{where} takes a class of linebot.v3.webhooks such as {example}, not {one!r:.80}"
+        )
+
+
+def _check_handler(handler: object) -> None:
+    """What runs to its end when it is called, which a coroutine and a generator do not."""
+    if not callable(handler):
+        raise BadHandler(f"a handler is a function, not {handler!r:.80}")
+    for is_other in (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    ):
+        if is_other(handler):
+            name = getattr(handler, "__qualname__", handler)
+            raise BadHandler(f"{name} is a coroutine or generator: make it a plain function")
+
+
+def _each(one_or_more: Any) -> Sequence[Any]:
+    """A single class or state, or None for any, as the only one of a list."""
+    if isinstance(one_or_more, Sequence) and not isinstance(one_or_more, str):
+        return one_or_more
+    return [one_or_more]

@@ -1,0 +1,318 @@
+"""What users send, brought to a file: photos, videos, voice messages and files.
+
+LINE keeps them on its data host, for a time that it does not tell. They are streamed in pieces
+under that host's gate, so nothing is in memory as a whole. What breaks off is begun anew, and what
+is not proved whole never stands under its name.
+
+The file that content is written to: under its name only when whole and synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
+
+from jobworker.errors import (
+    BotError,
+    ContentFailed,
+    ContentGone,
+    ContentNotFound,
+    ContentNotReady,
+    ContentRefused,
+    ContentTooLarge,
+    ExternalContent,
+    GateClosed,
+    LineAway,
+    NoContent,
+)
+from jobworker.handler_call import REPLY_SECONDS, doing, require_wanted
+from jobworker.line.answer import is_no_verdict
+from jobworker.line.call_log import CallLog
+from jobworker.line.client import tell
+from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
+from jobworker.line.hosts import Host
+from linedesk.runtime.backoff import growing_seconds
+
+
+@contextmanager
+def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Path]]:
+    """The file to write, and the path under which it stands at the end, if nothing is raised.
+
+    Without a path it is one that goes when the handler ends. Raises OSError.
+    """
+    if to is None:
+        with _passing_file() as (part, path):
+            yield part, path
+        return
+    path = Path(to)
+    if path.is_dir():
+        # Else this would come out after the download.
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    # Its own name: a run that was abandoned may still be writing.
+    part_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part_path.open("xb") as part:
+            yield part, path
+            part.flush()
+            os.fsync(part.fileno())
+        part_path.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        part_path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _passing_file() -> Iterator[tuple[IO[bytes], Path]]:
+    """A file that goes when the handler ends."""
+    current = doing()
+    if current is None:
+        raise BotError("outside of a handler's own thread content needs a path to go to")
+    handle, name = tempfile.mkstemp(prefix="linedesk-")
+    path = Path(name)
+    current.at_end(lambda: path.unlink(missing_ok=True))
+    with os.fdopen(handle, "wb") as part:
+        yield part, path
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name survive a loss of power as well."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+ENDPOINT = "/v2/bot/message/{messageId}/content"
+KINDS = ("image", "video", "audio", "file")
+PIECE_BYTES = 64 * 1024
+MOST_BYTES = 1024**3
+# A whole download, and each of its reads: a gigabyte within the first needs 3.5 MB/s.
+DOWNLOAD_SECONDS = 300.0
+READ_SECONDS = 10.0
+# Less than HANDLER_LIMIT_SECONDS by default: the handler is tried later, and asks again.
+READY_SECONDS = 30.0
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 5.0
+TRIES = 3
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file as the user sent it: where it is, its media type by LINE's word, its bytes."""
+
+    path: Path
+    type: str
+    size: int
+
+
+class Broken(Exception):
+    """One try brought nothing, or not all; the next one may."""
+
+
+class Contents:
+    """Fetches content from the data host. `stopping` ends what is under way.
+
+    Any number of threads may; they are served one at a time, by the gate.
+    """
+
+    def __init__(
+        self, host: Host, token: str, *, calls: CallLog, stopping: threading.Event
+    ) -> None:
+        self._host = host
+        self._calls = calls
+        self._stopping = stopping
+        self._session = requests.Session()
+        # Neither a proxy nor a password of the environment's: the token goes to LINE only.
+        self._session.trust_env = False
+        self._session.mount("http://", _TimedAdapter())
+        self._session.mount("https://", _TimedAdapter())
+        self._session.headers["Authorization"] = f"Bearer {token}"
+        self._session.headers["Accept-Encoding"] = "identity"
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self._session.close()
+
+    def fetch(
+        self,
+        message: Any,
+        to: str | os.PathLike[str] | None = None,
+        *,
+        ready_seconds: float = READY_SECONDS,
+        most_bytes: int = MOST_BYTES,
+    ) -> Content:
+        """Bring what a message holds to the file `to`, or to one that goes with the handler.
+
+        `message` is the SDK's or its id. While LINE still prepares it this waits, up to
+        `ready_seconds` in all, without the gate. Raises ContentError, NoContent and GateClosed,
+        and OSError where the file cannot be written.
+        """
+        message_id = content_id(message)
+        with file_for(to) as (part, path):
+            type_, size = self._patiently(message_id, part, ready_seconds, most_bytes)
+        return Content(path, type_, size)
+
+    def _patiently(
+        self, message_id: str, part: IO[bytes], ready_seconds: float, most_bytes: int
+    ) -> tuple[str, int]:
+        """Try until it is there: anew where it broke off, later where LINE is preparing it."""
+        until = time.monotonic() + ready_seconds
+        failures = waits = 0
+        while True:
+            part.seek(0)
+            part.truncate()
+            try:
+                come = self._once(message_id, part, most_bytes)
+            except Broken as error:
+                failures += 1
+                if failures >= TRIES:
+                    raise ContentFailed(f"{error}, {failures} times in a row") from error
+                self._pause(failures)
+                continue
+            if come is not None:
+                return come
+            waits += 1
+            if time.monotonic() >= until:
+                raise ContentNotReady(f"LINE is still preparing it after {ready_seconds:g} s")
+            self._pause(waits, most=until - time.monotonic())
+
+    def _once(self, message_id: str, part: IO[bytes], most_bytes: int) -> tuple[str, int] | None:
+        """One call, in its turn: type and size of what came; None while LINE prepares it."""
+        current = doing()
+        context = current.context if current else {}
+        whose = context.get("key", ENDPOINT)
+        with (
+            self._host.gate.turn(within_seconds=current.seconds_left if current else REPLY_SECONDS),
+            self._calls.noted("GET", ENDPOINT, context, host=self._host.name) as row,
+            within(DOWNLOAD_SECONDS, step_seconds=READ_SECONDS),
+        ):
+            try:
+                with _broken_where_it_breaks(), self._get(message_id) as response:
+                    row["status"] = status = response.status_code
+                    row["requestId"] = response.headers.get("x-line-request-id")
+                    come = self._read(response, part, most_bytes) if status == 200 else None
+            except Broken:
+                self._host.breaker.failed(whose)
+                raise
+            # Before the turn ends: the gate asks the breaker then.
+            tell(self._host.breaker, status, whose)
+            _require_coming(status)
+            return come
+
+    def _get(self, message_id: str) -> requests.Response:
+        url = self._host.base + ENDPOINT.format(messageId=quote(message_id, safe=""))
+        return self._session.get(
+            url, stream=True, allow_redirects=False, timeout=(CONNECT_SECONDS, READ_SECONDS)
+        )
+
+    def _read(
+        self, response: requests.Response, part: IO[bytes], most_bytes: int
+    ) -> tuple[str, int]:
+        """Write the body in pieces. Raises Broken where its end is not proved."""
+        # urllib3 raises where less comes than was announced.
+        _require_small(_announced(response), most_bytes)
+        size = 0
+        # As they come: a full piece of a slow answer may take long.
+        while piece := response.raw.read1(PIECE_BYTES):
+            self._require_running()
+            require_wanted()
+            size += len(piece)
+            _require_small(size, most_bytes)
+            part.write(piece)
+        return response.headers.get("content-type", "application/octet-stream"), size
+
+    def _pause(self, count: int, *, most: float = LONGEST_PAUSE_SECONDS) -> None:
+        longest = min(max(most, 0.0), LONGEST_PAUSE_SECONDS)
+        self._stopping.wait(
+            growing_seconds(count, first=FIRST_PAUSE_SECONDS, most=longest) if longest else 0
+        )
+        self._require_running()
+        require_wanted()
+
+    def _require_running(self) -> None:
+        if self._stopping.is_set():
+            raise GateClosed("the process is stopping")
+
+
+def content_id(message: Any) -> str:
+    """The id of a message whose content LINE keeps: the SDK's object, LINE's JSON, or the id.
+
+    Raises NoContent where there is none, ExternalContent where it is not with LINE.
+    """
+    if isinstance(message, str) and message:
+        return message
+    kind = message.get("type") if isinstance(message, Mapping) else getattr(message, "type", None)
+    raw = message.to_dict() if kind in KINDS and hasattr(message, "to_dict") else message
+    if kind not in KINDS or not raw.get("id"):
+        raise NoContent(f"no photo, video, voice message or file: {type(message).__name__}")
+    provider = raw.get("contentProvider") or {}
+    if provider.get("type") == "external":
+        raise ExternalContent("it lies on the server of whoever sent it, see contentProvider")
+    return str(raw["id"])
+
+
+def _require_coming(status: int) -> None:
+    """Raise for what is neither the content nor LINE's word that it is being prepared."""
+    if status in (200, 202):
+        return
+    if status == 401:
+        raise LineAway("LINE refuses the access token")
+    if status == 429 or status < 300 or is_no_verdict(status):
+        raise Broken(f"LINE answered {status}")
+    refusal = {404: ContentNotFound, 410: ContentGone}.get(status, ContentRefused)
+    raise refusal(f"LINE answered {status}")
+
+
+def _announced(response: requests.Response) -> int:
+    """The length that the answer announces; 0 where its body says itself where it ends.
+
+    Raises Broken where neither does: what is cut off would look whole.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise Broken("it comes in an encoding that was not asked for")
+    length = response.headers.get("content-length", "")
+    if length.isdecimal():
+        return int(length)
+    if response.headers.get("transfer-encoding", "").lower() == "chunked":
+        return 0
+    raise Broken("the answer does not say how long it is")
+
+
+def _require_small(size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise ContentTooLarge(f"more than {most_bytes} bytes")
+
+
+@contextmanager
+def _broken_where_it_breaks() -> Iterator[None]:
+    try:
+        yield
+    except (requests.RequestException, HTTPError) as error:
+        raise Broken(type(error).__name__) from error
+
+
+class _TimedAdapter(HTTPAdapter):
+    """requests' own, on connections that keep the deadline of a whole call."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        make_timed(self.poolmanager)
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """Against the certificates of the machine, as all calls of LINE; requests has its own."""
+        conn.cert_reqs = "CERT_REQUIRED"

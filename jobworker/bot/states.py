@@ -1,0 +1,76 @@
+"""Where a conversation stands: its state, how long it may last, and the bot's data.
+
+In a group the place is the group's, or each member's own if the bot says so. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from datetime import datetime
+from typing import Any
+
+from jobworker.errors import BadState
+from jobworker.record.conversations import Conversation
+from linedesk.store.documents import Document
+
+STATE_TIMER = "~state"
+"""The timer that ends a state; bots cannot name theirs so."""
+
+
+class Place:
+    """One place of a loaded conversation: the conversation's own, or one member's."""
+
+    def __init__(self, conversation: Conversation, *, member: str | None) -> None:
+        self._whole = conversation
+        self._member = member
+
+    @property
+    def state(self) -> str | None:
+        return self._whole.state if self._member is None else self._fields.get("state")
+
+    @property
+    def until(self) -> datetime | None:
+        """When the state is left by itself; None where it lasts."""
+        return self._whole.until if self._member is None else self._fields.get("until")
+
+    @property
+    def data(self) -> Document:
+        if self._member is None:
+            return self._whole.data
+        data: Document = self._own.setdefault("data", {})
+        return data
+
+    def move(self, state: str | None, until: datetime | None) -> None:
+        """Enter a state, None for none."""
+        if self._member is None:
+            self._whole.state, self._whole.until = state, until
+        else:
+            self._own.update(state=state, until=until)
+
+    def clear(self) -> None:
+        """No state and no data, as at first."""
+        if self._member is None:
+            self._whole.state, self._whole.until, self._whole.data = None, None, {}
+        else:
+            self._whole.states.pop(self._member, None)
+
+    @property
+    def _fields(self) -> MutableMapping[str, Any]:
+        """The member's fields for reading: an empty place leaves nothing behind."""
+        return self._whole.states.get(self._member or "", {})
+
+    @property
+    def _own(self) -> MutableMapping[str, Any]:
+        return self._whole.states.setdefault(self._member or "", {})
+
+
+def checked_state(state: object) -> str:
+    """A state that a conversation may stand in. Raises BadState."""
+    if not isinstance(state, str) or not state:
+        raise BadState(f"a state is a text or None, not {state!r:.50}")
+    return state
+
+
+def without_empty(states: dict[str, Document]) -> dict[str, Document]:
+    """The members' places without those that hold nothing."""
+    return {who: place for who, place in states.items() if place.get("state") or place.get("data")}

@@ -1,0 +1,120 @@
+"""Timers that a handler sets and cancels, as effects: of each name only the last one counts.
+
+An effect becomes a row in `schedule` once its record stands; the scheduler lets the row ring. Pure.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jobworker.errors import BadTimer, TalkEnded, TooManyTimers
+from linedesk.store.documents import Document
+from linedesk.store.timers import TIMER, Daily, timer_id
+
+MOST_TIMERS = 100
+MOST_NAME_LETTERS = 100
+# Far enough for anything that a person waits for, and well inside what a BSON date holds.
+MOST_SECONDS = 100 * 366 * 24 * 3600.0
+# What linedesk sets itself begins with it.
+RESERVED = "~"
+
+
+def checked_name(name: object) -> str:
+    """A name that a bot may give a timer. Raises BadTimer."""
+    if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME_LETTERS:
+        told = "" if isinstance(name, str) else f", and is no {type(name).__name__}"
+        raise BadTimer(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters{told}")
+    if "/" in name or name.startswith(RESERVED):
+        raise BadTimer(f"a timer's name has no '/' and does not begin with '{RESERVED}'")
+    return name
+
+
+class Timers:
+    """The timers of one event, collected while its handler runs."""
+
+    def __init__(
+        self, *, event_id: str, channel: str, key: str, member: str | None, source: Document | None
+    ) -> None:
+        self._event_id = event_id
+        self._channel = channel
+        self._key = key
+        self._member = member
+        self._source = source
+        self._effects: dict[str, Document] = {}
+        self._ended = False
+
+    def after(self, seconds: float, name: str, data: Mapping[str, Any], *, now: datetime) -> None:
+        """Ring in so many seconds. Raises BadTimer, TooManyTimers."""
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise BadTimer(f"not a number of seconds: {type(seconds).__name__}")
+        if not 0 <= seconds <= MOST_SECONDS:
+            raise BadTimer("a timer rings in 0 seconds to 100 years")
+        self._set(name, now + timedelta(seconds=seconds), None, data)
+
+    def at(self, moment: datetime, name: str, data: Mapping[str, Any]) -> None:
+        """Ring at the moment, at once if it is past. Raises BadTimer, TooManyTimers."""
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
+            raise BadTimer("a timer's moment is a datetime with a time zone")
+        try:
+            self._set(name, moment, None, data)
+        except OverflowError as error:
+            raise BadTimer("a timer's moment is at the end of the calendar") from error
+
+    def every(self, at: str, name: str, data: Mapping[str, Any], *, tz: str, now: datetime) -> None:
+        """Ring each day at that time in that zone. Raises BadTimer, TooManyTimers."""
+        try:
+            daily = Daily.parse(at, tz)
+        except (TypeError, ValueError) as error:
+            raise BadTimer(str(error)) from error
+        self._set(name, daily.after(now), daily.as_document(), data)
+
+    def cancel(self, name: str) -> None:
+        """Let the timer of that name ring no more; harmless where there is none."""
+        self._set(name, None, None, {})
+
+    def effects(self) -> Iterator[Document]:
+        """What is to be recorded; `n` is filled in by the record itself. Nothing is set after."""
+        self._ended = True
+        yield from self._effects.values()
+
+    def _set(
+        self,
+        name: str,
+        moment: datetime | None,
+        every: Mapping[str, str] | None,
+        data: Mapping[str, Any],
+    ) -> None:
+        if self._ended:
+            raise TalkEnded("the handler has ended: no timer is set by its talk any more")
+        row_id = timer_id(self._channel, self._key, name, member=self._member)
+        # A state's is never one too many: who has set all his timers may still leave a state.
+        is_one_more = row_id not in self._effects and not name.startswith(RESERVED)
+        if is_one_more and len(self._effects) >= MOST_TIMERS:
+            raise TooManyTimers(f"one event sets and cancels at most {MOST_TIMERS} timers")
+        effect = {
+            "id": f"{self._event_id}/timer/{name}",
+            "type": TIMER,
+            "eventId": self._event_id,
+            "timer": row_id,
+            "channel": self._channel,
+            "key": self._key,
+            "name": name,
+            "n": None,
+            "runAt": None if moment is None else _rounded_up(moment),
+            "every": every,
+            # As it is now: the bot may go on with what it holds.
+            "data": copy.deepcopy(dict(data)),
+            "source": self._source,
+        }
+        # Anew at the end, so that the effects stand in the order in which they were decided.
+        self._effects.pop(row_id, None)
+        self._effects[row_id] = effect
+
+
+def _rounded_up(moment: datetime) -> datetime:
+    """To the milliseconds of a BSON date, so that no timer rings before its time."""
+    utc = moment.astimezone(UTC)
+    return utc + timedelta(microseconds=-utc.microsecond % 1000)

@@ -1,0 +1,124 @@
+"""The circuit breaker of a channel: no calls while LINE fails, or refuses the access token.
+
+It is told of every call's end, under the gate, and tells the gate how long to call nothing. After
+a pause the gate serves one entry, the most urgent: that call is the probe, and its end decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from linedesk.runtime.backoff import growing_seconds
+
+log = logging.getLogger(__name__)
+
+# In a row, and of two conversations at least: a message that LINE always fails on has to stop
+# nobody else's.
+FAILURES_TO_OPEN = 5
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+UNAUTHORIZED_PAUSE_SECONDS = 60.0
+
+
+class State(Enum):
+    """Whether LINE is called."""
+
+    CLOSED = "closed"
+    """All calls are made."""
+    OPEN = "open"
+    """LINE failed again and again: no call until the pause is over."""
+    HALF_OPEN = "half-open"
+    """The pause is over: the next call is the probe."""
+    UNAUTHORIZED = "unauthorized"
+    """LINE refuses the access token: nothing but a probe a minute."""
+
+
+class Breaker:
+    """One per process and channel. Any thread may ask; calls end one at a time, under the gate."""
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        # All below under _lock.
+        self._state = State.CLOSED
+        self._failures = 0
+        self._failed: set[str] = set()
+        self._opened_at = 0.0
+        self._probes = 0
+        self._until = 0.0
+
+    @property
+    def state(self) -> State:
+        """Whether LINE is called just now."""
+        with self._lock:
+            if self._state is State.OPEN and self._monotonic() >= self._until:
+                return State.HALF_OPEN
+            return self._state
+
+    def held_seconds(self) -> float:
+        """How long to begin no call; 0 where one may be made, were it as a probe."""
+        with self._lock:
+            if self._state is State.CLOSED:
+                return 0.0
+            return max(0.0, self._until - self._monotonic())
+
+    def answered(self) -> None:
+        """LINE answered a call, if only with a refusal of that one request."""
+        with self._lock:
+            before, self._state = self._state, State.CLOSED
+            self._failures = 0
+            self._failed.clear()
+            seconds, probes = self._monotonic() - self._opened_at, self._probes
+        if before is not State.CLOSED:
+            log.info("LINE answers again, calls go on seconds=%.1f probes=%d", seconds, probes)
+
+    def failed(self, whose: str) -> None:
+        """A call failed on LINE's side or on the way; `whose` names its conversation."""
+        with self._lock:
+            self._failures += 1
+            if self._state is State.CLOSED:
+                self._failed.add(whose)
+                if self._failures < FAILURES_TO_OPEN or len(self._failed) < 2:
+                    return
+            opens = self._hold(State.OPEN if self._state is State.CLOSED else self._state)
+            failures, seconds = self._failures, self._until - self._monotonic()
+        if opens:
+            log.warning(
+                "LINE fails, no calls but probes until it answers failures=%d seconds=%.1f",
+                failures,
+                seconds,
+            )
+
+    def unauthorized(self) -> None:
+        """LINE refused the access token, which concerns all calls alike."""
+        with self._lock:
+            before = self._state
+            self._hold(State.UNAUTHORIZED)
+        if before is not State.UNAUTHORIZED:
+            log.error(
+                "LINE refuses the channel access token, no calls but one probe a minute: put a "
+                "valid one into LINE_CHANNEL_ACCESS_TOKEN and restart, nothing is lost "
+                "probe_seconds=%.0f",
+                UNAUTHORIZED_PAUSE_SECONDS,
+            )
+
+    def _hold(self, state: State) -> bool:
+        """Under the lock: no calls for a pause; whether they went on until now."""
+        opens = self._state is State.CLOSED
+        self._probes = 0 if opens else self._probes + 1
+        if opens:
+            self._opened_at = self._monotonic()
+        self._state = state
+        self._until = self._monotonic() + self._pause_seconds()
+        return opens
+
+    def _pause_seconds(self) -> float:
+        if self._state is State.UNAUTHORIZED:
+            return UNAUTHORIZED_PAUSE_SECONDS
+        return growing_seconds(
+            self._probes + 1, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+        )

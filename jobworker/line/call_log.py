@@ -1,0 +1,58 @@
+"""One row in `calls` per LINE API call: what LINE tells bot makers to keep, since it gives out
+no logs of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo.collection import Collection
+
+from jobworker.metrics import Figures
+from jobworker.row_log import RowLog
+
+log = logging.getLogger(__name__)
+
+
+class CallLog(RowLog):
+    """The rows of `calls`; each call is counted in the figures, too."""
+
+    def __init__(self, collection: Collection[Any], figures: Figures | None = None) -> None:
+        self._figures = figures or Figures()
+        super().__init__(collection, unwritten=self._figures.unwritten_rows["calls"].inc)
+
+    @contextmanager
+    def noted(
+        self, method: str, endpoint: str, context: Mapping[str, Any], *, host: str = "api"
+    ) -> Iterator[dict[str, Any]]:
+        """Note one call; the caller fills in `status` and `requestId` when there is an answer."""
+        row: dict[str, Any] = {
+            "at": datetime.now(UTC),
+            "ms": 0.0,
+            "method": method,
+            "endpoint": endpoint,
+            "status": None,
+            "requestId": None,
+            "eventId": context.get("eventId"),
+            "key": context.get("key"),
+            "attempt": context.get("attempt", 1),
+        }
+        started = time.monotonic()
+        try:
+            yield row
+        finally:
+            seconds = time.monotonic() - started
+            row["ms"] = round(seconds * 1000, 1)
+            log.info(
+                "called LINE method=%s endpoint=%s status=%s request_id=%s event_id=%s "
+                "attempt=%d ms=%.1f",
+                *(row[name] for name in ("method", "endpoint", "status", "requestId")),
+                *(row[name] for name in ("eventId", "attempt", "ms")),
+            )
+            self._figures.called(host, endpoint, row["status"], seconds)
+            self.add(row)

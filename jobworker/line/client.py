@@ -1,0 +1,194 @@
+"""The one LINE client of the process: pooled connections, a time-out on every call, no retries.
+
+Foreign errors end here. What was learnt of line-bot-sdk 3.27: without a time-out it waits for
+ever, its retries repeat GETs on their own, a body that is not UTF-8 hides the status, and a 200
+with an unexpected body raises although LINE accepted the message; so sends do without it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import quote
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+)
+
+from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
+from jobworker.line.answer import Answer, is_no_verdict
+from jobworker.line.breaker import Breaker
+from jobworker.line.call_log import CallLog
+from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
+
+# The gate is held for as long as a call takes.
+CALL_SECONDS = 10.0
+MOST_BODY_BYTES = 256 * 1024
+MOST_RETRY_AFTER_SECONDS = 300.0
+
+# What urllib3 raises where the request never left.
+NEVER_LEFT = (NewConnectionError, ConnectTimeoutError, NameResolutionError)
+
+USER_AGENT = "linedesk"
+JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8"}
+
+
+class LineClient:
+    """Calls the LINE API at `base`, one request each; the caller holds the gate.
+
+    `connections` is the number of threads that may call. Every call leaves a row in the log of
+    calls, whatever comes of it, and tells the breaker how it ended.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        token: str,
+        *,
+        connections: int,
+        calls: CallLog,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self._base = base.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": USER_AGENT}
+        self._pool = urllib3.PoolManager(maxsize=connections)
+        make_timed(self._pool)
+        self._calls = calls
+        self.breaker = breaker or Breaker()
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self._pool.clear()
+
+    def post(
+        self, path: str, body: Mapping[str, Any], *, retry_key: str | None = None, **context: Any
+    ) -> Answer:
+        """POST JSON. `context` (eventId, key, attempt) goes to the row. Raises LineError."""
+        headers = {"X-Line-Retry-Key": retry_key} if retry_key else {}
+        try:
+            data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise NotSendable(type(error).__name__) from error
+        return self._call("POST", path, data, {**JSON_HEADERS, **headers}, context)
+
+    def get(
+        self, path: str, *parts: str, limit_seconds: float | None = None, **context: Any
+    ) -> Answer:
+        """GET a path whose `{}` are filled with the quoted parts. Raises LineError."""
+        filled = path.format(*(quote(part, safe="") for part in parts))
+        context |= {"endpoint": path}
+        return self._call("GET", filled, None, {}, context, limit_seconds=limit_seconds)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        context: Mapping[str, Any],
+        *,
+        limit_seconds: float | None = None,
+    ) -> Answer:
+        endpoint = context.get("endpoint", path)
+        whose = context.get("key") or path
+        with self._calls.noted(method, endpoint, context) as row:
+            try:
+                answer = self._request(method, path, data, headers, limit_seconds or CALL_SECONDS)
+            except LineError:
+                self.breaker.failed(whose)
+                raise
+            row["status"], row["requestId"] = answer.status, answer.request_id
+        tell(self.breaker, answer.status, whose)
+        return answer
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        seconds: float,
+    ) -> Answer:
+        with within(seconds) as deadline:
+            with _translated():
+                response = self._pool.request(
+                    method,
+                    self._base + path,
+                    body=data,
+                    headers={**self._headers, **headers},
+                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds),
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                )
+            text, whole = _read(response, deadline)
+            return Answer(
+                status=response.status,
+                text=text,
+                whole=whole,
+                request_id=response.headers.get("x-line-request-id"),
+                retry_after=_seconds(response.headers.get("retry-after")),
+            )
+
+
+def tell(breaker: Breaker, status: int, whose: str) -> None:
+    """Tell the breaker of an answer."""
+    if status == 401:
+        breaker.unauthorized()
+    elif is_no_verdict(status):
+        breaker.failed(whose)
+    else:
+        breaker.answered()
+
+
+def _read(response: Any, deadline: float) -> tuple[str, bool]:
+    """The body as text, as far as it comes in time, and whether that is all of it.
+
+    The status stands whatever becomes of it.
+    """
+    data = bytearray()
+    with suppress(HTTPError, OSError):
+        while len(data) < MOST_BODY_BYTES and time.monotonic() < deadline:
+            piece = response.read1(65536)
+            if not piece:
+                response.release_conn()
+                return data.decode("utf-8", "replace"), True
+            data += piece
+    response.close()
+    return data.decode("utf-8", "replace"), False
+
+
+def _seconds(header: str | None) -> float | None:
+    """A Retry-After in seconds, within reason; LINE documents none, a date in it is left unread."""
+    if not header or not header.isdecimal():
+        return None
+    return min(float(header), MOST_RETRY_AFTER_SECONDS)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """urllib3's errors by what they say of the request: never sent, or of unknown outcome."""
+    try:
+        yield
+    except NEVER_LEFT as error:
+        raise NotSent(type(error).__name__) from error
+    except (HTTPError, OSError) as error:
+        raise OutcomeUnknown(type(error).__name__) from error
+
+
+Caller = Callable[[], "Answer"]
+
+
+def answer_or_error(call: Caller) -> Answer | LineError:
+    """The answer of a call, or the error as a value: what it means is decided elsewhere."""
+    try:
+        return call()
+    except LineError as error:
+        return error

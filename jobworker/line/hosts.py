@@ -1,0 +1,94 @@
+"""LINE's hosts as the process reaches them: each with its own gate, and what it fails by itself.
+
+A long download holds the data host's gate and no send; five downloads that fail stop no send
+either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from jobworker.line.breaker import Breaker, State
+from jobworker.line.deadline import sent_at
+from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
+from jobworker.metrics import Figures
+
+
+@dataclass(frozen=True)
+class Host:
+    """One base URL, with the gate and the breaker of its host."""
+
+    base: str
+    gate: Gate
+    breaker: Breaker
+    name: str = "api"
+    """By which its figures go: api or data."""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Where LINE's API is, and where it serves and takes media."""
+
+    api: Host
+    data: Host
+
+    @classmethod
+    def of(
+        cls,
+        api_base: str,
+        data_base: str,
+        *,
+        interval_seconds: float,
+        handler_turn_seconds: float = HANDLER_TURN_SECONDS,
+        step: Callable[[Callable[[], None]], None],
+        later: Callable[[float, Callable[[], None]], None],
+        lease_is_fresh: Callable[[], bool],
+        figures: Figures | None = None,
+    ) -> Hosts:
+        """The hosts of two bases; bases of one and the same host share its gate."""
+        counts = figures or Figures()
+
+        def host(base: str, name: str) -> Host:
+            breaker = Breaker()
+            gate = Gate(
+                interval_seconds,
+                step=step,
+                later=later,
+                lease_is_fresh=lease_is_fresh,
+                held_seconds=breaker.held_seconds,
+                sent_at=sent_at,
+                handler_turn_seconds=handler_turn_seconds,
+                figures=counts.of_gate(name),
+            )
+            _watch(counts, name, gate, breaker)
+            return Host(base.rstrip("/"), gate, breaker, name)
+
+        api = host(api_base, "api")
+        if _host_and_port(api_base) == _host_and_port(data_base):
+            hosts = cls(api, replace(api, base=data_base.rstrip("/"), name="data"))
+        else:
+            hosts = cls(api, host(data_base, "data"))
+        counts.watch_token(lambda: hosts.token_is_refused)
+        return hosts
+
+    @property
+    def token_is_refused(self) -> bool:
+        """Whether either host refuses the access token."""
+        return any(one.breaker.state is State.UNAUTHORIZED for one in (self.api, self.data))
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        for host in (self.api, self.data):
+            host.gate.close()
+
+
+def _watch(figures: Figures, name: str, gate: Gate, breaker: Breaker) -> None:
+    figures.watch_gate(name, used_seconds=lambda: gate.used_seconds, waiting=lambda: gate.waiting)
+    figures.watch_breaker(name, lambda: breaker.state in (State.OPEN, State.HALF_OPEN))
+
+
+def _host_and_port(base: str) -> tuple[str | None, int]:
+    parts = urlsplit(base)
+    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,0 +1,400 @@
+"""Profiles of senders and names of groups, each asked for once a day.
+
+A name is never worth a late answer. `ProfileFetch` asks before the handler runs, as a step that
+holds no thread: where the gate is too busy for both the profile and the reply within the token's
+life, where LINE refuses or is not called, and 30 s after the event came, the bot runs without a
+name. `LaterProfiles` asks after the answer, while no send waits at the gate.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jobworker.effects import TOKEN_LIFE
+from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.line.answer import Answer, is_no_verdict
+from jobworker.line.client import answer_or_error
+from jobworker.line.gate import Gate
+from jobworker.line.rate_limits import HoldBack
+from jobworker.record.conversations import MOST_MEMBERS, Conversation, Conversations
+from linedesk.runtime.backoff import growing_seconds, pause_seconds
+from linedesk.store.documents import Document, conversation_id, text_of
+from linedesk.store.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+FRESH = timedelta(days=1)
+# From this age of the event on, the bot answers without a name (architecture: the gate).
+LATE = timedelta(seconds=30)
+# How much of the time left the turns of those who wait may fill, by estimate.
+SHARE = 0.8
+FIELDS = ("displayName", "pictureUrl", "statusMessage", "language")
+
+PATHS = {
+    "user": "/v2/bot/profile/{}",
+    "group": "/v2/bot/group/{}/member/{}",
+    "room": "/v2/bot/room/{}/member/{}",
+}
+SUMMARY = "/v2/bot/group/{}/summary"
+
+# The answer of the event is out by then, and names take a tenth of the gate's turns at most.
+LATER_SECONDS = 1.0
+# A send that comes during such a call waits until it has ended.
+LATER_CALL_SECONDS = 2.0
+# After a call without an answer; longer with each in a row.
+FIRST_QUIET_SECONDS = 60.0
+LONGEST_QUIET_SECONDS = 3600.0
+# A group that is written in all the time records event after event.
+KEEP_TRIES = 5
+MOST_WANTED = 1_000
+MOST_REMEMBERED = 10_000
+
+
+def is_fresh(profile: Document | None, now: datetime) -> bool:
+    """Whether a stored profile need not be fetched again."""
+    return profile is not None and now - profile["at"] < FRESH
+
+
+def has_time(accepted: datetime, now: datetime, *, waiting: int, turn_seconds: float) -> bool:
+    """Whether the profile and then the reply would come in time, with so many before them."""
+    left = (accepted + TOKEN_LIFE - now).total_seconds() * SHARE
+    return now < accepted + LATE and (waiting + 2) * turn_seconds <= left
+
+
+class ProfileFetch:
+    """One profile on its way: an entry of the gate (see `jobworker.line.entry.Entry`).
+
+    `done` is called once, with the profile or None if the bot has to do without.
+    """
+
+    patient = False
+
+    def __init__(
+        self,
+        document: Document,
+        user_id: str,
+        *,
+        gate: Gate,
+        holdback: HoldBack,
+        get: Callable[..., Answer],
+        later: Callable[[float, Callable[[], None]], None],
+        done: Callable[[Document | None], None],
+    ) -> None:
+        self._document = document
+        self._user_id = user_id
+        self._gate = gate
+        self._holdback = holdback
+        self._get = get
+        self._later = later
+        self._done = done
+        self._lock = threading.Lock()
+        # Under _lock.
+        self._ended = False
+        self._failures = 0
+        self._answer: Answer | LineError = OutcomeUnknown("not called")
+        now = datetime.now(UTC)
+        self._late_seconds = (document["acceptTime"] + LATE - now).total_seconds()
+        until = document["acceptTime"] + TOKEN_LIFE
+        self.deadline = time.monotonic() + (until - now).total_seconds()
+
+    def begin(self) -> None:
+        """Wait for a turn at the gate, but not beyond the time for it."""
+        if self._late_seconds <= 0:
+            self._without("it came long ago")
+            return
+        self._later(self._late_seconds, lambda: self._without("LINE takes too long"))
+        self._gate.enter(self)
+
+    def sent_away(self) -> None:
+        """The gate lets nobody call LINE for now."""
+        self._without("LINE is not called for now")
+
+    def prepare(self) -> bool:
+        """Whether the call is still worth a turn."""
+        if self._ended:
+            return False
+        in_time = has_time(
+            self._document["acceptTime"],
+            datetime.now(UTC),
+            waiting=self._gate.waiting,
+            turn_seconds=self._gate.turn_seconds,
+        )
+        if not in_time:
+            self._without("no time")
+        elif self._holdback.seconds(self._path):
+            self._without("rate limit")
+        return not self._ended
+
+    @property
+    def _path(self) -> str:
+        """The endpoint: of a member in a group or room, else of a user."""
+        kind = self._document["event"]["source"].get("type")
+        return PATHS[kind if kind in ("group", "room") else "user"]
+
+    def call(self) -> None:
+        """The one call, under the gate."""
+        path = self._path
+        parts = [self._user_id] if path == PATHS["user"] else [self._key, self._user_id]
+        self._answer = answer_or_error(
+            lambda: self._get(path, *parts, eventId=self._document.get("eventId"), key=self._key)
+        )
+        self._holdback.note(path, self._answer)
+
+    def after(self) -> None:
+        """A profile, none for a refusal, and another try for what may pass."""
+        answer = self._answer
+        if isinstance(answer, Answer) and not is_no_verdict(answer.status):
+            # A refused access token and a rate limit say nothing of the user.
+            self._end(None if answer.status in (401, 429) else profile_of(answer))
+            return
+        self._failures += 1
+        pause = pause_seconds(self._failures, first=0.5)
+        self._later(pause, lambda: self._gate.enter(self))
+
+    def _without(self, why: str) -> None:
+        if self._end(None):
+            log.info("answering without a name, %s key=%s", why, self._key)
+
+    def _end(self, profile: Document | None) -> bool:
+        """Let the bot run with what there is; only the first end counts."""
+        with self._lock:
+            first, self._ended = not self._ended, True
+        if first:
+            self._done(profile)
+        return first
+
+    @property
+    def _key(self) -> str:
+        return str(self._document["key"])
+
+
+def profile_of(answer: Answer) -> Document:
+    """What LINE told, with the time it did; without a name where it refused or told garbage.
+
+    A refusal is kept like a profile, so that the same user is not asked for with every message.
+    """
+    now = datetime.now(UTC)
+    try:
+        told: Any = json.loads(answer.text) if answer.status == 200 else {}
+    except ValueError:
+        told = {}
+    if not isinstance(told, dict):
+        told = {}
+    # A group's summary calls it so.
+    told.setdefault("displayName", told.get("groupName"))
+    return {**{n: told[n] for n in FIELDS if isinstance(told.get(n), str)}, "at": now}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A name to be asked for; `member` is None for that of the user or group itself."""
+
+    conversation: str
+    member: str | None
+    key: str
+    path: str
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.key,) if self.member is None else (self.key, self.member)
+
+
+class LaterProfiles:
+    """Names that no answer waits for, one a second at most, as one entry of the gate.
+
+    It goes last there, and asks for nothing while LINE is not called, or for a while after a call
+    without an answer. What it could not learn is wanted again by the next event. Any thread may
+    call `want` and `forget`.
+    """
+
+    patient = False
+    # Every other entry goes first.
+    deadline = math.inf
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        conversations: Conversations,
+        holdback: HoldBack,
+        get: Callable[..., Answer],
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        self._gate = gate
+        self._conversations = conversations
+        self._holdback = holdback
+        self._get = get
+        self._later = later
+        self._lock = threading.Lock()
+        # All below under _lock.
+        self._wanted: OrderedDict[tuple[str, str | None], _Wanted] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str | None], datetime] = OrderedDict()
+        self._is_asking = False
+        self._failures = 0
+        self._quiet_until = 0.0
+        # Of the turn under way, by one thread after the other.
+        self._asked: _Wanted | None = None
+        self._read: Conversation | None = None
+        self._answer: Answer | LineError = OutcomeUnknown("not called")
+
+    def want(self, document: Document, *, sender: bool) -> None:
+        """Ask for the name of the event's group, and of its sender if `sender` says so."""
+        with self._lock:
+            if time.monotonic() < self._quiet_until:
+                return
+            for wanted in _names_in(document, sender=sender):
+                self._add(wanted)
+            begins = bool(self._wanted) and not self._is_asking
+            self._is_asking = self._is_asking or begins
+        if begins:
+            self._again()
+
+    def forget(self, conversation: str) -> None:
+        """Write no name into a conversation that is emptied of its people next."""
+        with self._lock:
+            for names in (self._wanted, self._known):
+                for name in [name for name in names if name[0] == conversation]:
+                    del names[name]
+
+    def _add(self, wanted: _Wanted) -> None:
+        """Under the lock."""
+        name = wanted.conversation, wanted.member
+        at = self._known.get(name)
+        fresh = at is not None and datetime.now(UTC) - at < FRESH
+        if not fresh and len(self._wanted) < MOST_WANTED:
+            self._wanted.setdefault(name, wanted)
+
+    def _again(self) -> None:
+        self._later(LATER_SECONDS, lambda: self._gate.enter(self))
+
+    # The gate's side.
+
+    def sent_away(self) -> None:
+        """LINE is not called for now."""
+        with self._lock:
+            self._wanted.clear()
+            self._is_asking = False
+
+    def prepare(self) -> bool:
+        """Whether the first name that is wanted is still to be asked for."""
+        with self._lock:
+            wanted = next(iter(self._wanted.values()), None)
+        if wanted is not None and not self._holdback.seconds(wanted.path):
+            try:
+                self._read = self._conversations.with_people(wanted.conversation)
+            except StoreUnavailable as error:
+                log.info("names are not asked for, MongoDB is away error=%s", error)
+            else:
+                self._asked = self._to_be_asked(wanted, self._read)
+                if self._asked is not None:
+                    return True
+        self._next(wanted)
+        return False
+
+    def _to_be_asked(self, wanted: _Wanted, read: Conversation | None) -> _Wanted | None:
+        if read is None or (wanted.path == PATHS["user"] and read.friend is False):
+            return None
+        profile = read.profile_of(wanted.member)
+        with self._lock:
+            if profile is not None and is_fresh(profile, datetime.now(UTC)):
+                self._remember(wanted, profile["at"])
+                return None
+            # Not where it was forgotten since it was taken, which the reading may have missed.
+            return self._wanted.get((wanted.conversation, wanted.member))
+
+    def call(self) -> None:
+        """The one call, under the gate."""
+        wanted = self._asked
+        assert wanted is not None
+        self._answer = answer_or_error(
+            lambda: self._get(
+                wanted.path, *wanted.parts, limit_seconds=LATER_CALL_SECONDS, key=wanted.key
+            )
+        )
+        self._holdback.note(wanted.path, self._answer)
+
+    def after(self) -> None:
+        """Keep what LINE told, and go on with the next name."""
+        wanted, answer = self._asked, self._answer
+        assert wanted is not None
+        if not isinstance(answer, Answer) or is_no_verdict(answer.status):
+            # Names alone must neither open the breaker nor hold up what is sent.
+            self._keep_quiet()
+            return
+        with self._lock:
+            self._failures = 0
+        # A refused access token and a rate limit say nothing of the name.
+        if answer.status not in (401, 429):
+            self._keep(wanted, profile_of(answer))
+        self._next(wanted)
+
+    def _keep_quiet(self) -> None:
+        with self._lock:
+            self._failures += 1
+            seconds = growing_seconds(
+                self._failures, first=FIRST_QUIET_SECONDS, most=LONGEST_QUIET_SECONDS
+            )
+            self._quiet_until = time.monotonic() + seconds
+        log.info("LINE tells no names, none is asked for meanwhile seconds=%.0f", seconds)
+        self.sent_away()
+
+    def _keep(self, wanted: _Wanted, told: Document) -> None:
+        """Write it; where an event was recorded since the conversation was read, read it again."""
+        read = self._read
+        try:
+            for _ in range(KEEP_TRIES):
+                if read is None:
+                    return
+                if self._write(wanted, told, read):
+                    with self._lock:
+                        self._remember(wanted, told["at"])
+                    return
+                read = self._conversations.with_people(wanted.conversation)
+                if self._to_be_asked(wanted, read) is not wanted:
+                    return
+        except StoreUnavailable as error:
+            log.info("a name is not kept, MongoDB is away error=%s", error)
+
+    def _write(self, wanted: _Wanted, told: Document, read: Conversation) -> bool:
+        # A refusal leaves an older name.
+        profile = (
+            told if "displayName" in told else {**(read.profile_of(wanted.member) or {}), **told}
+        )
+        is_new = wanted.member is not None and wanted.member not in read.members
+        drop = next(iter(read.members)) if is_new and len(read.members) >= MOST_MEMBERS else None
+        return self._conversations.keep_profile(read, wanted.member, profile, drop=drop)
+
+    def _remember(self, wanted: _Wanted, at: datetime) -> None:
+        """Under the lock."""
+        self._known[wanted.conversation, wanted.member] = at
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _next(self, done: _Wanted | None) -> None:
+        with self._lock:
+            if done is not None:
+                self._wanted.pop((done.conversation, done.member), None)
+            self._is_asking = goes_on = bool(self._wanted)
+        if goes_on:
+            self._again()
+
+
+def _names_in(document: Document, *, sender: bool) -> list[_Wanted]:
+    """The names that an event is about: its sender's, and its group's."""
+    key, id_ = str(document["key"]), conversation_id(document)
+    kind = text_of(document["event"], "source", "type") or ""
+    user = text_of(document["event"], "source", "userId")
+    wanted = [_Wanted(id_, None, key, SUMMARY)] if kind == "group" else []
+    # In MongoDB a dot or dollar in it would be another place.
+    if sender and user is not None and user.isalnum() and kind in PATHS:
+        wanted.append(_Wanted(id_, None if user == key else user, key, PATHS[kind]))
+    return wanted

@@ -1,0 +1,276 @@
+"""The figures of a worker: what its handlers and its calls of LINE come to.
+
+Which end point of LINE's a call is counted under: the template of its path, never an id.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured
+
+OTHER = "other"
+# The words of which LINE's reference makes the paths of its Messaging API.
+_REFERENCE = """
+    v2 bot acquire aggregation alias all audienceGroup batch broadcast bulk byFile channel chat
+    click close consumption content control count coupon daily delivery demographic detach
+    endpoint event followers group ids imp info insight leave link linkToken list loading
+    markAsRead member members membership message multicast narrowcast pnp preview profile
+    progress push quota release reply richmenu room shared start subscription summary templated
+    test transcoding unlink updateDescription upload user users validate webhook
+    """
+_WORDS = frozenset(_REFERENCE.split())
+_FILLED_IN = re.compile(r"\{\w*\}")
+
+
+def endpoint_of(path: str) -> str:
+    """The label of a path or its template; OTHER for what LINE's reference does not know.
+
+    A bot may call any path, with an id in it, and each would be a series of its own.
+    """
+    template = _FILLED_IN.sub("{}", path)
+    parts = template.strip("/").split("/")
+    if parts[0] == "v2" and all(part == "{}" or part in _WORDS for part in parts):
+        return template
+    return OTHER
+
+
+# The use of the gate is that of the last so many seconds.
+USE_SECONDS = 10.0
+# Looks closer together than this tell nothing new.
+LEAST_LOOK_SECONDS = 0.1
+NO_STATUS = "none"
+
+
+@dataclass(frozen=True)
+class GateFigures:
+    """What one host's gate counts."""
+
+    turns: Any
+    """A counter: calls that got their turn."""
+    wait: Any
+    """A histogram of seconds: from the place in the queue to the start of the turn."""
+
+
+class Figures:
+    """All of one worker's, on a registry; without one, on a registry of their own."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._registry = CollectorRegistry() if registry is None else registry
+        self._jobs()
+        self._outbox()
+        self._line()
+
+    def _jobs(self) -> None:
+        self.wait_seconds = self._seconds(
+            "wait", "From an event's arrival to the first start of its handler."
+        )
+        self.handler_seconds = self._seconds("handler", "How long the bot's handlers run.")
+        self.decided = self._each(
+            "decided_events",
+            "Events decided: recorded with effects, finished without any, found applied by a "
+            "predecessor, or ended unheard, since taken back by the sender or overtaken.",
+            outcome=("recorded", "finished", "applied", "unheard"),
+        )
+        self.failed = self._each(
+            "failed_handlers",
+            "Handlers that raised an error, or did not return in time.",
+            kind=("error", "timeout"),
+        )
+
+    def _outbox(self) -> None:
+        self.dead_letters = self._each(
+            "dead_letters",
+            "What was given up, each with its cause in deadletters.",
+            kind=("event", "send", "timer"),
+        )
+        self.kept_letters = self._measured(
+            Figure("dead_letters_kept", "Dead letters that are kept, those replayed of late too.")
+        )
+        self.outbox_effects = Gauge(
+            "linedesk_outbox_effects",
+            "Effects recorded and not yet carried out: sends and timers.",
+            registry=self._registry,
+        )
+        self.send_retries = self._count("send_retries", "Sends that failed and are tried again.")
+        self.unproved_replies = self._count(
+            "unproved_replies",
+            "Replies of unknown outcome that can be neither proved nor repeated; each may have "
+            "come twice, or not at all (REPLY_UNKNOWN).",
+        )
+        self.quota = self._measured(
+            Figure("quota_messages", "Messages that LINE's plan allows this month."),
+            Figure("quota_used_messages", "Messages counted this month, by LINE's word."),
+        )
+        self.unwritten_rows = self._each(
+            "unwritten_rows",
+            "Rows of calls and jobs that were left out: MongoDB was away, or too many at a time.",
+            collection=("calls", "jobs"),
+        )
+
+    def _line(self) -> None:
+        self._calls = Counter(
+            "linedesk_calls",
+            "Calls of the LINE API by the status of the answer; none: no answer came.",
+            ["host", "endpoint", "status"],
+            registry=self._registry,
+        )
+        self._call_seconds = Histogram(
+            "linedesk_call_seconds",
+            "How long calls of the LINE API take.",
+            ["endpoint"],
+            buckets=SECONDS_BUCKETS,
+            registry=self._registry,
+        )
+        self._gate_turns = self._by_host(
+            Counter, "gate_turns", "Calls that were given their turn at the gate."
+        )
+        self._gate_wait = Histogram(
+            "linedesk_gate_wait_seconds",
+            "From a place in the queue at the gate to the start of the turn.",
+            ["host"],
+            buckets=SECONDS_BUCKETS,
+            registry=self._registry,
+        )
+        self._gate_use = self._by_host(
+            Gauge,
+            "gate_use",
+            f"Share of the last {USE_SECONDS:.0f} s in which the gate was busy or kept its "
+            "interval, 0 to 1.",
+        )
+        self._gate_waiting = self._by_host(
+            Gauge, "gate_waiting", "How many wait for a turn at the gate."
+        )
+        self._breaker_open = self._by_host(
+            Gauge, "breaker_open", "1 while LINE fails and gets nothing but probes."
+        )
+        self._token_refused = Gauge(
+            "linedesk_token_refused",
+            "1 while LINE refuses the channel access token.",
+            registry=self._registry,
+        )
+
+    def called(self, host: str, path: str, status: int | None, seconds: float) -> None:
+        """Count a call that has ended; `path` may have ids in it."""
+        endpoint = endpoint_of(path)
+        self._calls.labels(host, endpoint, NO_STATUS if status is None else str(status)).inc()
+        self._call_seconds.labels(endpoint).observe(seconds)
+
+    def of_gate(self, host: str) -> GateFigures:
+        """What the gate of a host counts."""
+        return GateFigures(self._gate_turns.labels(host), self._gate_wait.labels(host))
+
+    def watch_gate(
+        self, host: str, *, used_seconds: Callable[[], float], waiting: Callable[[], int]
+    ) -> None:
+        """Ask a gate, whenever the figures are read; `used_seconds` is its use in all."""
+        self._gate_use.labels(host).set_function(Use(used_seconds))
+        self._gate_waiting.labels(host).set_function(waiting)
+
+    def watch_breaker(self, host: str, is_open: Callable[[], bool]) -> None:
+        """Ask a host's breaker whenever the figures are read."""
+        self._breaker_open.labels(host).set_function(lambda: float(is_open()))
+
+    def watch_token(self, is_refused: Callable[[], bool]) -> None:
+        """Ask whether LINE refuses the access token, whenever the figures are read."""
+        self._token_refused.set_function(lambda: float(is_refused()))
+
+    # How they are made.
+
+    def _seconds(self, name: str, words: str) -> Histogram:
+        return Histogram(
+            f"linedesk_{name}_seconds", words, buckets=SECONDS_BUCKETS, registry=self._registry
+        )
+
+    def _count(self, name: str, words: str) -> Counter:
+        return Counter(f"linedesk_{name}", words, registry=self._registry)
+
+    def _each(self, name: str, words: str, **label: Iterable[str]) -> Mapping[str, Counter]:
+        """A counter for each value of a label, there from the start: 0 is a value, too."""
+        ((of, values),) = label.items()
+        counter = Counter(f"linedesk_{name}", words, [of], registry=self._registry)
+        return {value: counter.labels(value) for value in values}
+
+    def _by_host(self, kind: type[Any], name: str, words: str) -> Any:
+        return kind(f"linedesk_{name}", words, ["host"], registry=self._registry)
+
+    def _measured(self, *figures: Figure) -> Measured:
+        return Measured(self._registry, figures)
+
+
+class Used:
+    """How long something was in use in all, in seconds; under its owner's lock.
+
+    Every time is monotonic. A use may end in the time to come; one that begins before that is
+    counted from there on.
+    """
+
+    def __init__(self) -> None:
+        self._ended = 0.0
+        self._until = -math.inf
+        self._since: float | None = None
+
+    def begin(self, now: float) -> None:
+        """It is in use from now on, unless it was already."""
+        if self._since is None:
+            self._since = now
+
+    def end(self, until: float) -> None:
+        """It is in use until then."""
+        if self._since is not None:
+            until = max(until, self._until)
+            self._ended += until - max(self._since, self._until)
+            self._since, self._until = None, until
+
+    def seconds(self, now: float) -> float:
+        """As of now."""
+        to_come = max(0.0, self._until - now)
+        under_way = 0.0 if self._since is None else now - max(self._since, self._until)
+        return self._ended - to_come + max(0.0, under_way)
+
+
+class Use:
+    """The share of the last USE_SECONDS in which something was in use; any thread may ask.
+
+    `used_seconds` tells how long it was in use in all.
+    """
+
+    def __init__(
+        self,
+        used_seconds: Callable[[], float],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._used_seconds = used_seconds
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        # Under _lock: looks, with what the use was in all.
+        self._looks: deque[tuple[float, float]] = deque([(monotonic(), used_seconds())])
+
+    def __call__(self) -> float:
+        """As of now; of what is young, of the time that there is."""
+        with self._lock:
+            now, used = self._monotonic(), self._used_seconds()
+            while len(self._looks) > 1 and self._looks[1][0] <= now - USE_SECONDS:
+                self._looks.popleft()
+            then, before = self._looks[0]
+            if now - self._looks[-1][0] >= LEAST_LOOK_SECONDS:
+                self._looks.append((now, used))
+            if now <= then:
+                return 0.0
+            return min(1.0, max(0.0, (used - before) / (now - then)))
+
+
+def since_ms(moment: datetime) -> float:
+    """Milliseconds from a moment to now, for a log line."""
+    return (datetime.now(UTC) - moment).total_seconds() * 1000

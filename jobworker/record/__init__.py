@@ -1,0 +1,1 @@
+"""What a decided event leaves in MongoDB: conversations, dead letters, timers."""

@@ -1,0 +1,269 @@
+"""Dead letters: what was given up, with its cause. Writing one twice leaves the first.
+
+Carrying out anew what was given up: the effect of a dead letter, and its decision.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pymongo
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from jobworker.effects import RETRY_KEY_LIFE, Send, Way, is_timer, is_whole, of_event
+from jobworker.errors import MayArriveTwice
+from jobworker.metrics import Figures
+from jobworker.record.conversations import Decision
+from linedesk.store.client import DURABLE, LOCAL, MAJORITY
+from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
+from linedesk.store.errors import QueueError, translate, translated, writing_one
+from linedesk.store.queue.replays import REFUSED, number_of, under_replay
+from linedesk.store.redaction import emptying, message_id_of
+
+log = logging.getLogger(__name__)
+
+# How often, and for how long, it is asked how many letters there are.
+KEPT_EVERY_SECONDS = 5.0
+KEPT_SECONDS = 2.0
+# Letters that grow too old are announced so long before they go.
+NOTICE = timedelta(days=7)
+AGE_EVERY_SECONDS = 3600.0
+# As many ids stand in a row of `audit`.
+MOST_AT_ONCE = 1_000
+
+
+def emptied(document: Mapping[str, Any], *, at: str = "") -> Document:
+    """The fields to set in an event's letter, or in its effect under `at`, after an unsend.
+
+    The traceback goes too: it may quote the message.
+    """
+    return {**emptying(document, at=f"{at}document."), f"{at}traceback": None}
+
+
+def _kind_of(letter: Mapping[str, Any]) -> str:
+    if "document" in letter:
+        return "event"
+    return "timer" if letter["effect"].get("type") == "timer" else "send"
+
+
+class DeadLetters:
+    """Writes to `deadletters`; `is_unsent` tells of a document whether its message was taken back.
+
+    Raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        collection: Collection[Any],
+        *,
+        is_unsent: Callable[[Document], bool],
+        figures: Figures | None = None,
+    ) -> None:
+        self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+        self._is_unsent = is_unsent
+        self._figures = figures or Figures()
+
+    def write(self, letter: Mapping[str, Any]) -> None:
+        """Write a letter under its id, unless it is there: a late writer changes nothing."""
+        row = {name: value for name, value in letter.items() if name not in ("id", "type")}
+        with writing_one():
+            answer = self._collection.update_one(
+                {"_id": letter["id"]}, {"$setOnInsert": row}, upsert=True
+            )
+        if answer.upserted_id is not None:
+            self._figures.dead_letters[_kind_of(letter)].inc()
+        document = letter.get("document")
+        # After the write: whichever came first, it or the unsend, one of them sees the other.
+        # guard: unsent-asked-after-the-write
+        if document is not None and self._is_unsent(document):
+            self.empty(document, message_id_of(document))
+
+    def replayed_by(self, document: Mapping[str, Any], **also: Any) -> Document | None:
+        """The letter that the document is a replay of, if that has begun and is not done yet.
+
+        What a majority confirmed shows a new primary at once by concern local, and by majority
+        maybe later; so local is asked.
+        """
+        letter = under_replay(document)
+        if letter is None:
+            return None
+        done = {"carriedOut": {"$not": {"$gte": number_of(document)}}}
+        with translated():
+            local = self._collection.with_options(read_concern=LOCAL)
+            return local.find_one({**letter, **done, **also})
+
+    def note_carried_out(self, document: Mapping[str, Any]) -> None:
+        """Have no further document of that name carry the letter out."""
+        letter = under_replay(document)
+        if letter is not None:
+            with translated():
+                number = {"$max": {"carriedOut": number_of(document)}}
+                self._collection.update_one(letter, number)
+
+    def empty(self, document: Mapping[str, Any], message_id: Any) -> None:
+        """Empty every letter of the document's conversation that holds this message."""
+        condition = {
+            "document.event.message.id": message_id,
+            "channel": document["channel"],
+            "key": document["key"],
+            "document.unsent": {"$ne": True},
+        }
+        with writing_one():
+            for letter in list(self._collection.find(condition, {"document": 1})):
+                changes = emptied(letter["document"])
+                self._collection.update_one({"_id": letter["_id"]}, {"$set": changes})
+
+
+class KeptLetters:
+    """How many letters there are, asked of MongoDB once in a while by one thread; not known while
+    it is away.
+    """
+
+    def __init__(self, collection: Collection[Any], figures: Figures) -> None:
+        self._collection = collection
+        self._figures = figures
+        self._asked_at = -math.inf
+
+    def look(self) -> None:
+        """Ask, unless that was a moment ago; raises nothing."""
+        now = time.monotonic()
+        if now - self._asked_at < KEPT_EVERY_SECONDS:
+            return
+        self._asked_at = now
+        try:
+            with pymongo.timeout(KEPT_SECONDS):
+                count = self._collection.estimated_document_count()
+        except PyMongoError:
+            # What only tells of the work says nothing then; the work itself says so.
+            self._figures.kept_letters.set({})
+        else:
+            self._figures.kept_letters.set({"dead_letters_kept": count})
+
+
+class Ageing:
+    """Removes dead letters that were neither replayed nor dropped for so many days.
+
+    Belongs to one thread. Each is announced a week ahead, in `audit` and in the log; then MongoDB
+    removes it by its `expiresAt`, which a replay or a longer age takes away. The dispatcher itself
+    removes nothing.
+    """
+
+    def __init__(self, database: Database[Any], *, days: int) -> None:
+        self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
+        self._audit = database[AUDIT].with_options(write_concern=DURABLE)
+        self._days = days
+        self._look_at = -math.inf
+
+    def look(self) -> None:
+        """Announce what goes in a week, unless that was done within the hour; raises nothing."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + AGE_EVERY_SECONDS
+        try:
+            with pymongo.timeout(KEPT_SECONDS):
+                announced = self._announce(datetime.now(UTC))
+        except PyMongoError as error:
+            found = translate(error)
+            reason = str(found) if isinstance(found, QueueError) else type(error).__name__
+            log.warning('ages of dead letters not looked at reason="%s"', reason)
+        else:
+            if announced == MOST_AT_ONCE:
+                self._look_at = -math.inf
+
+    def _announce(self, now: datetime) -> int:
+        """Returns how many there were, MOST_AT_ONCE at most."""
+        old = now - timedelta(days=self._days) + NOTICE
+        self._letters.update_many(
+            {"expiresAt": {"$exists": True}, "lastAt": {"$gte": old}}, {"$unset": {"expiresAt": ""}}
+        )
+        left = {"expiresAt": None, "replaying": None, "replayedAt": None}
+        rows = self._letters.find({"lastAt": {"$lt": old}, **left}, {"_id": 1})
+        ids = [row["_id"] for row in rows.sort("lastAt", 1).limit(MOST_AT_ONCE)]
+        if ids:
+            self._audit.insert_one(self._row(ids, now))
+            end = {"$set": {"expiresAt": now + NOTICE}}
+            self._letters.update_many({"_id": {"$in": ids}, **left}, end)
+            log.warning("dead letters go in a week letters=%d days=%d", len(ids), self._days)
+        return len(ids)
+
+    def _row(self, ids: list[Any], now: datetime) -> Document:
+        """As an operator's act: written down before it is done."""
+        why = f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC"
+        who = {"by": "linedesk", "via": "dispatcher", "act": "expire"}
+        return {"at": now, **who, "on": ids, "why": why, "outcome": "done", "endedAt": now}
+
+
+NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"
+NO_ROW = f"{REFUSED}it is shaped like a timer's ring, and no row of schedule has what it tells"
+
+
+def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = False) -> Document:
+    """The effect of a dead letter as the event `name` is to record it; never a reply any more.
+
+    A timer is set or cancelled over whatever was set meanwhile.
+
+    A new retry key only where every try was definitely refused. Where one is of unknown outcome,
+    the same key, under which LINE takes it once, for as long as LINE keeps it (design: G5);
+    after that raises MayArriveTwice, unless `force` accepts it.
+    """
+    if is_timer(effect):
+        return {**effect, "id": f"{name}/timer/{effect['name']}", "eventId": name}
+    given_up = Send.from_document(effect)
+    send = replace(
+        given_up,
+        id=f"{name}/0",
+        event_id=name,
+        way=Way.PUSH if given_up.way is Way.REPLY else given_up.way,
+        at=now,
+        token=None,
+        token_from=None,
+    )
+    tried = given_up.tried_at
+    if tried is not None and given_up.tried_as is not Way.REPLY and now < tried + RETRY_KEY_LIFE:
+        return send.as_document()
+    if tried is not None and not force:
+        raise MayArriveTwice(f"a try of {tried:%Y-%m-%d %H:%M} UTC may have arrived")
+    fresh = replace(send, retry_key=str(uuid.uuid4()), tried_at=None, tried_as=None)
+    return fresh.as_document()
+
+
+def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -> Decision | None:
+    """The decision that a replayed effect is, without a handler; None where it is to be refused.
+
+    `letter` is what the document is a replay of. All that is sent or set stands there: of the
+    document only the moment counts, by which the operator's process judged whether it may arrive
+    twice.
+    """
+    if letter is None or "effect" not in letter or not is_sound(letter):
+        return None
+    moment = min(document["acceptTime"], datetime.now(UTC))
+    effect = anew(letter["effect"], name=name_of(document), now=moment, force=True)
+    return Decision({}, [effect])
+
+
+def refused(document: Document, cause: str) -> Decision:
+    """The decision to give up a document that asks for what nothing stands behind."""
+    log.error("%s event_id=%s", cause, name_of(document))
+    now = datetime.now(UTC)
+    letter = of_event(document, cause=cause, traceback="", attempts=0, first_at=now)
+    return Decision({}, [letter])
+
+
+def is_sound(document: Mapping[str, Any]) -> bool:
+    """Whether the effect in it can be recorded; a hand-made one may not."""
+    try:
+        if is_timer(document["effect"]):
+            return is_whole(document["effect"])
+        Send.from_document(document["effect"])
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,136 @@
+"""The collection `schedule` as bots change it: timers set and cancelled, and rings overtaken.
+
+A row belongs to the record with the highest `n`. So a set or cancel that comes late, again or in
+another order changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from bson.errors import BSONError
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError, WriteError
+from pymongo.read_concern import ReadConcern
+
+from jobworker.effects import row_of
+from jobworker.record.conversations import SETTLE_TRIES
+from jobworker.record.record import n_of
+from linedesk.store.client import DURABLE, LOCAL, MAJORITY
+from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
+from linedesk.store.errors import StoreUnavailable, translated
+from linedesk.store.timers import TIMER
+
+log = logging.getLogger(__name__)
+
+
+class Schedule:
+    """The rows of bots' timers. Every method raises StoreUnavailable when MongoDB is away."""
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._rows = database[SCHEDULE].with_options(write_concern=DURABLE)
+        self._conversations = database[CONVERSATIONS]
+
+    def enter(self, effect: Mapping[str, Any]) -> str | None:
+        """Have the row be as a recorded set or cancel says, unless a later record's is there.
+
+        Returns why MongoDB will never take it; None once it, or the later one, stands there.
+        """
+        # Not `$lt`: a row without a number, made by hand, would stand in the way for ever.
+        condition = {
+            "_id": effect["timer"],
+            "n": {"$not": {"$gte": effect["n"]}},  # guard: number-of-the-row
+        }
+        for _ in range(SETTLE_TRIES):
+            try:
+                with translated():
+                    self._rows.update_one(condition, row_of(effect), upsert=True)
+                return None
+            except DuplicateKeyError:
+                # Or another one inserted the row between this one's look and its insert.
+                # guard: first-rows-are-read -> body
+                if self._stands(effect["timer"], {"$gte": effect["n"]}, MAJORITY):
+                    log.debug("timer was entered before, or a later one id=%s", effect["id"])
+                    return self._not_counted(effect)
+            except (WriteError, BSONError) as error:
+                return f"MongoDB refuses the row: {getattr(error, 'code', type(error).__name__)}"
+        raise StoreUnavailable("the timer is not settled: it may be waiting for a majority")
+
+    def _not_counted(self, effect: Mapping[str, Any]) -> str | None:
+        """Why its row cannot be from a later record; None if it can, as it should.
+
+        A conversation that was deleted by hand counts anew, and then all its timers came late.
+        """
+        with translated():
+            # The row first, since a later record goes to its conversation first.
+            rows = self._rows.with_options(read_concern=MAJORITY)
+            row = rows.find_one({"_id": effect["timer"]}, {"n": 1})
+            conversations = self._conversations.with_options(read_concern=LOCAL)
+            found = conversations.find_one({"_id": conversation_id(effect)}, {"n": 1})
+        if row is None or row["n"] <= n_of(found):
+            return None
+        return "its row in schedule has a number above its conversation's"
+
+    def overtook(self, document: Mapping[str, Any]) -> bool:
+        """Whether a timer that rang was set anew or cancelled by a record since it was set."""
+        ring = _ring(document["event"])
+        if ring is None:
+            return False
+        where = conversation_id(document), *ring
+        # A new primary has all that a majority confirmed, but may read on a majority what was
+        # before; what it has beyond that may vanish with it.
+        if not self._is_later(*where, LOCAL):
+            return False
+        # guard: overtaken-on-a-majority
+        if not self._is_later(*where, MAJORITY):
+            raise StoreUnavailable("what overtook a timer may be waiting for a majority")
+        log.info("timer was overtaken, no handler runs event_id=%s", name_of(document))
+        return True
+
+    def stands_behind(self, document: Mapping[str, Any]) -> bool:
+        """Whether the row of a timer's ring has what the ring tells, or is of a later record.
+
+        A row outlives its last ring by a week. Asked with concern local, by which a new primary
+        shows all that a majority confirmed.
+        """
+        event = document["event"]
+        ring = _ring(event)
+        if ring is None:
+            return False
+        row, later = ring
+        told = {name: {"$eq": event[TIMER].get(name)} for name in ("n", "name", "data")}
+        told |= {name: {"$eq": document[name]} for name in ("channel", "key")}
+        told["source"] = {"$eq": event.get("source")}
+        return _finds(self._rows, {"_id": row, "$or": [told, {"n": later}]}, LOCAL)
+
+    def _is_later(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
+        """Whether a set or cancel with such a number is in the outbox or in its row."""
+        # First where they come from, then where they go: so none is missed on its way.
+        # guard: asked-as-they-move ->
+        #     return self._stands(row, n, concern) or self._waits(id_, row, n, concern)
+        return self._waits(id_, row, n, concern) or self._stands(row, n, concern)
+
+    def _waits(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
+        condition = {"_id": id_, "pending": {"$elemMatch": {"type": TIMER, "timer": row, "n": n}}}
+        return _finds(self._conversations, condition, concern)
+
+    def _stands(self, row: str, n: Document, concern: ReadConcern) -> bool:
+        return _finds(self._rows, {"_id": row, "n": n}, concern)
+
+
+def _finds(collection: Collection[Any], condition: Document, concern: ReadConcern) -> bool:
+    with translated():
+        found = collection.with_options(read_concern=concern).find_one(condition, {"_id": 1})
+    return found is not None
+
+
+def _ring(event: Mapping[str, Any]) -> tuple[str, Document] | None:
+    """The row of a timer that rang, and which numbers are later; None for any other event."""
+    timer = event.get(TIMER) if event.get("type") == TIMER else None
+    if not isinstance(timer, Mapping):
+        return None
+    row, n = timer.get("id"), timer.get("n")
+    return (row, {"$gt": n}) if isinstance(row, str) and isinstance(n, int) else None

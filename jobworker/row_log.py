@@ -1,0 +1,87 @@
+"""Rows that tell of the work, such as those of `calls` and `jobs`: collected in memory, written in
+batches by one thread, and never waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bson.errors import BSONError
+from pymongo.collection import Collection
+from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
+
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.documents import Document
+
+log = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.5
+MOST_WAITING = 10_000
+
+
+class RowLog:
+    """Rows of one collection, from any thread. While MongoDB is away those beyond the bound are
+    dropped, the oldest first; `unwritten` is told how many are never written.
+    """
+
+    def __init__(
+        self,
+        collection: Collection[Document],
+        *,
+        unwritten: Callable[[int], None] = lambda rows: None,
+    ) -> None:
+        self._collection = collection.with_options(write_concern=WriteConcern(w=1))
+        self._rows: deque[Document] = deque(maxlen=MOST_WAITING)
+        self._unwritten = unwritten
+        self._dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many wait to be written."""
+        return len(self._rows)
+
+    def add(self, row: Document) -> None:
+        """Have a row written some time; raises nothing."""
+        self._dropped += len(self._rows) == MOST_WAITING
+        self._rows.append(row)
+
+    def write(self) -> None:
+        """Insert what waits; for the writer's thread. Raises nothing."""
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        if not rows:
+            return
+        name = self._collection.name
+        try:
+            self._collection.insert_many(rows, ordered=False)
+        except (PyMongoError, BSONError, UnicodeError) as error:
+            # Whatever it is: what only tells of the work must not end it.
+            kind = type(error).__name__
+            log.warning("rows of %s not written rows=%d error=%s", name, len(rows), kind)
+            self._unwritten(len(rows))
+        if self._dropped:
+            log.warning("rows of %s dropped rows=%d", name, self._dropped)
+            self._unwritten(self._dropped)
+            self._dropped = 0
+
+
+class RowWriter(BackgroundThread):
+    """The one thread that writes the rows of some logs; `looks` are called after each batch."""
+
+    def __init__(self, *logs: RowLog, looks: Sequence[Callable[[], None]] = ()) -> None:
+        super().__init__("rows", self._run)
+        self._logs = logs
+        self._looks = looks
+
+    def _run(self) -> None:
+        while not self._stop.wait(BATCH_SECONDS):
+            self._write()
+            for look in self._looks:
+                look()
+        self._write()
+
+    def _write(self) -> None:
+        for one in self._logs:
+            one.write()

@@ -1,0 +1,1 @@
+"""Bots written with line-bot-sdk: their handlers and their clients."""

@@ -1,0 +1,241 @@
+"""line-bot-sdk's ApiClient through the gate, for whoever calls LINE in a handler.
+
+What the SDK (3.27) does by itself and this does not: wait for ever, repeat GETs, keep the last
+answer's body.
+
+Which worker's clients of line-bot-sdk the process calls LINE through.
+
+Apart from the clients themselves, since the SDK takes most of a second to import: a process whose
+bot never asks for it does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from linebot.v3.messaging import ApiClient as SdkApiClient
+from linebot.v3.messaging import ApiException, Configuration
+from urllib3.exceptions import HTTPError
+
+from jobworker.effects import Way
+from jobworker.errors import GateClosed, NotRunning
+from jobworker.handler_call import Doing, doing
+from jobworker.line.answer import is_no_verdict
+from jobworker.line.call_log import CallLog
+from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
+from jobworker.line.deadline import make_timed, within
+from jobworker.line.hosts import Host, Hosts
+
+# The SDK reads a whole photo or video before it returns.
+DATA_CALL_SECONDS = 30.0
+TURN_SECONDS = 60.0
+# POSTs that ask, show or set something, by the templates of their paths: made twice they do no
+# more than once. Others send a message or make something new.
+HARMLESS = (
+    "/v2/bot/message/validate/",
+    "/v2/bot/message/markAsRead",
+    "/v2/bot/chat/",
+    "/v2/bot/user/",
+    "/v2/bot/group/",
+    "/v2/bot/room/",
+    "/v2/bot/richmenu/",
+    "/v2/bot/channel/",
+)
+
+
+def configured(base: str, token: str, *, connections: int) -> Any:
+    """The SDK's configuration of a client that repeats nothing by itself."""
+    configuration = Configuration(host=base.rstrip("/"), access_token=token)
+    configuration.retries = False
+    configuration.connection_pool_maxsize = connections
+    return configuration
+
+
+class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
+    """The SDK's client of one host: through its gate, in time, logged, nothing repeated.
+
+    A handler waits for its turn on its own thread. Its connections are shared by all threads.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        token: str,
+        *,
+        calls: CallLog,
+        connections: int,
+        limit_seconds: float = CALL_SECONDS,
+    ) -> None:
+        super().__init__(configured(host.base, token, connections=connections))
+        make_timed(self.rest_client.pool_manager)
+        self._host = host
+        self._calls = calls
+        self._limit_seconds = limit_seconds
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self.rest_client.pool_manager.clear()
+        super().close()
+
+    def call_api(self, resource_path: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """As the SDK's, but gated and bounded as a whole: by the caller's time-out if it is one
+        number, else by the client's own. Raises GateClosed as well.
+        """
+        limit = kwargs.get("_request_timeout") or self._limit_seconds
+        # The turn ends with this method, so nothing may go on in a thread of the SDK's.
+        kwargs |= {"_request_timeout": limit, "async_req": None}
+        current = doing()
+        sending = _Sending(
+            current if is_send(method, resource_path) else None,
+            works_once=resource_path == Way.REPLY.path,
+        )
+        with (
+            sending.withheld_is_noted(),
+            self._host.gate.turn(within_seconds=current.seconds_left if current else TURN_SECONDS),
+            sending,
+            self._noted(method, resource_path, current) as row,
+            within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
+        ):
+            whose = current.context["key"] if current else resource_path
+            try:
+                with self._told(row, whose):
+                    return super().call_api(resource_path, method, *args, **kwargs)
+            finally:
+                sending.status = row["status"]
+
+    def _noted(
+        self, method: str, path: str, current: Doing | None
+    ) -> AbstractContextManager[dict[str, Any]]:
+        context = current.context if current else {}
+        return self._calls.noted(method, path, context, host=self._host.name)
+
+    @contextmanager
+    def _told(self, row: dict[str, Any], whose: str) -> Iterator[None]:
+        """Note in the row, and tell the breaker, how the call inside ends."""
+        self.last_response = None
+        try:
+            yield
+        except ApiException as error:
+            self._note(row, whose, error.status, error.headers)
+            raise
+        except UnicodeDecodeError as error:
+            # The body of a refusal, which hides it.
+            if isinstance(error.__context__, ApiException):
+                self._note(row, whose, error.__context__.status, None)
+            raise
+        except (HTTPError, OSError):
+            self._host.breaker.failed(whose)
+            raise
+        finally:
+            # Also where the SDK cannot read what LINE answered.
+            if (told := self.last_response) is not None:
+                self._note(row, whose, told.status, told.getheaders())
+            # It would keep a whole video in memory until the next call.
+            self.last_response = None
+
+    def _note(
+        self, row: dict[str, Any], whose: str, status: int | None, headers: Mapping[str, str] | None
+    ) -> None:
+        # The SDK's status 0 stands for no answer.
+        row["status"] = status or None
+        row["requestId"] = (headers or {}).get("x-line-request-id")
+        tell(self._host.breaker, status or 0, whose)
+
+
+def is_send(method: str, path: str) -> bool:
+    """Whether a call made twice would do twice what it does."""
+    return method == "POST" and not path.startswith(HARMLESS)
+
+
+class _Sending:
+    """A send of the handler `current`, noted unless LINE surely did nothing.
+
+    What `works_once` is noted only if LINE took it: made again after an unknown outcome it is
+    either taken or refused, as the reply token has it.
+    """
+
+    def __init__(self, current: Doing | None, *, works_once: bool) -> None:
+        self.status: int | None = None
+        self._current = current
+        self._works_once = works_once
+        self._mark: object = None
+
+    @contextmanager
+    def withheld_is_noted(self) -> Iterator[None]:
+        try:
+            yield
+        except GateClosed:
+            if self._current is not None:
+                self._current.withheld = True
+            raise
+
+    def __enter__(self) -> None:
+        if self._current is not None:
+            self._mark = self._current.begin_send()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        never_left = kind is not None and issubclass(kind, NEVER_LEFT)
+        may_go_again = self._works_once and (self.status is None or self.status >= 300)
+        if self._current is not None and (never_left or may_go_again or _is_refusal(self.status)):
+            self._current.forget_send(self._mark)
+
+
+def _is_refusal(status: int | None) -> bool:
+    """Whether LINE has surely done nothing; a 409 says that it did so before."""
+    return status is not None and status >= 400 and status != 409 and not is_no_verdict(status)
+
+
+@dataclass(frozen=True)
+class SdkClients:
+    """A worker's clients of LINE's hosts."""
+
+    api: GatedApiClient
+    data: GatedApiClient
+
+    @classmethod
+    def of(cls, hosts: Hosts, token: str, *, calls: CallLog, connections: int) -> SdkClients:
+        """A client for each host, with the same token."""
+        return cls(
+            GatedApiClient(hosts.api, token, calls=calls, connections=connections),
+            GatedApiClient(
+                hosts.data,
+                token,
+                calls=calls,
+                connections=connections,
+                limit_seconds=DATA_CALL_SECONDS,
+            ),
+        )
+
+    def close(self) -> None:
+        """Close their connections."""
+        self.api.close()
+        self.data.close()
+
+
+# A process has one worker; where a test has several, the newest counts.
+_bound: list[Callable[[], SdkClients]] = []
+
+
+def bind(clients: Callable[[], SdkClients]) -> None:
+    """From now on every ApiClient of the process calls through these; harmless a second time."""
+    release(clients)
+    _bound.append(clients)
+
+
+def release(clients: Callable[[], SdkClients]) -> None:
+    """Call through these no more; harmless if they were never bound."""
+    if clients in _bound:
+        _bound.remove(clients)
+
+
+def bound() -> SdkClients:
+    """The clients to call through. Raises NotRunning where there is no worker."""
+    if not _bound:
+        raise NotRunning(
+            "LINE can be called only while linedesk runs the bot: in handlers, and in threads "
+            "that wait for it, but not while the module is imported"
+        )
+    return _bound[-1]()

@@ -1,0 +1,94 @@
+"""A bot written with line-bot-sdk's WebhookHandler, as the worker runs it.
+
+The SDK's own machinery chooses the handler and calls it, so its rules hold here, too: by event and
+message class, by event class, else the default; with the event, with event and destination, or
+with nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any
+
+from linebot.v3 import WebhookHandler
+from linebot.v3.messaging import MessagingApi
+
+from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.events import TimerEvent
+from jobworker.sdk.api_client import ApiClient
+
+if TYPE_CHECKING:
+    from jobworker.bot.talk import Talk
+
+
+class SdkBot(Bot):
+    """A Bot whose one rule is the handler's `handle`, which sends by itself."""
+
+    def __init__(self, handler: WebhookHandler) -> None:
+        super().__init__()
+        # The handler's own parser stays as it is, for whoever else has the handler.
+        self._handler = copy.copy(handler)
+        self._handler.parser = _Parsed()
+        self._destination = _Destination()
+
+    def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
+        """The one rule, for every event of LINE's. Raises NoTimerHandler."""
+        if isinstance(event, TimerEvent):
+            return super().rule_for(event, state)
+        return Rule(self._run, profile=False)
+
+    def _run(self, event: Any, talk: Talk) -> None:
+        self._handler.handle(_Payload(event, self._destination), "")
+
+
+def coroutines_of(handler: WebhookHandler) -> list[str]:
+    """The names of handlers that are coroutines, which the SDK calls and never awaits."""
+    functions = [*handler._handlers.values(), handler._default]
+    return sorted({_name_of(each) for each in functions if _is_coroutine(each)})
+
+
+def _is_coroutine(function: Any) -> bool:
+    # Also an object that is called.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+
+
+def _name_of(function: Any) -> str:
+    function = getattr(function, "func", function)  # of a functools.partial
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+class _Destination:
+    """The bot's own user id: asked once, when the first handler wants it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._user_id: str | None = None
+
+    def get(self) -> str:
+        with self._lock:
+            if self._user_id is None:
+                self._user_id = MessagingApi(ApiClient()).get_bot_info().user_id
+            return str(self._user_id)
+
+
+class _Payload:
+    """One event as the SDK's WebhookPayload; its destination is asked for only if it is read."""
+
+    def __init__(self, event: Any, destination: _Destination) -> None:
+        self.events = [event]
+        self._destination = destination
+
+    @property
+    def destination(self) -> str:
+        return self._destination.get()
+
+
+class _Parsed:
+    """In the place of the SDK's parser: the front desk has checked and parsed already."""
+
+    def parse(self, body: _Payload, signature: str, as_payload: bool = False) -> _Payload:
+        return body

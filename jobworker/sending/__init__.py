@@ -1,0 +1,1 @@
+"""Sends: each effect reaches LINE once, in order."""

@@ -1,0 +1,1 @@
+"""`linedesk export` and `linedesk import`."""

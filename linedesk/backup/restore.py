@@ -1,0 +1,424 @@
+"""`linedesk import`: puts an export into the database, while no dispatcher runs.
+
+It brings the state: conversations, timers and dead letters. What waits to be handled is not the
+export's: recvq, `held` and `progress` stay as the database has them, and front desks may store
+meanwhile. Whoever dies in between leaves the lease held (`linedesk.backup.restore`), and the next
+import begins anew.
+
+The lease while an import runs: no dispatcher begins before the import has come to its end.
+
+From the first write on it does not run out, so a kill, or a restart of the machine, leaves the
+dispatchers waiting as standbys; only the next import goes on from there. Who dies before that
+leaves a database that is as it was, and a lease like any that is not given back.
+
+The writes of an import: a database is emptied of its state, and gets that of the export.
+
+Dead letters stay, and those of the export join them: whatever was given up since, or replayed, is
+so whatever becomes of the state.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copyfileobj
+from typing import IO, Any
+
+import bson
+import click
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReturnDocument
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+from rich.console import Console
+
+from dispatcher.lease import VACANT, is_dead, owner_name
+from dispatcher.progress.document import Progress
+from linedesk.backup.export import STREAM, export_to
+from linedesk.backup.file import Header, Reader
+from linedesk.backup.queue import finish_decided, finish_recvq, is_to_be_skipped
+from linedesk.backup.transform import TOLD, Restored, Written
+from linedesk.compose.database import open_database
+from linedesk.console.format import local
+from linedesk.settings.errors import BackupError, NotImported
+from linedesk.settings.settings import Settings
+from linedesk.store.client import DURABLE
+from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, require_schema
+from linedesk.store.documents import (
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    LEASES,
+    PROGRESS,
+    RECVQ,
+    SCHEDULE,
+    Document,
+)
+from linedesk.store.errors import SetupError, StoreUnavailable, translated
+from linedesk.store.insert import DUPLICATE_KEY
+
+# What the owner of the lease begins with; so no dispatcher takes it for a dead one of its kind.
+IMPORT = "import "
+FOR_GOOD = datetime(9999, 1, 1, tzinfo=UTC)
+# For looking, and for exporting what is to be replaced.
+LOOKING_SECONDS = 3600.0
+
+
+class Hold:
+    """One import's hold on the lease. Every method raises StoreUnavailable."""
+
+    def __init__(self, database: Database[Any], *, owner: str | None = None) -> None:
+        self._leases = database[LEASES].with_options(write_concern=DURABLE)
+        self._name = owner or owner_name()
+        self._owner = self._name
+        self.epoch = 0
+        self.is_half_written = False
+        """Whether an import has begun to write, be it this one or one that did not end."""
+
+    def take(self, *, above: int, take_over: bool) -> None:
+        """Take the lease, with an epoch that is higher than `above` and than any of the database.
+
+        `take_over` takes it from an import of another machine or boot, too: whether that still
+        runs is not known. Raises NotImported where somebody holds it, SetupError without `init`.
+        """
+        with translated():
+            row = self._leases.find_one({"_id": DISPATCHER})
+            counter = {"_id": EPOCHS}
+            if row is None:
+                raise SetupError("the lease's row is missing: run `linedesk init` first")
+            claim = self._claim(row, take_over=take_over)
+            if self._leases.count_documents(claim) == 0:
+                raise NotImported(_held(row))
+            self._leases.update_one(counter, {"$max": {"epoch": above}})
+            epoch = self._next_epoch(counter)
+            self.is_half_written = bool(row.get("importing"))
+            if self.is_half_written:
+                self._owner = f"{IMPORT}{self._name}"
+            held = {"owner": self._owner, "epoch": epoch, "until": self._until()}
+            if not self._leases.update_one(
+                {"$and": [claim, {"epoch": {"$lt": epoch}}]}, [{"$set": held}]
+            ).matched_count:
+                raise NotImported(_held(row))
+        self.epoch = epoch
+
+    def _until(self) -> Any:
+        if self.is_half_written:
+            return FOR_GOOD
+        return {"$add": ["$$NOW", int(LOOKING_SECONDS * 1000)]}
+
+    def _next_epoch(self, counter: Document) -> int:
+        drawn = self._leases.find_one_and_update(
+            counter, {"$inc": {"epoch": 1}}, return_document=ReturnDocument.AFTER
+        )
+        if drawn is None:
+            raise SetupError("the counter of epochs is missing: run `linedesk init` first")
+        return int(drawn["epoch"])
+
+    def _claim(self, row: Mapping[str, Any], *, take_over: bool) -> Document:
+        """A filter that matches the row only while it may be taken."""
+        owner = str(row["owner"] or "")
+        ended = is_dead(owner.removeprefix(IMPORT)) or owner.removeprefix(IMPORT) == self._name
+        if ended or (take_over and owner.startswith(IMPORT)):
+            return {"_id": DISPATCHER, "owner": row["owner"], "epoch": row["epoch"]}
+        return {"_id": DISPATCHER, **VACANT}
+
+    def begin(self) -> None:
+        """Hold it for good: from now on the database is half written. Raises NotImported."""
+        # Before the write, whose outcome may be unknown.
+        self.is_half_written = True
+        owner = f"{IMPORT}{self._name}"
+        self._change({"$set": {"owner": owner, "until": FOR_GOOD, "importing": True}})
+        self._owner = owner
+
+    def require(self) -> None:
+        """Raise NotImported if somebody else has taken over."""
+        with translated():
+            if self._leases.find_one(self._own) is None:
+                raise NotImported("the lease was taken over meanwhile")
+
+    def release(self) -> None:
+        """Leave the lease to whoever waits for it: the database is whole. Raises NotImported."""
+        self._change([{"$set": {"owner": None, "until": "$$NOW"}}, {"$unset": "importing"}])
+
+    @property
+    def _own(self) -> Document:
+        return {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch}
+
+    def _change(self, update: Any) -> None:
+        with translated():
+            if not self._leases.update_one(self._own, update).matched_count:
+                raise NotImported("the lease was taken over meanwhile")
+
+
+def _held(row: Mapping[str, Any]) -> str:
+    if str(row["owner"] or "").startswith(IMPORT):
+        return (
+            "another import runs, or was cut off on another machine, in another container or by a "
+            "restart of this machine; if it runs no more: --take-over"
+        )
+    return "a dispatcher or another import runs: stop it first (systemctl stop linedesk-dispatcher)"
+
+
+STATE = (CONVERSATIONS, SCHEDULE)
+BATCH_ROWS = 1_000
+BATCH_BYTES = 8 * 1024 * 1024
+
+
+def write(
+    database: Database[Any],
+    written: Iterable[Written],
+    hold: Hold,
+    *,
+    left: Iterable[Written],
+    wrote: Callable[[str], None],
+) -> None:
+    """Have the state be what is written here and nothing else; `wrote` is told of each batch.
+
+    `left` are letters of the state that goes. It begins from nothing, so it makes no difference how
+    far an import before this one came. Raises NotImported for a document that MongoDB refuses,
+    StoreUnavailable.
+    """
+    _make_indexes(database)
+    _insert_all(database, left, hold, wrote)
+    for name in STATE:
+        _empty(database[name], hold)
+    _insert_all(database, written, hold, wrote)
+
+
+def _insert_all(
+    database: Database[Any], written: Iterable[Written], hold: Hold, wrote: Callable[[str], None]
+) -> None:
+    for collection, batch in _batches(written):
+        hold.require()
+        _insert(database[collection], batch)
+        wrote(collection)
+
+
+def _make_indexes(database: Database[Any]) -> None:
+    """Those of a collection that was dropped, too."""
+    with translated():
+        for name in (*STATE, DEADLETTERS):
+            for index in INDEXES[name]:
+                database[name].create_index(index.keys, **index.options)
+
+
+def _empty(collection: Collection[Any], hold: Hold) -> None:
+    """By slices, since deleting all at once may take longer than a command may."""
+    while True:
+        hold.require()
+        with translated():
+            ids = [row["_id"] for row in collection.find({}, {"_id": 1}).limit(BATCH_ROWS)]
+            if not ids:
+                return
+            collection.delete_many({"_id": {"$in": ids}})
+
+
+def _batches(written: Iterable[Written]) -> Iterator[tuple[str, list[RawBSONDocument]]]:
+    """Documents by their collections, some megabytes at a time, in their order."""
+    waiting: dict[str, list[RawBSONDocument]] = {}
+    sizes: dict[str, int] = {}
+    for collection, document in written:
+        raw = RawBSONDocument(bson.encode(document))
+        batch = waiting.setdefault(collection, [])
+        batch.append(raw)
+        sizes[collection] = sizes.get(collection, 0) + len(raw.raw)
+        if len(batch) >= BATCH_ROWS or sizes[collection] >= BATCH_BYTES:
+            yield collection, waiting.pop(collection)
+            del sizes[collection]
+    yield from waiting.items()
+
+
+def _insert(collection: Collection[Any], documents: Sequence[RawBSONDocument]) -> None:
+    """Store them on a majority. A letter that is there is the first one of its thing, and stays."""
+    try:
+        with translated():
+            collection.insert_many(documents, ordered=False)
+    except BulkWriteError as error:
+        _require_stored(collection.name, error.details)
+
+
+def _require_stored(collection: str, details: Mapping[str, Any]) -> None:
+    failed = details["writeErrors"]
+    if collection == DEADLETTERS:
+        failed = [one for one in failed if one["code"] != DUPLICATE_KEY]
+    for one in failed:
+        raise NotImported(
+            f"MongoDB refuses {one['op']['_id']!r} of {collection} (error {one['code']}): mend "
+            "what it says there, and run the import again"
+        )
+    if details["writeConcernErrors"]:
+        raise StoreUnavailable("documents not confirmed in time")
+
+
+# A process of the database that is gone may have had an epoch after the export, but none so high.
+EPOCHS_SINCE = 1_000_000
+NO_SAY = "--recvq has no say: it is beyond doubt what of recvq is still to be handled"
+UNENDED = "not ended: no dispatcher starts until an import was run to its end"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What an operator has decided about an import."""
+
+    replace: Path | None = None
+    """Where to export what the database holds, which then is replaced."""
+    recvq: str | None = None
+    """`handle` or `skip` what recvq holds; None where that is beyond doubt."""
+    take_over: bool = False
+
+
+def import_export(settings: Settings, source: str, wishes: Wishes, *, dry_run: bool) -> None:
+    """Check the whole file, then write what it holds, and say what became of it.
+
+    Raises BackupError and NotImported with nothing changed, StoreUnavailable where it has to be
+    run again.
+    """
+    screen = Console(stderr=True)
+    with _opened(source) as stream:
+        reader = Reader(stream)
+        header = reader.header()
+        with screen.status("checking"):
+            restored = _looked_through(reader, header)
+        if dry_run:
+            for _ in _written(reader, restored):
+                pass
+            _show(header, restored)
+            return
+        with (
+            open_database(settings, app_name="linedesk-import") as database,
+            screen.status("importing"),
+        ):
+            restore(database, reader, restored, header, wishes)
+    _show(header, restored)
+    click.echo("imported: start the dispatcher; what waited: linedesk dead list --cause restored")
+
+
+def _looked_through(reader: Reader, header: Header) -> Restored:
+    """What is known once all of the file was read. Raises BackupError unless it is whole."""
+    restored = Restored(at=header.at, now=datetime.now(UTC))
+    for collection, document in reader.documents():
+        restored.look(collection, document)
+    return restored
+
+
+def restore(
+    database: Database[Any],
+    reader: Reader,
+    restored: Restored,
+    header: Header,
+    wishes: Wishes,
+    *,
+    wrote: Callable[[str], None] = lambda collection: None,
+) -> None:
+    """Give the database what was looked through; `wrote` is told of each batch."""
+    require_schema(database)
+    hold = Hold(database)
+    above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
+    hold.take(above=above, take_over=wishes.take_over)
+    with _kept_until_whole(hold):
+        skip = is_to_be_skipped(database, exported_at=header.at, wish=wishes.recvq)
+        if wishes.recvq == "skip" and not skip:
+            click.echo(NO_SAY, err=True)
+        if not hold.is_half_written:
+            _clear_the_way(database, wishes.replace)
+        hold.begin()
+        _take_progress(database, hold, skip=skip)
+        restored.epoch = hold.epoch
+        restored.is_known = lambda place: _knows(database, place)
+        left = _left(database, restored)
+        write(database, _written(reader, restored), hold, left=left, wrote=wrote)
+        hold.release()
+
+
+@contextmanager
+def _kept_until_whole(hold: Hold) -> Iterator[None]:
+    """Give the lease back where nothing was written; keep it where not all was."""
+    try:
+        yield
+    except BaseException:
+        if hold.is_half_written:
+            click.echo(UNENDED, err=True)
+        else:
+            hold.release()
+        raise
+
+
+def _take_progress(database: Database[Any], hold: Hold, *, skip: bool) -> None:
+    """Before all else, since what a front desk stores from now on is to be handled."""
+    # Who was frozen while it was dispatcher has its saves refused from here on.
+    Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
+    if skip:
+        finish_recvq(database, epoch=hold.epoch)
+    else:
+        finish_decided(database, epoch=hold.epoch)
+
+
+def _knows(database: Database[Any], place: Document) -> bool:
+    """Whether a document is in recvq or in `held`, whose own progress judges it then."""
+    names = (RECVQ, HELD) if "_id" in place else (RECVQ,)
+    with translated():
+        return any(database[name].find_one(place, {"_id": 1}) for name in names)
+
+
+def _epoch_of(database: Database[Any]) -> int:
+    with translated():
+        found = database[PROGRESS].find_one({"_id": DISPATCHER}, {"epoch": 1})
+    return int((found or {}).get("epoch") or 0)
+
+
+def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
+    """Raise NotImported if something would be overwritten that is nowhere else."""
+    with translated():
+        filled = [name for name in STATE if database[name].find_one({}, {"_id": 1}) is not None]
+    if not filled:
+        return
+    if replace is None:
+        raise NotImported(
+            f"{database.name} is not empty, it has {' and '.join(filled)}: to replace that, say "
+            "--replace NEWFILE; what is there now is exported to NEWFILE before"
+        )
+    click.echo(f"exported what was there to {export_to(database, replace)}")
+
+
+def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
+    """Letters of what waits in the outboxes of a database that is replaced."""
+    with translated():
+        for conversation in database[CONVERSATIONS].find({"pending.0": {"$exists": True}}):
+            yield from restored.left(conversation)
+
+
+def _written(reader: Reader, restored: Restored) -> Iterator[Written]:
+    for collection, document in reader.documents():
+        yield from restored.carry(collection, document)
+    yield from restored.rest()
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[IO[bytes]]:
+    """The file, or a copy of stdin that can be read twice and that nobody else sees."""
+    try:
+        if source != STREAM:
+            with open(source, "rb") as stream:
+                yield stream
+            return
+        with tempfile.TemporaryFile() as copy:
+            copyfileobj(sys.stdin.buffer, copy)
+            yield copy
+    except OSError as error:
+        raise BackupError(f"{source} cannot be read: {error.strerror or error}") from error
+
+
+def _show(header: Header, restored: Restored) -> None:
+    """What is in an export, and what becomes of it."""
+    click.echo(
+        f"export of {header.database} as of {local(header.at)}, "
+        f"by linedesk {header.linedesk} from MongoDB {header.mongodb}"
+    )
+    for what in TOLD:
+        click.echo(f"{restored.became[what]:>9,}  {what}")

@@ -1,0 +1,127 @@
+"""The timer: a number of seconds is answered at once, and again when they are over.
+
+In a group the timers are the group's: any member sets them, and any member cancels them all.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from linebot.v3.webhooks import (
+    FollowEvent,
+    JoinEvent,
+    LeaveEvent,
+    MessageEvent,
+    TextMessageContent,
+    UnfollowEvent,
+)
+
+from linedesk import Bot, Talk, TimerEvent
+
+bot = Bot(profiles="later")
+
+MOST_SECONDS = 30 * 24 * 3600
+# As many as one event can cancel.
+MOST_WAITING = 100
+
+HELP = (
+    "秒数を数字で送ってください。たとえば「180」で、180秒後にお知らせします。"
+    "「キャンセル」で、待っているタイマーをすべて止めます。"
+)
+WELCOME = f"タイマーです。{HELP}"
+OUT_OF_RANGE = f"すみません、1から{MOST_SECONDS}（30日）までの整数でお願いします。"
+TOO_MANY = f"すみません、一度に待てるタイマーは{MOST_WAITING}個までです。"
+NONE_WAITING = "待っているタイマーはありません。"
+
+# After NFKC, which makes ASCII of full-width digits, signs and spaces. Keyboards write a minus in
+# many ways, the long vowel mark among them.
+_NUMBER = re.compile(
+    r"(?P<minus>[-−–—‐ー]?)\s*\+?(?P<whole>\d{1,3}(?:,\d{3})+|\d+)(?P<part>\.\d*)?\s*秒?", re.ASCII
+)
+
+
+@bot.add(MessageEvent, message=TextMessageContent)
+def text(event: MessageEvent, talk: Talk) -> None:
+    words = unicodedata.normalize("NFKC", event.message.text).strip().rstrip("。!")
+    if words == "キャンセル":
+        cancel(talk)
+    elif number := _NUMBER.fullmatch(words):
+        start(seconds_of(number), talk)
+    else:
+        talk.reply(HELP)
+
+
+@bot.add(MessageEvent)
+def anything_else(event: MessageEvent, talk: Talk) -> None:
+    talk.reply(HELP)
+
+
+@bot.add(FollowEvent)
+@bot.add(JoinEvent)
+def welcome(event: FollowEvent | JoinEvent, talk: Talk) -> None:
+    talk.reply(WELCOME)
+
+
+@bot.add(UnfollowEvent)
+@bot.add(LeaveEvent)
+def goodbye(event: UnfollowEvent | LeaveEvent, talk: Talk) -> None:
+    stop_all(talk)
+    talk.forget()
+
+
+@bot.timer("ring")
+def ring(event: TimerEvent, talk: Talk) -> None:
+    keep([name for name in waiting(talk) if name != event.name], talk)
+    talk.push(f"{event.data['seconds']}秒経ちました")
+
+
+def start(seconds: int | None, talk: Talk) -> None:
+    """Set one more timer, if it can be."""
+    if seconds is None:
+        talk.reply(OUT_OF_RANGE)
+    elif len(waiting(talk)) >= MOST_WAITING:
+        talk.reply(TOO_MANY)
+    else:
+        # Named by its event, so that two of the same length are two.
+        name = f"ring:{talk.event_id}"
+        talk.after(seconds, name, seconds=seconds)
+        keep([*waiting(talk), name], talk)
+        talk.reply(f"{seconds}秒後にお知らせします")
+
+
+def cancel(talk: Talk) -> None:
+    """Stop every timer, and say so."""
+    count = stop_all(talk)
+    talk.reply(f"{count}個のタイマーを止めました。" if count else NONE_WAITING)
+
+
+def stop_all(talk: Talk) -> int:
+    """End what waits; returns how many they were."""
+    names = waiting(talk)
+    for name in names:
+        talk.cancel(name)
+    keep([], talk)
+    return len(names)
+
+
+def waiting(talk: Talk) -> list[str]:
+    """The names of the timers that have not rung yet."""
+    names: list[str] = talk.data.get("waiting", [])
+    return names
+
+
+def keep(names: list[str], talk: Talk) -> None:
+    if names:
+        talk.data["waiting"] = names
+    else:
+        talk.data.pop("waiting", None)
+
+
+def seconds_of(number: re.Match[str]) -> int | None:
+    """The seconds that were written; None where no timer can be so long or so short."""
+    digits = number["whole"].replace(",", "").lstrip("0")
+    too_long = len(digits) > len(str(MOST_SECONDS))
+    if number["minus"] or not digits or too_long or (number["part"] or "").strip(".0"):
+        return None
+    return int(digits) if int(digits) <= MOST_SECONDS else None

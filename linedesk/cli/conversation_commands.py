@@ -1,0 +1,43 @@
+"""The commands of `linedesk conversation`; `linedesk.cli.conversation` does the work."""
+
+from __future__ import annotations
+
+import click
+
+from linedesk.cli.failure import Command
+from linedesk.compose.options import with_settings
+from linedesk.settings.settings import Settings
+
+
+@click.group()
+def conversation() -> None:
+    """Look at where a conversation with the bot stands."""
+
+
+@conversation.command("show", cls=Command)
+@click.argument("who", metavar="USER")
+@click.option("--text", is_flag=True, help="Also the texts that wait to be sent.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@with_settings
+def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -> None:
+    """Show state, data, timers and what waits of one conversation.
+
+    USER is the id of a user, group or room, or a start of it that no other has, or
+    <channel>/<id>, or a name in LINE.
+    """
+    from linedesk.cli.conversation import show_conversation
+
+    show_conversation(settings, who, text=text, as_json=as_json)
+
+
+@conversation.command(
+    "recent", cls=Command, epilog="\b\nExample:\n  linedesk conversation recent 花子"
+)
+@click.argument("who", metavar="USER")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@with_settings
+def conversation_recent(settings: Settings, who: str, as_json: bool) -> None:
+    """Show the newest events and calls of one conversation; USER as for `show`."""
+    from linedesk.cli.trace import show_recent
+
+    show_recent(settings, who, as_json=as_json)

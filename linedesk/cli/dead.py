@@ -1,0 +1,212 @@
+"""`linedesk dead`: looking at what was given up, and putting it back or dropping it.
+
+How dead letters are shown: a table on a terminal, tabs in a pipe, JSON for programs.
+
+What people wrote shows only where it is asked for: neither message text nor the words of an
+error, which may quote it, stand in a list.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+from pymongo.database import Database
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from linedesk.compose.database import open_database, operator
+from linedesk.console.acts import Acts
+from linedesk.console.dead_letters import (
+    Choice,
+    Letter,
+    Replaying,
+    all_of,
+    found,
+    frames,
+    replayed,
+    summary,
+    what,
+    whole,
+)
+from linedesk.console.errors import NotReplayed
+from linedesk.console.format import echo_json, local, one_line, plain, tabbed, visible
+from linedesk.runtime.exit_codes import Exit
+from linedesk.settings.settings import Settings
+from linedesk.store.documents import DEADLETTERS, Document
+from linedesk.store.errors import translated
+
+COLUMNS = ("id", "last", "what", "key", "cause", "tries", "replayed")
+
+
+def show_list(letters: Iterable[Letter], *, as_json: bool) -> None:
+    """Print a line a letter to stdout."""
+    if as_json:
+        for letter in letters:
+            echo_json(summary(letter))
+    elif sys.stdout.isatty():
+        table = Table(*COLUMNS, box=None, pad_edge=False)
+        for letter in letters:
+            table.add_row(*(Text(one_line(cell), overflow="fold") for cell in _cells(letter)))
+        Console().print(table)
+    else:
+        click.echo("\t".join(COLUMNS))
+        for letter in letters:
+            click.echo(tabbed(_cells(letter)))
+
+
+def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
+    """Print all that is known of a letter; what people wrote only with `text`."""
+    told = summary(letter)
+    if text:
+        told |= {name: letter[name] for name in ("document", "effect") if name in letter}
+    told["traceback"] = letter.get("traceback") if text else frames(letter.get("traceback"))
+    if as_json:
+        echo_json(told)
+        return
+    times = {"firstAt": local(letter.get("firstAt")), "lastAt": local(letter.get("lastAt"))}
+    if letter.get("replayedAt"):
+        times["replayedAt"] = local(letter["replayedAt"])
+    for name, value in (told | times).items():
+        for line in _lines(name, value):
+            click.echo(visible(line))
+
+
+def _cells(letter: Letter) -> Sequence[object]:
+    return (
+        letter["_id"],
+        local(letter.get("lastAt")),
+        what(letter),
+        letter.get("key", "-"),
+        letter.get("cause", "-"),
+        letter.get("attempts", "-"),
+        replayed(letter),
+    )
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = "\n" + json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+    elif isinstance(value, str) and "\n" in value:
+        value = "\n" + value
+    yield f"{name:<11} {'-' if value is None else value}"
+
+
+# From so many letters on, a terminal shows how far the work is.
+MANY = 20
+# How an operator says that he wants it all the same.
+UNLESS = {"again": "--all does it again", "force": "--force accepts that"}
+
+
+def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
+    """Print the newest letters first."""
+    with open_database(settings, app_name="linedesk-dead") as database:
+        letters = database[DEADLETTERS]
+        rows = found(letters, choice, newest_first=True)
+        show_list(rows, as_json=as_json)
+        if choice.limit and len(rows) == choice.limit:
+            with translated():
+                count = letters.count_documents(choice.query())
+            if count > len(rows):
+                click.echo(f"{len(rows)} of {count} shown, --limit shows more", err=True)
+
+
+def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json: bool) -> None:
+    """Print each letter whole, but what people wrote only with `text`."""
+    choice = Choice(ids=ids)
+    with open_database(settings, app_name="linedesk-dead") as database:
+        letters = database[DEADLETTERS]
+        for row in all_of(found(letters, choice), choice):
+            letter = whole(letters, row["_id"])
+            if letter is not None:
+                show_one(letter, text=text, as_json=as_json)
+
+
+def replay_letters(
+    settings: Settings, choice: Choice, *, force: bool, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    """Put the letters into recvq again, the oldest first; returns the exit code."""
+    with open_database(settings, app_name="linedesk-dead") as database:
+        letters = database[DEADLETTERS]
+        rows = all_of(found(letters, choice), choice)
+        if not dry_run:
+            _agree(len(rows), "Replay", yes=yes)
+        replay = _rehearsal(database) if dry_run else _acts(database).replay
+        refused = 0
+        for row in _slowly(rows, "replaying"):
+            told = {"id": row["_id"]}
+            try:
+                told["replay"] = replay(row["_id"], again=choice.everything, force=force)
+            except NotReplayed as error:
+                refused += 1
+                told["refused"] = _words(error)
+            _tell(told, as_json=as_json, dry_run=dry_run)
+    return Exit.FAILED if refused else Exit.OK
+
+
+def drop_letters(
+    settings: Settings, choice: Choice, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Delete the letters for good."""
+    with open_database(settings, app_name="linedesk-dead") as database:
+        letters = database[DEADLETTERS]
+        rows = all_of(found(letters, choice), choice)
+        if dry_run:
+            show_list(rows, as_json=as_json)
+            click.echo(f"{len(rows)} would be dropped", err=True)
+            return
+        _agree(len(rows), "Drop", yes=yes)
+        dropped = _acts(database).drop([row["_id"] for row in rows])
+    click.echo(f"dropped {dropped}")
+
+
+def _acts(database: Database[Any]) -> Acts:
+    return Acts(database, by=operator(), via="command")
+
+
+def _rehearsal(database: Database[Any]) -> Callable[..., str]:
+    """As a replay, but nothing is written."""
+    replaying = Replaying(database)
+
+    def rehearse(id_: str, *, again: bool, force: bool) -> str:
+        _, document = replaying.prepared(id_, again=again, force=force)
+        return str(document["eventId"])
+
+    return rehearse
+
+
+def _words(error: NotReplayed) -> str:
+    return f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
+
+
+# The operator.
+
+
+def _agree(count: int, verb: str, *, yes: bool) -> None:
+    """Ask before more than one letter is touched. Raises click's Abort, or UsageError in a pipe."""
+    if count <= 1 or yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{count} dead letters match: say --yes")
+    click.confirm(f"{verb} {count} dead letters?", abort=True, err=True)
+
+
+def _slowly(rows: list[Document], words: str) -> Iterator[Document]:
+    """The rows one by one, with a bar on a terminal where there are many."""
+    console = Console(stderr=True)
+    with Progress(console=console, disable=len(rows) < MANY or not console.is_terminal) as bar:
+        yield from bar.track(rows, description=words)
+
+
+def _tell(told: Mapping[str, str], *, as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        echo_json(told)
+    elif "refused" in told:
+        click.echo(f"linedesk: {told['id']} not replayed: {told['refused']}", err=True)
+    else:
+        click.echo(f"{'would replay' if dry_run else 'replayed'} {told['id']} as {told['replay']}")

@@ -1,0 +1,225 @@
+"""The command line: reads settings, sets up the log, and hands over to the room that does the work.
+
+Rooms are imported by the command that needs them, so that `linedesk --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from linedesk.cli.backup_commands import export_command, import_command
+from linedesk.cli.conversation_commands import conversation
+from linedesk.cli.dead_commands import dead
+from linedesk.cli.failure import Command
+from linedesk.cli.operator_commands import OPERATOR_COMMANDS
+from linedesk.compose.options import config_option, set_up_logging, verbose_option, with_settings
+from linedesk.settings.settings import Settings, load_settings
+from linedesk.store.documents import SCHEMA
+
+EXAMPLES = """\b
+Examples:
+  linedesk demo                    chat with the parrot bot in the browser
+  linedesk demo --once             see one conversation from end to end
+  linedesk demo --bot timer        chat with another bot: timer or reminder
+  linedesk init                    prepare MongoDB; may be run again
+  linedesk up --config line.toml   run everything on a small box
+  linedesk status --watch          whether all is well, what comes, what waits
+  linedesk console                 the same as a page, http://127.0.0.1:8010/, and acts
+  linedesk tail                    events, runs and calls as they come
+  linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
+  linedesk pause main/U4af         decide nothing of one conversation until `resume`
+  linedesk dead list --since 2h    what was given up in the last two hours
+  linedesk conversation show U4af  where the conversation with a user stands
+  linedesk export /mnt/backup      save conversations, timers and dead letters in one file
+  linedesk doctor                  whether everything is right, and what to do
+"""
+
+
+@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(
+    package_name="linedesk", message=f"%(prog)s, version %(version)s, schema {SCHEMA}"
+)
+def linedesk() -> None:
+    """A LINE bot server that loses nothing.
+
+    Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials
+    or from the TOML file given by --config.
+    """
+
+
+@linedesk.command(cls=Command)
+@click.option(
+    "--capped-mb",
+    type=click.IntRange(1, 1_048_576),
+    default=1024,
+    show_default=True,
+    help="Size of the capped collection recvq, where it is not there yet.",
+)
+@click.option(
+    "--users",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Make MongoDB's users, too, each with the rights it needs; their URIs go into "
+    "FOLDER/{admin,frontdesk,dispatcher,operator,console}/MONGODB_URI.",
+)
+@click.option("--new-passwords", is_flag=True, help="With --users: give all users new passwords.")
+@with_settings
+def init(settings: Settings, capped_mb: int, users: Path | None, new_passwords: bool) -> None:
+    """Prepare MongoDB: replica set, collections, indexes, lease, users. May be run again."""
+    from linedesk.setup.init import init_database
+
+    if new_passwords and users is None:
+        raise click.UsageError("--new-passwords needs --users FOLDER")
+    init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def schema(settings: Settings) -> None:
+    """Print the number by which the documents in the database are written."""
+    from linedesk.compose.database import open_database
+    from linedesk.store.collections import require_schema
+
+    with open_database(settings, app_name="linedesk-schema") as database:
+        # Before the first dispatcher there is nothing that an older release would misread.
+        click.echo(require_schema(database) or 1)
+
+
+@linedesk.command(cls=Command)
+@click.option(
+    "--share-port",
+    is_flag=True,
+    help="Share the port with other front desks, each started with this.",
+)
+@with_settings
+def frontdesk(settings: Settings, share_port: bool) -> int:
+    """Receive LINE's webhooks and store them."""
+    from linedesk.compose.frontdesk import frontdesk_process
+
+    return frontdesk_process(settings, share_port=share_port)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def dispatcher(settings: Settings) -> int:
+    """Run the bot on what was stored, in order, at LINE's pace."""
+    from linedesk.compose.frontdesk import dispatcher_process
+
+    return dispatcher_process(settings)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def scheduler(settings: Settings) -> int:
+    """Let timers ring; needed only where SCHEDULER is process."""
+    from linedesk.compose.frontdesk import scheduler_process
+
+    return scheduler_process(settings)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def console(settings: Settings) -> int:
+    """Serve the operator's page: see how it goes, and act.
+
+    Its address is CONSOLE_HOST and CONSOLE_PORT, http://127.0.0.1:8010/ unless set. Beyond this
+    machine it takes CONSOLE_PASSWORD or CONSOLE_TOKEN.
+    """
+    from linedesk.compose.console import run_console
+
+    return run_console(settings)
+
+
+@linedesk.command(cls=Command)
+@click.option("--port", type=click.IntRange(1, 65_535), default=9000, show_default=True)
+@click.option(
+    "--webhook", metavar="URL", help="The bot server's callback; the front desk's unless set."
+)
+@click.option("--reply-token-seconds", type=float, default=60.0, show_default=True)
+@click.option(
+    "--quota", type=click.IntRange(0), help="Counted messages a month; no limit unless set."
+)
+@click.option("--latency-ms", type=float, default=0.0, help="How long LINE takes to answer.")
+@click.option("--rate-limits/--no-rate-limits", default=True, help="LINE's own, or none.")
+@with_settings
+def sim(settings: Settings, **options: Any) -> int:
+    """Run the LINE simulator, with its chat page, on this machine.
+
+    Bots follow its clock where SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
+    """
+    from linedesk.compose.frontdesk import sim_process
+
+    return sim_process(settings, **options)
+
+
+@linedesk.command(cls=Command)
+@click.option(
+    "--bot",
+    type=click.Choice(["parrot", "timer", "reminder"]),
+    default="parrot",
+    show_default=True,
+    help="The bot to chat with.",
+)
+@click.option("--once", is_flag=True, help="Play one conversation, print it, and end.")
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), help="Port of the chat page; any unless set."
+)
+def demo(bot: str, once: bool, port: int | None) -> int:
+    """Chat with a bot through every real part, with nothing to set up.
+
+    Everything runs on this machine, in a temporary folder, with a private mongod. For bots that
+    live in time the chat page has a clock that can be moved ahead.
+    """
+    from linedesk.demo.demo import run_demo
+
+    return run_demo(bot, once=once, port=port)
+
+
+@linedesk.command(cls=Command)
+@config_option
+@verbose_option
+def up(config_path: Path | None, verbose: bool) -> int:
+    """Run front desk, dispatcher and scheduler together, restarting what dies.
+
+    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept for the next time.
+    """
+    from linedesk.compose.up import run_all
+
+    settings = load_settings(os.environ, config_path=config_path)
+    set_up_logging(settings, verbose=verbose)
+    return run_all(settings, config_path=config_path, verbose=verbose)
+
+
+@linedesk.command(cls=Command)
+@config_option
+@verbose_option
+@click.option("--no-line", is_flag=True, help="Make no call of LINE's API.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--strict", is_flag=True, help="Exit with 1 at a warning, too.")
+def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
+    """Look at everything from end to end, and say what to do.
+
+    Settings, clock, MongoDB, disks, processes, certificate, and LINE, whom it asks to call the
+    webhook once. Changes nothing. Exit code 0 where nothing is bad, else 1.
+    """
+    from linedesk.doctor.doctor import Wish, run_doctor
+
+    wanted = Wish(line=not no_line, verbose=verbose, **wish)
+    return run_doctor(os.environ, config_path, wanted)
+
+
+linedesk.add_command(dead)
+linedesk.add_command(conversation)
+linedesk.add_command(export_command)
+linedesk.add_command(import_command)
+for operators in OPERATOR_COMMANDS:
+    linedesk.add_command(operators)
+
+
+def main() -> None:
+    """The entry point of `linedesk`."""
+    linedesk()

@@ -1,0 +1,328 @@
+"""`linedesk status`: everything on one screen, once or again each second.
+
+An overview as one screen of a terminal: labels and lines, the worst on top. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+from pymongo.database import Database
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from linedesk.compose.database import open_database
+from linedesk.console import processes
+from linedesk.console.calls import is_taken
+from linedesk.console.format import brief, clock, echo_json, for_long, local, visible
+from linedesk.console.health import Wrong
+from linedesk.console.history import read_history
+from linedesk.console.overview import Latency, Overview, read_overview
+from linedesk.console.processes import Process
+from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.signals import until_ctrl_c
+from linedesk.settings.settings import Settings
+from linedesk.store.errors import StoreUnavailable
+
+LABEL_WIDTH = 9
+SYMBOLS = {"bad": ("✗", "bold red"), "warn": ("!", "yellow")}
+# Of each kind of row as many as help.
+MANY = 10
+
+# A user, group or room of LINE.
+ID = re.compile(r"[UCR][0-9a-f]{32}")
+ID_SHOWN = 9
+
+Section = tuple[str, list[Text]]
+
+
+def fitted(seen: Overview, *, height: int) -> list[Section]:
+    """As much of it as has room on so many lines; of each kind of row the first at least."""
+    for most, tall in ((most, tall) for tall in (True, False) for most in range(MANY, 1, -1)):
+        told = list(sections(seen, most=most, tall=tall))
+        if sum(len(lines) for _, lines in told) <= height:
+            return told
+    return list(sections(seen, most=1))
+
+
+def sections(seen: Overview, *, most: int = MANY, tall: bool = False) -> Iterator[Section]:
+    """Everything, label by label; `most` rows of each kind.
+
+    With `tall` what to do about something wrong stands on a line of its own.
+    """
+    yield "linedesk", [_head(seen), *_wrong(seen.wrong, most, tall=tall)]
+    yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
+    yield "events", [_rates(seen)]
+    yield "queue", [_queue(seen)]
+    yield "latency", [_latencies(seen.latencies)]
+    yield (
+        "threads",
+        [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[:most])],
+    )
+    if seen.waiting:
+        yield "waiting", [_waiting(one, seen) for one in seen.waiting[:most]]
+    yield "LINE", [_line(seen)]
+    yield "room", [_room(seen)]
+    if seen.calls:
+        yield "calls", [_call(row) for row in seen.calls[:most]]
+    if seen.letters:
+        yield "dead", [_letter(row) for row in seen.letters[:most]]
+
+
+def grid(told: Sequence[Section], *, cut: bool) -> Table:
+    """For a terminal, with ids shortened: a line each, cut at its width, or else folded."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=LABEL_WIDTH, no_wrap=True)
+    table.add_column(ratio=1, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+    for label, lines in told:
+        for n, line in enumerate(lines):
+            table.add_row(Text("" if n else label, style="bold"), shortened(line))
+    return table
+
+
+def shortened(line: Text) -> Text:
+    """LINE's ids as their beginnings, which tell people apart and leave room for the reasons."""
+    for found in reversed(list(ID.finditer(line.plain))):
+        line = line[: found.start() + ID_SHOWN] + Text("…") + line[found.end() :]
+    return line
+
+
+def plain(told: Sequence[Section]) -> Iterator[str]:
+    """The same without colours, uncut."""
+    for label, lines in told:
+        for n, line in enumerate(lines):
+            yield f"{'' if n else label:<{LABEL_WIDTH}} {line.plain}".rstrip()
+
+
+def _head(seen: Overview) -> Text:
+    bad = sum(one.level == "bad" for one in seen.wrong)
+    warn = len(seen.wrong) - bad
+    told = Text(f"{local(seen.at)}  ")
+    if not seen.wrong:
+        return told.append("well", "bold green")
+    words = [f"{bad} wrong"] if bad else []
+    words += [f"{warn} to look at"] if warn else []
+    return told.append(", ".join(words), "bold red" if bad else "yellow")
+
+
+def _wrong(found: Sequence[Wrong], most: int, *, tall: bool) -> Iterator[Text]:
+    for one in found[:most]:
+        symbol, style = SYMBOLS[one.level]
+        told = Text.assemble((f"{symbol} {one.about}: ", style), visible(one.saw))
+        do = Text(f"→ {visible(one.do)}", "dim")
+        yield from (told, Text("  ") + do) if tall else (told + Text(" ") + do,)
+    if len(found) > most:
+        yield Text(f"and {len(found) - most} more", "yellow")
+
+
+def _process(one: Process) -> Text:
+    state = one.state
+    if not one.is_fresh:
+        for_ = for_long(one.silent_seconds)
+        state = f"ended {for_} ago" if one.state == processes.ENDED else f"silent for {for_}"
+    style = "green" if one.is_fresh and one.state == "working" else "yellow"
+    told = Text(f"{one.role} {one.pid} on {one.host} ")
+    return told.append(state, style if one.is_fresh else "bold red").append(
+        f"  {visible(one.words)}"
+    )
+
+
+def _rates(seen: Overview) -> Text:
+    rates = seen.rates
+    named = {
+        "accepted": rates.accepted,
+        "read": rates.read,
+        "decided": rates.decided,
+        "calls": rates.calls,
+        "rings": rates.rung,
+        "refused": rates.refused or None,
+        "spooled": rates.spooled or None,
+        "failed": rates.failed or None,
+    }
+    told = [f"{name} {value:.1f}/s" for name, value in named.items() if value is not None]
+    return Text("  ".join(told) or "nobody tells")
+
+
+def _queue(seen: Overview) -> Text:
+    queue = seen.queue
+    if queue.documents is None:
+        return Text("nobody tells: no dispatcher leads", "yellow")
+    told = [f"{queue.documents:,.0f} unfinished"]
+    if queue.documents:
+        told.append(f"the oldest {brief(queue.oldest_seconds)}")
+    told.append(f"lag {queue.lag_documents or 0:,.0f} ({brief(queue.lag_seconds or 0.0)})")
+    told.append(f"in hand {queue.in_hand or 0:,.0f}")
+    told.append(f"held {queue.held or 0:,.0f} of {queue.held_keys or 0:,.0f} keys")
+    told.append(f"outboxes {queue.outbox_effects or 0:,.0f}")
+    return Text("  ".join(told))
+
+
+def _latencies(found: Sequence[Latency]) -> Text:
+    timed = [one for one in found if one.count and one.name in ("store", "wait", "handler")]
+    calls = [one for one in found if one.count and one.name == "call"]
+    if calls:
+        timed.append(max(calls, key=lambda one: one.count))
+    told = [f"{one.name} {brief(one.p50)} / {brief(one.p99)}" for one in timed]
+    return Text("  ".join([*told, "(p50 / p99)"]) if told else "nothing in the last minute")
+
+
+def _threads(seen: Overview) -> Text:
+    threads = seen.threads
+    if threads.all is None:
+        return Text("-", "dim")
+    told = Text(f"{threads.busy or 0:,.0f} of {threads.all:,.0f} busy")
+    if threads.abandoned:
+        told.append(f", {threads.abandoned:,.0f} abandoned", "yellow")
+    return told
+
+
+def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
+    words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_key(one)}"
+    return Text(visible(f"{words}  {one.get('eventId') or ''}").rstrip())
+
+
+def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
+    count = one.get("documents") or 0
+    events = "1 event" if count == 1 else f"{count:,} events"
+    why = one.get("why") or "no reason told"
+    return Text(visible(f"{_key(one)}  {events} for {_age(one, seen)}: {why}"))
+
+
+def _key(one: Mapping[str, Any]) -> str:
+    return f"{one.get('channel')}/{one.get('key')}" if one.get("key") else ""
+
+
+def _age(one: Mapping[str, Any], seen: Overview) -> str:
+    since = one.get("since")
+    return brief(max(0.0, (seen.at - since).total_seconds())) if since is not None else "-"
+
+
+def _line(seen: Overview) -> Text:
+    told = Text()
+    for gate in seen.gates:
+        use = "-" if gate.use is None else f"{gate.use:.0%}"
+        told.append(f"{gate.host}: gate {use} used, {gate.waiting or 0:,.0f} wait  ")
+        if gate.breaker_open:
+            told.append("breaker open  ", "bold red")
+    if seen.quota is not None:
+        used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
+        told.append(f"quota {used} of {seen.quota.messages:,.0f}")
+    return told if told.plain else Text("-", "dim")
+
+
+def _room(seen: Overview) -> Text:
+    queue, spool = seen.queue, seen.spool
+    told = []
+    if queue.unread_share is not None:
+        told.append(f"recvq {queue.unread_share:.0%} unread")
+    if queue.recvq_left_seconds is not None:
+        told.append(f"recvq overtakes in {for_long(queue.recvq_left_seconds)}")
+    if queue.oplog_left_seconds is not None:
+        told.append(f"oplog in {for_long(queue.oplog_left_seconds)}")
+    if spool is not None:
+        empty = "spool empty" if spool.is_available else "no spool"
+        told.append(f"spool {spool.documents:,.0f}" if spool.documents else empty)
+    return Text("  ".join(told) or "-")
+
+
+def _call(row: Mapping[str, Any]) -> Text:
+    status = row.get("status")
+    told = Text(f"{clock(row.get('at'))}  {row.get('method')} {row.get('endpoint')} ")
+    told.append(str(status or "no answer"), "green" if is_taken(status) else "bold red")
+    return told.append(
+        f"  {brief((row.get('ms') or 0) / 1000)}  {visible(str(row.get('key') or ''))}"
+    )
+
+
+def _letter(row: Mapping[str, Any]) -> Text:
+    at = datetime.fromisoformat(row["lastAt"]).strftime("%m-%d %H:%M") if row["lastAt"] else "-"
+    return Text(visible(f"{at}  {row['what']}  {row['channel']}/{row['key']}  {row['cause']}"))
+
+
+EVERY_SECONDS = 1.0
+
+
+def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
+    """Print it; returns 1 where something stands still or soon will, as `linedesk doctor` does."""
+    with open_database(settings, app_name="linedesk-status") as database:
+        if not watch:
+            seen = read_overview(database)
+            _show(seen, as_json=as_json)
+            return _code(seen)
+        with until_ctrl_c() as over:
+            _watch(database, over, as_json=as_json)
+    return Exit.OK
+
+
+def show_history(settings: Settings, *, hours: float, as_json: bool) -> None:
+    """Print the rows of the last hours, the oldest first."""
+    with open_database(settings, app_name="linedesk-history") as database:
+        rows = read_history(database, hours=hours)
+    for row in rows if as_json else ():
+        echo_json(row)
+    if not as_json:
+        click.echo(HISTORY_HEAD)
+        for row in rows:
+            click.echo(_history_line(row))
+
+
+HISTORY_HEAD = (
+    f"{'at':<25} {'queue':>8} {'oldest':>9} {'lag':>8} {'busy':>4} "
+    f"{'read/s':>8} {'decided/s':>9} {'calls/s':>8} {'wait p99':>9}"
+)
+
+
+def _history_line(row: dict[str, Any]) -> str:
+    def number(name: str) -> str:
+        value = row.get(name)
+        return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
+
+    return (
+        f"{local(row.get('at')):<25} {number('queueDocuments'):>8} "
+        f"{brief(row.get('oldestUnfinishedSeconds')):>9} {number('lagDocuments'):>8} "
+        f"{number('busyThreads'):>4} {number('readPerSecond'):>8} "
+        f"{number('decidedPerSecond'):>9} {number('callsPerSecond'):>8} "
+        f"{brief(row.get('waitP99')):>9}"
+    )
+
+
+def _code(seen: Overview) -> int:
+    return Exit.FAILED if any(one.level == "bad" for one in seen.wrong) else Exit.OK
+
+
+def _show(seen: Overview, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(seen.as_json())
+    elif sys.stdout.isatty():
+        Console().print(grid(list(sections(seen)), cut=False))
+    else:
+        for line in plain(list(sections(seen))):
+            click.echo(line)
+
+
+def _watch(database: Database[Any], over: threading.Event, *, as_json: bool) -> None:
+    if as_json or not sys.stdout.isatty():
+        while not over.wait(EVERY_SECONDS):
+            _show(read_overview(database), as_json=as_json)
+        return
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while not over.is_set():
+            live.update(_screen(database, console), refresh=True)
+            over.wait(EVERY_SECONDS)
+
+
+def _screen(database: Database[Any], console: Console) -> Any:
+    try:
+        seen = read_overview(database)
+    except StoreUnavailable as error:
+        return Text(f"MongoDB does not answer ({error}); trying again, Ctrl-C ends", "bold red")
+    return grid(fitted(seen, height=console.height), cut=True)

@@ -1,0 +1,1 @@
+"""Composes each process from its settings, and `linedesk up` from all of them."""

@@ -1,0 +1,146 @@
+"""`linedesk console`: the operator's page, put together from settings."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+from contextlib import suppress
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import click
+import uvicorn
+from fastapi import FastAPI
+from pymongo import ReadPreference
+
+from frontdesk.http import Connection, Overload
+from frontdesk.metrics import Figures
+from linedesk.compose.up import beside_up
+from linedesk.console.web.app import create_app
+from linedesk.console.web.gatekeeping import is_loopback
+from linedesk.console.web.layout import Console
+from linedesk.console.web.serve import config_of, serve
+from linedesk.runtime.service import service_from
+from linedesk.settings.errors import CannotServe, SettingsError
+from linedesk.settings.settings import Settings, require_server
+from linedesk.store.client import connect
+from linedesk.store.collections import require_schema
+from linedesk.store.errors import AccessRefused, StoreUnavailable
+
+# A page says after so long that MongoDB is away; the command line has more patience.
+SELECTION_SECONDS = 2.0
+SOCKET_SECONDS = 10.0
+BACKLOG = 64
+# Each takes a file descriptor, of which there are 1,024 by default.
+MOST_CONNECTIONS = 400
+# More than wait for their turn to log in.
+MOST_REQUESTS = 200
+
+
+def run_console(settings: Settings) -> NoReturn:
+    """Serve the page until a signal, and end. Raises SettingsError, CannotServe."""
+    service = service_from(os.environ)
+    settings = beside_up(settings)
+    require_server(settings)
+    console = console_of(settings)
+    with (
+        _listen(settings) as listener,
+        connect(
+            settings.mongodb_uri,
+            app_name="linedesk-console",
+            server_selection_seconds=SELECTION_SECONDS,
+            socket_seconds=SOCKET_SECONDS,
+        ) as client,
+    ):
+        name, url = settings.mongodb_database, _url(settings)
+        # Without MongoDB the page is there all the same; each act asks again.
+        with suppress(StoreUnavailable, AccessRefused):
+            require_schema(client[name])
+        # A set without a primary is just when somebody looks.
+        reading = client.get_database(name, read_preference=ReadPreference.PRIMARY_PREFERRED)
+        click.echo(f"The console is at {url}", err=True)
+        app = create_app(console, reading=reading, acting=client[name])
+        code = serve(
+            server_config(app, console),
+            listener,
+            url=url,
+            refusals=app.state.refusals,
+            service=service,
+        )
+    # Reads that wait for a MongoDB that is away would hold the end up, and nobody wants them.
+    logging.shutdown()
+    os._exit(code)
+
+
+def server_config(
+    app: FastAPI,
+    console: Console,
+    *,
+    most_connections: int = MOST_CONNECTIONS,
+    most_requests: int = MOST_REQUESTS,
+) -> uvicorn.Config:
+    """The app behind the front desk's connections, with the same bounds for heads and time.
+
+    A late page is better than none, so no request is refused for having waited.
+    """
+    figures = Figures()
+    figures.refusals = app.state.refusals
+    bounded = Overload(
+        app,
+        figures,
+        most_connections=most_connections,
+        most_requests=most_requests,
+        late_seconds=math.inf,
+    )
+    return config_of(bounded, is_proxied=console.is_proxied, http=Connection)
+
+
+def console_of(settings: Settings) -> Console:
+    """The page's plain values. Raises SettingsError where anybody on the network could act."""
+    password, token = (
+        one.get_secret_value() if one is not None else ""
+        for one in (settings.console_password, settings.console_token)
+    )
+    reached = [settings.console_host]
+    if settings.console_url is not None:
+        reached.append(urlsplit(settings.console_url).hostname or "")
+    open_to = [host for host in reached if not is_loopback(host)]
+    if open_to and not (password or token):
+        raise SettingsError(
+            [
+                f"the console would be open to anybody who reaches {open_to[0]}, and whoever sees "
+                "it can act: set CONSOLE_PASSWORD for people or CONSOLE_TOKEN for scripts, or "
+                "leave CONSOLE_HOST at 127.0.0.1 and come by `ssh -L "
+                f"{settings.console_port}:127.0.0.1:{settings.console_port}`"
+            ]
+        )
+    return Console(
+        channel=settings.line_channel,
+        password=password,
+        token=token,
+        host=settings.console_host,
+        port=settings.console_port,
+        url=settings.console_url,
+        text=settings.console_text,
+    )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    host, port = settings.console_host, settings.console_port
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(target[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotServe(
+            f"the console cannot use {host} port {port} (CONSOLE_HOST, CONSOLE_PORT): "
+            f"{error.strerror or error}"
+        ) from error
+
+
+def _url(settings: Settings) -> str:
+    if settings.console_url is not None:
+        return f"{settings.console_url}/"
+    host = settings.console_host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.console_port}/"

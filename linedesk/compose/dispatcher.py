@@ -1,0 +1,144 @@
+"""The dispatcher process: its clients, its bot and its signals, put together from settings."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from dispatcher.feed.change_stream import ChangeStreamFeed
+from dispatcher.feed.feed import Feed, feed_client
+from dispatcher.feed.oplog import OplogFeed
+from dispatcher.feed.rescan import History
+from dispatcher.lease import Lease
+from dispatcher.process import Dispatcher, Limits
+from dispatcher.startup import Ending
+from jobworker.assembly import Desk, LineSettings
+from jobworker.sending.delivery import ReplyUnknown
+from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
+from linedesk.compose.scheduler import make_scheduler, simulated_clock
+from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.logging import masking
+from linedesk.runtime.metrics_server import serve_metrics
+from linedesk.runtime.service import Service, let_time_pass, service_from
+from linedesk.runtime.signals import take_signals
+from linedesk.runtime.thread import Component
+from linedesk.scheduler.scheduler import system_now
+from linedesk.settings.settings import Settings
+from linedesk.store.client import Client, connect
+from linedesk.store.documents import RECVQ
+from linedesk.store.errors import AccessRefused
+
+log = logging.getLogger(__name__)
+
+EXITS: Mapping[Ending, Exit] = {
+    Ending.STOPPED: Exit.OK,
+    Ending.STUCK: Exit.STUCK,
+    Ending.REPLACED: Exit.REPLACED,
+    Ending.REFUSED: Exit.UNAVAILABLE,
+    Ending.FAILED: Exit.SOFTWARE,
+}
+
+
+def run_dispatcher(settings: Settings) -> int:
+    """Run until a signal; returns the exit code. Raises SettingsError, SetupError."""
+    # Before the bot is loaded, so that nothing it starts speaks in this process's name.
+    service = service_from(os.environ)
+    bot = load_bot(settings.bot)
+    bot_settings = read_bot_settings(bot, settings.bot_settings)
+    bot_secrets = read_bot_secrets(bot, settings.bot_secrets)
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    take_signals(inbox)
+    clock = simulated_clock(settings)
+    registry = CollectorRegistry()
+    desks: list[Desk] = []
+
+    def make_desk(**tools: Callable[..., Any]) -> Desk:
+        desk = Desk(
+            bot,
+            database,
+            _line_settings(settings),
+            tries=settings.handler_tries,
+            letter_days=settings.dead_letter_days,
+            settings=bot_settings,
+            secrets=bot_secrets,
+            masked=masking(settings.secret_values),
+            now=system_now if clock is None else clock.now,
+            registry=registry,
+            **tools,
+        )
+        desks.append(desk)
+        return desk
+
+    with (
+        serve_metrics(registry, settings.metrics_host, settings.dispatcher_metrics_port),
+        connect(settings.mongodb_uri, app_name="linedesk-dispatcher") as client,
+        feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
+    ):
+        database = client[settings.mongodb_database]
+        companions: list[Component] = [] if clock is None else [clock]
+        if settings.scheduler == "dispatcher":
+            scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
+            companions.append(scheduler)
+        else:
+            log.info("timers wait for a scheduler of its own setting=SCHEDULER")
+        dispatcher = Dispatcher(
+            database,
+            make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),
+            History(database[RECVQ]),
+            make_desk,
+            limits=Limits(
+                threads=settings.dispatcher_threads,
+                drain_seconds=settings.drain_seconds,
+                handler_seconds=settings.handler_limit_seconds,
+            ),
+            lease=Lease(database),
+            inbox=inbox,
+            companions=companions,
+            service=service,
+            registry=registry,
+            # So that readers of `status` miss a scheduler only where a setting asks for one.
+            about={"scheduler": settings.scheduler},
+        )
+        ending = _run(dispatcher, inbox, service)
+        for desk in desks:
+            desk.close()
+    return EXITS[ending]
+
+
+def _run(
+    dispatcher: Dispatcher, inbox: SimpleQueue[int | BaseException], service: Service
+) -> Ending:
+    began = time.monotonic()
+    try:
+        ending = dispatcher.run()
+    except AccessRefused as error:
+        let_time_pass(began, inbox, service, why=str(error))
+        raise
+    if ending is Ending.REFUSED:
+        let_time_pass(began, inbox, service, why="MongoDB refuses it, see above")
+    return ending
+
+
+def make_feed(name: str, client: Client, database: str) -> Feed:
+    """The feed that DISPATCHER_FEED names, on a client of its own."""
+    if name == OplogFeed.name:
+        return OplogFeed(client, database)
+    return ChangeStreamFeed(client[database][RECVQ])
+
+
+def _line_settings(settings: Settings) -> LineSettings:
+    return LineSettings(
+        api_base=settings.line_api_base,
+        data_base=settings.line_api_data_base,
+        token=settings.access_token,
+        interval_seconds=settings.line_access_interval_ms / 1000,
+        threads=settings.dispatcher_threads,
+        reply_unknown=ReplyUnknown(settings.reply_unknown),
+        handler_seconds=settings.handler_limit_seconds,
+    )

@@ -1,0 +1,120 @@
+"""Turns settings into the plain values that each room takes, one function per process."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from linedesk.runtime.service import service_from, sockets_from
+from linedesk.settings.errors import CannotServe
+from linedesk.settings.settings import Settings, require, require_server
+
+# Who listens on all addresses is reached at this one.
+REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
+    """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
+    # The server turns it on again when all is imported: callers may be waiting already.
+    gc.disable()
+    from frontdesk.app import Desk
+    from frontdesk.process import Address, SpoolAt, serve
+    from linedesk.runtime.metrics_server import serve_metrics
+
+    registry = CollectorRegistry()
+    service, inherited = service_from(os.environ), _sockets()
+    require(settings, "line_channel_secret")
+    require_server(settings)
+    desk = Desk(
+        secrets=tuple(secret.encode() for secret in settings.channel_secrets),
+        channel=settings.line_channel,
+        path=settings.frontdesk_path,
+        max_body_bytes=settings.max_body_kb * 1024,
+        token=settings.console_token.get_secret_value() if settings.console_token else "",
+    )
+    address = Address(
+        host=settings.frontdesk_host,
+        port=settings.frontdesk_port,
+        reuse_port=share_port,
+        tls_cert=settings.frontdesk_tls_cert,
+        tls_key=settings.frontdesk_tls_key,
+    )
+    with serve_metrics(registry, settings.metrics_host, settings.frontdesk_metrics_port):
+        code = serve(
+            desk,
+            address,
+            mongodb_uri=settings.mongodb_uri,
+            database=settings.mongodb_database,
+            spool=SpoolAt(settings.spool_path, settings.spool_max_mb * 1024 * 1024),
+            service=service,
+            inherited=inherited,
+            registry=registry,
+        )
+    if inherited:
+        # Callers wait for the successor already, and the driver's end alone takes half a second.
+        logging.shutdown()
+        os._exit(code)
+    return code
+
+
+def _sockets() -> list[socket.socket]:
+    from frontdesk.errors import CannotListen
+
+    try:
+        return sockets_from(os.environ)
+    except OSError as error:
+        raise CannotListen(f"the socket unit hands over what is no socket: {error}") from error
+
+
+def dispatcher_process(settings: Settings) -> int:
+    """Run the bot on what is stored until a signal; returns the exit code.
+
+    Raises SettingsError, SetupError.
+    """
+    # A fifth of the start is the collector's search for garbage among the SDK's thousands of
+    # classes; frozen they cost no later collection anything either.
+    gc.disable()
+    from linedesk.compose.dispatcher import run_dispatcher
+
+    gc.freeze()
+    gc.enable()
+    require(settings, "line_channel_access_token")
+    require_server(settings)
+    return run_dispatcher(settings)
+
+
+def scheduler_process(settings: Settings) -> int:
+    """Let timers ring until a signal; returns the exit code. Raises SettingsError, SetupError."""
+    from linedesk.compose.scheduler import run_scheduler
+
+    require_server(settings)
+    return run_scheduler(settings)
+
+
+def sim_process(settings: Settings, *, port: int, webhook: str | None, **options: Any) -> int:
+    """Serve the simulator until a signal; returns the exit code. Raises CannotServe."""
+    import linesim
+
+    require(settings, "line_channel_secret", "line_channel_access_token")
+    try:
+        return linesim.serve(
+            secret=settings.channel_secrets[0],
+            token=settings.access_token,
+            port=port,
+            webhook_url=webhook or _callback(settings),
+            **options,
+        )
+    except OSError as error:
+        raise CannotServe(f"the simulator cannot use port {port}: {error.strerror}") from error
+
+
+def _callback(settings: Settings) -> str:
+    scheme = "https" if settings.frontdesk_tls_cert else "http"
+    host = REACHED_AT.get(settings.frontdesk_host, settings.frontdesk_host)
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}:{settings.frontdesk_port}{settings.frontdesk_path}"

@@ -1,0 +1,55 @@
+"""What every command takes: --config and -v, and from them the settings and the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from linedesk.runtime.logging import configure_logging
+from linedesk.settings.settings import Settings, load_settings
+from linedesk.store.errors import AccessRefused
+from linedesk.store.uri import Uri
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    # So that the wrapper of an installed linedesk need not know where the option may stand.
+    envvar="LINEDESK_CONFIG",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="TOML file with settings; the environment goes before it.",
+)
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Log in detail.")
+
+
+def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --config and -v, and its function the settings, with logging set up."""
+
+    @config_option
+    @verbose_option
+    @wraps(function)
+    def command(config_path: Path | None, verbose: bool, **options: Any) -> Any:
+        settings = load_settings(os.environ, config_path=config_path)
+        set_up_logging(settings, verbose=verbose)
+        try:
+            return function(settings, **options)
+        except AccessRefused as error:
+            user = Uri.parse(settings.mongodb_uri).user
+            raise AccessRefused(error.code, error.user or user) from error
+
+    return command
+
+
+def set_up_logging(settings: Settings, *, verbose: bool) -> None:
+    """The log as the settings want it, in which no secret of theirs can show."""
+    configure_logging(
+        level=settings.log_level,
+        verbose=verbose,
+        secrets=settings.secret_values,
+        own=[settings.bot.partition(":")[0]],
+        environ=os.environ,
+    )

@@ -1,0 +1,204 @@
+"""Keeps the processes of a small box running: starts, restarts and stops them in a fixed order.
+
+A signal handler only puts the signal's number on a queue; the loop of `Supervisor.run` does the
+rest, in the main thread. It refuses to restart what a restart cannot mend (Exit.CONFIG, NEWER).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from linedesk.compose import children
+from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.exit_codes import Exit
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 30.0
+HEALTHY_SECONDS = 60.0
+STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+
+Signals = queue.SimpleQueue[int]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process to keep; `stop_seconds` is how long it may take to end in an orderly way.
+
+    A `quiet` one has a log of its own, and what it writes elsewhere is dropped.
+    """
+
+    name: str
+    command: Sequence[str]
+    stop_seconds: float
+    quiet: bool = False
+
+
+class Keeper:
+    """One program with the process that runs it now; not for several threads."""
+
+    def __init__(self, program: Program, environ: Mapping[str, str]) -> None:
+        self.program = program
+        self._environ = environ
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._start_again_at = 0.0
+        self._failures = 0
+
+    def start(self) -> None:
+        """Start the program; its log goes to this process's stderr."""
+        output = subprocess.DEVNULL if self.program.quiet else None
+        self._started_at = time.monotonic()
+        self._process = children.start(
+            self.program.command,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        log.info("started room=%s pid=%d", self.program.name, self._process.pid)
+
+    def look(self) -> int | None:
+        """Restart the program if it is due; the exit status if no restart would mend it."""
+        if self._process is None:
+            if time.monotonic() >= self._start_again_at:
+                self.start()
+            return None
+        status = self._process.poll()
+        if status in {Exit.CONFIG, Exit.NEWER}:
+            log.error("cannot run room=%s exit=%d", self.program.name, status)
+            return status
+        if status is not None:
+            self._plan_restart(status)
+        return None
+
+    def seconds_until_start(self) -> float | None:
+        """How long until it has to be started again; None while it runs."""
+        if self._process is not None:
+            return None
+        return max(0.0, self._start_again_at - time.monotonic())
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(self.program.stop_seconds)
+
+    def ended(self) -> bool:
+        """Whether nothing runs now."""
+        return self._process is None or self._process.poll() is not None
+
+    def exit_status(self) -> int:
+        """How the last process ended; killed by a signal counts as Exit.KILLED.
+
+        SIGTERM itself ends only a process too young to take signals, and so with nothing to lose.
+        """
+        status = self._process.poll() if self._process is not None else None
+        if status in {None, -signal.SIGTERM}:
+            return Exit.OK
+        return Exit.KILLED if status < 0 else status
+
+    def _plan_restart(self, status: int) -> None:
+        if time.monotonic() - self._started_at > HEALTHY_SECONDS:
+            self._failures = 0
+        self._failures += 1
+        pause = pause_seconds(self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS)
+        self._process = None
+        self._start_again_at = time.monotonic() + pause
+        log.warning("restarting room=%s exit=%d in_seconds=%.1f", self.program.name, status, pause)
+
+
+class Supervisor:
+    """Runs programs until a signal ends them: stopped in the order given, started in reverse."""
+
+    def __init__(
+        self, programs: Sequence[Program], environ: Mapping[str, str], signals: Signals
+    ) -> None:
+        self._keepers = [Keeper(program, environ) for program in programs]
+        self._signals = signals
+
+    def run(self) -> int:
+        """Keep the programs running until SIGTERM or SIGINT; returns the exit code.
+
+        The signals have to come from `signals_on`, SIGCHLD among them.
+        """
+        try:
+            for keeper in reversed(self._keepers):
+                keeper.start()
+            return self._keep()
+        finally:
+            self._kill_all()
+
+    def _keep(self) -> int:
+        while self._next_signal(self._pause()) not in STOP_SIGNALS:
+            for keeper in self._keepers:
+                status = keeper.look()
+                if status is not None:
+                    self._stop()
+                    return status
+        log.info("stopping")
+        return self._stop()
+
+    def _pause(self) -> float | None:
+        """Until the next restart; None while all run, since SIGCHLD ends the wait then."""
+        pauses = [keeper.seconds_until_start() for keeper in self._keepers]
+        return min((one for one in pauses if one is not None), default=None)
+
+    def _next_signal(self, timeout_seconds: float | None) -> int | None:
+        try:
+            return self._signals.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None
+
+    def _stop(self) -> int:
+        for keeper in self._keepers:
+            keeper.terminate()
+            if not self._wait_for(keeper):
+                return Exit.KILLED
+        return next((k.exit_status() for k in self._keepers if k.exit_status()), Exit.OK)
+
+    def _wait_for(self, keeper: Keeper) -> bool:
+        """Wait until it has ended or its time is up; False when a second signal came."""
+        deadline = time.monotonic() + keeper.program.stop_seconds
+        while not keeper.ended():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                log.error("killing room=%s, it did not end in time", keeper.program.name)
+                keeper.kill()
+            elif self._next_signal(left) in STOP_SIGNALS:
+                log.warning("second signal, ending at once")
+                return False
+        return True
+
+    def _kill_all(self) -> None:
+        for keeper in self._keepers:
+            keeper.kill()
+
+
+@contextmanager
+def signals_on(signals: Signals) -> Iterator[None]:
+    """Put the numbers of SIGTERM, SIGINT and SIGCHLD on the queue; main thread only."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        signals.put(number)
+
+    before = {number: signal.signal(number, note) for number in (*STOP_SIGNALS, signal.SIGCHLD)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,94 @@
+"""What of an SDK bot's own code would send past the gate: the SDK's own messaging clients in it.
+
+The SDK's other modules (insight, audience and more) have clients of the same name, which send no
+messages and which linedesk has no other for.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+from linebot.v3.messaging import ApiClient, AsyncApiClient
+
+from linedesk.runtime.logging import PACKAGES
+
+CLIENTS = (ApiClient, AsyncApiClient)
+NAMES = {client.__name__ for client in CLIENTS}
+MESSAGING = "linebot.v3.messaging"
+
+
+def modules_of(bot: ModuleType, *, before: Collection[str]) -> list[ModuleType]:
+    """The bot's module, and those of its folder or package that came with it after `before`."""
+    package = sys.modules.get(bot.__name__.partition(".")[0], bot)
+    folder = Path(package.__file__ or bot.__file__ or "").parent
+    return [bot] + [
+        module
+        for name, module in sys.modules.items()
+        if name not in before and module is not bot and _is_own(name, module, folder)
+    ]
+
+
+def _is_own(name: str, module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    if not file or name.partition(".")[0] in PACKAGES:
+        return False
+    path = Path(file)
+    return path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts
+
+
+def ungated_names(module: ModuleType) -> list[str]:
+    """By which names the module has the SDK's own clients, in functions, too."""
+    held = {name for name, value in vars(module).items() if _is_ungated(value)}
+    with suppress(OSError, SyntaxError):
+        held |= set(_named_in_source(module))
+    return sorted(held)
+
+
+def _named_in_source(module: ModuleType) -> Iterator[str]:
+    nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
+    named = dict(vars(module))
+    for node in nodes:
+        named |= _modules_named_by(node)
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{MESSAGING}."):
+            yield from (one.asname or one.name for one in node.names if one.name in NAMES)
+        elif isinstance(node, ast.Attribute) and _is_ungated(_value_of(node, named)):
+            yield ast.unparse(node)
+
+
+def _modules_named_by(node: ast.AST) -> dict[str, ModuleType]:
+    """The SDK's modules that an import brings in, by their names there; in a function, too."""
+    names: list[tuple[str, str]] = []
+    if isinstance(node, ast.Import):
+        tops = [one.name.partition(".")[0] for one in node.names]
+        names = [(one.asname, one.name) for one in node.names if one.asname]
+        names += [(top, top) for top in tops]
+    elif isinstance(node, ast.ImportFrom):
+        names = [(one.asname or one.name, f"{node.module}.{one.name}") for one in node.names]
+    return {
+        name: sys.modules[path]
+        for name, path in names
+        if path in sys.modules and path.partition(".")[0] == "linebot"
+    }
+
+
+def _value_of(node: ast.expr, named: Mapping[str, object]) -> object:
+    """What `a.b.c` is, where its parts are modules; else None."""
+    if isinstance(node, ast.Name):
+        return named.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _value_of(node.value, named)
+        return vars(owner).get(node.attr) if type(owner) is ModuleType else None
+    return None
+
+
+def _is_ungated(value: object) -> bool:
+    """Whether it is a client of the SDK's or its class; ours is a subclass of that."""
+    # By identity: a proxy in the module, such as Flask's `request`, may raise when it is asked.
+    return any(value is client or type(value) is client for client in CLIENTS)

@@ -1,0 +1,158 @@
+"""`linedesk up`: every process of a small box under one supervisor, with a mongod if asked for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from linedesk.compose import children
+from linedesk.compose.private_mongod import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
+from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
+from linedesk.settings.errors import DataInUse
+from linedesk.settings.settings import EMBEDDED, Settings, require
+from linedesk.settings.sources import CREDENTIALS
+from linedesk.store.client import connect
+from linedesk.store.collections import create_collections, require_schema, set_audit_age
+from linedesk.store.views import ensure_views
+
+FRONTDESK_STOP_SECONDS = 10.0
+SCHEDULER_STOP_SECONDS = 25.0
+# Beyond its drain the dispatcher joins threads, saves its progress and gives back the lease.
+DISPATCHER_MARGIN_SECONDS = 15.0
+# A command that looks whether an `up` runs holds the lock for a moment.
+LOCK_SECONDS = 1.0
+# What commands do not take over from an `up`: secrets, and what may hold some.
+NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
+
+
+def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
+    """Run all processes until SIGTERM or SIGINT; returns the exit code.
+
+    The dispatcher stops last, so that nothing new comes in while it drains.
+    """
+    require(settings, "line_channel_secret", "line_channel_access_token")
+    signals = Signals()
+    with signals_on(signals):
+        programs = room_programs(settings, config_path=config_path, verbose=verbose)
+        # So that what a bot prints is seen at once.
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        # A child must not report its own readiness to systemd as that of this process.
+        environ.pop("NOTIFY_SOCKET", None)
+        if settings.mongodb_uri == EMBEDDED:
+            mongod = KeptMongod(state_dir())
+            mongod.prepare(settings.mongodb_database, audit_days=settings.audit_days)
+            programs.append(mongod.program())
+            used: dict[str, object] = {"mongodb_uri": mongod.uri}
+            if "spool_path" not in settings.model_fields_set:
+                # Beside the data, since a small box has no folder of the service's own.
+                used["spool_path"] = state_dir().parent / "spool.db"
+            environ |= {name.upper(): str(value) for name, value in used.items()}
+            mongod.note(settings.model_copy(update=used))
+        return Supervisor(programs, environ, signals).run()
+
+
+def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
+    """The rooms that run, in the order in which they stop."""
+    options = ["--config", str(config_path)] if config_path else []
+    options += ["--verbose"] if verbose else []
+
+    def program(room: str, stop_seconds: float) -> Program:
+        return Program(room, children.of_module(room, *options), stop_seconds)
+
+    programs = [
+        program("frontdesk", FRONTDESK_STOP_SECONDS),
+        program("dispatcher", settings.drain_seconds + DISPATCHER_MARGIN_SECONDS),
+    ]
+    if settings.scheduler == "process":
+        programs.insert(1, program("scheduler", SCHEDULER_STOP_SECONDS))
+    return programs
+
+
+class KeptMongod(EmbeddedMongod):
+    """An embedded mongod whose data stays, and which the supervisor keeps running."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir, port=_kept_port(data_dir))
+        self._lock = _locked(data_dir)
+
+    def prepare(self, database: str, *, audit_days: int) -> None:
+        """Start it once, to do what `linedesk init` does. Raises NewerSchema."""
+        with self, connect(self.uri, app_name="linedesk-init") as client:
+            require_schema(client[database])
+            create_collections(client[database])
+            ensure_views(client[database])
+            set_audit_age(client[database], days=audit_days)
+
+    def program(self) -> Program:
+        """What the supervisor runs."""
+        return Program("mongod", self.command(), STOP_SECONDS, quiet=True)
+
+    def note(self, settings: Settings) -> None:
+        """Write down for commands beside this `up` what it runs with, but nothing secret."""
+        text = settings.model_dump_json(exclude_unset=True, exclude=NOT_NOTED)
+        self._lock.truncate(0)
+        self._lock.write(text)
+        self._lock.flush()
+
+
+def beside_up(settings: Settings) -> Settings:
+    """For a command of a person: where no server is set, those of the `up` that keeps one here.
+
+    What is set goes before what that `up` was given. Without such an `up` they stay as they are.
+    """
+    given = settings.model_fields_set
+    if settings.mongodb_uri != EMBEDDED and "mongodb_uri" in given:
+        return settings
+    used = _noted(state_dir())
+    if used is None:
+        return settings
+    taken = used.model_fields_set - given | {"mongodb_uri"}
+    return settings.model_copy(update={name: getattr(used, name) for name in taken})
+
+
+def _noted(data_dir: Path) -> Settings | None:
+    """What the running `up` of this data wrote down; None where none runs."""
+    try:
+        with (data_dir / "lock").open(encoding="utf-8") as lock:
+            if _is_free(lock, fcntl.LOCK_SH):
+                return None
+            return Settings.model_validate_json(lock.read())
+    # Text of another version, or none yet, is as good as no `up`.
+    except (OSError, ValueError):
+        return None
+
+
+def _locked(data_dir: Path) -> IO[str]:
+    """The data folder's lock, held as long as this process lives. Raises DataInUse."""
+    lock = (data_dir / "lock").open("a", encoding="utf-8")
+    until, pause = time.monotonic() + LOCK_SECONDS, threading.Event()
+    while not _is_free(lock, fcntl.LOCK_EX):
+        if time.monotonic() > until:
+            lock.close()
+            raise DataInUse(f"the data in {data_dir} is in use by another `linedesk up`")
+        pause.wait(0.05)
+    # What an earlier one noted holds no longer.
+    lock.truncate(0)
+    return lock
+
+
+def _is_free(lock: IO[str], kind: int) -> bool:
+    """Whether the lock was free; it is held then, until the file is closed."""
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _kept_port(data_dir: Path) -> int:
+    """Always the same port: the replica set's configuration in the kept data names it."""
+    kept = data_dir / "port"
+    if not kept.exists():
+        data_dir.mkdir(parents=True, exist_ok=True)
+        kept.write_text(f"{free_port()}\n", encoding="ascii")
+    return int(kept.read_text(encoding="ascii"))

@@ -1,0 +1,1 @@
+"""What operators read and do, for the commands and the web page alike."""

@@ -1,0 +1,236 @@
+"""What an operator does: pause, resume, release, replay, drop; each noted in `audit` first.
+
+What operators did: one row in `audit` for each act, from page and command line alike.
+
+It is written before the act and completed after it, so that one that died half way shows. An act
+whose row cannot be written is not done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pymongo
+from bson import ObjectId
+from pymongo.database import Database
+
+from linedesk.console import processes
+from linedesk.console.dead_letters import Replaying
+from linedesk.console.errors import NotDone
+from linedesk.console.reading import told_in
+from linedesk.store import orders
+from linedesk.store.client import DURABLE
+from linedesk.store.collections import require_schema
+from linedesk.store.documents import (
+    AUDIT,
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    STATUS,
+    Document,
+    name_of,
+)
+from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
+from linedesk.store.orders import Control, Release, Scope
+
+log = logging.getLogger(__name__)
+
+BEGUN, DONE, REFUSED = "begun", "done", "refused"
+Via = Literal["page", "command"]
+MOST_SHOWN = 200
+WHY_CHARACTERS = 500
+READ_SECONDS = 5.0
+
+
+class Audit:
+    """Writes what one operator does; `by` is his name, `via` the way that he came."""
+
+    def __init__(self, database: Database[Any], *, by: str, via: Via) -> None:
+        self._rows = database[AUDIT].with_options(write_concern=DURABLE)
+        self._who = {"by": by, "via": via}
+
+    @contextmanager
+    def noted(self, act: str, *, on: str | Sequence[str], why: str = "") -> Iterator[None]:
+        """Around an act. Raises StoreUnavailable with the act not begun where MongoDB is away.
+
+        An act that raises NotDone, or that MongoDB or recvq refuses, ends as refused. One of which
+        nobody knows whether it was done stays as begun.
+        """
+        require_schema(self._rows.database)
+        id_ = self._begin(act, on if isinstance(on, str) else list(on), why)
+        try:
+            yield
+        except (NotDone, RecvqClosed, SetupError) as error:
+            self._end(id_, f"{REFUSED}: {error}")
+            raise
+        except StoreUnavailable:
+            log.warning("nobody knows whether it was done, begun in audit act=%s id=%s", act, id_)
+            raise
+        self._end(id_, DONE)
+
+    def _begin(self, act: str, on: str | list[str], why: str) -> ObjectId:
+        row: Document = {
+            "_id": ObjectId(),
+            "at": datetime.now(UTC),
+            **self._who,
+            "act": act,
+            "on": on,
+            "why": why[:WHY_CHARACTERS],
+            "outcome": BEGUN,
+        }
+        # guard: audit-row-first
+        with translated():
+            self._rows.insert_one(row)
+        id_: ObjectId = row["_id"]
+        return id_
+
+    def _end(self, id_: ObjectId, outcome: str) -> None:
+        try:
+            with translated():
+                ended = {"outcome": outcome, "endedAt": datetime.now(UTC)}
+                self._rows.update_one({"_id": id_}, {"$set": ended})
+        except QueueError as error:
+            # What was done is done: only its row stays as begun.
+            log.warning("end of an act not written id=%s error=%s", id_, type(error).__name__)
+
+
+def newest(database: Database[Any], *, limit: int = MOST_SHOWN) -> list[Document]:
+    """The newest rows, the newest first. Raises StoreUnavailable."""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return list(database[AUDIT].find({}).sort("at", -1).limit(limit))
+
+
+SLICE = 1_000
+Kind = Literal["event", "send"]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What stands first in a key's line, or in its outbox: that which a release gives up."""
+
+    kind: Kind
+    id: str
+    """An event's id, or a send's."""
+    why: str
+    """What is known of why it does not get on."""
+    since: datetime | None = None
+
+    @property
+    def named(self) -> dict[orders.Head, str]:
+        """As a release names it in `control`."""
+        return {"eventId": self.id} if self.kind == "event" else {"effectId": self.id}
+
+
+class Acts:
+    """The acts of one operator. All raise StoreUnavailable; most may then be asked again."""
+
+    def __init__(self, database: Database[Any], *, by: str, via: Via) -> None:
+        self._database = database
+        self._by = by
+        self._control = Control(database)
+        self._audit = Audit(database, by=by, via=via)
+        self._replaying = Replaying(database)
+
+    def pause(self, scope: Scope, *, why: str = "") -> bool:
+        """Hold back everything, a channel or a key; False if that was paused already."""
+        with self._audit.noted("pause", on=str(scope), why=why):
+            return self._control.pause(scope, by=self._by, why=why)
+
+    def resume(self, scope: Scope, *, why: str = "") -> bool:
+        """End that one pause; False if there was none."""
+        with self._audit.noted("resume", on=str(scope), why=why):
+            return self._control.resume(scope)
+
+    def still_paused(self, scope: Scope) -> list[tuple[str | None, str | None]]:
+        """Channel and key of each pause that covers the scope, or a part of it."""
+        return [
+            (other.channel, other.key)
+            for other in (one.scope for one in self._control.read().rows)
+            if other.covers(scope.channel, scope.key) or scope.covers(other.channel, other.key)
+        ]
+
+    def release(self, channel: str, key: str, head: Head, *, why: str = "") -> Release:
+        """Have the dispatcher give up what the operator saw stuck, if it still is.
+
+        It becomes a dead letter, and the next of the key goes on; `came` tells when.
+        """
+        with self._audit.noted("release", on=f"{channel}/{key} {head.id}", why=why):
+            return self._control.release(channel, key, head.named, by=self._by)
+
+    def came(self, release: Release) -> str | None:
+        """What came of a release, in words; None until a dispatcher has carried it out."""
+        return self._control.outcome_of(release)
+
+    def replay(self, id_: str, *, again: bool = False, force: bool = False) -> str:
+        """Put a dead letter into recvq; returns its eventId there. Raises as `Replaying.replay`."""
+        with self._audit.noted("replay", on=id_, why="may arrive twice" if force else ""):
+            return self._replaying.replay(id_, again=again, force=force)
+
+    def drop(self, ids: Sequence[str]) -> int:
+        """Delete dead letters for good; returns how many there were."""
+        letters = self._database[DEADLETTERS].with_options(write_concern=DURABLE)
+        dropped = 0
+        for start in range(0, len(ids), SLICE):
+            some = list(ids[start : start + SLICE])
+            with self._audit.noted("drop", on=some), translated():
+                dropped += letters.delete_many({"_id": {"$in": some}}).deleted_count
+        return dropped
+
+
+def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
+    """What could be released of a key: the first event in its line, the first send of its outbox.
+
+    At most one of each. Raises StoreUnavailable.
+    """
+    with translated(), pymongo.timeout(READ_SECONDS):
+        event = _event_head(database, channel, key)
+        send = _send_head(database, channel, key)
+    return [head for head in (event, send) if head is not None]
+
+
+def only(found: Sequence[Head], kind: Kind | None) -> Head:
+    """The one that is meant. Raises NotDone where none is stuck, or nobody said which."""
+    fits = [head for head in found if kind in (None, head.kind)]
+    if not fits:
+        raise NotDone("nothing of it waits")
+    if len(fits) > 1:
+        raise NotDone("both an event and a send of it wait: say which")
+    return fits[0]
+
+
+def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
+    whose = {"channel": channel, "key": key}
+    told = list(told_in(database, STATUS).find({"role": processes.DISPATCHER}))
+    now = datetime.now(UTC)
+    row = processes.leading(one for one in told if processes.is_fresh(one, now=now)) or {}
+    for name, words in (("threads", "its handler runs"), ("waiting", "")):
+        for one in processes.listed(row, name):
+            # A row with an effectId is of a send that waits: its event is decided.
+            if "effectId" not in one and _is_of(one, whose) and isinstance(one.get("eventId"), str):
+                return Head("event", one["eventId"], words or one.get("why", ""), one.get("since"))
+    first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
+    if first is None:
+        return None
+    document = first.get("document") or {"_id": first["_id"]}
+    return Head("event", name_of(document), str(first.get("why", "")), first.get("since"))
+
+
+def _is_of(one: Mapping[str, Any], whose: Mapping[str, str]) -> bool:
+    return all(one.get(name) == value for name, value in whose.items())
+
+
+def _send_head(database: Database[Any], channel: str, key: str) -> Head | None:
+    fields = {"pending.id": 1, "pending.type": 1, "pending.at": 1, "pending.triedAt": 1}
+    row = database[CONVERSATIONS].find_one({"_id": f"{channel}/{key}"}, fields) or {}
+    sends = [one for one in row.get("pending") or () if one.get("type") == "send"]
+    if not sends:
+        return None
+    first = sends[0]
+    tried = "tried, of unknown outcome" if first.get("triedAt") else "not taken by LINE yet"
+    why = f"{len(sends)} wait in its outbox; the first: {tried}"
+    return Head("send", first["id"], why, first.get("at"))

@@ -1,0 +1,186 @@
+"""Where a conversation stands: finding it by what an operator knows, and reading all of it.
+
+Reads only, and nothing of it is locked meanwhile: what is shown may be a moment old.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymongo
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from jobworker.bot.states import STATE_TIMER
+from linedesk.console.errors import NotOneConversation
+from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document
+from linedesk.store.errors import translated
+
+# Of so many that fit a word as many are named.
+MOST_NAMED = 20
+READ_SECONDS = 10.0
+MOST_LETTERS = 1_000
+# A shortened id as a screen shows it, so that it can be copied.
+ELLIPSIS = "…"
+# What is told of an effect: all but tokens and keys.
+EFFECT = ("id", "type", "way", "to", "messages", "at", "triedAt", "name", "runAt", "data", "cause")
+# What says who somebody is.
+WHO = ("_id", "kind", "profile.displayName", "members")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One conversation as it stands in the database."""
+
+    conversation: Document
+    timers: list[Document]
+    """Its rows of `schedule` that wait, the next one first."""
+    held: list[Document]
+    """When its documents came to `held`, and why; in their order."""
+    letters: int
+    """Those of the newest MOST_LETTERS dead letters that were not replayed."""
+
+
+def find(database: Database[Any], word: str, *, channel: str) -> str:
+    """The `_id` of the conversation that a word means.
+
+    That is an id of a user, group or room, `<channel>/<id>`, a start of it that no other has, or
+    a display name. Raises NotOneConversation.
+    """
+    word = word.removesuffix(ELLIPSIS)
+    conversations = database[CONVERSATIONS]
+    with translated(), pymongo.timeout(READ_SECONDS):
+        for id_ in (word, f"{channel}/{word}"):
+            if conversations.find_one({"_id": id_}, {"_id": 1}) is not None:
+                return id_
+        starts = [starting(word), starting(f"{channel}/{word}")]
+        found = _few(conversations, {"$or": starts}) or _few(conversations, _named(word))
+    if len(found) != 1:
+        raise NotOneConversation(word, [_told(row) for row in found])
+    return str(found[0]["_id"])
+
+
+def read(database: Database[Any], id_: str) -> Standing:
+    """All that is known of a conversation. Raises NotOneConversation where it is gone."""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        conversation = database[CONVERSATIONS].find_one({"_id": id_}, {"applied": 0, "unsent": 0})
+        if conversation is None:
+            raise NotOneConversation(id_, [])
+        whose = dict(zip(("channel", "key"), id_.split("/", 1), strict=True))
+        # That which ends a state is told with the state.
+        waiting = {**starting(f"{id_}/"), "runAt": {"$ne": None}, "name": {"$ne": STATE_TIMER}}
+        return Standing(
+            conversation,
+            timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row["runAt"]),
+            held=list(database[HELD].find(whose, {"since": 1, "why": 1}).sort("n", 1)),
+            letters=_letters(database, whose),
+        )
+
+
+def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
+    """How many of the newest letters are its, since they have no index by conversation."""
+    stages: list[Mapping[str, Any]] = [
+        {"$sort": {"lastAt": -1}},
+        {"$limit": MOST_LETTERS},
+        {"$match": {**whose, "replayedAt": None}},
+        {"$count": "letters"},
+    ]
+    return next((int(row["letters"]) for row in database[DEADLETTERS].aggregate(stages)), 0)
+
+
+def summary(standing: Standing) -> Document:
+    """What is told of it, under the names of the JSON."""
+    found = standing.conversation
+    return {
+        "id": found["_id"],
+        "channel": found.get("channel"),
+        "key": found.get("key"),
+        "kind": found.get("kind"),
+        "name": _name(found),
+        "friend": found.get("friend"),
+        **_place(found),
+        "members": [
+            {"user": user, "name": _names(found).get(user), **_place(place)}
+            for user, place in (found.get("states") or {}).items()
+        ],
+        "timers": [_timer(row, found) for row in standing.timers],
+        "outbox": _outbox(found.get("pending", ())),
+        "held": {
+            "count": len(standing.held),
+            "since": min((row["since"] for row in standing.held), default=None),
+            "why": standing.held[0]["why"] if standing.held else None,
+        },
+        "deadLetters": standing.letters,
+        "records": found.get("n", 0),
+        "at": found.get("at"),
+    }
+
+
+def _place(place: Mapping[str, Any]) -> Document:
+    return {
+        "state": place.get("state"),
+        "until": place.get("until"),
+        "data": place.get("data") or {},
+    }
+
+
+def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
+    member, _, name = row["_id"].removeprefix(f"{conversation['_id']}/").rpartition("/")
+    every = row.get("every")
+    return {
+        "name": name,
+        "member": _names(conversation).get(member, member) if member else None,
+        "at": row["runAt"],
+        "every": f"{every['at']} {every['tz']}" if every else None,
+        "data": row.get("data") or {},
+    }
+
+
+def _outbox(effects: Sequence[Mapping[str, Any]]) -> Document:
+    return {
+        "count": len(effects),
+        "oldest": min((one["at"] for one in effects if "at" in one), default=None),
+        "tried": sum(one.get("triedAt") is not None for one in effects),
+        "effects": [{name: one[name] for name in EFFECT if name in one} for one in effects],
+    }
+
+
+def _name(conversation: Mapping[str, Any]) -> str | None:
+    """The name in LINE of the user, or of the members of the group as far as they are known."""
+    own = (conversation.get("profile") or {}).get("displayName")
+    return own or "、".join(_names(conversation).values()) or None
+
+
+def _names(conversation: Mapping[str, Any]) -> dict[str, str]:
+    members = (conversation.get("members") or {}).items()
+    return {user: told["displayName"] for user, told in members if told.get("displayName")}
+
+
+def starting(text: str) -> Document:
+    """The ids that begin with a text, read by their index."""
+    return {"_id": {"$gte": text, "$lt": f"{text}{chr(sys.maxunicode)}"}}
+
+
+def _named(word: str) -> Document:
+    """By another channel's key, or by a name: every conversation has to be looked at."""
+    members = {"$objectToArray": {"$ifNull": ["$members", {}]}}
+    names = {"$map": {"input": members, "in": "$$this.v.displayName"}}
+    return {
+        "$or": [
+            {"key": word},
+            {"profile.displayName": word},
+            # Only groups have members: to look into every conversation takes ten times as long.
+            {"kind": {"$in": ["group", "room"]}, "$expr": {"$in": [word, names]}},
+        ]
+    }
+
+
+def _few(conversations: Collection[Any], condition: Document) -> list[Document]:
+    return list(conversations.find(condition, list(WHO)).sort("_id", 1).limit(MOST_NAMED))
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return " ".join(part for part in (row["_id"], row.get("kind"), _name(row)) if part)

@@ -1,0 +1,44 @@
+"""How depth, lag and latencies went over the last hours: the rows that a dispatcher leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pymongo
+from pymongo.database import Database
+
+from linedesk.console.reading import told_in
+from linedesk.store.documents import HISTORY, Document
+from linedesk.store.errors import translated
+
+READ_SECONDS = 5.0
+# A curve has as many points as a screen can show.
+POINTS = 360
+MEASURED = (
+    *("queueDocuments", "oldestUnfinishedSeconds", "lagDocuments", "lagSeconds"),
+    *("inHandDocuments", "heldDocuments", "busyThreads"),
+    *("readPerSecond", "decidedPerSecond", "callsPerSecond"),
+    *("waitP50", "waitP99", "handlerP50", "handlerP99"),
+)
+
+
+def read_history(database: Database[Any], *, hours: float) -> list[Document]:
+    """The rows of `history` of the last hours, in time order and at most POINTS of them.
+
+    Where there are more, each is that of a slice of time: of what was measured the largest. Slices
+    in which nobody measured are left out. Raises StoreUnavailable, after READ_SECONDS at most.
+    """
+    since = datetime.now(UTC) - timedelta(hours=hours)
+    slice_ms = int(hours * 3_600_000 / POINTS)
+    slice_ = {"$subtract": [{"$toLong": "$at"}, {"$mod": [{"$toLong": "$at"}, slice_ms]}]}
+    largest = {name: {"$max": f"${name}"} for name in MEASURED}
+    stages: list[Mapping[str, Any]] = [
+        {"$match": {"at": {"$gte": since}}},
+        {"$group": {"_id": slice_, "at": {"$max": "$at"}, **largest}},
+        {"$sort": {"_id": 1}},
+        {"$project": {"_id": 0}},
+    ]
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return list(told_in(database, HISTORY).aggregate(stages))

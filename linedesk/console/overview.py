@@ -1,0 +1,389 @@
+"""Everything at a glance: whether linedesk is well, what comes and goes, what waits and why.
+
+A handful of small or indexed reads, whatever recvq holds: the figures are those that the processes
+write to `status` once a second.
+
+The parts of an overview, each made of what the rows of `status` tell. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pymongo
+from pymongo.database import Database
+
+from linedesk.console import dead_letters, processes
+from linedesk.console import processes as rows
+from linedesk.console.format import as_json
+from linedesk.console.health import Wrong, what_is_wrong
+from linedesk.console.processes import Process, Row, Told
+from linedesk.console.reading import told_in
+from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
+from linedesk.store.errors import translated
+from linedesk.store.orders import Pause
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The way of the events, in events a second; None where nobody tells."""
+
+    accepted: float | None
+    duplicates: float | None
+    refused: float | None
+    spooled: float | None
+    read: float | None
+    finished: float | None
+    decided: float | None
+    failed: float | None
+    calls: float | None
+    rung: float | None
+    replayed: float
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What is stored and not done with; None where nobody tells, since no dispatcher leads."""
+
+    documents: float | None
+    """Unread, in hand and held."""
+    oldest_seconds: float | None
+    behind_seconds: float | None
+    """Age of the oldest one that is not in `held`."""
+    lag_documents: float | None
+    lag_seconds: float | None
+    in_hand: float | None
+    held: float | None
+    held_keys: float | None
+    outbox_effects: float | None
+    unread_share: float | None
+    is_closed: bool
+    """recvq takes no inserts."""
+    recvq_left_seconds: float | None
+    oplog_left_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long something took in the last minute, in seconds."""
+
+    name: str
+    """store, wait, handler, call, gate, ring or save."""
+    label: str
+    """The endpoint of a call, the host of a gate; else empty."""
+    count: int
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The dispatcher's pool."""
+
+    all: float | None
+    busy: float | None
+    abandoned: float | None
+    doing: list[Document]
+    """Of busy ones: name, doing, eventId, channel, key, since; the longest first."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One host of LINE."""
+
+    host: str
+    use: float | None
+    """The share of the last ten seconds in which it was busy or kept its interval."""
+    waiting: float | None
+    turns_per_second: float | None
+    breaker_open: bool
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Counted messages of this month."""
+
+    messages: float
+    used: float | None
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is used, 0 to 1."""
+        return None if self.used is None or not self.messages else self.used / self.messages
+
+
+@dataclass(frozen=True)
+class Spool:
+    """What waits outside of MongoDB, on the host where most does."""
+
+    documents: float
+    bytes: float
+    oldest_seconds: float | None
+    max_bytes: float | None
+    is_available: bool = True
+    """Whether it would take documents, on every host."""
+
+
+def rates(figures: Mapping[str, Told], *, replayed: float) -> Rates:
+    desk, dispatcher = figures[processes.FRONTDESK], figures[processes.DISPATCHER]
+    return Rates(
+        accepted=desk.rate("acceptedEvents"),
+        duplicates=desk.rate("duplicateEvents"),
+        refused=desk.rate("refusedRequests"),
+        spooled=desk.rate("spooledEvents"),
+        read=dispatcher.rate("readDocuments"),
+        finished=dispatcher.rate("finishedDocuments"),
+        decided=dispatcher.rate("decidedEvents"),
+        failed=dispatcher.rate("failedHandlers"),
+        calls=dispatcher.rate("calls"),
+        rung=figures[processes.SCHEDULER].rate("rungTimers"),
+        replayed=replayed,
+    )
+
+
+def queue(dispatcher: Told, desk: Told) -> Queue:
+    share = dispatcher.number("recvqUnreadShare")
+    return Queue(
+        documents=dispatcher.number("queueDocuments"),
+        oldest_seconds=dispatcher.number("oldestUnfinishedSeconds"),
+        behind_seconds=dispatcher.number("behindSeconds"),
+        lag_documents=dispatcher.number("lagDocuments"),
+        lag_seconds=dispatcher.number("lagSeconds"),
+        in_hand=dispatcher.number("inHandDocuments"),
+        held=dispatcher.number("heldDocuments"),
+        held_keys=dispatcher.number("heldKeys"),
+        outbox_effects=dispatcher.number("outboxEffects"),
+        # Without a dispatcher the front desk's guard still looks.
+        unread_share=share if share is not None else desk.number("recvqUnreadShare"),
+        is_closed=bool(desk.number("recvqClosed")),
+        recvq_left_seconds=dispatcher.number("recvqLeftSeconds"),
+        oplog_left_seconds=dispatcher.number("oplogLeftSeconds"),
+    )
+
+
+TIMED = (
+    (processes.FRONTDESK, "store", "storeSeconds"),
+    (processes.DISPATCHER, "wait", "waitSeconds"),
+    (processes.DISPATCHER, "handler", "handlerSeconds"),
+    (processes.DISPATCHER, "gate", "gateWaitSeconds"),
+    (processes.DISPATCHER, "call", "callSeconds"),
+    (processes.DISPATCHER, "save", "saveSeconds"),
+    (processes.SCHEDULER, "ring", "ringLateSeconds"),
+)
+
+
+def latencies(figures: Mapping[str, Told]) -> list[Latency]:
+    found = []
+    for role, name, figure in TIMED:
+        lately = figures[role].lately.get(figure)
+        if isinstance(lately, Mapping):
+            labelled = {"": lately} if "count" in lately else lately
+            found += [_latency(name, label, one) for label, one in sorted(labelled.items())]
+    return found
+
+
+def _latency(name: str, label: str, lately: Row) -> Latency:
+    count = processes.number_at(lately, ("count",)) or 0
+    p50, p90, p99 = (processes.number_at(lately, (part,)) for part in ("p50", "p90", "p99"))
+    return Latency(name, label, int(count), p50, p90, p99)
+
+
+def threads(dispatcher: Told, row: Row) -> Threads:
+    return Threads(
+        all=dispatcher.number("threads"),
+        busy=dispatcher.number("busyThreads"),
+        abandoned=dispatcher.number("abandonedThreads"),
+        doing=processes.listed(row, "threads"),
+    )
+
+
+def gates(dispatcher: Told) -> list[Gate]:
+    hosts: list[str] = []
+    for name in ("gateUse", "gateWaiting", "breakerOpen"):
+        found = dispatcher.figures.get(name)
+        hosts += [one for one in found if one not in hosts] if isinstance(found, Mapping) else []
+    return [
+        Gate(
+            host=host,
+            use=dispatcher.number("gateUse", host),
+            waiting=dispatcher.number("gateWaiting", host),
+            turns_per_second=dispatcher.rate("gateTurns", host),
+            breaker_open=bool(dispatcher.number("breakerOpen", host)),
+        )
+        for host in hosts
+    ]
+
+
+def quota(dispatcher: Told) -> Quota | None:
+    messages = dispatcher.number("quotaMessages")
+    return None if messages is None else Quota(messages, dispatcher.number("quotaUsedMessages"))
+
+
+def spool(desk: Told) -> Spool | None:
+    documents = desk.number("spoolDocuments")
+    if documents is None:
+        return None
+    return Spool(
+        documents=documents,
+        bytes=desk.number("spoolBytes") or 0,
+        oldest_seconds=desk.number("spoolOldestSeconds"),
+        max_bytes=desk.number("spoolMaxBytes"),
+        is_available=desk.number("spoolAvailable") != 0,
+    )
+
+
+READ_SECONDS = 5.0
+NEWEST_CALLS = 20
+NEWEST_LETTERS = 10
+# Of so many letters the age is read, so that "lately" is a number and no count of a collection.
+MOST_LETTERS = 200
+LATELY = timedelta(days=1)
+REPLAYS_WITHIN = timedelta(minutes=1)
+MOST_REPLAYS = 1_000
+MOST_ROWS = 200
+MOST_PAUSES = 1_000
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One look at everything."""
+
+    at: datetime
+    wrong: list[Wrong]
+    """What a person should look at, the worst first."""
+    processes: list[Process]
+    scheduler_asked: bool | None
+    """Whether the dispatcher's setting asks for a scheduler of its own; None: it does not tell."""
+    rates: Rates
+    queue: Queue
+    latencies: list[Latency]
+    threads: Threads
+    waiting: list[Document]
+    """The keys that wait longest: channel, key, documents, held, why, since, eventId."""
+    waiting_keys: Document
+    """How many keys rest although they have documents, by why: held, paused, again, save."""
+    gates: list[Gate]
+    token_refused: bool
+    quota: Quota | None
+    spool: Spool | None
+    pauses: list[Document]
+    """What is ordered: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
+    obeyed: list[Document] | None
+    """The pauses that the dispatcher obeys just now; None where no dispatcher leads."""
+    calls: list[Document]
+    """The newest rows of `calls`, the newest first."""
+    letters: list[Document]
+    """The newest dead letters that were not replayed (`linedesk.console.dead_letters.summary`)."""
+    letters_lately: int
+    """Those of the last day; MOST_LETTERS or more are told as MOST_LETTERS."""
+    figures: dict[str, Told] = field(default_factory=dict)
+    """All that the rows tell, by role."""
+
+    def as_json(self) -> Document:
+        """The same for programs; seconds and bytes, times with their zone."""
+        told: Document = as_json(self)
+        return told
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read of the database for one overview."""
+
+    rows: list[Document]
+    pauses: list[Document]
+    calls: list[Document]
+    letters: list[Document]
+    replays: int
+
+
+def read_overview(database: Database[Any], *, now: datetime | None = None) -> Overview:
+    """Look at everything once, within READ_SECONDS. Raises StoreUnavailable."""
+    now = now or datetime.now(UTC)
+    with translated(), pymongo.timeout(READ_SECONDS):
+        read = _read(database, now)
+    return put_together(read, now=now)
+
+
+def _read(database: Database[Any], now: datetime) -> Read:
+    found = database[DEADLETTERS]
+    replayed = {"replayedAt": {"$gte": now - REPLAYS_WITHIN}}
+    return Read(
+        rows=list(told_in(database, STATUS).find({}).limit(MOST_ROWS)),
+        pauses=list(database[CONTROL].find({"doneAt": None}).limit(MOST_PAUSES)),
+        calls=list(
+            told_in(database, CALLS).find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)
+        ),
+        letters=list(
+            found.find({}, list(dead_letters.LISTED)).sort("lastAt", -1).limit(MOST_LETTERS)
+        ),
+        replays=found.count_documents(replayed, limit=MOST_REPLAYS),
+    )
+
+
+def put_together(read: Read, *, now: datetime) -> Overview:
+    """An overview of what was read. Pure."""
+    processes = [rows.process_of(row, now=now) for row in read.rows]
+    asked = rows.asks_for_scheduler(read.rows)
+    fresh = [row for row, one in zip(read.rows, processes, strict=True) if one.is_fresh]
+    leader = rows.leading(fresh)
+    figures = _figures(fresh, leader)
+    dispatcher, desk = figures[rows.DISPATCHER], figures[rows.FRONTDESK]
+    left = [row for row in read.letters if not row.get("replayedAt")]
+    row = leader or {}
+    seen = Overview(
+        at=now,
+        wrong=[],
+        processes=[
+            one
+            for one in rows.that_count(processes)
+            if one.is_fresh or one.role != rows.SCHEDULER or asked is not False
+        ],
+        scheduler_asked=asked,
+        rates=rates(figures, replayed=read.replays / REPLAYS_WITHIN.total_seconds()),
+        queue=queue(dispatcher, desk),
+        latencies=latencies(figures),
+        threads=threads(dispatcher, row),
+        waiting=rows.listed(row, "waiting"),
+        waiting_keys=dict(dispatcher.figures.get("waitingKeys") or {}),
+        gates=gates(dispatcher),
+        token_refused=bool(dispatcher.number("tokenRefused")),
+        quota=quota(dispatcher),
+        spool=spool(desk),
+        pauses=[_told(one) for row in read.pauses if (one := Pause.from_row(row))],
+        obeyed=rows.listed(row, "paused") if leader is not None else None,
+        calls=read.calls,
+        letters=[dead_letters.summary(one) for one in left[:NEWEST_LETTERS]],
+        letters_lately=sum(_is_lately(one, now) for one in left),
+        figures=figures,
+    )
+    return _judged(seen)
+
+
+def _judged(seen: Overview) -> Overview:
+    return Overview(**{**vars(seen), "wrong": what_is_wrong(seen)})
+
+
+def _is_lately(letter: Row, now: datetime) -> bool:
+    at = letter.get("lastAt")
+    return isinstance(at, datetime) and at >= now - LATELY
+
+
+def _told(pause: Pause) -> Document:
+    scope = pause.scope
+    told = {"by": pause.by, "why": pause.why, "at": pause.at}
+    return {"channel": scope.channel, "key": scope.key, "scope": str(scope), **told}
+
+
+def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, Told]:
+    """By role. Where the scheduler runs within the dispatcher, that one's row tells its figures."""
+    by_role = {role: [row for row in fresh if row.get("role") == role] for role in rows.ROLES}
+    led = [leader] if leader is not None else []
+    return {
+        rows.FRONTDESK: rows.told(by_role[rows.FRONTDESK]),
+        rows.DISPATCHER: rows.told(led),
+        rows.SCHEDULER: rows.told(by_role[rows.SCHEDULER][:1] or [rows.of_scheduler(leader or {})]),
+    }

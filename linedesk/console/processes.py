@@ -1,0 +1,224 @@
+"""The rows of `status` put together: which process is there, and what those of a role tell.
+
+Nothing here is measured anew: each number is the one that a row holds. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from linedesk.runtime.status_row import FRESH_SECONDS
+from linedesk.store.documents import Document
+
+FRONTDESK, DISPATCHER, SCHEDULER = "frontdesk", "dispatcher", "scheduler"
+ROLES = (FRONTDESK, DISPATCHER, SCHEDULER)
+ENDED = "ended"
+# What several front desks tell of the same thing, each: one spool a host, one recvq.
+LARGEST = (
+    *("spoolDocuments", "spoolBytes", "spoolOldestSeconds", "spoolMaxBytes"),
+    *("recvqUnreadShare", "recvqClosed"),
+)
+SMALLEST = ("certificateEndsSeconds", "spoolAvailable")
+OF_SCHEDULER = ("rungTimers", "ringLateSeconds", "nextTimerSeconds")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process, as its row tells."""
+
+    role: str
+    host: str
+    pid: int
+    version: str
+    state: str
+    """starting, working, standby, waiting, stopping or ended."""
+    words: str
+    """The line that systemd shows."""
+    started_at: datetime | None
+    at: datetime | None
+    silent_seconds: float
+    """Since its row was written."""
+    is_fresh: bool
+    """Not so where it is gone, or hangs, or has ended."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The figures of a role: of its one process, or of several together."""
+
+    figures: Document = field(default_factory=dict)
+    per_second: Document = field(default_factory=dict)
+    lately: Document = field(default_factory=dict)
+
+    def number(self, *path: str) -> float | None:
+        """One figure, its labels behind its name; None where nobody tells it."""
+        return number_at(self.figures, path)
+
+    def rate(self, *path: str) -> float | None:
+        """How often a second, of all labels together; None where nobody tells it."""
+        found = at_path(self.per_second, path)
+        return None if found is None else total(found)
+
+
+def process_of(row: Row, *, now: datetime) -> Process:
+    """A row as a process; one typed in a shell may lack anything."""
+    at = row.get("at")
+    silent = max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else float("inf")
+    started, state = row.get("startedAt"), str(row.get("state", "-"))
+    return Process(
+        role=str(row.get("role", "-")),
+        host=str(row.get("host", "-")),
+        pid=row["pid"] if isinstance(row.get("pid"), int) else 0,
+        version=str(row.get("version", "-")),
+        state=state,
+        words=str(row.get("words") or ""),
+        started_at=started if isinstance(started, datetime) else None,
+        at=at if isinstance(at, datetime) else None,
+        silent_seconds=silent,
+        is_fresh=silent <= FRESH_SECONDS and state != ENDED,
+    )
+
+
+def is_fresh(row: Row, *, now: datetime) -> bool:
+    """Whether a row was written by a process that is there."""
+    return process_of(row, now=now).is_fresh
+
+
+def listed(row: Row, name: str) -> list[Document]:
+    """The rows within a row: threads, waiting, paused."""
+    found = row.get(name)
+    rows = found if isinstance(found, list) else []
+    return [dict(one) for one in rows if isinstance(one, Mapping)]
+
+
+def that_count(processes: Sequence[Process]) -> list[Process]:
+    """Those that run or should: without what has ended, or was replaced by a later start.
+
+    Where none of a role is left, the one that was heard of last stands for it.
+    """
+    counted = [one for one in processes if one.is_fresh or not _is_over(one, processes)]
+    for role in ROLES:
+        known = [one for one in processes if one.role == role and one.at is not None]
+        if known and not any(one.role == role for one in counted):
+            counted.append(min(known, key=lambda one: one.silent_seconds))
+    return sorted(counted, key=lambda one: (_place(one.role), one.host, one.pid))
+
+
+def _is_over(one: Process, processes: Sequence[Process]) -> bool:
+    """Whether it said that it ends, or another was started on its host after its last word."""
+    if one.state == ENDED or one.at is None:
+        return True
+    same = [other for other in processes if (other.role, other.host) == (one.role, one.host)]
+    return any(
+        other.is_fresh and other.started_at is not None and other.started_at >= one.at
+        for other in same
+    )
+
+
+def asks_for_scheduler(rows: Iterable[Row]) -> bool | None:
+    """Whether SCHEDULER is `process`, by the newest row that tells; None where none does."""
+    telling = [
+        row
+        for row in rows
+        if row.get("role") == DISPATCHER
+        and isinstance(row.get("scheduler"), str)
+        and isinstance(row.get("at"), datetime)
+    ]
+    newest = max(telling, key=lambda row: row["at"], default=None)
+    return None if newest is None else newest["scheduler"] == "process"
+
+
+def _place(role: str) -> int:
+    return ROLES.index(role) if role in ROLES else len(ROLES)
+
+
+def leading(rows: Iterable[Row]) -> Row | None:
+    """The row of the dispatcher that holds the lease; of two that say so the later reign."""
+    holders = [row for row in rows if row.get("role") == DISPATCHER and _leads(row)]
+    return max(holders, key=lambda row: row.get("epoch") or 0, default=None)
+
+
+def _leads(row: Row) -> bool:
+    return number_at(row.get("figures") or {}, ("leading",)) == 1
+
+
+def told(rows: Sequence[Row]) -> Told:
+    """What several rows of a role tell together: sums, but of what they share the extreme.
+
+    Of latencies the worst is told, since nothing more can be known of several.
+    """
+    return Told(
+        figures=_together(_each(rows, "figures")),
+        per_second=_together(_each(rows, "perSecond")),
+        lately=_worst(_each(rows, "lately")),
+    )
+
+
+def _each(rows: Sequence[Row], part: str) -> list[Row]:
+    return [row[part] for row in rows if isinstance(row.get(part), Mapping)]
+
+
+def of_scheduler(row: Row) -> Document:
+    """That part of a dispatcher's row which the scheduler within it tells."""
+    parts = ("figures", "perSecond", "lately")
+    return {
+        part: {name: row[part][name] for name in OF_SCHEDULER if name in row[part]}
+        for part in parts
+        if isinstance(row.get(part), Mapping)
+    }
+
+
+def _together(documents: Sequence[Row]) -> Document:
+    return {name: _one(name, values) for name, values in _by_name(documents)}
+
+
+def _one(name: str, values: list[Any]) -> Any:
+    if all(isinstance(value, Mapping) for value in values):
+        return _together(values)
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    if name in LARGEST:
+        return max(numbers, default=None)
+    return min(numbers, default=None) if name in SMALLEST else sum(numbers)
+
+
+def _worst(documents: Sequence[Row]) -> Document:
+    found: Document = {}
+    for name, values in _by_name(documents):
+        if all(isinstance(value, Mapping) for value in values):
+            found[name] = _worst(values)
+        else:
+            numbers = [value for value in values if isinstance(value, (int, float))]
+            found[name] = sum(numbers) if name == "count" else max(numbers, default=None)
+    return found
+
+
+def _by_name(documents: Sequence[Row]) -> Iterator[tuple[str, list[Any]]]:
+    for name in dict.fromkeys(name for one in documents for name in one):
+        yield name, [one[name] for one in documents if name in one]
+
+
+def at_path(document: Row, path: Sequence[str]) -> Any:
+    """What stands at a path of names; None where there is nothing."""
+    found: Any = document
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def number_at(document: Row, path: Sequence[str]) -> float | None:
+    """The number at a path of names; None where there is none."""
+    found = at_path(document, path)
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return found if is_number else None
+
+
+def total(value: Any) -> float:
+    """A number, or the sum of those of all labels."""
+    if isinstance(value, Mapping):
+        return sum(total(inner) for inner in value.values())
+    return value if isinstance(value, (int, float)) else 0.0

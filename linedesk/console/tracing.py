@@ -1,0 +1,140 @@
+"""From whatever id an operator has to the name of the event that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bson import ObjectId
+from bson.errors import InvalidId
+from pymongo.database import Database
+
+from linedesk.console.errors import NoSuchEvent
+from linedesk.console.reading import told_in
+from linedesk.store.documents import (
+    CALLS,
+    DEADLETTERS,
+    HELD,
+    JOBS,
+    RECVQ,
+    SCHEDULE,
+    Document,
+    name_of,
+)
+
+# LINE's request ids have no index: a row of `calls` is 250 bytes, so this reads 5 MB at most.
+NEWEST_CALLS = 20_000
+# Nor has `held` one by event id.
+MOST_HELD = 10_000
+ID = {"_id": 1}
+
+
+def event_of(database: Database[Any], word: str) -> str:
+    """The event's name: its eventId, else the `_id` of its document.
+
+    `word` is that, or the id of a document, a message, an effect, a dead letter, a timer, or the
+    x-line-request-id of a call. Raises NoSuchEvent, and what the driver raises.
+    """
+    found = by_index(database, word) or by_looking(database, word)
+    if found is not None:
+        return found
+    raise NoSuchEvent(
+        f"nothing is known by {word!r}: it is no id of an event, a message, a dead letter, an "
+        f"effect or a timer, and no x-line-request-id of the newest {NEWEST_CALLS:,} calls"
+    )
+
+
+def by_index(database: Database[Any], word: str) -> str | None:
+    """The event that a word means by an id that has an index."""
+    looks = (_as_event, _as_document, _as_effect, _as_timer, _as_message)
+    return next((found for look in looks if (found := look(database, word)) is not None), None)
+
+
+def by_looking(database: Database[Any], word: str) -> str | None:
+    """The event that a word means by an id without one: so many rows are looked at."""
+    return _as_held(database, word) or _as_request(database, word)
+
+
+def _as_event(database: Database[Any], word: str) -> str | None:
+    for collection in (RECVQ, JOBS, CALLS):
+        if told_in(database, collection).find_one({"eventId": word}, ID) is not None:
+            return word
+    letter = database[DEADLETTERS].find_one({"_id": word}, {"document._id": 1, "effect.eventId": 1})
+    if letter is None:
+        return None
+    return str((letter.get("effect") or {}).get("eventId") or word)
+
+
+def _as_document(database: Database[Any], word: str) -> str | None:
+    try:
+        id_ = ObjectId(word)
+    except InvalidId:
+        return None
+    document = database[RECVQ].find_one({"_id": id_}, {"eventId": 1})
+    if document is None:
+        held = database[HELD].find_one({"_id": id_}, {"document.eventId": 1}) or {}
+        document = {**(held.get("document") or {}), "_id": id_} if held else None
+    return None if document is None else name_of(document)
+
+
+def _as_effect(database: Database[Any], word: str) -> str | None:
+    """An effect's id is its event's name and, behind a slash, which one of them it is."""
+    for event in _before_slashes(word):
+        found = _as_event(database, event)
+        if found is not None:
+            return found
+    return None
+
+
+def _before_slashes(word: str) -> Iterator[str]:
+    while "/" in word:
+        word = word.rpartition("/")[0]
+        yield word
+
+
+def _as_timer(database: Database[Any], word: str) -> str | None:
+    """A row of `schedule`: the event that set it. A ring: its own event."""
+    row = database[SCHEDULE].find_one({"_id": word}, {"setBy": 1})
+    if row is not None and isinstance(row.get("setBy"), str):
+        return str(row["setBy"])
+    return None
+
+
+def _as_message(database: Database[Any], word: str) -> str | None:
+    document = database[RECVQ].find_one({"event.message.id": word}, {"eventId": 1})
+    if document is None:
+        wanted = {"document.event.message.id": word}
+        letter = database[DEADLETTERS].find_one(wanted, {"document.eventId": 1, "document._id": 1})
+        document = _whole((letter or {}).get("document"))
+    return None if document is None else name_of(document)
+
+
+def _as_held(database: Database[Any], word: str) -> str | None:
+    """What waits in `held` while recvq has it no longer, and never ran."""
+    return None if held_by_event_id(database, word) is None else word
+
+
+def held_by_event_id(database: Database[Any], event_id: str) -> Document | None:
+    """The row of `held` that holds this event, of the oldest MOST_HELD."""
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": MOST_HELD},
+        {"$match": {"document.eventId": event_id}},
+        {"$limit": 1},
+    ]
+    found: Document | None = next(database[HELD].aggregate(stages), None)
+    return found
+
+
+def _whole(document: Any) -> Document | None:
+    return dict(document) if isinstance(document, Mapping) and "_id" in document else None
+
+
+def _as_request(database: Database[Any], word: str) -> str | None:
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": NEWEST_CALLS},
+        {"$match": {"requestId": word}},
+        {"$limit": 1},
+    ]
+    for row in told_in(database, CALLS).aggregate(stages, hint={"$natural": -1}):
+        return row.get("eventId") or None
+    return None

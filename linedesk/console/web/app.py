@@ -1,0 +1,112 @@
+"""The console's FastAPI app: its routes, what it serves from memory, what an error looks like."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+from pymongo.database import Database
+from starlette.exceptions import HTTPException
+
+from linedesk.console.errors import ConsoleError
+from linedesk.console.web.actions import act_routes
+from linedesk.console.web.gatekeeping import SAFE_METHODS, Gatekeeper
+from linedesk.console.web.layout import Console, Desk, NotLoggedIn
+from linedesk.console.web.live import Away
+from linedesk.console.web.login import login_routes
+from linedesk.console.web.pages import page_routes, wants_json
+from linedesk.runtime.metrics import Refusals
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+MEDIA_TYPES["svg"] = "image/svg+xml"
+UNKNOWN = "Not found"
+
+
+def create_app(
+    console: Console, *, reading: Database[Any], acting: Database[Any] | None = None
+) -> FastAPI:
+    """The app on one database. Page and threads end with its lifespan.
+
+    What it refuses is noted in `app.state.refusals`, which the server tells.
+
+    `acting` is the same database where `reading` may be that of a secondary.
+    """
+    desk = Desk(console, reading=reading, acting=reading if acting is None else acting)
+
+    refusals = Refusals(log)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        refusals.tell()
+        desk.close()
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.refusals = refusals
+    app.add_middleware(
+        Gatekeeper, names=desk.names, keeper=desk.keeper, turns=desk.turns, refusals=refusals
+    )
+    for routes in (page_routes, act_routes, login_routes):
+        app.include_router(routes(desk))
+    app.include_router(_files())
+    _explain(app, desk)
+    return app
+
+
+def _explain(app: FastAPI, desk: Desk) -> None:
+    """What a person sees instead of a page, and a program instead of its JSON."""
+
+    @app.exception_handler(NotLoggedIn)
+    async def log_in(request: Request, error: NotLoggedIn) -> Response:
+        browses = request.method in SAFE_METHODS and not wants_json(request)
+        if not browses or not desk.keeper.takes_passwords:
+            words = {"error": "log in, or send the token as Authorization: Bearer"}
+            return JSONResponse(words, 401, headers={"www-authenticate": "Bearer"})
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse(f"/login?to={quote(path)}", status_code=303)
+
+    @app.exception_handler(Away)
+    async def away(request: Request, error: Away) -> Response:
+        if wants_json(request):
+            return JSONResponse({"error": str(error)}, 503)
+        return desk.away(request, error)
+
+    @app.exception_handler(ConsoleError)
+    async def unknown(request: Request, error: ConsoleError) -> Response:
+        if wants_json(request):
+            return JSONResponse({"error": list(error.problems)}, 404)
+        return desk.page(
+            request, "unknown.html", {"problems": error.problems, "heading": UNKNOWN}, status=404
+        )
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        is_unknown = error.status_code == 404
+        problem = "there is no such page" if is_unknown else str(error.detail)
+        told = {"problems": [problem], "heading": UNKNOWN if is_unknown else "Not done"}
+        return desk.page(request, "unknown.html", told, status=error.status_code)
+
+
+def _files() -> APIRouter:
+    """What the pages load, read once."""
+    router = APIRouter()
+    for file in resources.files("console.web").joinpath("static").iterdir():
+        media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]
+        serve = _file(file.read_bytes(), media_type)
+        router.add_api_route(f"/static/{file.name}", serve, methods=["GET"])
+    return router
+
+
+def _file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
+    async def serve() -> Response:
+        return Response(content, headers={"cache-control": "no-cache"}, media_type=media_type)
+
+    return serve

@@ -1,0 +1,246 @@
+"""Curves of the last hours as SVG: axes with units, gaps where nobody measured, words for a hover.
+
+Geometry only; the template draws. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from linedesk.console.web.format import number, rate, seconds
+
+Row = Mapping[str, Any]
+HOURS = (1, 6, 24)
+WIDTH, HEIGHT = 560.0, 170.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 552.0, 10.0, 146.0
+# A hover tells of one slice of time.
+SLICES = 90
+# A dispatcher writes a row each ten seconds; twice that without one is a gap.
+ROW_SECONDS = 10.0
+STEPS = {1: timedelta(minutes=10), 6: timedelta(hours=1), 24: timedelta(hours=4)}
+# The least that an axis spans, so that a quiet hour is a quiet line.
+LEAST_TOP = 5.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line: what it is, the field it shows, and its colour's number."""
+
+    label: str
+    field: str
+    colour: int
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a chart shows. A logarithmic axis is for what spans milliseconds to minutes."""
+
+    id: str
+    title: str
+    curves: tuple[Curve, ...]
+    words: Callable[[float | None], str]
+    logarithmic: bool = False
+
+
+KINDS = (
+    Kind(
+        "depth",
+        "Stored and unfinished, documents",
+        (
+            Curve("in all", "queueDocuments", 1),
+            Curve("not read yet", "lagDocuments", 2),
+            Curve("held", "heldDocuments", 3),
+        ),
+        number,
+    ),
+    Kind(
+        "age",
+        "Age of the oldest, and lag of the feed",
+        (Curve("oldest unfinished", "oldestUnfinishedSeconds", 1), Curve("lag", "lagSeconds", 2)),
+        seconds,
+    ),
+    Kind(
+        "latency",
+        "From arrival to the handler, and the handler itself",
+        (
+            Curve("wait p99", "waitP99", 2),
+            Curve("wait p50", "waitP50", 1),
+            Curve("handler p99", "handlerP99", 4),
+            Curve("handler p50", "handlerP50", 3),
+        ),
+        seconds,
+        logarithmic=True,
+    ),
+    Kind(
+        "rates",
+        "Events and calls of LINE",
+        (
+            Curve("read", "readPerSecond", 1),
+            Curve("decided", "decidedPerSecond", 2),
+            Curve("calls", "callsPerSecond", 3),
+        ),
+        rate,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Hover:
+    """A slice of time, and what is told of it."""
+
+    x: float
+    width: float
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A curve's path, broken where nothing was measured, and its newest value."""
+
+    curve: Curve
+    path: str
+    newest: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart, ready for its template."""
+
+    kind: Kind
+    drawn: list[Drawn]
+    across: list[Tick]
+    up: list[Tick]
+    hovers: list[Hover]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody measured anything in all the time."""
+        return not any(one.path for one in self.drawn)
+
+
+def charts(rows: Sequence[Row], *, hours: int, now: datetime) -> list[Chart]:
+    """All charts of rows of `history` in time order."""
+    return [_chart(kind, rows, hours=hours, now=now) for kind in KINDS]
+
+
+def _chart(kind: Kind, rows: Sequence[Row], *, hours: int, now: datetime) -> Chart:
+    since, span = now - timedelta(hours=hours), hours * 3600.0
+
+    def x_of(moment: datetime) -> float:
+        return LEFT + (RIGHT - LEFT) * (moment - since).total_seconds() / span
+
+    values = [v for row in rows for one in kind.curves if (v := _value(row, one)) is not None]
+    y_of, up = (_logarithmic if kind.logarithmic else _linear)(kind, values)
+    gap_seconds = max(3 * ROW_SECONDS, 2.5 * span / 360)
+    return Chart(
+        kind,
+        [
+            Drawn(one, _path(rows, one, x_of, y_of, gap_seconds), _newest(rows, one, kind))
+            for one in kind.curves
+        ],
+        list(_across(since, now, STEPS[hours], x_of)),
+        up,
+        list(_hovers(kind, rows, x_of)),
+    )
+
+
+def _value(row: Row, curve: Curve) -> float | None:
+    value = row.get(curve.field)
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _newest(rows: Sequence[Row], curve: Curve, kind: Kind) -> str:
+    return kind.words(_value(rows[-1], curve)) if rows else kind.words(None)
+
+
+def _linear(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], float], list[Tick]]:
+    step = nice_step(max([*values, LEAST_TOP]) / 4)
+    top = step * math.ceil(max([*values, LEAST_TOP]) / step)
+
+    def y_of(value: float) -> float:
+        return BOTTOM - (BOTTOM - TOP) * min(max(value, 0.0), top) / top
+
+    marks = [step * n for n in range(round(top / step) + 1)]
+    return y_of, [Tick(y_of(mark), _mark(kind, mark)) for mark in marks]
+
+
+def _logarithmic(
+    kind: Kind, values: Sequence[float]
+) -> tuple[Callable[[float], float], list[Tick]]:
+    some = [value for value in values if value > 0] or [0.001, 1.0]
+    low = math.floor(math.log10(max(min(some), 0.0001)))
+    high = max(math.ceil(math.log10(max(some))), low + 1)
+
+    def y_of(value: float) -> float:
+        power = min(max(math.log10(max(value, 0.00001)), low), high)
+        return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
+
+    powers = range(low, high + 1)
+    return y_of, [Tick(y_of(10.0**power), _mark(kind, 10.0**power)) for power in powers]
+
+
+def _mark(kind: Kind, value: float) -> str:
+    """Beside an axis there is room for one unit."""
+    return f"{value:,.0f} s" if kind.words is seconds and value >= 10 else kind.words(value)
+
+
+def nice_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below."""
+    power: float = 10.0 ** math.floor(math.log10(least))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * 0.9999)
+
+
+def _path(
+    rows: Sequence[Row],
+    curve: Curve,
+    x_of: Callable[[datetime], float],
+    y_of: Callable[[float], float],
+    gap_seconds: float,
+) -> str:
+    parts: list[str] = []
+    before: datetime | None = None
+    for row in rows:
+        value = _value(row, curve)
+        if value is None:
+            before = None
+            continue
+        joined = before is not None and (row["at"] - before).total_seconds() <= gap_seconds
+        point = f"{x_of(row['at']):.1f} {y_of(value):.1f}"
+        # A point alone, between two gaps, is still seen: its end is round.
+        parts.append(f"L{point}" if joined else f"M{point}h.01")
+        before = row["at"]
+    return "".join(parts)
+
+
+def _across(
+    since: datetime, now: datetime, step: timedelta, x_of: Callable[[datetime], float]
+) -> Iterator[Tick]:
+    local = since.astimezone()
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    mark = midnight + step * math.ceil((local - midnight) / step)
+    while mark <= now:
+        yield Tick(x_of(mark), f"{mark.astimezone():%H:%M}")
+        mark += step
+
+
+def _hovers(kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float]) -> Iterator[Hover]:
+    width = (RIGHT - LEFT) / SLICES
+    by_slice: dict[int, Row] = {}
+    for row in rows:
+        by_slice[int((x_of(row["at"]) - LEFT) // width)] = row
+    for n, row in by_slice.items():
+        if 0 <= n < SLICES:
+            told = [f"{one.label}: {kind.words(_value(row, one))}" for one in kind.curves]
+            yield Hover(LEFT + n * width, width, [f"{row['at'].astimezone():%H:%M:%S}", *told])

@@ -1,0 +1,328 @@
+"""The way of the events as a picture: where each place is drawn, and the arrows. Pure.
+
+It is drawn twice, for a wide screen and for a phone, from the same places.
+
+The places of the picture and the ways between them: what each says, and how it is. Pure.
+
+A state has a sign and a word beside its colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from linedesk.console import processes
+from linedesk.console.overview import Overview
+from linedesk.console.processes import Process
+from linedesk.console.web.format import number, rate, seconds, share
+
+GOOD, LOOK, BAD, OFF = "good", "look", "bad", "off"
+SIGNS = {GOOD: "●", LOOK: "▲", BAD: "✕", OFF: "○"}
+SPELLED = {GOOD: "well", LOOK: "to be looked at", BAD: "needs a person", OFF: "nothing to do"}
+# An arrow flows faster the more comes along it: up to so many a second.
+FLOWS = ((0.0, 0), (1.0, 1), (10.0, 2), (100.0, 3), (float("inf"), 4))
+NEARLY_ALL = 0.9
+LATE_SECONDS = 5.0
+VERY_LATE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A box: its title, what it says first and second, how it is."""
+
+    id: str
+    title: str
+    figure: str
+    note: str
+    state: str = GOOD
+
+    @property
+    def sign(self) -> str:
+        """The state without a colour."""
+        return SIGNS[self.state]
+
+    @property
+    def spelled(self) -> str:
+        """The state in words."""
+        return SPELLED[self.state]
+
+
+@dataclass(frozen=True)
+class Way:
+    """An arrow, with how many a second go along it; None where nobody tells."""
+
+    start: str
+    end: str
+    per_second: float | None
+    what: str
+
+    @property
+    def flow(self) -> int:
+        """0: nothing moves, to 4."""
+        return next(flow for most, flow in FLOWS if (self.per_second or 0.0) <= most)
+
+    @property
+    def label(self) -> str:
+        """The rate as it is written."""
+        return rate(self.per_second)
+
+
+def ways(seen: Overview) -> Iterator[Way]:
+    """All of them, with how many a second go along each."""
+    rates = seen.rates
+    stored = None if rates.accepted is None else max(0.0, rates.accepted - (rates.spooled or 0.0))
+    yield Way("line", "frontdesk", rates.accepted, "events accepted")
+    yield Way("frontdesk", "recvq", stored, "events stored in recvq")
+    yield Way("frontdesk", "spool", rates.spooled, "events stored in the spool")
+    yield Way("spool", "recvq", None if not rates.spooled else rates.spooled, "")
+    yield Way("scheduler", "recvq", rates.rung, "timers that rang")
+    yield Way("recvq", "dispatcher", rates.read, "documents read")
+    yield Way("dispatcher", "threads", rates.decided, "events decided")
+    yield Way("threads", "gate", _turns(seen), "turns taken at the gate")
+    yield Way("gate", "api", rates.calls, "calls of LINE")
+    yield Way("dispatcher", "held", None, "")
+    yield Way("threads", "letters", _given_up(seen), "given up")
+    yield Way("outbox", "gate", None, "")
+
+
+def _given_up(seen: Overview) -> float | None:
+    return seen.figures[processes.DISPATCHER].rate("deadLetters")
+
+
+def _turns(seen: Overview) -> float | None:
+    turns = [one.turns_per_second for one in seen.gates if one.turns_per_second is not None]
+    return sum(turns) if turns else None
+
+
+def places(seen: Overview) -> Iterator[Place]:
+    """All of them."""
+    yield Place("line", "LINE", "webhooks", "comes in", OFF if not seen.rates.accepted else GOOD)
+    yield _desk(seen)
+    yield _recvq(seen)
+    yield _dispatcher(seen)
+    yield _pool(seen)
+    yield _gate(seen)
+    yield _api(seen)
+    yield _spool(seen)
+    yield _scheduler(seen)
+    yield _held(seen)
+    yield _letters(seen)
+    yield _outbox(seen)
+
+
+def _desk(seen: Overview) -> Place:
+    fresh = _fresh(seen, processes.FRONTDESK)
+    if not fresh:
+        return Place("frontdesk", "front desk", "not there", "no fresh status", BAD)
+    stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
+    figure = f"{len(fresh)} at work" if len(fresh) > 1 else "at work"
+    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhook lately"
+    return Place("frontdesk", "front desk", figure, note, LOOK if seen.rates.refused else GOOD)
+
+
+def _recvq(seen: Overview) -> Place:
+    queue = seen.queue
+    state = GOOD
+    if queue.is_closed:
+        state = BAD
+    elif (queue.lag_seconds or 0) > LATE_SECONDS or (queue.unread_share or 0) > 0.8:
+        state = LOOK
+    figure = "–" if queue.lag_documents is None else f"{number(queue.lag_documents)} unread"
+    note = "closed: full" if queue.is_closed else f"{share(queue.unread_share)} of its size"
+    return Place("recvq", "recvq", figure, note, state)
+
+
+def _dispatcher(seen: Overview) -> Place:
+    fresh = _fresh(seen, processes.DISPATCHER)
+    if not fresh or seen.obeyed is None:
+        words = "nobody leads" if fresh else "not there"
+        return Place("dispatcher", "dispatcher", words, "no fresh status", BAD)
+    state = LOOK if any(one.state != "working" for one in fresh[:1]) and len(fresh) == 1 else GOOD
+    oldest = seen.queue.oldest_seconds or 0.0
+    if oldest > VERY_LATE_SECONDS:
+        state = LOOK
+    note = f"oldest {seconds(oldest)}" if oldest else "nothing waits"
+    return Place("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in hand", note, state)
+
+
+def _pool(seen: Overview) -> Place:
+    threads = seen.threads
+    if threads.all is None:
+        return Place("threads", "threads", "–", "no dispatcher", OFF)
+    busy = threads.busy or 0
+    state = LOOK if threads.all and busy / threads.all >= NEARLY_ALL else GOOD
+    handler = next((one.p50 for one in seen.latencies if one.name == "handler"), None)
+    note = f"handler {seconds(handler)}" if handler is not None else "all asleep"
+    if threads.abandoned:
+        state, note = LOOK, f"{number(threads.abandoned)} abandoned"
+    return Place("threads", "threads", f"{number(busy)} of {number(threads.all)} busy", note, state)
+
+
+def _gate(seen: Overview) -> Place:
+    if not seen.gates:
+        return Place("gate", "gate", "–", "no dispatcher", OFF)
+    use = max((one.use or 0.0 for one in seen.gates), default=0.0)
+    waiting = sum(one.waiting or 0 for one in seen.gates)
+    state = LOOK if use >= NEARLY_ALL else GOOD
+    return Place("gate", "gate", f"{share(use)} used", f"{number(waiting)} in line", state)
+
+
+def _api(seen: Overview) -> Place:
+    broken = [one.host for one in seen.gates if one.breaker_open]
+    if seen.token_refused:
+        return Place("api", "LINE", "token refused", "no calls are made", BAD)
+    if broken:
+        return Place("api", "LINE", "breaker open", "waiting for LINE", BAD)
+    call = [one for one in seen.latencies if one.name == "call" and one.p99 is not None]
+    worst = max((one.p99 or 0.0 for one in call), default=None)
+    quota = seen.quota.share if seen.quota else None
+    note = "" if quota is None else f"quota {share(quota)} used"
+    state = LOOK if (quota or 0) >= NEARLY_ALL else GOOD if call else OFF
+    return Place("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
+
+
+def _spool(seen: Overview) -> Place:
+    spool = seen.spool
+    if spool is not None and not spool.is_available:
+        return Place("spool", "spool", "no spool", "see SPOOL_PATH", LOOK)
+    if spool is None or not spool.documents:
+        return Place("spool", "spool", "empty", "not needed", OFF)
+    oldest = f"oldest {seconds(spool.oldest_seconds)}"
+    return Place("spool", "spool", f"{number(spool.documents)} wait", oldest, LOOK)
+
+
+def _scheduler(seen: Overview) -> Place:
+    due = seen.figures[processes.SCHEDULER].number("nextTimerSeconds")
+    if due is None:
+        return Place("scheduler", "scheduler", "no timer", "waits", OFF)
+    if due < 0:
+        state = LOOK if due < -LATE_SECONDS else GOOD
+        return Place("scheduler", "scheduler", f"late {seconds(-due)}", "next timer", state)
+    return Place("scheduler", "scheduler", f"in {seconds(due)}", "next timer")
+
+
+def _held(seen: Overview) -> Place:
+    held, keys = seen.queue.held or 0, number(seen.queue.held_keys)
+    if seen.pauses:
+        return Place("held", "held", f"{number(held)} held", "paused", LOOK)
+    if not held:
+        return Place("held", "held", "none", "no slow key", OFF)
+    return Place("held", "held", f"{number(held)} held", f"of {keys} keys", LOOK)
+
+
+def _letters(seen: Overview) -> Place:
+    if not seen.letters:
+        return Place("letters", "dead letters", "none", "nothing given up", OFF)
+    kept = seen.figures[processes.DISPATCHER].number("deadLettersKept")
+    lately = number(seen.letters_lately)
+    figure = f"{number(kept)} kept" if kept else "some"
+    state = LOOK if seen.letters_lately else GOOD
+    return Place("letters", "dead letters", figure, f"{lately} within a day", state)
+
+
+def _outbox(seen: Overview) -> Place:
+    waiting = seen.queue.outbox_effects
+    if not waiting:
+        return Place("outbox", "outboxes", "empty", "all is sent", OFF)
+    return Place("outbox", "outboxes", f"{number(waiting)} to do", "not sent yet")
+
+
+def _fresh(seen: Overview, role: str) -> Sequence[Process]:
+    return [one for one in seen.processes if one.role == role and one.is_fresh]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where a place is drawn."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Its centre."""
+        return self.x + self.width / 2, self.y + self.height / 2
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A way as a path, and where its label stands."""
+
+    way: Way
+    path: str
+    x: float
+    y: float
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One picture, ready for its template."""
+
+    name: str
+    width: float
+    height: float
+    places: list[tuple[Place, Box]]
+    arrows: list[Arrow]
+
+
+def _wide() -> dict[str, Box]:
+    row = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
+    boxes = {name: Box(8 + 168 * n, 16, 124, 66) for n, name in enumerate(row)}
+    below = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
+    return boxes | {name: Box(8 + 168 * n, 132, 124, 66) for name, n in below.items()}
+
+
+def _tall() -> dict[str, Box]:
+    column = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
+    boxes = {name: Box(8, 6 + 98 * n, 146, 62) for n, name in enumerate(column)}
+    beside = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
+    return boxes | {name: Box(206, 6 + 98 * n, 126, 62) for name, n in beside.items()}
+
+
+LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (340.0, 660.0, _tall())}
+
+
+def draw(seen: Overview) -> list[Drawing]:
+    """The picture in both layouts."""
+    here, between = list(places(seen)), list(ways(seen))
+    return [
+        Drawing(
+            name,
+            width,
+            height,
+            [(place, boxes[place.id]) for place in here],
+            [_arrow(way, boxes[way.start], boxes[way.end]) for way in between],
+        )
+        for name, (width, height, boxes) in LAYOUTS.items()
+    ]
+
+
+def _arrow(way: Way, start: Box, end: Box) -> Arrow:
+    (x1, y1), (x2, y2) = start.middle, end.middle
+    if abs(y1 - y2) < 1:
+        there = x2 > x1
+        a, b = (start.x + start.width, end.x) if there else (start.x, end.x + end.width)
+        return Arrow(
+            way, f"M{a:g} {y1:g}H{b - 6 if there else b + 6:g}", (a + b) / 2, y1 - 9, "mid"
+        )
+    if abs(x1 - x2) < 1:
+        down = y2 > y1
+        a, b = (start.y + start.height, end.y) if down else (start.y, end.y + end.height)
+        path = f"M{x1:g} {a:g}V{b - 6 if down else b + 6:g}"
+        return Arrow(way, path, x1 + 9, (a + b) / 2 + 4, "start")
+    # From a place below or beside to the next one of the row.
+    return _elbow(way, start, end)
+
+
+def _elbow(way: Way, start: Box, end: Box) -> Arrow:
+    """Through the gap between two columns, into the side of the next place."""
+    rightwards = end.x > start.x
+    x, y = (start.x + start.width if rightwards else start.x), start.y + start.height - 14
+    to_x = end.x - 6 if rightwards else end.x + end.width + 6
+    to_y = end.y + end.height - 11 if end.y < start.y else end.y + 12
+    gap = x + (16 if rightwards else -16)
+    return Arrow(way, f"M{x:g} {y:g}H{gap:g}V{to_y:g}H{to_x:g}", gap, (y + to_y) / 2, "start")

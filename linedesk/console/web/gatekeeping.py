@@ -1,0 +1,195 @@
+"""What no page has to think of: known host names, headers, small bodies, and same-site forms.
+
+A page on another site can make a browser send requests here, and by its own DNS even read the
+answers. So only names that are ours are answered, and a form must come from our own pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from linedesk.console.web.auth import Doorkeeper, Turns
+from linedesk.runtime.metrics import Refusals
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
+MOST_BODY_BYTES = 256 * 1024
+# From the end of the head to that of the body.
+BODY_SECONDS = 5.0
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+# Who forwards a request says so in one of them.
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+
+@dataclass(frozen=True)
+class Names:
+    """The host names under which the page answers, and whether what a proxy forwards is."""
+
+    host: str = "127.0.0.1"
+    url: str | None = None
+    open_to_proxies: bool = False
+
+    def knows(self, host: str) -> bool:
+        """Whether a Host header, a port with it or not, is one of ours."""
+        name = host_name(host)
+        if name in {*LOOPBACK_NAMES, self.host.lower()} - {*EVERYWHERE}:
+            return True
+        if self.url is not None and name == (urlsplit(self.url).hostname or ""):
+            return True
+        # Another site's DNS can give a name any address, but cannot make an address a name.
+        return self.host in EVERYWHERE and _is_address(name)
+
+
+class Gatekeeper:
+    """ASGI middleware around the whole app."""
+
+    def __init__(
+        self, app: ASGIApp, names: Names, keeper: Doorkeeper, turns: Turns, refusals: Refusals
+    ) -> None:
+        self._app = app
+        self._refusals = refusals
+        self._names = names
+        self._keeper = keeper
+        self._turns = turns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on with the headers that every answer has."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._note(message["status"], scope)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        headers = Headers(scope=scope)
+        refused = refusal(scope["method"], headers, self._names)
+        if refused is None and not await self._has_turn(headers, client_of(scope)):
+            refused = 429, "Too many are trying at once: try again.\n"
+        if refused is None and scope["method"] not in SAFE_METHODS:
+            try:
+                if (whole := await _whole(receive)) is None:
+                    return
+                receive = whole
+            except TimeoutError:
+                refused = 408, "The form did not arrive in time.\n"
+        app = self._app if refused is None else PlainTextResponse(refused[1], refused[0])
+        await app(scope, receive, send_with_headers)
+
+    def _note(self, status: int, scope: Scope) -> None:
+        """A client's error is told in the log; what a stranger asked for is not."""
+        if 400 <= status < 500:
+            at = " at /login" if scope["path"] == "/login" else ""
+            self._refusals.note(f"{status} {HTTPStatus(status).phrase}{at}", client_of(scope))
+
+    async def _has_turn(self, headers: Headers, address: str) -> bool:
+        """A guess at the token waits as one at the password does; the token itself is free."""
+        shown = headers.get("authorization", "")
+        if not self._keeper.is_guess(shown):
+            return True
+        lane = self._keeper.lane(address)
+        if not await self._turns.take(lane):
+            return False
+        if self._keeper.is_token(shown):
+            self._turns.give_back(lane)
+            self._keeper.know(lane)
+        return True
+
+
+async def _whole(receive: Receive) -> Receive | None:
+    """The same body, once all of it is here; its head has bounded its length.
+
+    None if the sender has gone meanwhile. Raises TimeoutError.
+    """
+    messages: list[Message] = []
+    async with asyncio.timeout(BODY_SECONDS):
+        while not messages or messages[-1].get("more_body"):
+            messages.append(await receive())
+    if messages[-1]["type"] == "http.disconnect":
+        return None
+
+    async def again() -> Message:
+        return messages.pop(0) if messages else await receive()
+
+    return again
+
+
+def refusal(method: str, headers: Headers, names: Names) -> tuple[int, str] | None:
+    """Status and words for what is not even looked at; None for what is."""
+    host = headers.get("host", "")
+    if not names.knows(host):
+        return 421, "This host name is not one of the console's: see CONSOLE_URL.\n"
+    if not names.open_to_proxies and any(name in headers for name in FORWARDED):
+        return 403, "Reached through a proxy: set CONSOLE_PASSWORD, so that not anybody can.\n"
+    if method in SAFE_METHODS:
+        return None
+    if not _is_same_site(headers, host):
+        return 403, "This form does not come from the console's own page.\n"
+    length = headers.get("content-length", "")
+    if not length.isdecimal():
+        return 411, "The form does not say how long it is.\n"
+    if int(length) > MOST_BODY_BYTES:
+        return 413, "The form is too long.\n"
+    return None
+
+
+def _is_same_site(headers: Headers, host: str) -> bool:
+    """As browsers say it; a script says nothing of the kind, and has no cookie either."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+
+
+def client_of(scope: Scope) -> str:
+    """The address of the other side, or the one for which a proxy that counts speaks."""
+    client = scope.get("client")
+    return str(client[0]) if client else "-"
+
+
+def host_name(host: str) -> str:
+    """The name or address of a Host header, without port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower() if host.count(":") < 2 else host.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,159 @@
+"""What every page and act shares: who may, who reads, what was said last, how a page is made."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, PackageLoader
+from pymongo.database import Database
+
+from linedesk.console.calls import is_taken
+from linedesk.console.web.auth import Doorkeeper, Turns, Visitor
+from linedesk.console.web.format import FILTERS, zone
+from linedesk.console.web.gatekeeping import Names, is_loopback
+from linedesk.console.web.live import Away, Reader
+
+Value = TypeVar("Value")
+
+COOKIE = "linedesk_session"
+PAGES = {"/": "Overview", "/letters": "Dead letters", "/calls": "Calls", "/audit": "Audit"}
+MOST_SAID = 200
+# An act is several writes, each on a majority.
+ACT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Console:
+    """How the page is to be: plain values of the settings."""
+
+    channel: str = "main"
+    """The one that a conversation is of where nobody says."""
+    password: str = ""
+    token: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8010
+    url: str | None = None
+    """The URL by which people reach the page, where it is not that of host and port."""
+    text: bool = False
+    """Whether what people wrote is shown."""
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether `url` names a proxy: a place other than the one where the console listens."""
+        if self.url is None:
+            return False
+        url = urlsplit(self.url)
+        is_elsewhere = is_loopback(self.host) and not is_loopback(url.hostname or "")
+        return url.scheme != "http" or (url.port or 80) != self.port or is_elsewhere
+
+
+class NotLoggedIn(Exception):
+    """Whoever asks has to log in first."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What came of an act."""
+
+    words: str
+    well: bool = True
+
+
+class Desk:
+    """One console. `reading` may be a secondary's view, `acting` needs the primary."""
+
+    def __init__(self, console: Console, *, reading: Database[Any], acting: Database[Any]) -> None:
+        self.console = console
+        self.reading = reading
+        self.acting = acting
+        self.keeper = Doorkeeper(password=console.password, token=console.token)
+        self.turns = Turns()
+        self.names = Names(console.host, url=console.url, open_to_proxies=self.keeper.asks)
+        self.reader = Reader()
+        self.actor = Reader(seconds=ACT_SECONDS)
+        self._said: OrderedDict[str, Said] = OrderedDict()
+        self._templates = _environment()
+
+    def close(self) -> None:
+        """End the threads: reads are left alone, an act under way is waited for."""
+        self.reader.close()
+        self.actor.close(wait=True)
+
+    async def read(self, function: Callable[[Database[Any]], Value]) -> Value:
+        """What a function reads of the database. Raises Away."""
+        return await self.reader.run(lambda: function(self.reading))
+
+    async def act(self, function: Callable[[], Value]) -> Value:
+        """What an act returns. Raises Away, after which it may have been done or not."""
+        return await self.actor.run(function)
+
+    def visitor(self, request: Request) -> Visitor:
+        """Who asks. Raises NotLoggedIn."""
+        who = self.keeper.visitor(request.cookies.get(COOKIE), request.headers.get("authorization"))
+        if who is None:
+            raise NotLoggedIn
+        # Its connection is not ended in favour of others then.
+        request.scope.get("state", {})["proved"] = self.keeper.asks
+        return who
+
+    def page(
+        self, request: Request, template: str, told: Mapping[str, Any], *, status: int = 200
+    ) -> HTMLResponse:
+        """A page of a template, with what stands on each."""
+        cookie, authorization = request.cookies.get(COOKIE), request.headers.get("authorization")
+        everywhere = {
+            "visitor": self.keeper.visitor(cookie, authorization),
+            "can_log_out": self.keeper.takes_passwords,
+            "pages": PAGES.items(),
+            "here": request.url.path,
+            "word": "",
+            "said": self._said.get(request.query_params.get("said", "")),
+            "trouble": None,
+            "read_at": None,
+            "every": None,
+            "zone": zone(),
+            "version": version("linedesk"),
+            "text": self.console.text,
+            "channel": self.console.channel,
+        }
+        words = self._templates.get_template(template).render({**everywhere, **told})
+        return HTMLResponse(words, status_code=status)
+
+    def away(self, request: Request, error: Away) -> HTMLResponse:
+        """What is shown while MongoDB does not answer; it is asked again by itself."""
+        return self.page(request, "away.html", {"trouble": str(error), "every": 2}, status=503)
+
+    def back(self, to: str, said: Said) -> RedirectResponse:
+        """On to a page of ours that tells what came of an act."""
+        name = secrets.token_urlsafe(9)
+        self._said[name] = said
+        while len(self._said) > MOST_SAID:
+            self._said.popitem(last=False)
+        path = own_path(to).partition("#")[0]
+        return RedirectResponse(f"{path}{'&' if '?' in path else '?'}said={name}", status_code=303)
+
+
+def own_path(to: str) -> str:
+    """A path of ours; whatever else was asked for is the overview."""
+    is_ours = to.startswith("/") and not to.startswith("//") and "\\" not in to
+    return to if is_ours and to.isprintable() else "/"
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("console.web"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(FILTERS)
+    environment.tests["taken"] = is_taken
+    return environment

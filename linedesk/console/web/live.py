@@ -1,0 +1,121 @@
+"""What all viewers see: one reading of MongoDB a second for everybody, and none for nobody.
+
+A page never waits long for it. Where MongoDB does not answer, the page tells of the last reading,
+how old it is, and what is the matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from linedesk.store.errors import QueueError, RecvqClosed, SetupError
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+# Eight people who ask at once for what nobody has read yet.
+THREADS = 8
+READ_SECONDS = 4.0
+# A page waits so long for the reading that it has asked for, and shows the last one else.
+PATIENCE_SECONDS = 0.5
+FIRST_SECONDS = 1.5
+AWAY = "MongoDB does not answer"
+
+
+class Away(Exception):
+    """MongoDB did not answer in time, or `refused`; the text may be shown."""
+
+    def __init__(self, words: str, *, refused: bool = False) -> None:
+        super().__init__(words)
+        self.refused = refused
+
+
+class Reader:
+    """Threads that wait for MongoDB in the event loop's place."""
+
+    def __init__(self, *, seconds: float = READ_SECONDS) -> None:
+        self._seconds = seconds
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
+
+    async def run(self, function: Callable[[], Value]) -> Value:
+        """What the function returns; every wait for MongoDB in it ends in time. Raises Away."""
+        loop = asyncio.get_running_loop()
+        asked = loop.run_in_executor(self._threads, self._bounded, function)
+        try:
+            # All threads may be waiting for a MongoDB that hangs.
+            return await asyncio.wait_for(asked, self._seconds + 1.0)
+        except (SetupError, RecvqClosed) as error:
+            raise Away(str(error), refused=True) from error
+        except (QueueError, PyMongoError, TimeoutError) as error:
+            raise Away(f"{AWAY} ({type(error).__name__})") from error
+
+    def close(self, *, wait: bool = False) -> None:
+        """Take nothing more; what is under way ends by itself, within its time."""
+        self._threads.shutdown(wait=wait, cancel_futures=True)
+
+    def _bounded(self, function: Callable[[], Value]) -> Value:
+        with pymongo.timeout(self._seconds):
+            return function()
+
+
+@dataclass(frozen=True)
+class Reading(Generic[Value]):
+    """What was read last, when, and why nothing newer could be."""
+
+    value: Value | None = None
+    at: datetime | None = None
+    trouble: str | None = None
+
+
+class Readings(Generic[Value]):
+    """One reading each `every_seconds` while somebody looks; belongs to the event loop."""
+
+    def __init__(
+        self, reader: Reader, read: Callable[[], Value], *, every_seconds: float = 1.0
+    ) -> None:
+        self._reader = reader
+        self._read = read
+        self._every_seconds = every_seconds
+        self._latest: Reading[Value] = Reading()
+        self._began = float("-inf")
+        self._look: asyncio.Task[None] | None = None
+
+    async def latest(self) -> Reading[Value]:
+        """The newest one there is, after a short wait for one that is due."""
+        if self._look is None and time.monotonic() - self._began >= self._every_seconds:
+            self._began = time.monotonic()
+            self._look = asyncio.create_task(self._take())
+        look = self._look
+        if look is not None:
+            first = self._latest.value is None
+            # What is in trouble already does not keep everybody waiting each time.
+            wait = FIRST_SECONDS if first else PATIENCE_SECONDS
+            await asyncio.wait({look}, timeout=0.0 if self._latest.trouble else wait)
+            if look.done():
+                look.result()
+        if self._latest.value is None and self._latest.trouble is None:
+            return Reading(trouble=f"{AWAY} yet")
+        return self._latest
+
+    async def _take(self) -> None:
+        try:
+            value = await self._reader.run(self._read)
+        except Away as error:
+            if self._latest.trouble is None:
+                log.warning("not read, trying again error=%s", error)
+            self._latest = replace(self._latest, trouble=str(error))
+        else:
+            self._latest = Reading(value, at=datetime.now(UTC))
+        finally:
+            self._look = None

@@ -1,0 +1,96 @@
+"""Logging in and out."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+
+from linedesk.console.acts import Audit
+from linedesk.console.web.auth import BROWSER_SECONDS, MOST_NAME, SESSION_SECONDS, is_form_of
+from linedesk.console.web.gatekeeping import client_of
+from linedesk.console.web.layout import COOKIE, Desk, own_path
+from linedesk.console.web.live import Away
+
+log = logging.getLogger(__name__)
+
+BROWSER_COOKIE = "linedesk_browser"
+WRONG = "that is not it"
+BUSY = "too many are trying to log in at once: try again"
+
+
+def login_routes(desk: Desk) -> APIRouter:
+    """The form, the session, and its end."""
+    router = APIRouter()
+
+    @router.get("/login")
+    async def ask(request: Request, to: str = "/") -> Response:
+        if not desk.keeper.asks:
+            return RedirectResponse(own_path(to), status_code=303)
+        told = {"to": own_path(to), "problem": None, "most": MOST_NAME}
+        return desk.page(request, "login.html", told)
+
+    @router.post("/login")
+    async def log_in(
+        request: Request,
+        password: Annotated[str, Form(max_length=500)] = "",
+        name: Annotated[str, Form(max_length=200)] = "",
+        to: Annotated[str, Form(max_length=2_000)] = "/",
+    ) -> Response:
+        address, keeper = client_of(request.scope), desk.keeper
+        lane = keeper.lane(address, request.cookies.get(BROWSER_COOKIE, ""))
+        told = {"to": own_path(to), "most": MOST_NAME}
+        if not await desk.turns.take(lane):
+            return desk.page(request, "login.html", {**told, "problem": BUSY}, status=429)
+        if not keeper.is_password(password):
+            return desk.page(request, "login.html", {**told, "problem": WRONG}, status=401)
+        desk.turns.give_back(lane)
+        cookie = keeper.log_in(name)
+        who = keeper.visitor(cookie, None)
+        assert who is not None
+        await _note(desk, who.name, address)
+        log.info("logged in address=%s", address)
+        response = RedirectResponse(own_path(to), status_code=303)
+        _give(response, request, COOKIE, cookie, SESSION_SECONDS)
+        _give(response, request, BROWSER_COOKIE, keeper.new_browser(), BROWSER_SECONDS)
+        return response
+
+    @router.post("/logout")
+    async def log_out(
+        request: Request, form: Annotated[str, Form(max_length=200)] = ""
+    ) -> Response:
+        if not is_form_of(desk.visitor(request), form):
+            return RedirectResponse("/", status_code=303)
+        desk.keeper.log_out(request.cookies.get(COOKIE))
+        response = RedirectResponse("/login", status_code=303)
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return response
+
+    return router
+
+
+def _give(response: Response, request: Request, name: str, value: str, seconds: float) -> None:
+    """A cookie that no script reads and no other site sends."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=int(seconds),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+async def _note(desk: Desk, name: str, address: str) -> None:
+    """In `audit`, unless MongoDB is away: just then a person has to see the page."""
+
+    def note() -> None:
+        with Audit(desk.acting, by=name, via="page").noted("login", on=address):
+            pass
+
+    try:
+        await desk.reader.run(note)
+    except Away as error:
+        log.warning("login not noted in audit address=%s error=%s", address, error)

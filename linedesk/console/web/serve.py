@@ -1,0 +1,107 @@
+"""One console process: uvicorn with our signals, an end at once, and a word a second."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from linedesk.runtime.metrics import Refusals
+from linedesk.runtime.service import Nobody, Service
+
+log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# A tick of uvicorn's is a tenth of a second.
+TELL_TICKS = 10
+# Nobody loses anything by a page that is not rendered to its end.
+STOP_SECONDS = 1
+
+
+def serve(
+    config: uvicorn.Config,
+    listener: socket.socket,
+    *,
+    url: str,
+    refusals: Refusals,
+    service: Service | None = None,
+) -> int:
+    """Answer on a socket that listens until SIGTERM or SIGINT; returns the exit code."""
+    server = Server(config, url=url, refusals=refusals, service=service or Nobody())
+    server.run(sockets=[listener])
+    return 0
+
+
+def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -> uvicorn.Config:
+    """uvicorn's settings. `http` is a connection, with bounds for who sends slowly or too much.
+
+    Without a proxy X-Forwarded-For is any client's claim, and ignored.
+    """
+    return uvicorn.Config(
+        app,
+        http=http,
+        proxy_headers=is_proxied,
+        # Only a proxy on this machine may say whom it speaks for.
+        forwarded_allow_ips="127.0.0.1,::1",
+        server_header=False,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+
+
+class Server(uvicorn.Server):
+    """The first signal ends it, a second one exits at once."""
+
+    def __init__(
+        self, config: uvicorn.Config, *, url: str, refusals: Refusals, service: Service
+    ) -> None:
+        super().__init__(config)
+        self._refusals = refusals
+        self._url = url
+        self._service = service
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals while serving; uvicorn's own would raise them again after the stop."""
+        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End; called again, leave at once."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer, and only then say so."""
+        await super().startup(sockets)
+        log.info("listening url=%s pid=%d", self._url, os.getpid())
+        self._service.ready(self._url)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second uvicorn asks whether to stop."""
+        if counter % TELL_TICKS == 0:
+            self._refusals.tell_in_time()
+            self._service.alive(self._url)
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close every connection, whoever is still looking."""
+        self._service.stopping("stopping", seconds=2.0 * STOP_SECONDS)
+        log.info("stopping")
+        await super().shutdown(sockets)

@@ -1,0 +1,94 @@
+"""What the templates of overview and story take beside the values themselves. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linedesk.console.calls import is_taken
+from linedesk.console.overview import Latency, Overview
+from linedesk.console.story import Step, Story
+from linedesk.console.web.charts import HOURS
+from linedesk.console.web.flow_chart import draw
+from linedesk.store.documents import Document
+
+HOSTS = {"api": "of api.line.me", "data": "of api-data.line.me"}
+RESTING = {
+    "held": "behind a slow handler",
+    "paused": "paused",
+    "again": "to be tried again",
+    "save": "for a save",
+}
+TILES = {
+    "store": "Webhook to stored",
+    "wait": "Stored to handler",
+    "handler": "Handler",
+    "call": "Call of LINE",
+}
+SPANS = {
+    **TILES,
+    "gate": "Wait for the gate",
+    "save": "Save of progress",
+    "ring": "Timer, late by",
+}
+
+
+def labelled(story: Story) -> list[dict[str, Any]]:
+    """The steps, each with what its mark looks like and the facts that its words leave out."""
+    return [
+        {
+            "step": step,
+            "look": _look(step),
+            "facts": {k: v for k, v in step.facts.items() if v not in (None, "")},
+        }
+        for step in story.steps
+    ]
+
+
+def _look(step: Step) -> str:
+    has_failed = step.facts.get("error") or step.facts.get("outcome") == "timeout"
+    if step.kind in ("letter", "unsend") or has_failed:
+        return "bad"
+    if step.kind == "call" and not is_taken(step.facts.get("status")):
+        return "bad"
+    return "look" if step.kind == "waits" else ""
+
+
+def seen(value: Overview | None) -> dict[str, Any]:
+    """What the overview's template takes beside the overview itself."""
+    if value is None:
+        return {"seen": None, "worst": None}
+    spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
+    left = [value.queue.recvq_left_seconds, value.queue.oplog_left_seconds]
+    obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
+    return {
+        "seen": value,
+        "worst": value.wrong[0].level if value.wrong else None,
+        "drawings": draw(value),
+        "timed": [(label, _slowest(spans[name])) for name, label in TILES.items()],
+        "spans": [
+            (f"{label} {one.label}".strip(), one)
+            for name, label in SPANS.items()
+            for one in spans[name]
+            if one.count
+        ],
+        "left": min((one for one in left if one is not None), default=None),
+        "is_obeyed": lambda row: (row.get("channel"), row.get("key")) in obeyed,
+        "all_hours": HOURS,
+        "hosts": HOSTS,
+        "resting": RESTING,
+    }
+
+
+def _slowest(found: list[Latency]) -> Latency | None:
+    return max((one for one in found if one.count), key=lambda one: one.p99 or 0.0, default=None)
+
+
+def without_text(told: Document) -> Document:
+    """A conversation without what people wrote: bots keep that in their data, and send it."""
+    return {
+        **told,
+        "data": sorted(told["data"]),
+        "members": [{**one, "data": sorted(one["data"])} for one in told["members"]],
+        "timers": [{**one, "data": sorted(one["data"])} for one in told["timers"]],
+        "outbox": {name: value for name, value in told["outbox"].items() if name != "effects"},
+    }

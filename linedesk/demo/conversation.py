@@ -1,0 +1,169 @@
+"""Acting in the demo's conversation through the simulator, and what came of each event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from linedesk.demo.environment import Stage
+from linedesk.settings.errors import DemoFailed
+
+ANSWER_SECONDS = 15.0
+
+# What the dispatcher logs, with --verbose, at the moment when a handler starts.
+_STARTED = re.compile(r" started event_id=(\S+) .*?since_accept_ms=([\d.]+)")
+
+
+@dataclass(frozen=True)
+class Person:
+    """A user of the simulator."""
+
+    name: str
+    user_id: str
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One thing that a person does; `shown` is how the transcript tells it.
+
+    It is done with when the bot has answered, or when its handler has started, or at once.
+    `answer` is the bot's, word by word, where there is only one.
+    """
+
+    who: Person
+    shown: str
+    act: Mapping[str, object]
+    where: str = ""
+    until: Literal["answered", "started", "stored"] = "answered"
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer as LINE saw it; `milliseconds` run from sending the webhook to the call."""
+
+    text: str
+    milliseconds: float
+
+
+@dataclass
+class Event:
+    """One event on its way through every part; times count from sending its webhook."""
+
+    deed: Deed
+    event_id: str
+    sent_at: float
+    stored_ms: float
+    started_ms: float | None = None
+    answers: list[Answer] = field(default_factory=list)
+
+
+class Conversation:
+    """Acts through the simulator and gathers what came of it; `events` holds all, as sent."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.events: list[Event] = []
+        self.webhooks = 0
+
+    def meet(self, name: str, *, friend: bool = False) -> Person:
+        """Somebody new, who has not yet added the bot, or did so long ago."""
+        made = self._stage.post("/sim/users", {"name": name, "friend": friend})
+        return Person(name, made["userId"])
+
+    def gather(self, name: str, people: Sequence[Person]) -> str:
+        """A new group with the bot not yet in it; returns its id."""
+        members = [person.user_id for person in people]
+        body = {"name": name, "members": members, "present": False}
+        return str(self._stage.post("/sim/groups", body)["chatId"])
+
+    def send(self, *deeds: Deed) -> tuple[int, list[Event]]:
+        """One webhook with these deeds; returns its number and its events, stored and not yet
+        handled. Raises DemoFailed if the front desk did not answer 200.
+        """
+        acts = [{"user": deed.who.user_id, **deed.act} for deed in deeds]
+        delivery = self._stage.post("/sim/deliveries", {"acts": acts})
+        self._require_stored(delivery)
+        events = [
+            Event(deed, event_id, delivery["started"], delivery["milliseconds"])
+            for deed, event_id in zip(deeds, delivery["eventIds"], strict=True)
+        ]
+        self.events += events
+        return delivery["number"], events
+
+    def send_again(self, number: int) -> float:
+        """The same webhook once more, as LINE redelivers it; returns the milliseconds to 200."""
+        delivery = self._stage.post(f"/sim/deliveries/{number}/redeliver")
+        self._require_stored(delivery)
+        return float(delivery["milliseconds"])
+
+    def wait_for(self, events: Sequence[Event]) -> None:
+        """Wait until each was handled, and answered if it is to be, as it is to be.
+
+        Raises DemoFailed if not.
+        """
+        try:
+            self._stage.wait_for(
+                lambda: self._all_done(events), "dispatcher", seconds=ANSWER_SECONDS
+            )
+        except DemoFailed as error:
+            open_deeds = ", ".join(
+                f"{e.deed.who.name} {e.deed.shown}" for e in events if not done(e)
+            )
+            raise DemoFailed(f"not answered: {open_deeds}: {error}") from error
+        for event in events:
+            _require_answer(event)
+
+    def refresh(self) -> None:
+        """Bring every event's start and answers up to date."""
+        self._read_starts()
+        self._read_answers()
+
+    def _all_done(self, events: Sequence[Event]) -> bool:
+        self.refresh()
+        return all(done(event) for event in events)
+
+    def _read_starts(self) -> None:
+        starts = dict(_STARTED.findall(self._stage.log_of("dispatcher")))
+        for event in self.events:
+            if event.event_id in starts:
+                event.started_ms = float(starts[event.event_id])
+
+    def _read_answers(self) -> None:
+        calls = [call for call in self._stage.get("/sim/calls") if call["accepted"]]
+        for event in self.events:
+            event.answers = [
+                Answer(text_of(call), (call["started"] - event.sent_at) * 1000)
+                for call in calls
+                if call["eventId"] == event.event_id
+            ]
+
+    def _require_stored(self, delivery: Mapping[str, Any]) -> None:
+        self.webhooks += 1
+        if delivery["status"] != 200:
+            said = delivery["status"] or delivery["error"]
+            raise DemoFailed(f"the front desk did not store a webhook, it answered: {said}")
+
+
+def done(event: Event) -> bool:
+    """Whether what its deed waits for has happened."""
+    has_started = event.started_ms is not None
+    return {
+        "answered": has_started and bool(event.answers),
+        "started": has_started,
+        "stored": True,
+    }[event.deed.until]
+
+
+def _require_answer(event: Event) -> None:
+    wanted = event.deed.answer
+    if wanted is not None and (given := event.answers[0].text) != wanted:
+        who, said = event.deed.who.name, event.deed.shown
+        raise DemoFailed(f"{who} said {said} and was answered {given}, not {wanted}")
+
+
+def text_of(call: Mapping[str, Any]) -> str:
+    """What a call said."""
+    return " / ".join(m.get("text") or f"({m['type']})" for m in call["body"]["messages"])

@@ -1,0 +1,225 @@
+"""What a scene is, and what people do in more than one of them.
+
+The parrot: people of all kinds, a group, a burst, a redelivery.
+
+The reminder bot: a daily time, a question asked back, and nagging until there is an answer.
+
+The timer bot: seconds that pass, several of them at once, and a change of mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from linedesk.demo.conversation import Conversation, Deed, Event, Person
+from linedesk.demo.timed_events import Ring, Rings
+from linedesk.settings.errors import DemoFailed
+
+
+@dataclass
+class Scene:
+    """A piece of the conversation with its events handled; `remark` closes it.
+
+    In a scene by the clock nobody does anything: it was moved ahead by `advanced` seconds, and
+    `rings` came.
+    """
+
+    title: str
+    events: list[Event] = field(default_factory=list)
+    remark: str = ""
+    advanced: float = 0.0
+    rings: list[Ring] = field(default_factory=list)
+
+
+def act_out(talk: Conversation, title: str, webhooks: Sequence[Sequence[Deed]]) -> Scene:
+    """Each webhook's deeds are done, and what they ask for was answered. Raises DemoFailed."""
+    events = [event for deeds in webhooks for event in talk.send(*deeds)[1]]
+    wait(talk, title, events)
+    return Scene(title, events)
+
+
+def wait(talk: Conversation, title: str, events: Sequence[Event]) -> None:
+    """Wait until all are handled; raises DemoFailed, naming the scene."""
+    try:
+        talk.wait_for(events)
+    except DemoFailed as error:
+        raise DemoFailed(f"{title}: {error}") from error
+
+
+def let_ring(
+    rings: Rings, title: str, expected: Sequence[tuple[Person, str]], *, waiting: int
+) -> Scene:
+    """The clock goes to the next of so many timers, and these messages come. Raises DemoFailed."""
+    try:
+        advanced = rings.advance_to_next(waiting=waiting)
+        return Scene(title, advanced=advanced, rings=rings.wait_for(expected))
+    except DemoFailed as error:
+        raise DemoFailed(f"{title}: {error}") from error
+
+
+def says(
+    who: Person, text: str, answer: str | None = None, *, chat: str | None = None, where: str = ""
+) -> Deed:
+    """A text message, and what the bot has to answer where the script knows it."""
+    act = {"act": "text", "text": text, "chat": chat}
+    return Deed(who, text, act, where=where, answer=answer)
+
+
+BURST = 5
+
+
+def parrot_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
+    """Play the conversation; each scene is given out when all that it asked for was answered.
+
+    Raises DemoFailed, naming the scene, when something does not happen or happens twice.
+    """
+    hanako, taro, emily = (talk.meet(name) for name in ("佐藤花子", "田中太郎", "Émile 🦜"))
+    people = [hanako, taro, emily]
+    yield act_out(talk, "three people add the bot as a friend", [[_follows(who)] for who in people])
+    yield act_out(
+        talk,
+        "they say hello, each in their own way",
+        [
+            [says(hanako, "こんにちは！今日もいい天気ですね ☀️")],
+            [says(taro, "改行も\n大丈夫？👨‍👩‍👧‍👦")],
+            [_sticks(emily)],
+            [_shows_photo(hanako)],
+            [_is_at(taro)],
+        ],
+    )
+    yield _in_a_group(talk, hanako, taro)
+    yield _burst(talk, people)
+    yield _redelivery(talk, hanako)
+    yield act_out(talk, "one of them blocks the bot", [[_blocks(emily)]])
+
+
+def _in_a_group(talk: Conversation, hanako: Person, taro: Person) -> Scene:
+    name = "週末キャンプ"
+    chat = talk.gather(name, [hanako, taro])
+    nobody = Person(name, "")
+    # The parrot has no handler for it, so nothing starts.
+    joins = Deed(nobody, "(invites the bot)", {"act": "join", "chat": chat}, until="stored")
+    webhooks = [[joins], [says(taro, "テントは誰が持ってくる？", chat=chat, where=name)]]
+    return act_out(talk, "a group invites the bot", webhooks)
+
+
+def _burst(talk: Conversation, people: list[Person]) -> Scene:
+    title = f"all write at once, {BURST} messages each; everyone is answered in order"
+    webhooks = [
+        [says(who, f"{number}つ目です") for who in people] for number in range(1, BURST + 1)
+    ]
+    scene = act_out(talk, title, webhooks)
+    for who in people:
+        answered = [
+            e.answers[0].milliseconds + e.sent_at * 1000 for e in scene.events if e.deed.who == who
+        ]
+        if answered != sorted(answered):
+            raise DemoFailed(f"{title}: {who.name} was answered out of order")
+    return scene
+
+
+def _redelivery(talk: Conversation, who: Person) -> Scene:
+    """A later message of the same conversation proves that nothing more comes of an earlier one."""
+    title = "LINE delivers one webhook twice; it is answered once"
+    number, first = talk.send(says(who, "これは二度届きます"))
+    wait(talk, title, first)
+    milliseconds = talk.send_again(number)
+    _, last = talk.send(says(who, "これは一度だけ"))
+    wait(talk, title, last)
+    if len(first[0].answers) != 1:
+        raise DemoFailed(f"{title}: {len(first[0].answers)} answers")
+    remark = f"the redelivery was taken with 200 after {milliseconds:.1f} ms and not handled again"
+    return Scene(title, [*first, *last], remark)
+
+
+def _follows(who: Person) -> Deed:
+    return Deed(who, "(adds the bot)", {"act": "follow"})
+
+
+def _blocks(who: Person) -> Deed:
+    return Deed(who, "(blocks the bot)", {"act": "unfollow"}, until="started")
+
+
+def _sticks(who: Person) -> Deed:
+    return Deed(who, "[sticker]", {"act": "sticker"})
+
+
+def _shows_photo(who: Person) -> Deed:
+    return Deed(who, "[photo]", {"act": "image"})
+
+
+def _is_at(who: Person) -> Deed:
+    return Deed(who, "[location] 東京タワー", {"act": "location"})
+
+
+NOT_SET = "設定されてないですよ"
+
+
+def reminder_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
+    """Play the conversation; each scene is given out when all that it asked for has come.
+
+    Raises DemoFailed, naming the scene, when something does not happen, or happens too early.
+    """
+    hanako = talk.meet("佐藤花子", friend=True)
+    yield act_out(
+        talk,
+        "nothing is set yet",
+        [
+            [says(hanako, "設定教えて", NOT_SET)],
+            [says(hanako, "こんにちは", "時間を設定してください")],
+        ],
+    )
+    yield act_out(
+        talk,
+        "there is no 25 o'clock, so the bot asks back",
+        [
+            [says(hanako, "25時30分", "何時ですか？")],
+            [says(hanako, "8時", "8時30分ですね。わかりました。")],
+            [says(hanako, "設定教えて", "8時30分に設定されています")],
+        ],
+    )
+    yield let_ring(rings, "half past eight in Tokyo", [(hanako, "飲んだ？")], waiting=1)
+    # The next day's, and the next in ten minutes.
+    yield let_ring(rings, "no answer for ten minutes", [(hanako, "飲んだ？？")], waiting=2)
+    yield act_out(
+        talk,
+        "any answer will do; then good-bye",
+        [
+            [says(hanako, "飲みました", "よくできました")],
+            [says(hanako, "ばいばい", "設定を削除しました。 ばいばい")],
+            [says(hanako, "設定教えて", NOT_SET)],
+        ],
+    )
+
+
+def timer_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
+    """Play the conversation; each scene is given out when all that it asked for has come.
+
+    Raises DemoFailed, naming the scene, when something does not happen, or happens too early.
+    """
+    hanako, taro = (talk.meet(name, friend=True) for name in ("佐藤花子", "田中太郎"))
+    yield act_out(
+        talk,
+        "a number sets a timer; anything else is explained",
+        [
+            [says(hanako, "180", "180秒後にお知らせします")],
+            [says(hanako, "１８０", "180秒後にお知らせします")],
+            [says(taro, "その他の言葉")],
+            [says(taro, "0")],
+        ],
+    )
+    yield let_ring(rings, "three minutes later", [(hanako, "180秒経ちました")] * 2, waiting=2)
+    yield act_out(
+        talk,
+        "one of them changes her mind",
+        [
+            [says(hanako, "60", "60秒後にお知らせします")],
+            [says(hanako, "90", "90秒後にお知らせします")],
+            [says(taro, "120", "120秒後にお知らせします")],
+            [says(hanako, "キャンセル")],
+        ],
+    )
+    scene = let_ring(rings, "two minutes later", [(taro, "120秒経ちました")], waiting=1)
+    scene.remark = "what was cancelled was due before it, and did not come"
+    yield scene

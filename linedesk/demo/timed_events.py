@@ -1,0 +1,107 @@
+"""What comes by the clock in the demo: moving linesim's clock to where a timer is due, and the
+messages that follow without anybody's doing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from linedesk.demo.conversation import Person, text_of
+from linedesk.demo.environment import Stage
+from linedesk.settings.errors import DemoFailed
+from linedesk.store.documents import RECVQ, SCHEDULE
+from linedesk.store.timers import TIMER
+
+RING_SECONDS = 15.0
+# The clock is moved to so long before a timer's time, and passes it by itself: so it shows how
+# late the message is, and that none comes early.
+LEAD_SECONDS = 0.5
+# Time-outs of states, which say nothing by themselves, have names that begin with it.
+_OF_A_BOT = {"$not": {"$regex": "^~"}}
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A message by the clock: `due` is its timer's time, `late_ms` how much later LINE got it.
+
+    Both by linesim's clock.
+    """
+
+    who: Person
+    text: str
+    due: datetime
+    late_ms: float
+
+
+class Rings:
+    """Moves the clock and gathers what comes by it; `all` holds every ring, in order."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.all: list[Ring] = []
+
+    def advance_to_next(self, *, waiting: int) -> float:
+        """Move the clock to half a second before the next timer, once so many wait; by how many
+        seconds. Raises DemoFailed.
+        """
+        due = self._stage.wait_for(lambda: self._next(waiting), "dispatcher", seconds=RING_SECONDS)
+        seconds: float = due.timestamp() - LEAD_SECONDS - self._stage.get("/sim/clock")["now"]
+        if seconds > 0:
+            self._stage.post("/sim/clock", {"advance": seconds})
+        return max(seconds, 0.0)
+
+    def wait_for(self, expected: Sequence[tuple[Person, str]]) -> list[Ring]:
+        """Wait until these messages came by the clock, and no others, each for the person named.
+
+        Raises DemoFailed, also where one came before its time.
+        """
+        known = len(self.all)
+        people = [who for who, _ in expected]
+        self._stage.wait_for(
+            lambda: len(self._heard()) >= known + len(expected), "dispatcher", seconds=RING_SECONDS
+        )
+        came = [_ring(people, *heard) for heard in self._heard()[known:]]
+        if Counter((ring.who, ring.text) for ring in came) != Counter(expected):
+            raise DemoFailed(f"by the clock came {[ring.text for ring in came]}")
+        for ring in came:
+            if ring.late_ms < 0:
+                raise DemoFailed(f"{ring.text} came {-ring.late_ms:.1f} ms before its time")
+        self.all += came
+        return came
+
+    def require_no_more(self) -> None:
+        """Raises DemoFailed where more came than was waited for."""
+        more = [text_of(call) for call, _ in self._heard()[len(self.all) :]]
+        if more:
+            raise DemoFailed(f"by the clock came more than was asked for: {more}")
+
+    def _next(self, waiting: int) -> datetime | None:
+        """When the next of exactly so many timers rings."""
+        rows = self._stage.documents(SCHEDULE, {"runAt": {"$type": "date"}, "name": _OF_A_BOT})
+        return min(row["runAt"] for row in rows) if len(rows) == waiting else None
+
+    def _heard(self) -> list[tuple[Mapping[str, Any], datetime | None]]:
+        """Every push that LINE took, with the time when its timer was due, if it has one."""
+        calls = self._stage.get("/sim/calls")
+        pushes = [call for call in calls if call["accepted"] and call["endpoint"] == "push"]
+        due = self._due()
+        return [(call, next(due[call["chatId"]], None)) for call in pushes]
+
+    def _due(self) -> Mapping[str, Iterator[datetime]]:
+        """By key, when each timer was due that rang, in the order of the queue."""
+        query = {"event.type": TIMER, f"event.{TIMER}.name": _OF_A_BOT}
+        due: defaultdict[str, list[datetime]] = defaultdict(list)
+        for document in self._stage.documents(RECVQ, query):
+            due[document["key"]].append(document["event"][TIMER]["runAt"])
+        return defaultdict(lambda: iter(()), {key: iter(moments) for key, moments in due.items()})
+
+
+def _ring(people: Sequence[Person], call: Mapping[str, Any], due: datetime | None) -> Ring:
+    who = next((each for each in people if each.user_id == call["chatId"]), None)
+    if who is None or due is None:
+        raise DemoFailed(f"{text_of(call)} came to somebody else, or without a timer")
+    return Ring(who, text_of(call), due, call["at"] - round(due.timestamp() * 1000))

@@ -1,0 +1,139 @@
+"""Prints the demo's conversation: who said what, how long each part took, and a closing summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from statistics import median
+from zoneinfo import ZoneInfo
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from linedesk.demo.conversation import Answer, Event
+from linedesk.demo.scenarios import Scene
+from linedesk.demo.timed_events import Ring
+
+TOKYO = ZoneInfo("Asia/Tokyo")
+# A file or a pipe has no width of its own.
+WIDTH_WITHOUT_TERMINAL = 120
+
+
+def open_console() -> Console:
+    """A console on stdout: as wide as the terminal, without colours where none are wanted."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    return console
+
+
+def print_legend(console: Console) -> None:
+    """What the three columns of figures mean."""
+    for line in (
+        "Milliseconds since the webhook: stored (200), started (handler), answered (call to LINE).",
+        "Calls leave at least 100 ms apart; that for a new person's profile is one of them.",
+    ):
+        console.print(line, style="dim")
+
+
+def print_scene(console: Console, scene: Scene, *, bot: str) -> None:
+    """One scene as a table, each event with its answers below it, or what came by the clock."""
+    console.print()
+    console.print(Text(scene.title, style="bold"))
+    console.print(_by_the_clock(scene, bot) if scene.rings else _conversation(scene, bot))
+    if scene.remark:
+        console.print(scene.remark, style="dim")
+
+
+def print_summary(
+    console: Console,
+    events: Sequence[Event],
+    *,
+    webhooks: int,
+    rings: Sequence[Ring],
+    closest_seconds: float | None,
+    mongod_version: str,
+) -> None:
+    """The figures of the whole conversation."""
+    answers = [answer for event in events for answer in event.answers]
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("events", f"{len(events)} in {webhooks} webhooks, all stored")
+    table.add_row("answers", f"{len(answers)}, none missing")
+    table.add_row("double answers", str(doubles(events)))
+    table.add_row("stored", _spread([event.stored_ms for event in events]))
+    table.add_row("answered", _spread([answer.milliseconds for answer in answers]))
+    if rings:
+        table.add_row("by the clock", _punctuality([ring.late_ms for ring in rings]))
+    table.add_row("closest two calls", _closest(closest_seconds))
+    table.add_row("MongoDB", mongod_version)
+    console.print()
+    console.print(Text("summary", style="bold"))
+    console.print(table)
+
+
+def doubles(events: Sequence[Event]) -> int:
+    """How many events were answered more than once."""
+    return sum(len(event.answers) > 1 for event in events)
+
+
+def _conversation(scene: Scene, bot: str) -> Table:
+    table = _table({"stored": 8, "started": 8, "answered": 8})
+    for event in scene.events:
+        table.add_row(_who(event), *_cells(event))
+        for answer in event.answers:
+            table.add_row(*_said(bot, answer.text))
+    return table
+
+
+def _by_the_clock(scene: Scene, bot: str) -> Table:
+    table = _table({"due in Tokyo": 17, "ms late": 8})
+    table.add_row(Text(f"⏰ +{timedelta(seconds=round(scene.advanced))}"))
+    for ring in scene.rings:
+        due = f"{ring.due.astimezone(TOKYO):%d %b %H:%M:%S}"
+        table.add_row(*_said(f"{bot} to {ring.who.name}", ring.text), due, f"{ring.late_ms:.0f}")
+    return table
+
+
+def _table(figures: Mapping[str, int]) -> Table:
+    """Two columns of words, and these of figures with their widths."""
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    table.add_column("who", width=24, overflow="fold")
+    table.add_column("message", ratio=1, overflow="fold")
+    for name, width in figures.items():
+        table.add_column(name, width=width, justify="right", no_wrap=True)
+    return table
+
+
+def _said(bot: str, text: str) -> tuple[Text, Text]:
+    return Text(f"  {bot}", style="green"), Text(text, style="green")
+
+
+def _who(event: Event) -> Text:
+    where = f" @{event.deed.where}" if event.deed.where else ""
+    return Text(event.deed.who.name + where)
+
+
+def _cells(event: Event) -> tuple[Text, str, str, str]:
+    started = f"{event.started_ms:.1f}" if event.started_ms is not None else ""
+    return (Text(event.deed.shown), f"{event.stored_ms:.1f}", started, _first(event.answers))
+
+
+def _first(answers: Sequence[Answer]) -> str:
+    return f"{answers[0].milliseconds:.1f}" if answers else "-"
+
+
+def _spread(milliseconds: Sequence[float]) -> str:
+    return f"after {median(milliseconds):.1f} ms in the middle, {max(milliseconds):.1f} ms at most"
+
+
+def _punctuality(late_ms: Sequence[float]) -> str:
+    return f"{len(late_ms)}, none early, {max(late_ms):.0f} ms late at most"
+
+
+def _closest(seconds: float | None) -> str:
+    return (
+        "fewer than two calls"
+        if seconds is None
+        else f"{seconds * 1000:.1f} ms apart where they arrived"
+    )

@@ -1,0 +1,1 @@
+"""`linedesk doctor`: checks an installation and reports findings."""

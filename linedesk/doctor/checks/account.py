@@ -1,0 +1,121 @@
+"""The account at LINE: token, quota, and where webhooks go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from linedesk.doctor.context import Box
+from linedesk.doctor.finding import Finding, bad, ok, skip, warn
+from linedesk.doctor.line_api import Reply
+
+TEST = "/v2/bot/channel/webhook/test"
+# LINE waits 2 s for the front desk, and has its own way there and back.
+TEST_SECONDS = 6.0
+QUOTA_SHARE = 0.9
+CONSOLE = "LINE's console (developers.line.biz), Messaging API"
+REASONS = {
+    "COULD_NOT_CONNECT": "is the port open to the internet, and the certificate a public one?",
+    "REQUEST_TIMEOUT": "the front desk did not answer within 2 s: see its journal",
+    "ERROR_STATUS_CODE": "401 says that LINE_CHANNEL_SECRET is another channel's, 404 the path",
+}
+
+
+def token(box: Box) -> Finding:
+    """Whether LINE knows it, and whose it is."""
+    if not box.settings.access_token:
+        return bad("LINE_CHANNEL_ACCESS_TOKEN is not set", f"issue one in {CONSOLE}, and set it")
+    reply = box.bot_info
+    if reply.status == 401:
+        return bad(
+            "LINE refuses LINE_CHANNEL_ACCESS_TOKEN",
+            f"issue another one in {CONSOLE}, put it into the credentials, restart the dispatcher",
+        )
+    if not reply.good:
+        return _refusal(reply)
+    return ok(f"{reply.body.get('displayName', '?')} ({reply.body.get('basicId', '?')})")
+
+
+def quota(box: Box) -> Finding:
+    """What pushes there may still be this month; replies are free."""
+    limit, used = (
+        box.line.get("/v2/bot/message/quota"),
+        box.line.get("/v2/bot/message/quota/consumption"),
+    )
+    if not (limit.good and used.good):
+        return _refusal(used if limit.good else limit)
+    return judge_quota(limit.body, used.body)
+
+
+def endpoint(box: Box) -> Finding:
+    """Where LINE sends webhooks, beside where the front desk takes them."""
+    reply = box.webhook
+    if reply.status == 404:
+        return bad("LINE has no webhook URL", f"set it in {CONSOLE}")
+    if not reply.good:
+        return _refusal(reply)
+    return judge_endpoint(reply.body, box.settings.frontdesk_path)
+
+
+def test(box: Box) -> Finding:
+    """LINE's own call of the webhook, without events."""
+    reply = box.line.post(TEST, {}, seconds=TEST_SECONDS)
+    if reply.status == 429:
+        return skip("LINE tests 60 times an hour only", "try again in a few minutes")
+    if reply.status == 404:
+        return skip("LINE has no webhook URL")
+    if not reply.good:
+        return _refusal(reply)
+    return judge_test(reply.body)
+
+
+def redelivery(box: Box) -> Finding:
+    """What no API tells, and what brings back a webhook that nobody answered."""
+    return skip(
+        "LINE tells it in its console only, where it is off at first",
+        f"switch on Webhook redelivery in {CONSOLE}",
+    )
+
+
+def judge_quota(limit: Mapping[str, Any], used: Mapping[str, Any]) -> Finding:
+    """The bodies of quota and consumption."""
+    count, most = int(used.get("totalUsage", 0)), limit.get("value")
+    if limit.get("type") != "limited" or most is None:
+        return ok(f"{count} messages this month, without a limit")
+    saw = f"{count} of {most} messages this month"
+    do = "pushes become dead letters until the month's end: raise the plan in LINE's console"
+    if count >= int(most):
+        return bad(saw, do)
+    return warn(saw, do) if count >= QUOTA_SHARE * int(most) else ok(saw)
+
+
+def judge_endpoint(body: Mapping[str, Any], path: str) -> Finding:
+    """`path` is FRONTDESK_PATH."""
+    url = str(body.get("endpoint", ""))
+    parts = urlsplit(url)
+    if not body.get("active"):
+        return bad(f"{url}, not in use", f"switch on Use webhook in {CONSOLE}")
+    if parts.path != path:
+        # No more than odd: a proxy may rewrite it, and the test call tells.
+        return warn(
+            f"{url}, but FRONTDESK_PATH is {path}", f"set the path in {CONSOLE}, or FRONTDESK_PATH"
+        )
+    if parts.scheme != "https":
+        return warn(f"{url}, not https", "LINE itself takes https only: this is a simulator's")
+    return ok(url)
+
+
+def judge_test(body: Mapping[str, Any]) -> Finding:
+    """LINE's report of its test call."""
+    reason, detail = str(body.get("reason", "UNKNOWN")), body.get("detail", "")
+    if body.get("success"):
+        return ok("LINE's call was answered 200 (it makes 60 an hour at most)")
+    return bad(
+        f"{reason} {body.get('statusCode', '')}, {detail}",
+        REASONS.get(reason, "see the front desk's journal, and LINE's error statistics"),
+    )
+
+
+def _refusal(reply: Reply) -> Finding:
+    return bad(f"LINE answers {reply.status}: {reply.message}", "see LINE's status page, try again")

@@ -1,0 +1,232 @@
+"""Whether what is stored gets handled: dispatcher, scheduler, and what they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.database import Database
+
+from jobworker.record.dead_letters import NOTICE
+from linedesk.doctor.context import Box
+from linedesk.doctor.finding import Finding, bad, lasting, ok, warn
+from linedesk.store.collections import DISPATCHER, audit_age_days, told_of_audit
+from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
+from linedesk.store.errors import REFUSED_WORDS
+from linedesk.store.orders import NO_PAUSES, Control, Pause, Pauses
+from linedesk.store.queue.replays import REFUSED
+from linedesk.store.queue.retention import accepted_at
+
+# Progress is saved at least as often as a heartbeat comes, which is after 30 s of quiet; the
+# dispatcher itself calls 90 s a stall.
+QUIET_SECONDS = 120.0
+# What waits for a minute moves to `held`; what waits for ten nobody is at work on.
+WARN_SECONDS = 60.0
+BAD_SECONDS = 600.0
+LETTERS_SINCE = timedelta(days=1)
+MOST_COUNTED = 10_000
+MOST_PAUSES = 5
+MOST_NAMED = 5
+RESTART = "`systemctl status linedesk-dispatcher` and its journal tell why"
+
+
+def lease(box: Box) -> Finding:
+    """Whether a dispatcher holds it, by the server's clock."""
+    row = box.database[LEASES].find_one({"_id": DISPATCHER})
+    return judge_lease(row, box.server_time)
+
+
+def progress(box: Box) -> Finding:
+    """Whether it was saved lately, and the age of the oldest document that waits."""
+    row = box.database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "finished": 1, "at": 1})
+    oldest = _oldest_unfinished(box.database, row or {})
+    return judge_progress(row, None if oldest is None else accepted_at(oldest), box.now)
+
+
+def pauses(box: Box) -> Finding:
+    """What an operator has paused, which nobody else ends."""
+    return judge_pauses(Control(box.database).read(), box.now)
+
+
+def held(box: Box) -> Finding:
+    """Conversations that wait because of themselves, or are paused."""
+    wanted = {"channel": 1, "key": 1, "since": 1}
+    rows = list(box.database[HELD].find({}, wanted).limit(MOST_COUNTED))
+    return judge_held(rows, box.now, paused=Control(box.database).read())
+
+
+def conversations(box: Box) -> Finding:
+    """Those that MongoDB refuses to write: what was given up for it, or waits for it."""
+    lately = _lately(box)
+    why = {"$regex": REFUSED_WORDS}
+    letters = box.database[DEADLETTERS].find({**lately, "cause": why}, {"channel": 1, "key": 1})
+    rows = list(letters.limit(MOST_COUNTED))
+    fresh = {"at": {"$gte": box.now - timedelta(seconds=QUIET_SECONDS)}, "waiting.why": why}
+    for process in box.database[STATUS].find(fresh, {"waiting": 1}):
+        rows += [one for one in process["waiting"] if REFUSED_WORDS in str(one.get("why"))]
+    return judge_conversations(rows)
+
+
+def _lately(box: Box) -> Mapping[str, Any]:
+    """Dead letters within a day that were not replayed."""
+    return {"lastAt": {"$gte": box.now - LETTERS_SINCE}, "replayedAt": None}
+
+
+def letters(box: Box) -> Finding:
+    """What was given up within a day and not replayed."""
+    lately = _lately(box)
+    refused = {**lately, "cause": {"$regex": f"^{REFUSED}"}}
+    count = box.database[DEADLETTERS].count_documents(refused, limit=MOST_COUNTED)
+    if count:
+        return bad(
+            f"{count} refused within a day: no letter or timer stands behind them",
+            f'`linedesk dead list --cause "{REFUSED.strip()}"` tells which; where a stranger '
+            "inserted them into recvq: `linedesk init --users FOLDER --new-passwords`",
+        )
+    count = box.database[DEADLETTERS].count_documents(lately, limit=MOST_COUNTED)
+    if count:
+        return warn(f"{count} within a day", "`linedesk dead list --since 1d` tells what and why")
+    return ok("none within a day")
+
+
+def ages(box: Box) -> Finding:
+    """How long dead letters and rows of `audit` are kept, and what goes within a week."""
+    days = box.settings.audit_days
+    letters = box.database[DEADLETTERS]
+    going = letters.count_documents({"expiresAt": {"$type": "date"}}, limit=MOST_COUNTED)
+    audit = f"audit: {told_of_audit(box.database, days=days)}"
+    saw, do = [], []
+    if going:
+        first = letters.find_one({"expiresAt": {"$type": "date"}}, sort=[("expiresAt", 1)]) or {}
+        saw.append(
+            f"{going} dead letters go within a week, the first on {first['expiresAt']:%Y-%m-%d}"
+        )
+        until = box.settings.dead_letter_days - NOTICE.days
+        do.append(
+            f"replay what is wanted: `linedesk dead list --until {until}d`; "
+            "or a longer DEAD_LETTER_DAYS"
+        )
+    if audit_age_days(box.database) != days:
+        saw.append(f"{audit}, once MongoDB knows of it")
+        do.append("`linedesk init` tells it AUDIT_DAYS")
+    if saw:
+        return warn("; ".join(saw), "; ".join(do))
+    return ok(f"{audit}; dead letters after {box.settings.dead_letter_days} days, none in a week")
+
+
+def timers(box: Box) -> Finding:
+    """Those that are due and did not ring, and those that never can."""
+    schedule = box.database[SCHEDULE]
+    due = {"runAt": {"$lt": box.now}}
+    oldest = schedule.find_one(due, {"runAt": 1}, sort=[("runAt", 1)])
+    aside = schedule.count_documents({"runAt": None, "setAside": {"$exists": True}}, limit=1_000)
+    late = 0.0 if oldest is None else (box.now - oldest["runAt"]).total_seconds()
+    return judge_timers(late, aside, process=box.settings.scheduler == "process")
+
+
+def judge_lease(row: Mapping[str, Any] | None, now: datetime) -> Finding:
+    """`row` is that of `leases`; its owner is machine, process and start."""
+    if row is None:
+        return bad("its row is missing", "`linedesk init` makes it")
+    if row["owner"] and row["until"] > now:
+        machine, pid = str(row["owner"]).split("/")[:2]
+        return ok(f"held by process {pid} of {machine[:8]}, epoch {row['epoch']}")
+    since = f" for {lasting((now - row['until']).total_seconds())}" if row["until"] else ""
+    return bad(
+        f"no dispatcher has run{since}, epoch {row['epoch']}",
+        # One that hangs is active, and a start would leave it.
+        f"`systemctl restart linedesk-dispatcher`; {RESTART}",
+    )
+
+
+def judge_progress(
+    row: Mapping[str, Any] | None, waiting_since: datetime | None, now: datetime
+) -> Finding:
+    """`waiting_since` is when the oldest document arrived that is not finished."""
+    waited = 0.0 if waiting_since is None else max(0.0, (now - waiting_since).total_seconds())
+    if row is None:
+        if waiting_since is None:
+            return ok("nothing was received yet")
+        return bad(f"nothing was ever handled, waiting for {lasting(waited)}", RESTART)
+    quiet = max(0.0, (now - row["at"]).total_seconds())
+    saw = f"saved {lasting(quiet)} ago"
+    if waited:
+        saw += f", the oldest event waits for {lasting(waited)}"
+    if waited > BAD_SECONDS or (waited > WARN_SECONDS and quiet > QUIET_SECONDS):
+        return bad(saw, f"the dispatcher does not get on: {RESTART}")
+    if waited > WARN_SECONDS:
+        return warn(saw, "answers are late: does LINE answer, are handlers slow?")
+    if quiet > QUIET_SECONDS:
+        return warn(saw, f"a dispatcher saves at least every minute: {RESTART}")
+    return ok(saw)
+
+
+def judge_pauses(found: Pauses, now: datetime) -> Finding:
+    """Each of them is said by its scope, the first ones since when and by whom."""
+    if not found:
+        return ok("nothing is paused")
+    told = [_told(one, now) for one in found.rows[:MOST_PAUSES]]
+    more = len(found.rows) - len(told)
+    saw = "; ".join([*told, *([f"{more} more"] if more else [])])
+    return warn(f"paused: {saw}", f"`linedesk resume {found.rows[0].scope}` ends it")
+
+
+def _told(pause: Pause, now: datetime) -> str:
+    since = f" for {lasting((now - pause.at).total_seconds())}" if pause.at else ""
+    by = f" by {pause.by}" if pause.by else ""
+    return f"{pause.scope}{since}{by}"
+
+
+def judge_held(
+    rows: Sequence[Mapping[str, Any]], now: datetime, *, paused: Pauses = NO_PAUSES
+) -> Finding:
+    """`rows` of `held`, in any order; of what is paused `judge_pauses` speaks."""
+    if not rows:
+        return ok("no conversation is held")
+    first = min(rows, key=lambda row: row["since"])
+    waited = (now - first["since"]).total_seconds()
+    keys = len({row["key"] for row in rows})
+    saw = f"{len(rows)} events of {keys} conversations, the first for {lasting(waited)}"
+    stuck = [row for row in rows if (now - row["since"]).total_seconds() >= BAD_SECONDS]
+    stuck = [row for row in stuck if not paused.covers(row.get("channel"), row["key"])]
+    if not stuck:
+        return ok(saw)
+    first = min(stuck, key=lambda row: row["since"])
+    return warn(saw, f"`linedesk conversation show {first['key']}` tells why it waits")
+
+
+def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    """`rows` name by channel and key what MongoDB refuses to write, each any number of times."""
+    names = list(dict.fromkeys(f"{row.get('channel')}/{row.get('key')}" for row in rows))
+    if not names:
+        return ok("MongoDB takes what is written to them")
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return bad(
+        f"MongoDB refuses writes to {', '.join(names[:MOST_NAMED])}{more}",
+        f'`linedesk dead list --cause "{REFUSED_WORDS}"` tells why; make the conversation smaller '
+        "or right in the mongo shell, then replay",
+    )
+
+
+def judge_timers(late_seconds: float, aside: int, *, process: bool) -> Finding:
+    """`process` says whether a scheduler of its own is to run."""
+    if late_seconds > WARN_SECONDS:
+        unit = "linedesk-scheduler" if process else "linedesk-dispatcher"
+        return bad(
+            f"the next one is late by {lasting(late_seconds)}",
+            f"nobody rings them: `systemctl status {unit}` and its journal tell why",
+        )
+    if aside:
+        return warn(
+            f"{aside} can never ring", "db.schedule.find({setAside: {$exists: true}}) tells why"
+        )
+    return ok("none is late")
+
+
+def _oldest_unfinished(database: Database[Any], row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """By `_id`, which is made at arrival: near enough for an age, and an index has it."""
+    after, finished = row.get("after"), row.get("finished", ())
+    beyond = {"_id": {"$gt": after}} if after is not None else {}
+    found = database[RECVQ].find(beyond, {"acceptTime": 1}).sort("_id", 1).limit(MOST_COUNTED)
+    return next((document for document in found if document["_id"] not in finished), None)

@@ -1,0 +1,122 @@
+"""What the checks look at: one box with its settings, its MongoDB and its account at LINE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+
+from linedesk.doctor.line_api import LineApi, Reply
+from linedesk.settings.settings import Settings
+from linedesk.store.client import Client, aware_options, connect
+
+# The folders of the credentials' folder, each with the URI of one user of MongoDB.
+USERS = ("frontdesk", "dispatcher", "operator", "console", "admin")
+LINE_CREDENTIALS = ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN")
+BOT_SECRETS = "BOT_SECRETS"
+SELECTION_SECONDS = 3.0
+SOCKET_SECONDS = 8.0
+
+
+@dataclass
+class Box:
+    """Belongs to one check at a time. What several of them need is asked once."""
+
+    settings: Settings
+    credentials: Path | None = None
+    """The folder of an installed box's secrets; None where this is none."""
+
+    @property
+    def now(self) -> datetime:
+        """By this machine's clock."""
+        return datetime.now(UTC)
+
+    @cached_property
+    def client(self) -> Client:
+        """As the user of MONGODB_URI."""
+        return open_client(self.settings.mongodb_uri)
+
+    @property
+    def database(self) -> Database[Any]:
+        """The database of the settings."""
+        return self.client[self.settings.mongodb_database]
+
+    @property
+    def server_time(self) -> datetime:
+        """By MongoDB's clock."""
+        # A command's answer has the options of its own, not those of the client.
+        told = self.client.admin.command("hello", codec_options=aware_options())
+        moment: datetime = told["localTime"]
+        return moment
+
+    @cached_property
+    def line(self) -> LineApi:
+        """The API of LINE, or of the simulator that the settings name."""
+        return LineApi(
+            self.settings.line_api_base,
+            self.settings.access_token,
+            interval_seconds=self.settings.line_access_interval_ms / 1000,
+        )
+
+    @cached_property
+    def bot_info(self) -> Reply:
+        """LINE's answer to the question who this bot is. Raises NoAnswer."""
+        return self.line.get("/v2/bot/info")
+
+    @cached_property
+    def webhook(self) -> Reply:
+        """LINE's answer to the question where it sends webhooks. Raises NoAnswer."""
+        return self.line.get("/v2/bot/channel/webhook/endpoint")
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for name in ("client", "line"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
+
+
+def open_client(uri: str) -> Client:
+    """A client that gives up sooner than a service's: a person waits for it.
+
+    Not by `pymongo.timeout`, which would let it look for a server for as long.
+    """
+    return connect(
+        uri,
+        app_name="linedesk-doctor",
+        server_selection_seconds=SELECTION_SECONDS,
+        socket_seconds=SOCKET_SECONDS,
+    )
+
+
+def credentials_folder(environ: Mapping[str, str]) -> Path | None:
+    """The folder above that of the user as whom a command was started, on an installed box."""
+    given = environ.get("CREDENTIALS_DIRECTORY")
+    folder = Path(given) if given else None
+    return folder.parent if folder is not None and folder.name in USERS else None
+
+
+def with_line_credentials(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with LINE's and the bot's secrets from the credentials' folder, where it
+    names none.
+
+    A person's command is given the folder of one user of MongoDB, and these lie above it.
+    """
+    folder, given = credentials_folder(environ), dict(environ)
+    if folder is None:
+        return given
+    names = (*LINE_CREDENTIALS, BOT_SECRETS)
+    lying = {name: _text(folder / name) for name in names if not given.get(name)}
+    return given | {name: text for name, text in lying.items() if text}
+
+
+def _text(path: Path) -> str:
+    """The text of a file; empty where it cannot be read, which its own check tells."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,138 @@
+"""How every process logs: one line per record on stderr, in UTC, in UTF-8, without secrets.
+
+A record can neither break out of its line nor, by control characters, out of the terminal; a
+traceback follows below its record, each of its lines set off so that none passes for a record.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TextIO
+
+PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
+
+MASK = "***"
+# Anything shorter would be found in the middle of ordinary words.
+SHORTEST_SECRET = 6
+
+# Control characters, line and paragraph separators, and the marks that turn text around.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_COLOURS = {
+    logging.DEBUG: "2",
+    logging.WARNING: "33",
+    logging.ERROR: "31",
+    logging.CRITICAL: "1;31",
+}
+
+
+class LineFormatter(logging.Formatter):
+    """`<UTC time> <LEVEL> <package> <message>`; masks the secrets in whatever it puts out."""
+
+    def __init__(self, *, secrets: Iterable[str] = (), coloured: bool = False) -> None:
+        super().__init__()
+        self._masked = masking(secrets)
+        self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of one record, traceback included."""
+        line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {_one_line(record.getMessage())}"
+        lines = [line, *_set_off(self._traceback(record))]
+        return self._masked("\n".join(lines))
+
+    def _level(self, record: logging.LogRecord) -> str:
+        colour = _COLOURS.get(record.levelno)
+        if self._coloured and colour:
+            return f"\x1b[{colour}m{record.levelname}\x1b[0m"
+        return record.levelname
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info else ""
+
+
+def configure_logging(
+    *,
+    level: str = "info",
+    verbose: bool = False,
+    secrets: Iterable[str] = (),
+    own: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Send all records of this process to stderr (or `stream`), in linedesk's format.
+
+    `verbose`, or the level debug, opens our packages and the packages in `own` (the operator's
+    bot), and leaves the libraries beneath at info: pymongo's debug records hold whole documents.
+    """
+    target = _utf8(stream or sys.stderr)
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
+    )
+    logging.basicConfig(handlers=[handler], level=_library_level(level), force=True)
+    for name in {*PACKAGES, *own}:
+        logging.getLogger(name).setLevel(logging.DEBUG if verbose else level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        _hand_over(logging.getLogger(name))
+    logging.captureWarnings(True)
+
+
+def _library_level(level: str) -> int:
+    return max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
+
+
+def _hand_over(logger: logging.Logger) -> None:
+    """Drop the handlers that a library gave its logger, so that ours is the only one."""
+    logger.handlers.clear()
+    logger.propagate = True
+
+
+def _utf8(stream: TextIO) -> TextIO:
+    """Japanese stays Japanese under LANG=C, and a lone surrogate raises nothing."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    return stream
+
+
+def _wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Colours are for people, and people can refuse them (https://no-color.org)."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def masking(secrets: Iterable[str]) -> Callable[[str], str]:
+    """What makes MASK of each of the secrets in a text."""
+    longest_first = sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    return lambda text: pattern.sub(MASK, text) if longest_first else text
+
+
+def _source(logger: str) -> str:
+    """The package of ours that a logger belongs to (`dispatcher`, `store`); others by their name.
+
+    Modules move from one release to the next; what operators match on does not.
+    """
+    first, _, rest = logger.partition(".")
+    if first == "linedesk" and rest:
+        return rest.partition(".")[0]
+    return first if first in PACKAGES else logger
+
+
+def _utc(record: logging.LogRecord) -> str:
+    seconds, milliseconds = divmod(int(record.created * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z"
+
+
+def _one_line(text: str) -> str:
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def _set_off(traceback: str) -> list[str]:
+    return [f"  | {_one_line(line)}" for line in traceback.split("\n")] if traceback else []

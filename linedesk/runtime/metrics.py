@@ -1,0 +1,288 @@
+"""The figures of a process: counted in memory, read once a second, the same for whoever asks.
+
+They are metrics of prometheus-client on one registry. What a scrape reads comes from there, and so
+does the snapshot from which `status`, systemd's line and everything that an operator looks at is
+made. A figure's name in MongoDB is the metric's without `linedesk_` and `_total`, in camel case:
+`linedesk_accepted_events_total` is `acceptedEvents`. Values of labels nest in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from linedesk.store.documents import Document
+
+PREFIX = "linedesk_"
+# Rates are those of the last so many seconds, latencies those of the last minute.
+RATE_SECONDS = 10.0
+LATELY_SECONDS = 60.0
+# At most a line for so many seconds tells of refusals, whatever number there is.
+REFUSALS_SECONDS = 1.0
+# Of all reasons and addresses so many are counted between two lines, and so many are named.
+MOST_COUNTED = 1_000
+MOST_NAMED = 5
+# A proxy says any address.
+MOST_LETTERS = 80
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+# From half a millisecond to LINE's own limits: 1 s for the store, 2 s for the answer, 10 s a call.
+SECONDS_BUCKETS = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
+Series = tuple[str, tuple[str, ...]]
+"""A figure's name and the values of its labels, in the order of their names."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric that is measured together with others; with a `label` it has a value for each."""
+
+    name: str
+    """Without `linedesk_`; a counter's without `_total`."""
+    help: str
+    label: str | None = None
+    is_count: bool = False
+
+    def family(self, value: float | Mapping[str, float] | None) -> Metric:
+        """As prometheus-client renders it; without a value there is nothing below its name."""
+        made = CounterMetricFamily if self.is_count else GaugeMetricFamily
+        labels = [] if self.label is None else [self.label]
+        family = made(PREFIX + self.name, self.help, labels=labels)
+        if isinstance(value, Mapping):
+            for of, one in value.items():
+                family.add_metric([of], one)
+        elif value is not None:
+            family.add_metric([], value)
+        return family
+
+
+Values = Mapping[str, float | Mapping[str, float] | None]
+
+
+class Measured:
+    """Figures that are measured together, and left out everywhere while they are not known.
+
+    Their values are those that were set last; or, with `ask`, what it tells each time.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        figures: Sequence[Figure],
+        *,
+        ask: Callable[[], Values] | None = None,
+    ) -> None:
+        self._figures = figures
+        self._values: Values = {}
+        self._ask = ask or (lambda: self._values)
+        registry.register(self)
+
+    def set(self, values: Values) -> None:
+        """From now on these, by their names without `linedesk_`; all others are not known."""
+        self._values = values
+
+    def describe(self) -> list[Metric]:
+        """The names, so that the registry lets nobody have one twice."""
+        return [figure.family(None) for figure in self._figures]
+
+    def collect(self) -> list[Metric]:
+        """All of one moment, as the registry asks for them."""
+        values = self._ask()
+        return [figure.family(values.get(figure.name)) for figure in self._figures]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All figures of one moment. What has no value yet is left out."""
+
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    figures: Document = field(default_factory=dict)
+    """Counts since the start of the process, and what is measured; of a histogram count and sum."""
+    per_second: Document = field(default_factory=dict)
+    """Of each count its rate over the last RATE_SECONDS."""
+    lately: Document = field(default_factory=dict)
+    """Of each histogram the last LATELY_SECONDS: count, and p50, p90, p99 where there is any."""
+
+
+@dataclass
+class _Reading:
+    """One look at the registry."""
+
+    counts: dict[Series, float] = field(default_factory=dict)
+    gauges: dict[Series, float] = field(default_factory=dict)
+    sums: dict[Series, float] = field(default_factory=dict)
+    buckets: dict[Series, list[tuple[float, float]]] = field(default_factory=dict)
+    """Upper bounds in seconds, with how many observations were below each."""
+
+
+class Snapshots:
+    """Those of one registry. `take` belongs to one thread, `latest` to anybody."""
+
+    def __init__(
+        self, registry: CollectorRegistry, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._registry = registry
+        self._monotonic = monotonic
+        self._readings: deque[tuple[float, _Reading]] = deque()
+        self.latest = Snapshot()
+        """The last one that was taken; replaced as a whole."""
+
+    def take(self) -> Snapshot:
+        """Look at every figure; meant to be called once a second."""
+        now, reading = self._monotonic(), _read(self._registry)
+        self._readings.append((now, reading))
+        while len(self._readings) > 2 and self._readings[1][0] <= now - LATELY_SECONDS:
+            self._readings.popleft()
+        self.latest = Snapshot(
+            figures=_nested({**reading.gauges, **reading.counts, **_totals(reading)}),
+            per_second=_nested(dict(self._rates(now, reading))),
+            lately=_nested(dict(self._lately(reading))),
+        )
+        return self.latest
+
+    def _rates(self, now: float, reading: _Reading) -> Iterator[tuple[Series, float]]:
+        then, before = self._readings[0]
+        for at, earlier in self._readings:
+            if at > now - RATE_SECONDS:
+                break
+            then, before = at, earlier
+        seconds = max(now - then, 1.0)
+        for series, value in reading.counts.items():
+            yield series, round((value - before.counts.get(series, 0.0)) / seconds, 3)
+
+    def _lately(self, reading: _Reading) -> Iterator[tuple[Series, Document]]:
+        before = self._readings[0][1] if len(self._readings) > 1 else _Reading()
+        for series, buckets in reading.buckets.items():
+            earlier = dict(before.buckets.get(series, ()))
+            yield series, spread([(le, count - earlier.get(le, 0.0)) for le, count in buckets])
+
+
+class Refusals:
+    """Tells the log of refused requests: a line a second at most, and a bounded memory.
+
+    The first one after a quiet second is told at once. All methods belong to one thread.
+    """
+
+    def __init__(
+        self, log: logging.Logger, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._told_at = -REFUSALS_SECONDS
+        self._clear()
+
+    def note(self, reason: str, address: str) -> None:
+        """Count one; the reason quotes nothing that a stranger sent."""
+        self._requests += 1
+        for counter, name in ((self._reasons, reason), (self._addresses, address)):
+            counter[name[:MOST_LETTERS]] += 1
+            if len(counter) > MOST_COUNTED:
+                # What is busy stays; of what came once the older half goes.
+                for rare, _ in counter.most_common()[MOST_COUNTED // 2 :]:
+                    del counter[rare]
+        self.tell_in_time()
+
+    def tell_in_time(self) -> None:
+        """Tell, unless a line was told within the last second; to be called again and again."""
+        if self._monotonic() >= self._told_at + REFUSALS_SECONDS:
+            self.tell()
+
+    def tell(self) -> None:
+        """One line on all since the last one, if there are any; for the end of the process."""
+        if self._requests:
+            self._log.warning(
+                'refused requests=%d reasons="%s" busiest="%s"',
+                self._requests,
+                _most(self._reasons),
+                _most(self._addresses),
+            )
+            self._told_at = self._monotonic()
+            self._clear()
+
+    def _clear(self) -> None:
+        self._requests = 0
+        self._reasons, self._addresses = Counter[str](), Counter[str]()
+
+
+def _most(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counter.most_common(MOST_NAMED))
+
+
+def spread(buckets: Sequence[tuple[float, float]]) -> Document:
+    """How observations lie: count, p50, p90 and p99, from cumulative buckets, the last one +Inf.
+
+    As Prometheus's histogram_quantile reads them: a value lies evenly within its bucket.
+    """
+    count = buckets[-1][1] if buckets else 0.0
+    if not count:
+        return {"count": 0}
+    quantiles = {name: _quantile(buckets, part * count) for name, part in QUANTILES.items()}
+    return {"count": int(count), **quantiles}
+
+
+def _quantile(buckets: Sequence[tuple[float, float]], rank: float) -> float:
+    for (low, below), (high, upto) in pairwise([(0.0, 0.0), *buckets]):
+        if upto >= rank:
+            # Of what is above the last bound nothing else is known.
+            inside = (rank - below) / (upto - below) if upto > below else 1.0
+            return round(low if high == float("inf") else low + (high - low) * inside, 6)
+    return buckets[-1][0]
+
+
+def figure_name(metric: str) -> str:
+    """The name of a metric's figure in MongoDB."""
+    first, *others = metric.removeprefix(PREFIX).removesuffix("_total").split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _read(registry: CollectorRegistry) -> _Reading:
+    reading = _Reading()
+    for family in registry.collect():
+        if family.name.startswith(PREFIX):
+            _enter(reading, family)
+    return reading
+
+
+def _enter(reading: _Reading, family: Metric) -> None:
+    name = figure_name(family.name)
+    for sample in family.samples:
+        labels = {key: value for key, value in sample.labels.items() if key != "le"}
+        series = name, tuple(labels.values())
+        if family.type == "gauge":
+            reading.gauges[series] = sample.value
+        elif sample.name.endswith("_total"):
+            reading.counts[series] = sample.value
+        elif sample.name.endswith("_bucket"):
+            bound = float(sample.labels["le"])
+            reading.buckets.setdefault(series, []).append((bound, sample.value))
+        elif sample.name.endswith("_sum"):
+            reading.sums[series] = sample.value
+
+
+def _totals(reading: _Reading) -> dict[Series, Document]:
+    return {
+        series: {"count": int(buckets[-1][1]), "sum": round(reading.sums.get(series, 0.0), 6)}
+        for series, buckets in reading.buckets.items()
+    }
+
+
+def _nested(values: Mapping[Series, Any]) -> Document:
+    document: Document = {}
+    for (name, labels), value in values.items():
+        *outer, last = (name, *labels)
+        place = document
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = int(value) if isinstance(value, float) and value.is_integer() else value
+    return document

@@ -1,0 +1,103 @@
+"""A process's row in `status`: its figures and what it is at, written once a second.
+
+It only tells of the work and never stands in its way: who writes waits a moment for MongoDB and
+else goes on, on a thread of its own. A row is removed by MongoDB a day after its last writing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import pymongo
+from bson.errors import BSONError
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
+
+from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.documents import STATUS, Document
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 1.0
+WRITE_SECONDS = 2.0
+# A row that was written before is of a process that hangs, is cut off or is gone.
+FRESH_SECONDS = 10.0
+
+Tell = Callable[[], Document]
+"""What stands in the row beside the figures: see `StatusRow`."""
+
+
+class StatusRow(BackgroundThread):
+    """The row of one process, `<role>/<host>/<pid>`.
+
+    `snapshot` gives the figures as they were taken last. `tell` gives what else there is to say,
+    quickly and from any thread: `words` (the line that systemd shows), `state` (working, standby,
+    waiting, stopping), and for whom it applies `threads`, `waiting`, `paused`. Where the row is not
+    there yet it is made only while `may_make` says so.
+    """
+
+    def __init__(
+        self,
+        database: Database[Any],
+        role: str,
+        *,
+        snapshot: Callable[[], Snapshot],
+        tell: Tell,
+        may_make: Callable[[], bool] = lambda: True,
+        every_seconds: float | None = None,
+    ) -> None:
+        super().__init__("status", self._run)
+        self._rows = database[STATUS].with_options(write_concern=WriteConcern(w=1))
+        self._snapshot = snapshot
+        self._tell = tell
+        self._may_make = may_make
+        self._every_seconds = EVERY_SECONDS if every_seconds is None else every_seconds
+        self._who: Document = {
+            "role": role,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": version("linedesk"),
+            "startedAt": datetime.now(UTC),
+        }
+        self.id = f"{role}/{self._who['host']}/{os.getpid()}"
+        self._failed = False
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._write(self._tell())
+            self._stop.wait(self._every_seconds)
+        # Where MongoDB took nothing a moment ago, nobody is to wait for it at the end.
+        if not self._failed:
+            self._write({**self._tell(), "state": "ended"})
+
+    def _write(self, told: Document) -> None:
+        snapshot = self._snapshot()
+        row = {
+            **self._who,
+            "at": snapshot.at,
+            **told,
+            "figures": snapshot.figures,
+            "perSecond": snapshot.per_second,
+            "lately": snapshot.lately,
+        }
+        try:
+            with pymongo.timeout(WRITE_SECONDS):
+                # As a pipeline, of which the oplog gets only what is different: a whole row each
+                # second would be some 500 MB a day of it.
+                new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]
+                self._rows.update_one({"_id": self.id}, new, upsert=self._may_make())
+        except (PyMongoError, BSONError) as error:
+            # Whatever it is: what only tells of the work must not end it.
+            if not self._failed:
+                log.warning("status not written, trying again error=%s", type(error).__name__)
+            self._failed = True
+        else:
+            self._failed = False

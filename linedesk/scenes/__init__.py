@@ -1,1 +1,0 @@
-"""What happens in the demo's conversations, bot by bot and scene by scene."""

@@ -1,0 +1,1 @@
+"""The scheduler: timers that are due become documents in recvq, each once."""

@@ -1,0 +1,261 @@
+"""Rings what is due: first into recvq, then each row to its next time or its end.
+
+Whoever dies in between leaves rows that are still due; they ring again under the same eventId,
+which recvq swallows. So any number of schedulers may ring side by side.
+
+Inserting under a guard that looks only when something is inserted, or is about to be.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import pymongo
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+from pymongo import ASCENDING, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from linedesk.runtime.clock import boottime
+from linedesk.scheduler.metrics import Figures
+from linedesk.scheduler.rows import BrokenRow, Ring, regular_at, ring_of
+from linedesk.store.client import DURABLE
+from linedesk.store.documents import RECVQ, SCHEDULE
+from linedesk.store.errors import StoreUnavailable, translated
+from linedesk.store.insert import Stored, insert_documents
+from linedesk.store.queue.guard import EVERY_SECONDS, Guard
+from linedesk.store.spool.drain import NEVER_TAKEN
+
+log = logging.getLogger(__name__)
+
+BATCH_ROWS = 500
+BATCH_BYTES = 4 * 1024 * 1024
+# One command takes at most this long.
+COMMAND_SECONDS = 5.0
+# Rows that were read longer ago, by a process that has been frozen since, are read again.
+FRESH_SECONDS = 10.0
+# No day on any zone's clocks is shorter.
+SHORTEST_DAY = timedelta(hours=22)
+
+# What cannot be read must not hide the rest: a date beyond Python's, a text that is no UTF-8.
+AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument,
+    tz_aware=True,
+    unicode_decode_error_handler="replace",
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+
+Inserting = Callable[[int], AbstractContextManager[None]]
+
+
+class Ringer:
+    """Belongs to one thread. Its methods raise StoreUnavailable, and what the driver raises.
+
+    Each insert happens inside `inserting(bytes)`, which raises RecvqClosed while recvq must not
+    take so many. `now` tells the time by which timers are due. `seen` is a time of the server:
+    what was stored by then is read.
+    """
+
+    def __init__(
+        self,
+        database: Database[Any],
+        *,
+        inserting: Inserting,
+        now: Callable[[], datetime],
+        figures: Figures | None = None,
+    ) -> None:
+        self._client = database.client
+        self._recvq = database[RECVQ]
+        self._schedule = database[SCHEDULE].with_options(
+            codec_options=AS_STORED, write_concern=DURABLE
+        )
+        self._inserting = inserting
+        self._now = now
+        self._figures = figures or Figures()
+
+    def ring(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
+        """Ring up to so many of what is due, the longest due first; None where nothing is.
+
+        Returns how many rows it brought on: 0 where somebody else was quicker with each of them.
+        """
+        now, read_at = self._now(), boottime()
+        with translated():
+            rows = self._due(now, seen, most)
+            if not rows:
+                return None
+            rings, broken = _sorted_out(rows, now)
+            settled = sum(self._set_aside(as_read, reason) for as_read, reason in broken)
+            return settled + (self._carry_out(rings, read_at) if rings else 0)
+
+    def next_at(self, *, seen: Timestamp | None) -> datetime | None:
+        """When the next row is due, past or future; None where none waits."""
+        waiting = {"runAt": {"$type": "date"}}
+        with translated(), self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
+            rows = self._schedule.find(waiting, {"_id": 0, "runAt": 1}, session=session)
+            for row in rows.sort("runAt", ASCENDING).limit(-1):
+                return row["runAt"] if isinstance(row["runAt"], datetime) else None
+        return None
+
+    def bring_back(self, *, seen: Timestamp | None, stop: threading.Event) -> None:
+        """Give daily rows that wait for a later time their regular one; ends early at a stop.
+
+        Such are left where they rang by a clock that was ahead, and was set right.
+        """
+        now = self._now()
+        far = {"runAt": {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
+        parts = {"n": 1, "runAt": 1, "every": 1, "rang": 1}
+        with (
+            translated(),
+            self._session(seen) as session,
+            closing(self._schedule.find(far, parts, session=session)) as rows,
+        ):
+            changes = (change for row in rows if (change := _brought_back(row, now)))
+            while not stop.is_set() and (batch := list(islice(changes, BATCH_ROWS))):
+                log.info("daily timers brought back timers=%d", self._change(batch))
+
+    @contextmanager
+    def _session(self, seen: Timestamp | None) -> Iterator[ClientSession]:
+        """One whose reads see what was stored by then, also on a server elected since."""
+        with self._client.start_session(causal_consistency=True) as session:
+            # guard: read-as-of-what-was-heard
+            if seen is not None:
+                session.advance_operation_time(seen)
+            yield session
+
+    def _due(self, now: datetime, seen: Timestamp | None, most: int) -> list[RawBSONDocument]:
+        with self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
+            found = self._schedule.find({"runAt": {"$lte": now}}, session=session)
+            with closing(found.sort("runAt", ASCENDING).limit(most).batch_size(most)) as rows:
+                return list(_at_most(BATCH_BYTES, rows))
+
+    def _carry_out(self, rings: Sequence[Ring], read_at: float) -> int:
+        """Into recvq first: a row that has moved on rings no more."""
+        try:
+            stored = self._insert([ring.document for ring in rings], read_at)
+        except StoreUnavailable as error:
+            refused = _refused(error)
+            if not refused:
+                raise
+            # The others are read again.
+            reason = "MongoDB does not take its document"
+            return sum(self._set_aside(rings[place].as_read, reason) for place in refused)
+        now = self._now()
+        for place, ring in enumerate(rings):
+            if place not in stored.duplicate_indexes:
+                late = (now - ring.run_at).total_seconds()
+                self._figures.rang(late)
+                log.info("timer rang event_id=%s late_ms=%.0f", ring.event_id, late * 1000)
+        return self._change([_moved_on(ring) for ring in rings])
+
+    def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> Stored:
+        with self._inserting(sum(len(document.raw) for document in documents)):
+            # guard: old-rows-are-read-again
+            if boottime() - read_at > FRESH_SECONDS:
+                # By now they may have rung elsewhere, and recvq may have forgotten it.
+                raise StoreUnavailable("the timers were read too long ago")
+            return insert_documents(self._recvq, documents, timeout_seconds=COMMAND_SECONDS)
+
+    def _change(self, changes: Sequence[UpdateOne]) -> int:
+        """How many rows were still as they had been read; the others are somebody else's."""
+        with pymongo.timeout(COMMAND_SECONDS):
+            try:
+                return self._schedule.bulk_write(changes, ordered=False).matched_count
+            except BulkWriteError as error:
+                raise StoreUnavailable("rows of schedule not confirmed") from error
+
+    def _set_aside(self, as_read: Mapping[str, Any], reason: str) -> int:
+        """Let a row that can never ring wait for a person, out of the way of all others."""
+        aside = {"$set": {"runAt": None, "setAside": reason}}
+        with pymongo.timeout(COMMAND_SECONDS):
+            matched = self._schedule.update_one(as_read, aside).matched_count
+        if matched:
+            log.error('timer is broken and set aside id=%s reason="%s"', as_read["_id"], reason)
+        return matched
+
+
+def _at_most(size_bytes: int, rows: Iterable[RawBSONDocument]) -> Iterator[RawBSONDocument]:
+    """The first rows, up to so many bytes, and at least one."""
+    total = 0
+    for row in rows:
+        yield row
+        total += len(row.raw)
+        if total >= size_bytes:
+            return
+
+
+def _sorted_out(
+    rows: Iterable[RawBSONDocument], now: datetime
+) -> tuple[list[Ring], list[tuple[Mapping[str, Any], str]]]:
+    """What rings, and what is broken: as it was read, and why."""
+    rings: list[Ring] = []
+    broken: list[tuple[Mapping[str, Any], str]] = []
+    for row in rows:
+        try:
+            rings.append(ring_of(row, now=now, accept_time=datetime.now(UTC)))
+        except BrokenRow as error:
+            broken.append(({"_id": row["_id"], "runAt": row["runAt"]}, str(error)))
+    return rings, broken
+
+
+def _moved_on(ring: Ring) -> UpdateOne:
+    """To its next time, or to its end by the clock that removes it a week later."""
+    if ring.next_at is not None:
+        return UpdateOne(ring.as_read, {"$set": {"runAt": ring.next_at, "rang": ring.run_at}})
+    ended = {"$set": {"runAt": None}, "$currentDate": {"endedAt": True}}
+    return UpdateOne(ring.as_read, ended)
+
+
+def _brought_back(row: RawBSONDocument, now: datetime) -> UpdateOne | None:
+    regular = regular_at(row, now=now)
+    if regular is None or regular >= row["runAt"]:
+        return None
+    as_read = {"_id": row["_id"], "n": row.get("n"), "runAt": row["runAt"]}
+    return UpdateOne(as_read, {"$set": {"runAt": regular}})
+
+
+def _refused(error: StoreUnavailable) -> list[int]:
+    """The places of documents that MongoDB refuses for what they are, by its codes."""
+    cause = error.__cause__
+    if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
+        return []
+    errors = cause.details["writeErrors"]
+    return [failure["index"] for failure in errors if failure["code"] in NEVER_TAKEN]
+
+
+# An insert within this time goes by a look that was taken for it.
+SOON_SECONDS = 0.2
+
+
+class Guarded:
+    """Of one thread. A scheduler may be quiet for days, and then has nothing to look for."""
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._guard = Guard(database)
+        self._look_at = 0.0
+
+    def look_ahead(self) -> None:
+        """Look now rather than at the next insert, if that comes soon; raises as the guard does."""
+        if time.monotonic() + SOON_SECONDS >= self._look_at:
+            self._look()
+
+    @contextmanager
+    def inserting(self, size_bytes: int) -> Iterator[None]:
+        """As the guard's own; raises RecvqClosed, and StoreUnavailable if it cannot look."""
+        if time.monotonic() >= self._look_at:
+            self._look()
+        with self._guard.inserting(size_bytes):
+            yield
+
+    def _look(self) -> None:
+        self._guard.look()
+        self._look_at = time.monotonic() + EVERY_SECONDS

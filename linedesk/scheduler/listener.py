@@ -1,0 +1,181 @@
+"""Hears which rows of `schedule` were set, by a change stream: nothing polls for them.
+
+It keeps no position: whoever listens looks at all rows after each opening, and at the time of
+each change that the doorbell tells of.
+
+What keeps a thread from going on: said once, and how long to wait before the next try.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from bson.codec_options import DatetimeConversion
+from bson.errors import BSONError
+from bson.timestamp import Timestamp
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure, PyMongoError
+
+from linedesk.runtime.backoff import growing_seconds
+from linedesk.runtime.liveness import moment
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.documents import Document
+from linedesk.store.errors import (
+    AUTHENTICATION_FAILED,
+    AccessRefused,
+    QueueError,
+    StoreUnavailable,
+    translated,
+)
+
+log = logging.getLogger(__name__)
+
+# All that MongoDB, recvq and the files of time zones may say: no timer is given up for it.
+TROUBLE = (QueueError, PyMongoError, BSONError, OSError)
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 3.0
+
+
+class Trouble:
+    """One thread's: `words` begin the line that says so, `over` the one that takes it back."""
+
+    def __init__(self, words: str, *, over: str) -> None:
+        self._words = words
+        self._over = over
+        self._failures = 0
+        self._reason: str | None = None
+        self.told: str | None = None
+        """What was said and since when, for a status; None while all is well."""
+
+    def met(self, error: Exception) -> float:
+        """Say why, if that is news; returns how many seconds to pause.
+
+        Raises a wrong password on: only a new process reads one that was replaced.
+        """
+        if isinstance(error, AccessRefused) and error.code == AUTHENTICATION_FAILED:
+            raise error
+        self._failures += 1
+        reason = _reason(error)
+        if reason != self._reason:
+            self._reason = reason
+            self.told = f"{self._words} since {moment(datetime.now(UTC))}: {reason}"
+            # What no repetition mends, such as a missing right, waits for a person.
+            say = log.warning if isinstance(error, StoreUnavailable) else log.error
+            say('%s, trying again reason="%s"', self._words, reason)
+        return growing_seconds(
+            self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+        )
+
+    def over(self) -> None:
+        """All is well again."""
+        if self._reason is not None:
+            log.info("%s tries=%d", self._over, self._failures)
+        self._failures, self._reason, self.told = 0, None, None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OperationFailure):
+        return f"MongoDB error {error.code}"
+    return str(error) if isinstance(error, QueueError) else type(error).__name__
+
+
+# How long one read may wait, so that a stop is seen within a second.
+STEP_SECONDS = 0.5
+# Only one that was open for so long without an error begins to fail anew: pauses grow also where
+# each opening succeeds and the next read fails.
+HEALTHY_SECONDS = 5.0
+JOIN_SECONDS = 10.0
+
+SET, MOVED = "fullDocument.runAt", "updateDescription.updatedFields.runAt"
+PIPELINE: list[Document] = [
+    {"$match": {"$or": [{SET: {"$type": "date"}}, {MOVED: {"$type": "date"}}]}},
+    {"$project": {"clusterTime": 1, SET: 1, MOVED: 1}},
+]
+
+
+class Heard(Protocol):
+    """Told of a row that is due at `run_at`, or with None that any row may have changed.
+
+    Who then reads at `time` of the server, or later, sees it.
+    """
+
+    def __call__(self, run_at: datetime | None, time: Timestamp | None) -> None: ...
+
+
+class Doorbell(BackgroundThread):
+    """A thread that listens to `schedule`, on a client that is quick to notice a lost server."""
+
+    def __init__(self, schedule: Collection[Any], heard: Heard) -> None:
+        super().__init__("doorbell", self._run)
+        # A date beyond what Python knows, in a row made by hand, must not end the stream.
+        options = schedule.codec_options.with_options(
+            datetime_conversion=DatetimeConversion.DATETIME_AUTO
+        )
+        self._schedule = schedule.with_options(codec_options=options)
+        self._heard = heard
+        self._trouble = Trouble("new timers are not heard of", over="new timers are heard of again")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why new timers are not heard of, and since when; None while they are."""
+        return self._trouble.told
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.pulse.beat()
+            try:
+                with translated():
+                    self._listen()
+            except TROUBLE as error:
+                pause = self._trouble.met(error)
+                # While nothing is heard, each failure is an occasion to look.
+                self._heard(None, None)
+                self._stop.wait(pause)
+
+    def _listen(self) -> None:
+        """From opening until a stop, or an error: the collection may come to its end, too."""
+        opened, healthy_at = self._server_time(), time.monotonic() + HEALTHY_SECONDS
+        with self._schedule.watch(
+            PIPELINE,
+            start_at_operation_time=opened,
+            max_await_time_ms=int(STEP_SECONDS * 1000),
+        ) as stream:
+            self._heard(None, opened)
+            self._look_for_index()
+            while stream.alive and not self._stop.is_set():
+                self.pulse.beat()
+                change = stream.try_next()
+                if time.monotonic() > healthy_at:
+                    self._trouble.over()
+                if change is not None:
+                    self._heard(_run_at(change), change["clusterTime"])
+        if not self._stop.is_set():
+            raise StoreUnavailable("schedule was dropped or renamed")
+
+    def _look_for_index(self) -> None:
+        """Without it timers ring all the same, late: a schedule that was dropped comes back so."""
+        try:
+            indexes = self._schedule.index_information()
+        except OperationFailure:
+            # Who may not list indexes lets timers ring, too.
+            return
+        if "runAt" not in indexes:
+            log.error('schedule has no index runAt, run "linedesk init": each look reads all rows')
+
+    def _server_time(self) -> Timestamp:
+        client = self._schedule.database.client
+        with client.start_session() as session:
+            client.admin.command("ping", session=session)
+            assert session.operation_time is not None, "a replica set always tells its time"
+            return session.operation_time
+
+
+def _run_at(change: Mapping[str, Any]) -> datetime | None:
+    update = change.get("updateDescription", {}).get("updatedFields", {})
+    run_at = change.get("fullDocument", update).get("runAt")
+    return run_at if isinstance(run_at, datetime) else None

@@ -1,0 +1,107 @@
+"""What a row of `schedule` comes to when it is due: a document, and its next time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import bson
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+
+from linedesk.store.client import aware_options
+from linedesk.store.documents import Document
+from linedesk.store.timers import Daily, due_event_id, make_timer_document
+
+# What the server takes in one document.
+MOST_BYTES = 16 * 1024 * 1024
+
+# A clock that was ahead by less may have let rows ring that are not to ring again.
+FAR_AHEAD = timedelta(days=7)
+
+TEXTS = ("_id", "channel", "key", "name")
+
+
+class BrokenRow(Exception):
+    """The row can never ring as it is; the message says why."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One ring of a row; `as_read` matches the row until somebody has carried it out."""
+
+    event_id: str
+    run_at: datetime
+    as_read: Document
+    document: RawBSONDocument
+    next_at: datetime | None
+    """When the row rings next; None if this was its last time."""
+
+
+def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) -> Ring:
+    """What a row that is due, as the server sent it, comes to. Raises BrokenRow.
+
+    A daily row that was missed several times rings once, and next at its regular time after `now`.
+    """
+    row = _sound(stored)
+    daily = None if row.get("every") is None else _daily(row)
+    document = bson.encode(make_timer_document(row, accept_time=accept_time))
+    if len(document) > MOST_BYTES:
+        raise BrokenRow("it is too large for a document of recvq")
+    return Ring(
+        event_id=due_event_id(row),
+        run_at=row["runAt"],
+        as_read={
+            "_id": row["_id"],
+            "n": row["n"],  # guard: row-of-this-number
+            "runAt": row["runAt"],  # guard: row-of-this-time
+        },
+        document=RawBSONDocument(document),
+        next_at=None if daily is None else daily.after(now),
+    )
+
+
+def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
+    """When a daily row should ring next; None for any other row, and for a broken one.
+
+    After the time that it rang for last, although the clock may have been ahead then; unless it was
+    ahead by a week or more: nobody is to miss all the days until then.
+    """
+    try:
+        row = bson.decode(stored.raw, aware_options())
+        daily = _daily(row)
+    except (BSONError, BrokenRow):
+        return None
+    rang = row.get("rang")
+    if isinstance(rang, datetime) and rang < now + FAR_AHEAD:
+        return daily.after(max(now, rang))
+    return daily.after(now)
+
+
+def _sound(stored: RawBSONDocument) -> Document:
+    try:
+        row = bson.decode(stored.raw, aware_options())
+    except BSONError:
+        raise BrokenRow("a date or text in it cannot be read") from None
+    for part in TEXTS:
+        if not isinstance(row.get(part), str) or not row[part]:
+            raise BrokenRow(f"{part} is no text")
+    if not isinstance(row.get("n"), int) or isinstance(row["n"], bool):
+        raise BrokenRow("n is no whole number")
+    if not isinstance(row["runAt"], datetime):
+        raise BrokenRow("runAt is no date")
+    if not isinstance(row.get("data"), Mapping):
+        raise BrokenRow("data is no object")
+    return row
+
+
+def _daily(row: Mapping[str, Any]) -> Daily:
+    every = row.get("every")
+    if not isinstance(every, Mapping):
+        raise BrokenRow("every is no object")
+    try:
+        return Daily.from_document(every)
+    except ValueError as error:
+        raise BrokenRow(f"every is {error}") from None

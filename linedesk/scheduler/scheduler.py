@@ -1,0 +1,217 @@
+"""Lets timers ring: sleeps until the next one is due, or the doorbell tells of an earlier one."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from bson.timestamp import Timestamp
+from prometheus_client import CollectorRegistry
+from pymongo.database import Database
+
+from linedesk.runtime.backoff import growing_seconds
+from linedesk.runtime.liveness import moment
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.scheduler.firing import BATCH_ROWS, Guarded, Inserting, Ringer
+from linedesk.scheduler.listener import TROUBLE, Doorbell, Trouble
+from linedesk.scheduler.metrics import Figures
+from linedesk.store.documents import SCHEDULE
+
+log = logging.getLogger(__name__)
+
+# How often the clock is read while nothing else happens: it may have been set.
+CLOCK_SECONDS = 1.0
+# So long before a timer is due the guard looks, which the ring would wait for otherwise.
+AHEAD_SECONDS = 0.1
+# A clock that falls behind by more was set back; what is less is a busy machine.
+STEP_BACK_SECONDS = 1.0
+# The pauses of one that brought no row on: others were quicker, or nobody ever can.
+BEATEN_SECONDS = 0.05
+MOST_BEATEN_SECONDS = 3.0
+JOIN_SECONDS = 10.0
+# One batch of timers, or all daily ones after a clock was set back.
+LOOK_SECONDS = 600.0
+
+
+def system_now() -> datetime:
+    """This machine's clock."""
+    return datetime.now(UTC)
+
+
+class Scheduler(BackgroundThread):
+    """Rings on a thread of its own until it is stopped; another one listens for new timers.
+
+    `listening` is the same database on a client that is quick to notice a lost server. `now`
+    tells the time by which timers are due: who moves that clock by more than it runs calls `wake`.
+    Any number of schedulers may run on one database, and each ring is there once. Inserts go
+    through `inserting(bytes)`, by default that of a guard of its own. `registry` has its figures.
+    """
+
+    def __init__(
+        self,
+        database: Database[Any],
+        listening: Database[Any],
+        *,
+        now: Callable[[], datetime] = system_now,
+        inserting: Inserting | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        super().__init__("scheduler", self._run, limit_seconds=LOOK_SECONDS)
+        self._now = now
+        self._guarded = Guarded(database)
+        self._figures = Figures(registry)
+        self._ringer = Ringer(
+            database,
+            inserting=inserting or self._guarded.inserting,
+            now=now,
+            figures=self._figures,
+        )
+        self._doorbell = Doorbell(listening[SCHEDULE], self._heard)
+        self._trouble = Trouble("timers wait", over="timers ring again")
+        self._most = BATCH_ROWS
+        self._steps = Steps()
+        # At the start, too: the clock may have been ahead when its predecessor rang.
+        self._must_bring_back = True
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        # Under _lock: when the thread will look by itself; None while it looks or nothing waits.
+        self._due_at: datetime | None = None
+        # Under _lock: the server's time of the newest change that was heard of.
+        self._seen: Timestamp | None = None
+
+    def start(self) -> None:
+        """Ring from now on; one that was stopped before ends at once."""
+        self._doorbell.start()
+        super().start()
+
+    def stop(self) -> None:
+        """Begin no further batch; may be called at any time, and again."""
+        super().stop()
+        self._wake.set()
+        self._doorbell.stop()
+
+    def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
+        """Wait for the end of both threads; returns whether they have ended."""
+        deadline = time.monotonic() + timeout_seconds
+        has_ended = super().join(timeout_seconds)
+        return self._doorbell.join(max(0.0, deadline - time.monotonic())) and has_ended
+
+    def wake(self) -> None:
+        """Look at once: the clock was moved."""
+        self._wake.set()
+
+    def stalled(self) -> str | None:
+        """Which of the two threads hangs, in words; None while both go on."""
+        return super().stalled() or self._doorbell.stalled()
+
+    def status(self) -> str:
+        """What timers wait for, how many rang since the start, and when the next one is due."""
+        with self._lock:
+            due_at = self._due_at
+        words = [
+            self._trouble.told,
+            self._doorbell.trouble,
+            f"{self._figures.rung} timers rang",
+            f"next due {moment(due_at)}" if due_at is not None else None,
+        ]
+        return ", ".join(word for word in words if word)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.pulse.beat()
+            try:
+                due_at = self._look()
+            except TROUBLE as error:
+                # Less with each failure: a whole batch may need more room, or time, than there is.
+                self._most = max(1, self._most // 2)
+                self._stop.wait(self._trouble.met(error))
+            else:
+                self._trouble.over()
+                self._most = BATCH_ROWS
+                self._sleep_until(due_at)
+
+    def _look(self) -> datetime | None:
+        """Ring all that is due; returns when the next is."""
+        seen, beaten = self._begin_look(), 0
+        while not self._stop.is_set():
+            self.pulse.beat()
+            settled = self._ringer.ring(seen=seen, most=self._most)
+            if settled is None:
+                break
+            beaten = 0 if settled else beaten + 1
+            if beaten:
+                self._stop.wait(
+                    growing_seconds(beaten, first=BEATEN_SECONDS, most=MOST_BEATEN_SECONDS)
+                )
+        if self._must_bring_back:
+            self._ringer.bring_back(seen=seen, stop=self._stop)
+            self._must_bring_back = False
+        return self._ringer.next_at(seen=seen)
+
+    def _begin_look(self) -> Timestamp | None:
+        """From here on whatever is heard of ends the sleep that follows the look."""
+        with self._lock:
+            self._due_at = None
+            self._wake.clear()
+            return self._seen
+
+    def _heard(self, run_at: datetime | None, time: Timestamp | None) -> None:
+        with self._lock:
+            # Also an earlier one, as of a server that was restored: all is looked at again then.
+            self._seen = time or self._seen
+            if run_at is None or self._due_at is None or run_at < self._due_at:
+                self._wake.set()
+
+    def _sleep_until(self, due_at: datetime | None) -> None:
+        with self._lock:
+            # guard: heard-during-the-look ->
+            #     self._due_at = due_at
+            #     self._wake.clear()
+            self._due_at = due_at
+        self.pulse.rest()
+        ahead = AHEAD_SECONDS
+        while not (self._stop.is_set() or self._wake.is_set()):
+            now = self._now()
+            if self._steps.back(now):
+                self._must_bring_back = True
+                return
+            left = math.inf if due_at is None else (due_at - now).total_seconds()
+            self._figures.next_in(None if due_at is None else left)
+            if left <= 0:
+                return
+            if left <= ahead:
+                ahead = 0.0
+                self._look_ahead()
+            else:
+                self._wake.wait(min(left - ahead, CLOCK_SECONDS))
+
+    def _look_ahead(self) -> None:
+        self.pulse.beat()
+        # Who fails here looks again when it inserts, and that is what is told.
+        with suppress(*TROUBLE):
+            self._guarded.look_ahead()
+        self.pulse.rest()
+
+
+class Steps:
+    """Notices a clock that was set back, by one that never is."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+
+    def back(self, now: datetime) -> bool:
+        """Whether the clock has fallen behind since it was asked last."""
+        ahead = now.timestamp() - time.monotonic()
+        before = ahead if self._ahead is None else self._ahead
+        if ahead < before - STEP_BACK_SECONDS:
+            log.info("clock was set back seconds=%.1f", before - ahead)
+            self._ahead = ahead
+            return True
+        self._ahead = max(ahead, before)
+        return False

@@ -1,0 +1,1 @@
+"""The settings: names, ranges, sources, and the errors of a wrong one."""

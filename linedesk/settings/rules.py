@@ -1,0 +1,191 @@
+"""What a type and a range cannot say about a setting; each check returns it or raises ValueError.
+
+The errors have no text: the field's description says what would be right.
+"""
+
+import ipaddress
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote_plus, urlsplit
+
+from pydantic import SecretStr
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from linedesk.runtime.logging import SHORTEST_SECRET
+
+_HEADER_SAFE = re.compile(r"[!-~]+")
+# As LINE's console shows it, and its reference for developers in examples.
+_CHANNEL_SECRET = re.compile(r"[0-9a-fA-F]{32}")
+_CHANNEL = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}\Z)(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9-]{1,63}"
+)
+_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
+_OWN_PATHS = frozenset({"/healthz", "/readyz"})
+_MONGODB_DATABASES = frozenset({"admin", "local", "config"})
+_MONGODB_CREDENTIALS = re.compile(r"//.*@")
+_MONGODB_SECRET_OPTIONS = re.compile(
+    r"(tlsCertificateKeyFilePassword|authMechanismProperties)=[^&;]*", re.IGNORECASE
+)
+
+
+def comma_separated(value: object) -> object:
+    """Split a text at its commas, dropping blanks around and between them."""
+    return _parts(value) if isinstance(value, str) else value
+
+
+def header_safe(secret: SecretStr) -> SecretStr:
+    """Refuse what cannot stand in an HTTP header, such as a line end copied along."""
+    _match(_HEADER_SAFE, secret.get_secret_value())
+    return secret
+
+
+def channel_secret(secret: SecretStr) -> SecretStr:
+    """Accept the form of a channel secret; a part of one would be a key that is easily guessed."""
+    _match(_CHANNEL_SECRET, secret.get_secret_value())
+    return secret
+
+
+def base_url(url: str) -> str:
+    """Accept scheme, host, port and path of an http URL; a slash at its end is dropped."""
+    parts = urlsplit(url)
+    _demand(parts.scheme in {"http", "https"} and bool(parts.hostname))
+    _demand(
+        parts.username is None
+        and not parts.query
+        and not parts.fragment
+        and url.isprintable()
+        and " " not in url
+    )
+    _demand(parts.port is None or parts.port > 0)
+    return url.rstrip("/")
+
+
+def loopback_url(url: str) -> str:
+    """Accept the URL of something that this machine serves to itself only."""
+    base_url(url)
+    parts = urlsplit(url)
+    _demand(parts.scheme == "http")
+    _demand(parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback)
+    return url
+
+
+def host(value: str) -> str:
+    """Accept an IP address or a host name."""
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        _match(_HOST_NAME, value)
+    return value
+
+
+def url_path(path: str) -> str:
+    """Accept the path of a URL that the front desk does not already answer itself."""
+    _demand(path not in _OWN_PATHS)
+    return _match(_PATH, path)
+
+
+def channel_name(name: str) -> str:
+    """Accept a name that can stand before the '/' of a conversation's `_id`."""
+    return _match(_CHANNEL, name)
+
+
+def database_name(name: str) -> str:
+    """Accept a name that MongoDB allows everywhere and does not use itself."""
+    _demand(name not in _MONGODB_DATABASES)
+    return _match(_DATABASE, name)
+
+
+def readable_file(path: Path) -> Path:
+    """Accept a file that this process may read."""
+    try:
+        is_file = path.is_file()
+    except OSError:  # a folder on its way that this user may not look into
+        is_file = False
+    _demand(is_file and os.access(path, os.R_OK))
+    return path
+
+
+def module_and_name(value: str) -> str:
+    """Accept `package.module:name`."""
+    module, _, name = value.partition(":")
+    _demand(all(part.isidentifier() for part in (*module.split("."), name)))
+    return value
+
+
+def named_values(value: object) -> object:
+    """Split a text such as `a=1, b=x` into names and values; a TOML table's become texts."""
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in _parts(value)]
+        _demand(all(sign for _, sign, _ in pairs))
+        names = [name.strip() for name, _, _ in pairs]
+        _demand(len(set(names)) == len(names))
+        return {name: told.strip() for name, (_, _, told) in zip(names, pairs, strict=True)}
+    if isinstance(value, dict):
+        _demand(all(isinstance(told, (str, int, float)) for told in value.values()))
+        return {name: str(told) for name, told in value.items()}
+    return value
+
+
+def secret_lines(value: object) -> object:
+    """Split lines NAME=VALUE; empty lines and those that begin with # are left out.
+
+    A value has six characters at least: a shorter one could not be masked in logs.
+    """
+    if not isinstance(value, str):
+        return value
+    lines = [line.strip() for line in value.splitlines()]
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    named = {name.strip(): told.strip() for name, _, told in pairs}
+    _demand(len(named) == len(pairs))
+    for name, told in named.items():
+        _match(_SECRET_NAME, name)
+        _demand(len(told) >= SHORTEST_SECRET)
+    return named
+
+
+def mongodb_uri(uri: str) -> str:
+    """Accept what pymongo's own parser accepts, and the word embedded.
+
+    A mongodb+srv URI is only looked at from outside, since parsing it asks the DNS.
+    """
+    if uri == "embedded":
+        return uri
+    if uri.startswith("mongodb+srv://"):
+        _demand(bool(urlsplit(uri).hostname))
+        return uri
+    try:
+        parse_uri(uri)
+    except PyMongoError as error:
+        raise ValueError from error
+    return uri
+
+
+def passwords_in(uri: str) -> tuple[str, ...]:
+    """The password of a MongoDB URI, as written and as meant; nothing where it has none."""
+    credentials = uri.partition("//")[2].rpartition("@")[0]
+    password = credentials.partition(":")[2]
+    return (password, unquote_plus(password)) if password else ()
+
+
+def without_credentials(uri: str) -> str:
+    """A MongoDB URI that may be shown."""
+    return _MONGODB_SECRET_OPTIONS.sub(r"\1=***", _MONGODB_CREDENTIALS.sub("//***@", uri))
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _match(pattern: re.Pattern[str], value: str) -> str:
+    _demand(pattern.fullmatch(value) is not None)
+    return value
+
+
+def _demand(claim: bool) -> None:
+    if not claim:
+        raise ValueError

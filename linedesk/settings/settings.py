@@ -1,0 +1,240 @@
+"""Every setting: its name, default and range, and what would be right where a value is wrong.
+
+Settings are read once, from a mapping and two kinds of files, into a frozen object whose repr
+shows no secret. The rooms never see it: `linedesk.compose.frontdesk` hands them plain values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, quote_plus
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+
+from linedesk.settings import rules, sources
+from linedesk.settings.errors import SettingsError
+
+EMBEDDED = "embedded"
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Seconds = Annotated[float, Field(gt=0, le=3_600, allow_inf_nan=False)]
+BaseUrl = Annotated[str, AfterValidator(rules.base_url)]
+LoopbackUrl = Annotated[str, AfterValidator(rules.loopback_url)]
+ReadableFile = Annotated[Path, AfterValidator(rules.readable_file)]
+Secret = Annotated[SecretStr, AfterValidator(rules.header_safe)]
+Password = Annotated[Secret, Field(min_length=12)]
+ChannelSecret = Annotated[SecretStr, AfterValidator(rules.channel_secret)]
+ChannelSecrets = Annotated[tuple[ChannelSecret, ...], BeforeValidator(rules.comma_separated)]
+MongodbUri = Annotated[str, AfterValidator(rules.mongodb_uri)]
+DatabaseName = Annotated[str, AfterValidator(rules.database_name)]
+ChannelName = Annotated[str, AfterValidator(rules.channel_name)]
+Host = Annotated[str, AfterValidator(rules.host)]
+UrlPath = Annotated[str, AfterValidator(rules.url_path)]
+ModuleAndName = Annotated[str, AfterValidator(rules.module_and_name)]
+NamedSecrets = Annotated[dict[str, SecretStr], BeforeValidator(rules.secret_lines)]
+NamedValues = Annotated[dict[str, str], BeforeValidator(rules.named_values)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(str.lower)]
+
+
+def _setting(default: Any, must_be: str, **limits: Any) -> Any:
+    return Field(default, description=must_be, **limits)
+
+
+class Settings(BaseModel):
+    """The settings of one process; a field's description ends the sentence "NAME must be ..."."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    line_channel_secret: ChannelSecrets = _setting(
+        (),
+        "the channel secret, 32 hexadecimal digits from Basic settings in LINE's console (several, "
+        "comma-separated, while one is being replaced)",
+    )
+    line_channel_access_token: Secret | None = _setting(None, "the channel access token")
+    line_api_base: BaseUrl = _setting(
+        "https://api.line.me", "a URL such as https://api.line.me, without a query"
+    )
+    line_api_data_base: BaseUrl = _setting(
+        "https://api-data.line.me", "a URL such as https://api-data.line.me, without a query"
+    )
+    line_access_interval_ms: int = _setting(
+        100, "a whole number of milliseconds, 0 to 60000", ge=0, le=60_000
+    )
+    line_concurrency: int = _setting(
+        1, "1, since several calls at a time are not offered yet", ge=1, le=1
+    )
+    line_channel: ChannelName = _setting(
+        "main", "a short name of letters, digits, '-' and '_', at most 32"
+    )
+    reply_unknown: Literal["push", "drop"] = _setting("push", "push or drop")
+
+    mongodb_uri: MongodbUri = _setting(
+        "mongodb://127.0.0.1:27017/?replicaSet=rs0",
+        "a URI such as mongodb://127.0.0.1:27017/?replicaSet=rs0, with known options only and "
+        "user name and password percent-encoded; or the word embedded",
+        repr=False,
+    )
+    mongodb_database: DatabaseName = _setting(
+        "line_bot", "a name of letters, digits, '-' and '_', at most 63, and none of MongoDB's own"
+    )
+
+    frontdesk_host: Host = _setting("127.0.0.1", "an IP address or a host name")
+    frontdesk_port: Port = _setting(8000, "a port number, 1 to 65535")
+    frontdesk_path: UrlPath = _setting(
+        "/callback", "a path such as /callback: '/' first, and neither /healthz nor /readyz"
+    )
+    frontdesk_tls_cert: ReadableFile | None = _setting(None, "a file that this user can read")
+    frontdesk_tls_key: ReadableFile | None = _setting(None, "a file that this user can read")
+    spool_path: Path = _setting(Path("/var/lib/linedesk/spool.db"), "the path of a file")
+    spool_max_mb: int = _setting(
+        1024, "a whole number of megabytes, 1 to 1048576", ge=1, le=1_048_576
+    )
+    max_body_kb: int = _setting(1024, "a whole number of kilobytes, 1 to 8192", ge=1, le=8_192)
+
+    dispatcher_threads: int = _setting(20, "a whole number, 2 to 1000", ge=2, le=1_000)
+    dispatcher_feed: Literal["changestream", "oplog"] = _setting(
+        "changestream", "changestream or oplog"
+    )
+    scheduler: Literal["dispatcher", "process"] = _setting("dispatcher", "dispatcher or process")
+    handler_tries: int = _setting(3, "a whole number, 1 to 100", ge=1, le=100)
+    handler_limit_seconds: Seconds = _setting(60.0, "a number above 0, at most 3600")
+    dead_letter_days: int = _setting(90, "a whole number of days, 8 to 36500", ge=8, le=36_500)
+    audit_days: int = _setting(400, "a whole number of days, 8 to 36500", ge=8, le=36_500)
+    drain_seconds: Seconds = _setting(20.0, "a number above 0, at most 3600")
+    bot: ModuleAndName = _setting(
+        "linedesk.bots.parrot:bot", "module:name, such as linedesk.bots.parrot:bot"
+    )
+    bot_settings: NamedValues = _setting(
+        {},
+        "names and values such as timezone=Asia/Tokyo, again_seconds=5; in the file a table of "
+        "texts, numbers, true and false",
+        repr=False,
+    )
+    bot_secrets: NamedSecrets = _setting(
+        {},
+        "lines NAME=VALUE: names of letters, digits and '_', values of at least 6 characters",
+        repr=False,
+    )
+    sim_clock: LoopbackUrl | None = _setting(
+        None,
+        "the URL of a simulator's clock on this machine, such as http://127.0.0.1:9000/sim/clock; "
+        "never set in production",
+    )
+    metrics_host: Host = _setting("127.0.0.1", "an IP address or a host name")
+    frontdesk_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
+    dispatcher_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
+    scheduler_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
+    console_host: Host = _setting("127.0.0.1", "an IP address or a host name")
+    console_port: Port = _setting(8010, "a port number, 1 to 65535")
+    console_url: BaseUrl | None = _setting(
+        None, "the URL by which people reach the page through a proxy, such as https://desk.example"
+    )
+    console_password: Password | None = _setting(
+        None, "a password of at least 12 characters, all printable and none of them a blank"
+    )
+    console_token: Password | None = _setting(
+        None, "a token of at least 12 characters, all printable and none of them a blank"
+    )
+    console_text: bool = _setting(False, "true or false")
+    log_level: LogLevel = _setting("info", "debug, info, warning or error")
+
+    @model_validator(mode="after")
+    def _certificate_with_key(self) -> Settings:
+        if (self.frontdesk_tls_cert is None) != (self.frontdesk_tls_key is None):
+            raise ValueError(
+                "FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY must be set together or not at all"
+            )
+        return self
+
+    @property
+    def channel_secrets(self) -> tuple[str, ...]:
+        """The channel secrets in plain text, newest first."""
+        return tuple(secret.get_secret_value() for secret in self.line_channel_secret)
+
+    @property
+    def access_token(self) -> str:
+        """The channel access token in plain text, empty where none is set."""
+        token = self.line_channel_access_token
+        return token.get_secret_value() if token else ""
+
+    @property
+    def secret_values(self) -> tuple[str, ...]:
+        """Every value that must not be seen in a log."""
+        console = (self.console_password, self.console_token)
+        return (
+            *self.channel_secrets,
+            self.access_token,
+            *rules.passwords_in(self.mongodb_uri),
+            *(one.get_secret_value() for one in console if one is not None),
+            *self._shown_bot_secrets(),
+        )
+
+    def _shown_bot_secrets(self) -> Iterator[str]:
+        """As they are, and as URLs, JSON and reprs that an exception quotes have them."""
+        for secret in self.bot_secrets.values():
+            text = secret.get_secret_value()
+            yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
+            quoted = (repr(text), repr(text.encode())[1:], json.dumps(text))
+            yield from (one[1:-1] for one in (*quoted, json.dumps(text, ensure_ascii=False)))
+
+
+def load_settings(environ: Mapping[str, str], *, config_path: Path | None = None) -> Settings:
+    """Read the environment, which goes before systemd's credentials, which go before the TOML file.
+
+    An empty value counts as not set. Raises SettingsError, which names every bad setting.
+    """
+    given = sources.gather(environ, config_path=config_path, known=tuple(Settings.model_fields))
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        raise SettingsError(_problems(error, given)) from None
+
+
+def require(settings: Settings, *names: str) -> None:
+    """Raise SettingsError for each of these settings (by attribute name) that has no value."""
+    missing = [name for name in names if not getattr(settings, name)]
+    if missing:
+        raise SettingsError(
+            [f"{name.upper()} is not set: it must be {_rule(name)}" for name in missing]
+        )
+
+
+def require_server(settings: Settings) -> None:
+    """Raise SettingsError where MONGODB_URI says embedded: no process alone owns all's database."""
+    if settings.mongodb_uri == EMBEDDED:
+        raise SettingsError(
+            [
+                "MONGODB_URI is embedded, which only `linedesk up` and `linedesk demo` can start: "
+                "for a process of its own it must be the URI of a running MongoDB"
+            ]
+        )
+
+
+def _problems(error: ValidationError, given: Mapping[str, Any]) -> list[str]:
+    return list(
+        dict.fromkeys(_problem(details["loc"], details["msg"], given) for details in error.errors())
+    )
+
+
+def _problem(location: tuple[int | str, ...], message: str, given: Mapping[str, Any]) -> str:
+    if not location:
+        return message.removeprefix("Value error, ")
+    name = str(location[0])
+    shown = "" if name in sources.CREDENTIALS else f", not {given[name]!r}"
+    return f"{name.upper()} must be {_rule(name)}{shown}"
+
+
+def _rule(name: str) -> str:
+    return Settings.model_fields[name].description or "set"

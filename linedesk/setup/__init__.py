@@ -1,0 +1,1 @@
+"""`linedesk init`: makes the database, its users and their files."""

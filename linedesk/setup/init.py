@@ -1,0 +1,152 @@
+"""`linedesk init`: makes MongoDB ready, and says what it made and what was there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from pymongo.database import Database
+from rich.console import Console
+from rich.table import Table
+
+from linedesk.compose.database import with_server
+from linedesk.settings.rules import without_credentials
+from linedesk.settings.settings import Settings, require_server
+from linedesk.setup.users import (
+    NEW_PASSWORD,
+    Outcome,
+    asks_for_users,
+    at_work_in,
+    ensure_users,
+    open_admin,
+    replace_admin_password,
+    require_fitting,
+)
+from linedesk.store.client import connect
+from linedesk.store.collections import (
+    MEGABYTE,
+    create_collections,
+    require_schema,
+    set_audit_age,
+    told_of_audit,
+    uncapped,
+    wrong_neighbours,
+)
+from linedesk.store.documents import RECVQ, SCHEMA
+from linedesk.store.errors import translated
+from linedesk.store.queue.repair import NOT_MENDED
+from linedesk.store.replica_set import ensure_replica_set
+from linedesk.store.uri import Uri
+from linedesk.store.views import VIEWS, ensure_views
+
+AUTHORIZATION_OFF = (
+    "authorization is OFF: MongoDB does whatever anybody on this machine asks, users or not. Set "
+    "security.authorization and security.keyFile in mongod.conf (see deploy/mongod.conf) and "
+    "restart mongod"
+)
+# No process runs as the administrator or the operator.
+PROCESSES = ("frontdesk", "dispatcher", "console")
+RESTART = (
+    "new password for {who}: what runs now keeps its connections until it has to open another one, "
+    "so restart it soon (systemctl restart linedesk.target); until then nothing is lost"
+)
+
+
+def init_database(
+    settings: Settings,
+    *,
+    capped_mb: int,
+    users: Path | None = None,
+    new_passwords: bool = False,
+) -> None:
+    """Make what is missing and report on stdout; what is there is left as it is.
+
+    With a folder for the files of `users` these are made, too, and given what rights they need.
+    Raises SettingsError, SetupError, StoreUnavailable.
+    """
+    if users is None:
+        settings = with_server(settings)
+        _init_server(settings)
+        with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
+            _init_collections(client[settings.mongodb_database], settings, capped_mb)
+        return
+    # An installed box's: a trial by the same user has another mongod.
+    require_server(settings)
+    with at_work_in(users):
+        given = Uri.parse(settings.mongodb_uri)
+        require_fitting(given, users, database=settings.mongodb_database)
+        _init_server(settings)
+        _init_with_users(settings, users, capped_mb, new_passwords=new_passwords)
+
+
+def _init_server(settings: Settings) -> None:
+    click.echo(f"server      {without_credentials(settings.mongodb_uri)}")
+    click.echo(f"replicaset  {ensure_replica_set(settings.mongodb_uri)}")
+    click.echo(f"database    {settings.mongodb_database}")
+
+
+def _init_with_users(
+    settings: Settings, folder: Path, capped_mb: int, *, new_passwords: bool
+) -> None:
+    admin, outcome = open_admin(Uri.parse(settings.mongodb_uri), folder)
+    with connect(str(admin), app_name="linedesk-init") as client:
+        _init_collections(client[settings.mongodb_database], settings, capped_mb)
+        if new_passwords:
+            admin = replace_admin_password(client, admin, folder)
+            outcome = replace(outcome, state=NEW_PASSWORD)
+    with connect(str(admin), app_name="linedesk-init") as client:
+        others = ensure_users(
+            client, admin, folder, database=settings.mongodb_database, new_passwords=new_passwords
+        )
+    _show_users([outcome, *others])
+    with translated():
+        if not asks_for_users(admin):
+            click.echo(AUTHORIZATION_OFF, err=True)
+
+
+def _init_collections(database: Database[Any], settings: Settings, capped_mb: int) -> None:
+    schema = require_schema(database)
+    made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
+    changed = ensure_views(database)
+    with translated():
+        _show(database, made)
+        click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
+        click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
+        options = database[RECVQ].options()
+    # Said first, since MongoDB removes what is older within a minute.
+    click.echo(f"audit       {told_of_audit(database, days=settings.audit_days)}")
+    set_audit_age(database, days=settings.audit_days)
+    if not options.get("capped"):
+        click.echo(uncapped(database.name))
+        return
+    size = int(options["size"])
+    if size != capped_mb * MEGABYTE:
+        click.echo(
+            f"{RECVQ} keeps its size of {size // MEGABYTE} MB; to change it, in the mongo shell: "
+            f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {capped_mb * MEGABYTE}}})"
+        )
+
+
+def _show(database: Database[Any], made: Mapping[str, str]) -> None:
+    table = Table("collection", "", "indexes", box=None, pad_edge=False)
+    for name in sorted(database.list_collection_names(filter={"type": "collection"})):
+        if name.startswith("system."):
+            continue
+        indexes = (index for index in database[name].index_information() if index != "_id_")
+        table.add_row(name, made.get(name, "was there"), ", ".join(sorted(indexes)))
+    Console().print(table)
+    left = ", ".join(wrong_neighbours(database))
+    if left:
+        click.echo(f"{NOT_MENDED}: {left}", err=True)
+
+
+def _show_users(outcomes: Sequence[Outcome]) -> None:
+    for one in outcomes:
+        click.echo(f"user        {one.user}: {one.state}, {one.path}")
+    renewed = [one.path.parent.name for one in outcomes if one.state == NEW_PASSWORD]
+    renewed = [who for who in renewed if who in PROCESSES]
+    if renewed:
+        click.echo(RESTART.format(who=", ".join(renewed)))

@@ -1,0 +1,347 @@
+"""The users of MongoDB that `linedesk init --users` makes (`linedesk.store.rights`), and their files.
+
+The files are the truth: a password is on the disk before any server knows it, and MongoDB is made
+to fit. So an `init` that was killed anywhere is completed by the next one.
+
+The files with the URIs of MongoDB's users, passwords included: one a user, for systemd's
+LoadCredential.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from linedesk.settings import rules
+from linedesk.settings.errors import SettingsError
+from linedesk.store.client import DURABLE, Client, connect
+from linedesk.store.documents import Document
+from linedesk.store.errors import UNAUTHORIZED, AccessRefused, translated
+from linedesk.store.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATOR, User, as_set
+from linedesk.store.uri import Uri
+
+FILE = "MONGODB_URI"
+
+
+@dataclass(frozen=True)
+class UriFile:
+    """`<folder>/<who>/MONGODB_URI`. Every method raises OSError as the system does."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, folder: Path, who: str) -> UriFile:
+        """The file of one process, or person, below the folder of all."""
+        return cls(folder / who / FILE)
+
+    @property
+    def next(self) -> UriFile:
+        """A file beside it, for what is to take its place."""
+        return UriFile(self.path.with_name(f"{self.path.name}.next"))
+
+    def read(self) -> Uri | None:
+        """What the file holds; None if it is missing. Raises SettingsError if that is no URI."""
+        try:
+            text = self.path.read_text("utf-8").strip()
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            raise self._useless() from None
+        try:
+            uri = Uri.parse(rules.mongodb_uri(text))
+        except ValueError:
+            raise self._useless() from None
+        if not uri.user:
+            raise self._useless()
+        return uri
+
+    def write(self, uri: Uri) -> None:
+        """Have it hold this URI, for its owner only: on the disk and whole, or not at all."""
+        beside = self.path.with_name(f".{self.path.name}.part")
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sync(self.path.parent.parent)
+        with suppress(FileNotFoundError):
+            # One that a killed `init` has left would keep its owner and mode.
+            beside.unlink()
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f"{uri}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        UriFile(beside).become(self)
+
+    def become(self, other: UriFile) -> None:
+        """Take the other one's place, and have that on the disk."""
+        self.path.replace(other.path)
+        _sync(other.path.parent)
+
+    def _useless(self) -> SettingsError:
+        words = (
+            "holds no URI of MongoDB with a user: remove it, and `linedesk init` makes a new one"
+        )
+        return SettingsError([f"{self.path} {words}"])
+
+
+@contextmanager
+def at_work_in(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep every other `init` out of it. Raises SettingsError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(handle)
+    except BlockingIOError:
+        raise SettingsError([f"another `linedesk init` is at work in {folder}"]) from None
+    except OSError as error:
+        where = error.filename or folder
+        raise SettingsError([f"{where} cannot be read or written: {error.strerror}"]) from error
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+ADMIN_NAME = "linedesk-admin"
+# Whoever may make roles in the database admin can give himself every right: less than this would
+# only look like less. And it is what a person needs who has to mend the server.
+ADMIN_ROLES = [{"role": "root", "db": ADMIN}]
+WHO: Mapping[str, User] = {
+    "frontdesk": FRONTDESK,
+    "dispatcher": DISPATCHER,
+    "operator": OPERATOR,
+    "console": CONSOLE,
+}
+PASSWORD_BYTES = 32
+WRITTEN = DURABLE.document
+
+MADE, WAS_THERE = "made", "was there"
+NEW_RIGHTS, NEW_PASSWORD = "new rights", "new password"
+USER_EXISTS = 51003
+
+LOCKED_OUT = (
+    "MongoDB lets neither the user in {path} nor the one in MONGODB_URI make users: run `linedesk "
+    "init --users` once with the MONGODB_URI of one who may, such as one with the role root; if "
+    "MongoDB has no users yet, on its own machine with 127.0.0.1 in MONGODB_URI"
+)
+ANOTHERS = (
+    "{path} is of the user {found}, and should be of {wanted}: remove it, and `linedesk init` "
+    "makes a new one"
+)
+ELSEWHERE = (
+    "{path} is for MongoDB at {found}, and MONGODB_URI for {wanted}: have both name the same "
+    "servers, or remove the file, and `linedesk init` makes a new one"
+)
+
+Role = Mapping[str, str]
+Roles = frozenset[tuple[str, str]]
+"""Names of roles with the database of each, to be compared."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a user, and where his URI lies."""
+
+    user: str
+    state: str
+    path: Path
+
+
+def require_fitting(given: Uri, folder: Path, *, database: str) -> None:
+    """Refuse, before anything is made, files of other users or servers than are to be made ready.
+
+    Raises SettingsError, which names all of them.
+    """
+    owners = {"admin": f"{ADMIN_NAME}@{ADMIN}"}
+    owners |= {who: f"{user.name}@{database}" for who, user in WHO.items()}
+    found = (_misfit(UriFile.of(folder, who), given, wanted) for who, wanted in owners.items())
+    problems = [problem for problem in found if problem]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
+    uri = file.read()
+    if uri is None:
+        return None
+    if _full_name(uri) != wanted:
+        return ANOTHERS.format(path=file.path, found=_full_name(uri), wanted=wanted)
+    if uri.servers != given.servers:
+        return ELSEWHERE.format(path=file.path, found=uri.hosts, wanted=given.hosts)
+    return None
+
+
+def open_admin(given: Uri, folder: Path) -> tuple[Uri, Outcome]:
+    """The administrator's URI; he is made where nobody has made him.
+
+    By the user in `given`, if that has one, else as the first user of all, whom a server lets this
+    machine's processes make. Raises SettingsError, StoreUnavailable.
+    """
+    file = UriFile.of(folder, "admin")
+    uri = _end_rotation(file) or file.read()
+    if uri is None:
+        uri = given.with_user(ADMIN_NAME, _password(), source=ADMIN)
+        file.write(uri)
+    found = roles_of(uri)
+    if found == _as_set(ADMIN_ROLES):
+        return uri, Outcome(_full_name(uri), WAS_THERE, file.path)
+    maker = given if given.user and roles_of(given) is not None else given.without_user()
+    try:
+        with translated(), connect(str(maker), app_name="linedesk-init") as client:
+            state = _make_user(client, uri, ADMIN_ROLES)
+    except AccessRefused as error:
+        raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
+    if found is not None:
+        state = NEW_RIGHTS
+    return uri, Outcome(_full_name(uri), state, file.path)
+
+
+def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
+    """Give the administrator a new password; returns his new URI.
+
+    His old one is what sets it, so the file with the old one stays until MongoDB knows the new one,
+    which lies beside it.
+    """
+    file, new = UriFile.of(folder, "admin"), replace(uri, password=_password())
+    file.next.write(new)
+    with translated():
+        _change(client, new, pwd=new.password)
+    file.next.become(file)
+    return new
+
+
+def ensure_users(
+    client: Client, admin: Uri, folder: Path, *, database: str, new_passwords: bool
+) -> list[Outcome]:
+    """Make roles and users what `linedesk.store.rights` and the files say; returns what was done.
+
+    Who has a file that opens MongoDB keeps his password unless all get new ones; who has none gets
+    a new one. Raises SettingsError, AccessRefused, StoreUnavailable.
+    """
+    outcomes = []
+    for who, user in WHO.items():
+        file = UriFile.of(folder, who)
+        with translated():
+            roles_changed = _ensure_roles(client, user, database)
+        uri = file.read()
+        if uri is None or new_passwords:
+            uri = admin.with_user(user.name, _password(), source=database)
+            file.write(uri)
+        state = _ensure_user(client, user, uri)
+        if roles_changed and state == WAS_THERE:
+            state = NEW_RIGHTS
+        outcomes.append(Outcome(_full_name(uri), state, file.path))
+    return outcomes
+
+
+def roles_of(uri: Uri) -> Roles | None:
+    """The roles of this user; None if MongoDB does not take user and password.
+
+    Raises StoreUnavailable.
+    """
+    try:
+        with translated(), connect(str(uri), app_name="linedesk-init") as client:
+            told = client.admin.command("connectionStatus")["authInfo"]
+    except AccessRefused:
+        return None
+    return _as_set(told["authenticatedUserRoles"])
+
+
+def asks_for_users(uri: Uri) -> bool:
+    """Whether the server has authorization on: nobody in particular may do nothing then."""
+    with connect(str(uri.without_user()), app_name="linedesk-init") as client:
+        try:
+            client.admin.command("getCmdLineOpts")
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            return True
+    return False
+
+
+def _end_rotation(file: UriFile) -> Uri | None:
+    """End what `replace_admin_password` had begun when it was killed."""
+    uri = file.next.read()
+    if uri is None or roles_of(uri) is None:
+        return None
+    file.next.become(file)
+    return uri
+
+
+def _ensure_user(client: Client, user: User, uri: Uri) -> str:
+    wanted = [{"role": user.name, "db": place} for place in user.privileges(uri.source)]
+    found = roles_of(uri)
+    if found == _as_set(wanted):
+        return WAS_THERE
+    with translated():
+        if found is None:
+            return _make_user(client, uri, wanted)
+        _change(client, uri, roles=wanted)
+    return NEW_RIGHTS
+
+
+def _make_user(client: Client, uri: Uri, roles: Sequence[Role]) -> str:
+    """Have MongoDB know the user as the URI names him."""
+    fields = {"pwd": uri.password, "roles": list(roles), "writeConcern": WRITTEN}
+    try:
+        client[uri.source].command({"createUser": uri.user, **fields})
+    except OperationFailure as error:
+        if error.code != USER_EXISTS:
+            raise
+        _change(client, uri, **fields)
+        return NEW_PASSWORD
+    return MADE
+
+
+def _change(client: Client, uri: Uri, **fields: Any) -> None:
+    client[uri.source].command({"updateUser": uri.user, "writeConcern": WRITTEN, **fields})
+
+
+def _ensure_roles(client: Client, user: User, database: str) -> bool:
+    """Have a role in each database that the user has rights in; whether anything was changed."""
+    changed = False
+    for place, privileges in user.privileges(database).items():
+        asked = {"role": user.name, "db": place}
+        found = client[place].command("rolesInfo", asked, showPrivileges=True)["roles"]
+        if not found:
+            _write_role(client[place], "createRole", user.name, privileges)
+        elif found[0]["roles"] or as_set(found[0]["privileges"]) != as_set(privileges):
+            # Of another version, or changed by hand.
+            _write_role(client[place], "updateRole", user.name, privileges)
+        else:
+            continue
+        changed = True
+    return changed
+
+
+def _write_role(
+    place: Database[Any], command: str, name: str, privileges: Sequence[Document]
+) -> None:
+    place.command(command, name, privileges=privileges, roles=[], writeConcern=WRITTEN)
+
+
+def _as_set(roles: Sequence[Role]) -> Roles:
+    return frozenset((role["role"], role["db"]) for role in roles)
+
+
+def _full_name(uri: Uri) -> str:
+    return f"{uri.user}@{uri.source}"
+
+
+def _password() -> str:
+    return secrets.token_urlsafe(PASSWORD_BYTES)

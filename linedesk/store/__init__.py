@@ -1,0 +1,1 @@
+"""MongoDB and the spool: documents, collections, inserts, and their errors."""

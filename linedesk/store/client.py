@@ -1,0 +1,55 @@
+"""One way to open a MongoDB client, so that every process has the same time-outs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from pymongo import MongoClient
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from linedesk.store.documents import Document
+
+Client = MongoClient[Document]
+
+WTIMEOUT_SECONDS = 5.0
+
+# A `w: 1` record was seen to vanish in a failover after its message had gone out.
+# guard: journalled-majority -> DURABLE = WriteConcern(w=1, wtimeout=int(WTIMEOUT_SECONDS * 1000))
+DURABLE = WriteConcern(w="majority", j=True, wtimeout=int(WTIMEOUT_SECONDS * 1000))
+MAJORITY = ReadConcern("majority")
+LOCAL = ReadConcern("local")
+
+
+def connect(
+    uri: str,
+    *,
+    app_name: str,
+    server_selection_seconds: float = 5.0,
+    socket_seconds: float = 20.0,
+    **options: Any,
+) -> Client:
+    """A client whose every wait ends: server selection, connecting, and each answer.
+
+    It connects lazily: opening it does not fail where MongoDB is away. Reads and writes are on
+    a majority unless a collection is asked for otherwise.
+    """
+    return MongoClient(
+        uri,
+        appname=app_name,
+        tz_aware=True,
+        serverSelectionTimeoutMS=int(server_selection_seconds * 1000),
+        connectTimeoutMS=int(min(server_selection_seconds, 5.0) * 1000),
+        socketTimeoutMS=int(socket_seconds * 1000),
+        w="majority",
+        journal=True,
+        wTimeoutMS=int(WTIMEOUT_SECONDS * 1000),
+        readConcernLevel="majority",
+        **options,
+    )
+
+
+def aware_options() -> CodecOptions[Document]:
+    """The codec options of `connect`, for decoding a document outside a collection."""
+    return CodecOptions(tz_aware=True)

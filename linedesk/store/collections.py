@@ -1,0 +1,421 @@
+"""The collections of database line_bot and their indexes: making them, and checking recvq.
+
+`scripts/create_collection.js` makes the same from the mongo shell; a test compares the two.
+
+What recvq is like at this moment: capped or not, how large, with which indexes; and by which
+release documents were written.
+
+recvq's is read by collStats alone, which the front desk's rights allow; listing collections they
+do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from linedesk.store.documents import (
+    AUDIT,
+    CALLS,
+    CONTROL,
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    HISTORY,
+    JOBS,
+    LEASES,
+    PROGRESS,
+    RECVQ,
+    SCHEDULE,
+    SCHEMA,
+    STATUS,
+)
+from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
+
+NAMESPACE_NOT_FOUND = 26
+
+COLL_STATS: list[Mapping[str, Any]] = [
+    {"$collStats": {"storageStats": {}}},
+    {
+        "$project": {
+            "capped": "$storageStats.capped",
+            "maxSize": "$storageStats.maxSize",
+            "size": "$storageStats.size",
+            "count": "$storageStats.count",
+            "indexes": "$storageStats.indexSizes",
+        }
+    },
+]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """recvq as collStats describes it; sizes in bytes of BSON, which is what a cap counts."""
+
+    capped: bool
+    capped_bytes: int
+    bytes: int
+    documents: int
+    indexes: frozenset[str]
+
+
+def read_shape(database: Database[Any]) -> Shape | None:
+    """The shape of recvq, None where it does not exist. Raises what the driver raises."""
+    try:
+        [stats] = database[RECVQ].aggregate(COLL_STATS)
+    except OperationFailure as error:
+        if error.code == NAMESPACE_NOT_FOUND:
+            return None
+        raise
+    return Shape(
+        capped=bool(stats.get("capped")),
+        capped_bytes=int(stats.get("maxSize", 0)),
+        bytes=int(stats["size"]),
+        documents=int(stats["count"]),
+        indexes=frozenset(stats["indexes"]),
+    )
+
+
+def require_shape(shape: Shape | None, *, database: str) -> Shape:
+    """The shape, if it is one that a writer may insert into; raises WrongCollection if not.
+
+    collStats tells that the index eventId is there, not that it is unique: `check_recvq` asks
+    for that at the start, where the user may list indexes.
+    """
+    name = f"{database}.{RECVQ}"
+    if shape is None:
+        raise WrongCollection(f"{name} does not exist: run `linedesk init` first")
+    if not shape.capped:
+        raise WrongCollection(uncapped(database))
+    if "eventId" not in shape.indexes:
+        raise WrongCollection(lacks_index(database))
+    return shape
+
+
+def require_schema(database: Database[Any]) -> int | None:
+    """By which number the documents were written, None where no dispatcher has run yet.
+
+    Raises NewerSchema where this release does not know it, and StoreUnavailable.
+    """
+    with translated():
+        row = database[PROGRESS].find_one({"_id": "dispatcher"}, {"schema": 1})
+    schema = None if row is None else int(row.get("schema") or 1)
+    if schema is not None and schema > SCHEMA:
+        raise NewerSchema(f"the database {database.name}", schema, SCHEMA)
+    return schema
+
+
+def uncapped(database: str) -> str:
+    """What is wrong with a recvq that is not capped, and what to do."""
+    return (
+        f"{database}.{RECVQ} is not capped: the dispatcher makes it right and keeps what it holds; "
+        "start one if none runs"
+    )
+
+
+def foreign(database: str) -> str:
+    """What is wrong with a recvq that holds what no front desk stored, and what to do."""
+    return (
+        f"{database}.{RECVQ} exists but is not capped and was not made by linedesk: rename it "
+        f"(db.{RECVQ}.renameCollection('{RECVQ}_old')), then run `linedesk init` again"
+    )
+
+
+def lacks_index(database: str) -> str:
+    """What is wrong with a recvq that takes an event twice, and what to do."""
+    return f"{database}.{RECVQ} lacks its unique index on eventId: run `linedesk init`"
+
+
+MEGABYTE = 1024 * 1024
+DEFAULT_CAPPED_BYTES = 1024 * MEGABYTE
+# What only tells of the work, the oldest overwritten by the newest.
+CAPPED_BYTES: Mapping[str, int] = {
+    CALLS: 64 * MEGABYTE,
+    JOBS: 64 * MEGABYTE,
+    # At a row each ten seconds more than a week.
+    HISTORY: 32 * MEGABYTE,
+}
+DAY_SECONDS = 24 * 3600
+WEEK_SECONDS = 7 * 24 * 3600
+MOST_COUNTED = 10_000
+
+# Rows that exist from the start: an upsert cannot use $$NOW (MongoDB error 224), and one
+# counter numbers the epochs of every lease in the database (architecture: documents).
+EPOCHS = "epochs"
+DISPATCHER = "dispatcher"
+
+NAMESPACE_EXISTS = 48
+# IndexOptionsConflict and IndexKeySpecsConflict: the name or the keys belong to another index.
+OTHER_INDEX = frozenset({85, 86})
+
+MADE = "made"
+CAPPED_AGAIN = "capped again"
+
+
+@dataclass(frozen=True)
+class Index:
+    """One index as `create_index` takes it."""
+
+    keys: list[tuple[str, int]]
+    options: Mapping[str, Any]
+
+
+INDEXES: Mapping[str, list[Index]] = {
+    RECVQ: [
+        Index(
+            [("eventId", ASCENDING)],
+            {
+                "name": "eventId",
+                "unique": True,  # guard: unique-event-id
+                "partialFilterExpression": {"eventId": {"$exists": True}},
+            },
+        ),
+        Index(
+            # For an unsend, which must not read the whole collection to find its message.
+            [("event.message.id", ASCENDING)],
+            {
+                "name": "messageId",
+                "partialFilterExpression": {"event.message.id": {"$exists": True}},
+            },
+        ),
+    ],
+    CONVERSATIONS: [
+        Index(
+            # Read with a hint: the filter makes it the list of conversations with an outbox.
+            [("at", ASCENDING)],
+            {
+                "name": "pending",
+                "partialFilterExpression": {"pending.0": {"$exists": True}},
+            },
+        ),
+        Index(
+            [("unsentAt", ASCENDING)],
+            {
+                "name": "unsentAt",
+                "partialFilterExpression": {"unsentAt": {"$exists": True}},
+            },
+        ),
+    ],
+    DEADLETTERS: [
+        # The cause stands in it so that a list by cause reads no letters but those it shows.
+        Index([("lastAt", ASCENDING), ("cause", ASCENDING)], {"name": "lastAt_cause"}),
+        Index(
+            [("document.event.message.id", ASCENDING)],
+            {
+                "name": "messageId",
+                "partialFilterExpression": {"document.event.message.id": {"$exists": True}},
+            },
+        ),
+        Index(
+            [("replayedAt", ASCENDING)],
+            {"name": "replayedAt", "expireAfterSeconds": WEEK_SECONDS},
+        ),
+        # Set a week ahead (`jobworker.record.dead_letters.Ageing`).
+        Index([("expiresAt", ASCENDING)], {"name": "expiresAt", "expireAfterSeconds": 0}),
+    ],
+    HELD: [
+        Index(
+            [("channel", ASCENDING), ("key", ASCENDING), ("n", ASCENDING)],
+            {"name": "channel_key_n"},
+        ),
+    ],
+    SCHEDULE: [
+        Index([("runAt", ASCENDING)], {"name": "runAt"}),
+        Index(
+            [("endedAt", ASCENDING)],
+            {"name": "endedAt", "expireAfterSeconds": WEEK_SECONDS},
+        ),
+    ],
+    CALLS: [Index([("eventId", ASCENDING)], {"name": "eventId"})],
+    JOBS: [Index([("eventId", ASCENDING)], {"name": "eventId"})],
+    HISTORY: [Index([("at", ASCENDING)], {"name": "at"})],
+    AUDIT: [Index([("at", ASCENDING)], {"name": "at"})],
+    STATUS: [Index([("at", ASCENDING)], {"name": "at", "expireAfterSeconds": DAY_SECONDS})],
+    CONTROL: [
+        # What was released; a pause has no `doneAt`.
+        Index([("doneAt", ASCENDING)], {"name": "doneAt", "expireAfterSeconds": DAY_SECONDS}),
+    ],
+}
+PLAIN = (PROGRESS, LEASES, CONVERSATIONS, HELD, SCHEDULE, DEADLETTERS, CONTROL, STATUS, AUDIT)
+NEIGHBOURS = (*CAPPED_BYTES, *PLAIN)
+"""Every collection beside recvq."""
+
+
+def create_collections(
+    database: Database[Any], *, capped_bytes: int = DEFAULT_CAPPED_BYTES
+) -> dict[str, str]:
+    """Make every collection, index and seed row that is missing; returns what was done, by name.
+
+    May be run again. A recvq that came back uncapped, by an insert after a drop, is left to the
+    dispatcher, which converts it. Raises WrongCollection where recvq is somebody else's, and
+    changes nothing then; raises StoreUnavailable when MongoDB cannot be reached.
+    """
+    with translated():
+        existing = _options(database)
+        capped = existing.get(RECVQ, {"capped": True}).get("capped")
+        if not capped:
+            _require_ours(database)
+        made = {}
+        if RECVQ not in existing:
+            _create(database, RECVQ, capped_bytes)
+            made[RECVQ] = MADE
+        if capped:
+            # An uncapped recvq may hold an event twice: its index is made by whoever converts it.
+            _create_indexes(database, RECVQ)
+        made |= create_neighbours(database)
+        _seed(database)
+    return made
+
+
+def create_neighbours(database: Database[Any]) -> dict[str, str]:
+    """Make the collections beside recvq and their indexes where they are missing, no rows.
+
+    One of CAPPED_BYTES that came back uncapped, by an insert after a drop, is capped again; it
+    keeps its newest rows. An index that another one stands in the way of is left to a person.
+    Returns what was done, by name. Raises what the driver raises.
+    """
+    existing, done = _options(database), {}
+    for name in NEIGHBOURS:
+        if name not in existing:
+            # A plain collection comes with its indexes, by one command less.
+            if name not in INDEXES or name in CAPPED_BYTES:
+                _create(database, name, CAPPED_BYTES.get(name))
+            done[name] = MADE
+        elif name in CAPPED_BYTES and not existing[name].get("capped"):
+            _cap(database, name)
+            done[name] = CAPPED_AGAIN
+        # After the cap: convertToCapped keeps no index.
+        _create_indexes(database, name)
+    return done
+
+
+def set_audit_age(database: Database[Any], *, days: int) -> None:
+    """Have MongoDB remove rows of `audit` after so many days; no user may remove any.
+
+    Raises StoreUnavailable.
+    """
+    index = {"name": "at", "expireAfterSeconds": days * DAY_SECONDS}
+    with translated():
+        # Where another index stands in the way, `wrong_neighbours` names it.
+        if "at" in database[AUDIT].index_information() and audit_age_days(database) != days:
+            database.command("collMod", AUDIT, index=index)
+
+
+def audit_age_days(database: Database[Any]) -> int | None:
+    """After how many days rows of `audit` go; None for never. Raises what the driver raises."""
+    seconds = database[AUDIT].index_information().get("at", {}).get("expireAfterSeconds")
+    return None if seconds is None else int(seconds) // DAY_SECONDS
+
+
+def told_of_audit(database: Database[Any], *, days: int) -> str:
+    """After how long rows of `audit` go, and how many go soon. Raises what the driver raises."""
+    now = datetime.now(UTC)
+    old = [
+        database[AUDIT].count_documents(
+            {"at": {"$lt": now - timedelta(days=days) + ahead}}, limit=MOST_COUNTED
+        )
+        for ahead in (timedelta(), timedelta(seconds=WEEK_SECONDS))
+    ]
+    return f"rows go after {days} days: {old[0]} now, {old[1] - old[0]} more within a week"
+
+
+def wrong_neighbours(database: Database[Any]) -> Iterator[str]:
+    """What `create_neighbours` would make right, in words. Raises what the driver raises."""
+    existing = _options(database)
+    for name in NEIGHBOURS:
+        if name not in existing:
+            yield name
+            continue
+        if name in CAPPED_BYTES and not existing[name].get("capped"):
+            yield f"{name} is not capped"
+        yield from wrong_indexes(database, name)
+
+
+def wrong_indexes(database: Database[Any], name: str) -> Iterator[str]:
+    """The indexes of a collection that are missing or otherwise, in words."""
+    there = database[name].index_information() if name in INDEXES else {}
+    for index in INDEXES.get(name, ()):
+        if not is_as_made(index, there.get(index.options["name"], {})):
+            yield f"{name}'s index {index.options['name']}"
+
+
+def is_as_made(index: Index, found: Mapping[str, Any]) -> bool:
+    """Whether an index as `index_information` tells it is this one; {} is none at all."""
+    options = {name: value for name, value in index.options.items() if name != "name"}
+    keys = [(name, int(order)) for name, order in found.get("key", ())]
+    return keys == index.keys and all(found.get(name) == options[name] for name in options)
+
+
+def _require_ours(database: Database[Any]) -> None:
+    """Raise WrongCollection if recvq has a document that no front desk stored."""
+    stranger = {"$or": [{"acceptTime": {"$exists": False}}, {"event": {"$exists": False}}]}
+    if database[RECVQ].find_one({**stranger, "heartbeat": {"$ne": True}}, {"_id": 1}) is not None:
+        raise WrongCollection(foreign(database.name))
+
+
+def check_recvq(database: Database[Any]) -> None:
+    """Raise WrongCollection unless recvq is capped and has its unique index.
+
+    An insert into a missing recvq would make one that is uncapped and without the index, so
+    every writer asks this first. Whether the index is unique is asked where the user's rights
+    allow it: a front desk's do not.
+    """
+    with translated():
+        require_shape(read_shape(database), database=database.name)
+        try:
+            index = database[RECVQ].index_information().get("eventId", {})
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            return
+    if not index.get("unique"):
+        raise WrongCollection(lacks_index(database.name))
+
+
+def _options(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
+    return {row["name"]: row.get("options", {}) for row in database.list_collections()}
+
+
+def _create(database: Database[Any], name: str, capped_bytes: int | None) -> None:
+    options: dict[str, Any] = {} if capped_bytes is None else {"capped": True, "size": capped_bytes}
+    try:
+        database.create_collection(name, check_exists=False, **options)
+    except OperationFailure as error:
+        # Another process that sets up at the same time made it: as good.
+        if error.code != NAMESPACE_EXISTS:
+            raise
+
+
+def _cap(database: Database[Any], name: str) -> None:
+    try:
+        database.command("convertToCapped", name, size=CAPPED_BYTES[name])
+    except OperationFailure as error:
+        # The collection was dropped at this moment: the next look makes it.
+        if error.code != NAMESPACE_NOT_FOUND:
+            raise
+
+
+def _create_indexes(database: Database[Any], name: str) -> None:
+    for index in INDEXES.get(name, ()):
+        try:
+            database[name].create_index(index.keys, **index.options)
+        except OperationFailure as error:
+            if error.code not in OTHER_INDEX:
+                raise
+
+
+def _seed(database: Database[Any]) -> None:
+    leases = database[LEASES]
+    # What outlived the counter must not be held by an epoch above every new one.
+    own, epoch = {"_id": DISPATCHER}, {"epoch": 1}
+    left = [rows.find_one(own, epoch) or {"epoch": 0} for rows in (database[PROGRESS], leases)]
+    highest = max(row["epoch"] for row in left)
+    leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": highest}}, upsert=True)
+    vacant = {"owner": None, "epoch": 0, "until": None}
+    leases.update_one({"_id": DISPATCHER}, {"$setOnInsert": vacant}, upsert=True)

@@ -1,0 +1,218 @@
+"""Measures how much of recvq is unread, by reads from its ends, of one index, and of collStats.
+
+It reads only what a front desk's rights allow: find and collStats on recvq, find on progress.
+
+How far the newest document of a capped collection has come round to the oldest unread one.
+
+Arithmetic over record ids and bytes only; `linedesk/store/queue/guard.py` reads the numbers. A
+capped collection overwrites by bytes, so bytes are what is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pymongo
+from pymongo.cursor import Cursor
+from pymongo.database import Database
+from pymongo.errors import ExecutionTimeout, OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from linedesk.store.collections import DISPATCHER, read_shape, require_shape
+from linedesk.store.documents import PROGRESS, RECVQ
+
+WARN_SHARE = 0.80
+WARN_AGAIN_SHARE = 0.75
+CLOSE_SHARE = 0.95
+OPEN_SHARE = 0.90
+
+# The feed's order and that of recvq were seen to differ by up to 33 places with several writers:
+# so many documents before the last finished one may be unread, too.
+DISORDER = 40
+# Up to so many unread documents are added up anew at each look: it takes MongoDB 10 ms.
+FEW = 10_000
+# A longer sum is made again only after so many times the time that it took.
+REST = 10.0
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Record ids of the last finished document and of the newest one.
+
+    `after` is None where nothing is finished yet, or where it is in recvq no more.
+    """
+
+    after: int | None
+    newest: int
+
+    @property
+    def behind(self) -> int | None:
+        """The record id behind which a document may be unread; None: any may be."""
+        return None if self.after is None else max(self.after - DISORDER, 0)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The bytes of all documents behind one record id, up to and with another."""
+
+    behind: int
+    upto: int
+    bytes: int
+    due_at: float = 0.0
+    """When the whole sum may be made again, for what was finished since."""
+
+    def serves(self, marks: Marks, behind: int) -> bool:
+        """Whether it is enough to add what came since, instead of summing anew.
+
+        That tells too much by what was finished since, and never too little.
+        """
+        return self.behind <= behind <= self.upto <= marks.newest and marks.newest - behind > FEW
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How much of the collection is unread, in bytes, and when that closes it."""
+
+    unread_bytes: int
+    capped_bytes: int
+
+    @property
+    def share(self) -> float:
+        """0 to 1; the collection overwrites unread documents beyond 1."""
+        return min(1.0, self.unread_bytes / self.capped_bytes)
+
+    def closes(self, *, closed: bool) -> bool:
+        """Whether inserts must stop; once closed, not before there is room again.
+
+        A collection that opened at the same share that closed it would do so with each document
+        that is finished, and its writers would turn to and fro between two stores.
+        """
+        return self.share >= (OPEN_SHARE if closed else CLOSE_SHARE)
+
+    def warns(self, *, warned: bool) -> bool:
+        """Whether it is time to tell the operator, who then has been told until it falls again."""
+        return self.share >= (WARN_AGAIN_SHARE if warned else WARN_SHARE)
+
+    def plus(self, more_bytes: int) -> Reach:
+        """The same with so many bytes more."""
+        return Reach(self.unread_bytes + more_bytes, self.capped_bytes)
+
+
+log = logging.getLogger(__name__)
+
+READ_SECONDS = 2.0
+SUM_SECONDS = 5.0
+CAPPED_POSITION_LOST = 136
+# guard: bytes-not-counts -> BYTES = {"$group": {"_id": None, "bytes": {"$sum": 600}}}
+BYTES = {"$group": {"_id": None, "bytes": {"$sum": {"$bsonSize": "$$ROOT"}}}}
+
+
+class Gauge:
+    """Measures one recvq again and again, and keeps a long sum for the next time.
+
+    Belongs to one thread at a time. Raises WrongCollection for a recvq that is missing, uncapped
+    or without its index, and what the driver raises.
+    """
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._database = database
+        # Not on a majority: what is inserted and not confirmed yet takes its place already.
+        self._recvq = database[RECVQ].with_options(read_concern=ReadConcern("local"))
+        self._sum: Sum | None = None
+
+    def measure(self, *, patient: bool) -> Reach:
+        """Takes READ_SECONDS and SUM_SECONDS at most where MongoDB answers.
+
+        Who is not patient takes a long sum as it was, which tells too much rather than too little.
+        """
+        with pymongo.timeout(READ_SECONDS):
+            # First: what is finished meanwhile only makes the answer too careful.
+            after = self._after()
+            marks = self._marks(after)
+            shape = require_shape(read_shape(self._database), database=self._database.name)
+        unread = 0 if marks is None else self._unread(marks, patient=patient)
+        # guard: share-of-capped-size ->
+        #     return Reach(shape.bytes if unread is None else unread, max(1, shape.bytes))
+        return Reach(shape.bytes if unread is None else unread, shape.capped_bytes)
+
+    def _after(self) -> Any:
+        progress = self._database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1})
+        return progress and progress.get("after")
+
+    def _marks(self, after: Any) -> Marks | None:
+        """None of an empty collection."""
+        found = None if after is None else self._record_id(self._find({"_id": after}))
+        newest = self._newest()
+        return None if newest is None else Marks(found, newest)
+
+    def _newest(self) -> int | None:
+        return self._record_id(self._find({}).sort("$natural", -1))
+
+    def _find(self, wanted: dict[str, Any]) -> Cursor[Any]:
+        return self._recvq.find(wanted, {"_id": 1}, show_record_id=True)
+
+    def _record_id(self, cursor: Cursor[Any]) -> int | None:
+        for document in cursor.limit(-1):
+            return int(document["$recordId"])
+        return None
+
+    def _unread(self, marks: Marks, *, patient: bool) -> int | None:
+        """Bytes that may be unread; None: all."""
+        behind, known = marks.behind, self._sum
+        if behind is None:
+            self._sum = None
+            return None
+        if known is None or not known.serves(marks, behind):
+            return self._whole(behind, marks.newest, patient=patient)
+        if patient and time.monotonic() >= known.due_at:
+            return self._whole(behind, marks.newest, patient=patient)
+        return self._with_newest(known, marks)
+
+    def _with_newest(self, known: Sum, marks: Marks) -> int:
+        total = known.bytes + self._bytes_behind(known.upto, marks.newest)
+        if marks.newest - known.upto > FEW:
+            self._sum = Sum(known.behind, marks.newest, total, known.due_at)
+        return total
+
+    def _whole(self, behind: int, newest: int, *, patient: bool) -> int | None:
+        began = time.monotonic()
+        self._sum = None
+        try:
+            total = self._bytes_behind(behind, newest)
+        except ExecutionTimeout:
+            if not patient:
+                raise
+            log.warning("recvq takes too long to add up documents=%d", newest - behind)
+            return None
+        except OperationFailure as error:
+            # It came to the oldest documents while they were overwritten: so it saw all of them.
+            if error.code != CAPPED_POSITION_LOST:
+                raise
+            return None
+        took = time.monotonic() - began
+        self._sum = Sum(behind, newest, total, began + took * (1 + REST))
+        return total
+
+    def _bytes_behind(self, behind: int, newest: int) -> int:
+        """At least the bytes of all documents behind one record id, up to the newest.
+
+        The newest are added up, since record ids can be counted but not searched for. Those that
+        come in meanwhile take the place of the oldest ones, so then it adds up so many more.
+        """
+        more = DISORDER
+        while True:
+            total = self._bytes_of_newest(newest - behind + more)
+            came = (self._newest() or newest) - newest
+            if came <= more:
+                return total
+            more = 2 * came
+
+    def _bytes_of_newest(self, count: int) -> int:
+        # Ended by MongoDB itself, or a long sum would look like a server that is away.
+        rows = self._recvq.aggregate(
+            [{"$limit": count}, BYTES], hint={"$natural": -1}, maxTimeMS=int(SUM_SECONDS * 1000)
+        )
+        return sum(int(row["bytes"]) for row in rows)

@@ -1,0 +1,214 @@
+"""The guard of recvq: nothing unread is overwritten, because inserts stop before it could be.
+
+Each process that inserts into recvq has one, and asks it before each insert. It changes nothing
+in MongoDB.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymongo
+from bson.errors import BSONError
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.errors import (
+    AccessRefused,
+    QueueError,
+    RecvqClosed,
+    StoreUnavailable,
+    WrongCollection,
+    translated,
+)
+from linedesk.store.queue.gauge import Gauge, Reach
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 1.0
+# What an insert waits for a look before it goes on with the last word, or fails with MongoDB.
+HASTY_SECONDS = 0.5
+# Longer than any look takes.
+HANGING_SECONDS = 15.0
+# Who is about to have inserted so much since its last look looks again first: so it hears of what
+# the others inserted in time, however small the collection is.
+LOOK_SHARE = 0.01
+NOT_LOOKED_AT = "recvq has not been looked at yet"
+
+
+class Guard(BackgroundThread):
+    """Knows whether recvq takes inserts; `start` makes it look each second, on its own thread.
+
+    What goes through `inserting` is counted at once, what other processes insert at the next
+    look. A guard that cannot look keeps its last word: the insert itself will tell.
+    """
+
+    def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:
+        super().__init__("guard", self._run)
+        self._gauge = Gauge(database)
+        self._every_seconds = every_seconds
+        self._looked_at = time.monotonic()
+        self._refused: str | None = None
+        self._looking = threading.Lock()  # held for a whole look: guards the gauge
+        self._counting = threading.Lock()  # guards all below
+        self._wrong: str | None = NOT_LOOKED_AT
+        self._reach = Reach(0, 1)
+        self._full = self._warned = False
+        self._begun = self._ended = self._seen = 0  # bytes
+
+    @property
+    def closed(self) -> str | None:
+        """Why recvq takes no inserts, in words for anybody; None while it does."""
+        with self._counting:
+            return self._closed_to(0)
+
+    @property
+    def refused(self) -> str | None:
+        """Why MongoDB refuses the user, in words for anybody; None once it has let him look.
+
+        It stays while MongoDB does not answer: after a refused password the driver waits for the
+        server's next sign of life.
+        """
+        return self._refused
+
+    @property
+    def hanging(self) -> str | None:
+        """Whether its thread has ended unasked or is in a look beyond every bound, for a person."""
+        runs = self.dead or (self.alive and not self._stop.is_set())
+        stands = runs and time.monotonic() - self._looked_at > HANGING_SECONDS
+        return "the look at recvq hangs" if stands else None
+
+    @property
+    def share(self) -> float | None:
+        """How much of recvq is unread, 0 to 1; None while that is not known."""
+        with self._counting:
+            return None if self._wrong else self._reach.plus(self._unseen).share
+
+    @contextmanager
+    def inserting(self, size_bytes: int) -> Iterator[None]:
+        """Around an insert of so many bytes of BSON; raises RecvqClosed where it has no room.
+
+        Once in a while it looks first, and raises StoreUnavailable if it cannot.
+        """
+        # guard: look-after-one-percent
+        if self._has_to_look(size_bytes):
+            self.glance()
+        with self._counting:
+            reason = self._closed_to(size_bytes)
+            if reason is not None:
+                raise RecvqClosed(reason)
+            self._begun += size_bytes
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._ended += size_bytes
+
+    def look(self) -> None:
+        """Look once, and log what changed; takes READ_SECONDS and SUM_SECONDS at most.
+
+        Raises StoreUnavailable where MongoDB does not answer, and leaves its last word then.
+        """
+        with self._looking:
+            self._look(patient=True)
+
+    def glance(self) -> None:
+        """Look within HASTY_SECONDS: a long sum is taken as it was.
+
+        While somebody else adds one up, the last word has to do. Raises StoreUnavailable.
+        """
+        if self._looking.acquire(timeout=HASTY_SECONDS):
+            try:
+                with pymongo.timeout(HASTY_SECONDS):
+                    self._look(patient=False)
+            finally:
+                self._looking.release()
+
+    def _look(self, *, patient: bool) -> None:
+        with self._counting:
+            # What has not ended may be missing in what is read now.
+            ended = self._ended
+        try:
+            with translated():
+                reach = self._gauge.measure(patient=patient)
+        except WrongCollection as error:
+            self._refused = None
+            self._is_wrong(str(error))
+        except AccessRefused as error:
+            self._refused = str(error)
+            raise
+        else:
+            self._refused = None
+            self._reaches(reach, ended)
+
+    @property
+    def _unseen(self) -> int:
+        """Bytes inserted here, or being inserted, that the last look could not know of."""
+        return self._begun - self._seen
+
+    def _has_to_look(self, size_bytes: int) -> bool:
+        with self._counting:
+            return self._unseen + size_bytes > self._reach.capped_bytes * LOOK_SHARE
+
+    def _closed_to(self, size_bytes: int) -> str | None:
+        if self._wrong is not None:
+            return self._wrong
+        # guard: own-bytes-count-at-once -> reach = self._reach
+        reach = self._reach.plus(self._unseen + size_bytes)
+        if reach.closes(closed=self._full):
+            return f"recvq is full: {reach.share:.0%} of it is unread"
+        return None
+
+    def _is_wrong(self, reason: str) -> None:
+        with self._counting:
+            before, self._wrong = self._wrong, reason
+        if before != reason:
+            log.error('recvq closed reason="%s"', reason)
+
+    def _reaches(self, reach: Reach, ended: int) -> None:
+        with self._counting:
+            was_wrong = self._wrong not in (None, NOT_LOOKED_AT)
+            was_full, was_warned = self._full, self._warned
+            self._wrong, self._reach, self._seen = None, reach, ended
+            self._full = reach.closes(closed=was_full)
+            self._warned = self._full or reach.warns(warned=was_warned)
+        numbers = reach.share, reach.unread_bytes, reach.capped_bytes
+        if self._full and not was_full:
+            log.error("recvq closed, it is full share=%.3f unread=%d capped=%d", *numbers)
+        elif was_wrong or (was_full and not self._full):
+            log.info("recvq open share=%.3f unread=%d capped=%d", *numbers)
+        elif self._warned and not was_warned:
+            log.warning("recvq is filling share=%.3f unread=%d capped=%d", *numbers)
+
+    def _run(self) -> None:
+        failed = False
+        while not self._stop.is_set():
+            self._looked_at = time.monotonic()
+            failed = not self._try_to_look(failed)
+            self._stop.wait(self._every_seconds)
+
+    def _try_to_look(self, failed: bool) -> bool:
+        try:
+            self.look()
+        except (QueueError, PyMongoError, BSONError) as error:
+            # The client may be closed under a look that outlasts a stop; nobody needs its word.
+            if not failed and not self._stop.is_set():
+                _tell(error)
+            return False
+        return True
+
+
+def _tell(error: Exception) -> None:
+    if isinstance(error, StoreUnavailable):
+        log.warning("recvq cannot be looked at, trying again error=%s", error)
+    elif isinstance(error, AccessRefused):
+        log.error('recvq cannot be looked at reason="%s"', error)
+    else:
+        name, code = type(error).__name__, getattr(error, "code", None)
+        log.error("recvq cannot be looked at error=%s code=%s", name, code)

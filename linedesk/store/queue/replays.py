@@ -1,0 +1,151 @@
+"""Putting what a dead letter holds into recvq again, once for each time that it is asked for.
+
+Three writes: the letter counts the replay, recvq gets the document `replay:<letter>:<n>`, the
+letter says that it was replayed. Who dies between them leaves `replaying: n`; the next replay
+takes the same n, and the unique eventId lets one document through. So nothing is lost in
+between, and two operators at once make one document.
+
+The document of a send or timer only names the letter: the worker takes the effect from there. So
+the right to insert into recvq is not the right to send.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+from bson import ObjectId
+from pymongo.database import Database
+
+from linedesk.store.client import DURABLE
+from linedesk.store.documents import DEADLETTERS, RECVQ, Document, name_of
+from linedesk.store.errors import translated
+from linedesk.store.insert import insert_documents
+from linedesk.store.queue.guard import EVERY_SECONDS, Guard
+
+INSERT_SECONDS = 10.0
+REPLAY = "replay"
+# No letter is replayed a million times.
+NUMBER = re.compile("[1-9][0-9]{0,5}")
+REFUSED = "refused: "
+"""How the cause of a letter begins whose document asked for what nothing stands behind."""
+
+
+def replay_name(letter: Mapping[str, Any]) -> str:
+    """The eventId of the letter's next replay, or of one that was begun and never confirmed."""
+    return f"{REPLAY}:{letter['_id']}:{_number(letter)}"
+
+
+def event_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Document:
+    """The letter's event as a document of its own, as of now.
+
+    Without its reply token, which is long past: the bot's replies become pushes.
+    """
+    document: Document = letter["document"]
+    event = {part: value for part, value in document["event"].items() if part != "replyToken"}
+    first = {"_id": ObjectId(), "eventId": name}
+    return {**document, **first, "acceptTime": now, "event": event}
+
+
+def effect_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Document:
+    """A document by which the letter's effect is carried out anew; it runs no handler."""
+    return {
+        "_id": ObjectId(),
+        "eventId": name,
+        "channel": letter["channel"],
+        "key": letter["key"],
+        "acceptTime": now,
+        "event": {"type": REPLAY},
+    }
+
+
+def asks_for_effect(document: Mapping[str, Any]) -> bool:
+    """Whether it is a document as `effect_again` makes it, or one that brings its own effect."""
+    return "effect" in document or document["event"].get("type") == REPLAY
+
+
+def under_replay(document: Mapping[str, Any]) -> Document | None:
+    """A filter that matches the letter which the document is a replay of, once that has begun.
+
+    None for a document whose name is no replay's.
+    """
+    id_, _, number = name_of(document).removeprefix(f"{REPLAY}:").rpartition(":")
+    if not name_of(document).startswith(f"{REPLAY}:") or not NUMBER.fullmatch(number):
+        return None
+    place = {part: document[part] for part in ("channel", "key")}
+    return {"_id": id_, **place, "replays": {"$gte": int(number)}}
+
+
+def number_of(document: Mapping[str, Any]) -> int:
+    """Which replay of its letter a document is that has the name of one."""
+    return int(name_of(document).rpartition(":")[2])
+
+
+class Replays:
+    """Writes replays into recvq, as far as the guard lets it.
+
+    Every method raises StoreUnavailable; the same replay may then be repeated.
+    """
+
+    def __init__(self, database: Database[Any], guard: Guard) -> None:
+        self._recvq = database[RECVQ]
+        self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
+        self._guard = guard
+        self._look_at = 0.0
+
+    def replay(self, letter: Mapping[str, Any], document: Document) -> bool:
+        """Store the document and mark the letter; False if somebody else has meanwhile, or if a
+        document of that name had come before the replay began and was refused.
+
+        `letter` as it was read, `document` made for its `replay_name`. Raises RecvqClosed, with
+        nothing written, where recvq is full or not as it must be.
+        """
+        if time.monotonic() >= self._look_at:
+            self._guard.look()
+            self._look_at = time.monotonic() + EVERY_SECONDS
+        with self._guard.inserting(len(bson.encode(document))):
+            if not self._begin(letter):
+                return False
+            stored = insert_documents(self._recvq, [document], timeout_seconds=INSERT_SECONDS)
+        # guard: refused-under-this-name
+        if stored.duplicates and self._was_refused(document):
+            self._mark(letter, {})
+            return False
+        self._end(letter)
+        return True
+
+    def _begin(self, letter: Mapping[str, Any]) -> bool:
+        number = _number(letter)
+        as_read = {name: letter.get(name) for name in ("replays", "replayedAt")}
+        gone = {"replayedAt": "", "expiresAt": ""}
+        with translated():
+            answer = self._letters.update_one(
+                {
+                    "_id": letter["_id"],
+                    **as_read,  # guard: letter-as-it-was-read
+                },
+                {"$set": {"replays": number, "replaying": number}, "$unset": gone},
+            )
+        return bool(answer.matched_count)
+
+    def _was_refused(self, document: Mapping[str, Any]) -> bool:
+        refused = {"_id": document["eventId"], "cause": {"$regex": f"^{REFUSED}"}}
+        with translated():
+            return self._letters.find_one(refused, {"_id": 1}) is not None
+
+    def _end(self, letter: Mapping[str, Any]) -> None:
+        self._mark(letter, {"$set": {"replayedAt": datetime.now(UTC)}})
+
+    def _mark(self, letter: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+        begun = {"_id": letter["_id"], "replaying": _number(letter)}
+        with translated():
+            self._letters.update_one(begun, {**changes, "$unset": {"replaying": ""}})
+
+
+def _number(letter: Mapping[str, Any]) -> int:
+    # guard: replay-keeps-its-number -> return int(letter.get("replays", 0) + 1)
+    return int(letter.get("replaying") or letter.get("replays", 0) + 1)

@@ -1,0 +1,221 @@
+"""For how long recvq and the oplog still hold what is unread, at the rate of the last hour.
+
+How much fits, and for how long: the oplog, recvq and the disk below them, in figures only.
+
+What the figures mean for an operator is judged elsewhere. Reads by find, collStats and dbStats.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pymongo
+from bson import ObjectId
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from linedesk.store.client import Client
+from linedesk.store.collections import read_shape
+from linedesk.store.documents import RECVQ
+from linedesk.store.errors import UNAUTHORIZED, WrongCollection
+from linedesk.store.queue.gauge import Gauge, Reach
+
+SIZES: list[Mapping[str, Any]] = [
+    {"$collStats": {"storageStats": {}}},
+    {"$project": {"size": "$storageStats.size", "maxSize": "$storageStats.maxSize"}},
+]
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a capped collection holds: since when, how much, and how much it may."""
+
+    seconds: float
+    """From its oldest entry to now."""
+    bytes: int
+    most_bytes: int
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The mean rate at which it was written since its oldest entry."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def keeps_seconds(self) -> float:
+        """After how long an entry is overwritten at that rate; infinite where nothing comes."""
+        rate = self.bytes_per_second
+        return self.most_bytes / rate if rate > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The file system of MongoDB's data, in bytes."""
+
+    free_bytes: int
+    total_bytes: int
+
+
+def oplog_span(client: Client) -> Span | None:
+    """The oplog of the server; None where it has none. Raises what the driver raises."""
+    oplog = client.local["oplog.rs"]
+    oldest, newest = (_end(oplog, order) for order in (1, -1))
+    if oldest is None or newest is None:
+        return None
+    # In steps of a second, as its times are: an oplog of one moment has no rate yet.
+    return _span(oplog, float(newest["ts"].time - oldest["ts"].time))
+
+
+def recvq_span(database: Database[Any], *, now: datetime) -> Span | None:
+    """recvq up to `now`; None while it is empty. Raises what the driver raises."""
+    recvq = database[RECVQ]
+    oldest = _end(recvq, 1)
+    if oldest is None:
+        return None
+    return _span(recvq, max(0.0, (now - accepted_at(oldest)).total_seconds()))
+
+
+def read_disk(database: Database[Any]) -> Disk:
+    """The disk that the database is on, by the server's own count."""
+    stats = database.command("dbStats")
+    total, used = int(stats["fsTotalSize"]), int(stats["fsUsedSize"])
+    return Disk(free_bytes=total - used, total_bytes=total)
+
+
+def accepted_at(document: Mapping[str, Any]) -> datetime:
+    """When a document of recvq arrived; one made by hand may lack the time, so its `_id` tells."""
+    at, id_ = document.get("acceptTime"), document["_id"]
+    if isinstance(at, datetime):
+        return at
+    return id_.generation_time if isinstance(id_, ObjectId) else datetime.now(UTC)
+
+
+def _end(collection: Collection[Any], order: int) -> Mapping[str, Any] | None:
+    shown = {"ts": 1, "acceptTime": 1}
+    found: Mapping[str, Any] | None = collection.find_one({}, shown, sort=[("$natural", order)])
+    return found
+
+
+def _span(collection: Collection[Any], seconds: float) -> Span:
+    [stats] = collection.aggregate(SIZES)
+    return Span(seconds, int(stats["size"]), int(stats.get("maxSize") or 0))
+
+
+log = logging.getLogger(__name__)
+
+READ_SECONDS = 2.0
+# What stands for ever, and for what comes to it a year or a day from now is all the same.
+MOST_LEFT_SECONDS = 30 * 24 * 3600.0
+# A rate is that of the last so many seconds, from so many on.
+PACE_SECONDS = 3600.0
+LEAST_PACE_SECONDS = 10.0
+SAMPLE_SECONDS = 10.0
+# An oplog that is full by this part overwrites, and its size tells no rate any more.
+FULL_SHARE = 0.9
+
+
+class Lasting:
+    """Of one database, looked at again and again. Belongs to one thread.
+
+    Its methods raise what the driver raises.
+    """
+
+    def __init__(
+        self, database: Database[Any], *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._gauge = Gauge(database)
+        self._stored = Pace(monotonic)
+        self._logged = Pace(monotonic)
+        # Of the last look at their sizes, which change slowly: the oplog's seconds, and the mean
+        # bytes of a document in recvq.
+        self._sized_at = -math.inf
+        self._keeps: float | None = None
+        self._mean: float | None = None
+        self._oplog_is_closed = False
+
+    def look(self) -> None:
+        """See how large both are, unless that was seen a moment ago; before the other methods."""
+        now = self._monotonic()
+        if now - self._sized_at < SAMPLE_SECONDS:
+            return
+        with pymongo.timeout(READ_SECONDS):
+            shape = read_shape(self._database)
+            self._mean = None if shape is None else shape.bytes / max(1, shape.documents)
+            self._keeps = self._oplog_keeps()
+        self._sized_at = now
+
+    def recvq(self, newest_record_id: int | None) -> tuple[float | None, float | None]:
+        """The part that is unread, and for how long the rest lasts; None where that is unknown."""
+        if newest_record_id is None:
+            return 0.0, MOST_LEFT_SECONDS
+        try:
+            reach = self._gauge.measure(patient=True)
+        except WrongCollection:
+            return None, None
+        rate = self._stored.rate(newest_record_id)
+        if rate is None or self._mean is None:
+            return reach.share, None
+        return reach.share, _left(reach, rate * self._mean)
+
+    def oplog(self, *, behind_seconds: float) -> float | None:
+        """For how long it reaches back to who is so far behind in reading; None if unknown."""
+        return None if self._keeps is None else _bounded(self._keeps - behind_seconds)
+
+    def _oplog_keeps(self) -> float | None:
+        if self._oplog_is_closed:
+            return None
+        try:
+            span = oplog_span(self._database.client)
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            log.warning("the oplog's size may not be read: `linedesk init --users` allows it")
+            self._oplog_is_closed = True
+            return None
+        return None if span is None else self._keeps_seconds(span)
+
+    def _keeps_seconds(self, span: Span) -> float | None:
+        rate = self._logged.rate(span.bytes)
+        if span.bytes >= span.most_bytes * FULL_SHARE:
+            return span.keeps_seconds
+        # What was written into a new one at once, such as by a restore, is no rate.
+        return None if rate is None else span.most_bytes / rate if rate else math.inf
+
+
+class Pace:
+    """How fast a count goes up, per second of the last hour or since it was seen first."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def rate(self, count: int) -> float | None:
+        """With this one as the newest; None while it is too early to say."""
+        now, samples = self._monotonic(), self._samples
+        if samples and count < samples[-1][1]:
+            # Another collection, or one that was emptied.
+            samples.clear()
+        if not samples or now - samples[-1][0] >= SAMPLE_SECONDS:
+            samples.append((now, count))
+        while len(samples) > 1 and samples[1][0] <= now - PACE_SECONDS:
+            samples.popleft()
+        then, before = samples[0]
+        return (count - before) / (now - then) if now - then >= LEAST_PACE_SECONDS else None
+
+
+def _left(reach: Reach, bytes_per_second: float) -> float:
+    free = max(0, reach.capped_bytes - reach.unread_bytes)
+    return _bounded(free / bytes_per_second) if bytes_per_second else MOST_LEFT_SECONDS
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(0.0, seconds), MOST_LEFT_SECONDS)

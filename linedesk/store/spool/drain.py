@@ -1,0 +1,261 @@
+"""The drain: brings what the spool holds to recvq, oldest first, once MongoDB takes it again.
+
+One process of the host drains, the others watch. Documents leave the spool only after the majority
+has them, so a crash between the two makes duplicates, which recvq swallows, and never a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
+
+from linedesk.runtime.backoff import growing_seconds
+from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.collections import check_recvq
+from linedesk.store.documents import RECVQ, name_of
+from linedesk.store.errors import QueueError, StoreUnavailable
+from linedesk.store.insert import insert_documents
+from linedesk.store.spool.drain_lock import STILL_SECONDS, Turn
+from linedesk.store.spool.spool import Batch, Held, Spool
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+REPORT_SECONDS = 10.0
+INSERT_SECONDS = 2.0
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 3.0
+BATCH_DOCUMENTS = 500
+BATCH_BYTES = 4 * 1024 * 1024
+
+# What MongoDB 6.0 says of a document that it will never take: too large (2 and 10334), nested too
+# deep (15), and bytes that are no BSON. All else may end, and the document waits for that.
+BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE = 2, 15, 22, 10334
+NEVER_TAKEN = frozenset({BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE})
+
+AWAY = (QueueError, PyMongoError, BSONError)
+REFUSED = (BSONError, OperationFailure, StoreUnavailable)
+
+
+class Drain(BackgroundThread):
+    """A thread that empties the spool. It owns `spool`, a connection of its own to the file.
+
+    Each insert happens inside `inserting(bytes)`, which raises StoreUnavailable while recvq must
+    not take so many.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        database: Database[Any],
+        *,
+        inserting: Callable[[int], AbstractContextManager[None]] = lambda size: nullcontext(),
+    ) -> None:
+        super().__init__("spool-drain", self._run)
+        self._spool = spool
+        self._database = database
+        self._inserting = inserting
+        self._turn = Turn(Path(f"{spool.path}-drain"))
+        self._session: _Session | None = None
+        self._held = Held()
+        self._checked = False
+        self._failures = 0
+        self._reason: str | None = None
+        self._wake = threading.Event()
+        self._stepped_at = time.monotonic()
+
+    @property
+    def held(self) -> Held:
+        """What the spool held when last looked, a second ago at most unless its disk hangs."""
+        return self._held
+
+    @property
+    def hanging(self) -> str | None:
+        """Whether it is in a step beyond every bound, for a person."""
+        stands = self.alive and time.monotonic() - self._stepped_at > STILL_SECONDS
+        return "the spool's drain hangs" if stands else None
+
+    def wake(self) -> None:
+        """Look now: something was spooled."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Begin no further batch."""
+        super().stop()
+        self._wake.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._stepped_at = time.monotonic()
+                self._wake.clear()
+                self._step()
+        finally:
+            self._turn.end()
+            self._spool.close()
+
+    def _step(self) -> None:
+        try:
+            self._held = self._spool.held()
+            if not self._held.documents:
+                self._settle()
+            elif self._turn.taken():
+                self._move()
+                self._failures, self._reason = 0, None
+                return
+        except AWAY as error:
+            self._pause(error)
+            return
+        self._wake.wait(LOOK_SECONDS)
+
+    def _move(self) -> None:
+        """Bring the oldest documents to recvq. A repetition begins with the same document, so that
+        no order changes: what is there already is skipped, the rest follows.
+        """
+        if not self._checked:
+            # An insert into a missing recvq would make one that is uncapped.
+            check_recvq(self._database)
+            self._checked = True
+        # Less with each failure: a whole batch may need more room, or time, than there is.
+        max_bytes = BATCH_BYTES >> self._failures
+        batch = self._spool.oldest(documents=BATCH_DOCUMENTS, max_bytes=max_bytes)
+        # guard: removal-after-majority ->
+        #     self._spool.remove(batch)
+        #     self._insert(batch)
+        try:
+            self._insert(batch)
+        except REFUSED as error:
+            if not _never_taken(error, batch):
+                raise
+            self._move_first()
+            return
+        self._spool.remove(batch)
+        self._progress(batch)
+
+    def _move_first(self) -> None:
+        """Bring one document alone, or set it apart: no document may hold up all behind it."""
+        batch = self._spool.oldest(documents=1, max_bytes=0)
+        try:
+            self._insert(batch)
+        except REFUSED as error:
+            if not _never_taken(error, batch):
+                raise
+            reason = str(error) if isinstance(error, QueueError) else type(error).__name__
+            self._spool.set_apart(batch, reason=reason)
+            words = 'spooled document refused by mongodb and set apart event_id=%s reason="%s"'
+            log.error(words, _event_id(batch), reason)  # noqa: TRY400  # no text of the document
+        else:
+            self._spool.remove(batch)
+        self._progress(batch)
+
+    def _insert(self, batch: Batch) -> None:
+        documents = [RawBSONDocument(data) for data in batch.bsons]
+        with self._inserting(sum(len(data) for data in batch.bsons)):
+            insert_documents(self._database[RECVQ], documents, timeout_seconds=INSERT_SECONDS)
+
+    def _progress(self, batch: Batch) -> None:
+        if self._session is None:
+            self._session = _Session(self._held)
+        self._session.drained(len(batch.bsons), self._held)
+
+    def _settle(self) -> None:
+        """End a session once the spool was seen empty a whole look long."""
+        session = self._session
+        if session and session.quiet_seconds >= LOOK_SECONDS:
+            self._session = None
+            session.end()
+            self._spool.tidy()
+        if self._session is None:
+            self._turn.end()
+
+    def _pause(self, error: Exception) -> None:
+        # Another process may fare better meanwhile.
+        self._turn.end()
+        self._checked = False
+        self._failures += 1
+        reason = str(error) if isinstance(error, QueueError) else type(error).__name__
+        if self._held.documents and reason != self._reason:
+            self._reason = reason
+            waiting = self._held.documents
+            log.warning('spool waits documents=%d reason="%s"', waiting, reason)
+        self._stop.wait(
+            growing_seconds(self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS)
+        )
+
+
+def oldest_seconds(held: Held) -> float:
+    """How long ago the oldest document that is held was accepted; 0 where nothing is held."""
+    if held.oldest is None:
+        return 0.0
+    accepted = None
+    with suppress(BSONError):
+        accepted = held.oldest.get("acceptTime")
+    if not isinstance(accepted, datetime):
+        return 0.0
+    age = datetime.now(UTC) - accepted.replace(tzinfo=UTC)
+    return max(0.0, age.total_seconds())
+
+
+class _Session:
+    """From the first batch until the spool is empty: what is told about it."""
+
+    def __init__(self, held: Held) -> None:
+        self._began = self._last = self._reported = time.monotonic()
+        self._documents = 0
+        age = oldest_seconds(held)
+        log.info("draining spool documents=%d oldest_seconds=%.0f", held.documents, age)
+
+    @property
+    def quiet_seconds(self) -> float:
+        return time.monotonic() - self._last
+
+    def drained(self, documents: int, held: Held) -> None:
+        self._documents += documents
+        self._last = time.monotonic()
+        if self._last - self._reported >= REPORT_SECONDS:
+            self._reported = self._last
+            left = held.documents - documents
+            log.info("still draining spool drained=%d left=%d", self._documents, left)
+
+    def end(self) -> None:
+        seconds = self._last - self._began
+        log.info("spool is empty documents=%d seconds=%.1f", self._documents, seconds)
+
+
+def _never_taken(error: Exception, batch: Batch) -> bool:
+    """Whether MongoDB refuses a document for what it is, by the codes of the insert's answer."""
+    if isinstance(error, BSONError):
+        # It can also be the answer that cannot be read.
+        return not all(map(_has_frame, batch.bsons))
+    if isinstance(error, OperationFailure):
+        return error.code == INVALID_BSON
+    cause = error.__cause__
+    if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
+        return False
+    return any(failure["code"] in NEVER_TAKEN for failure in cause.details["writeErrors"])
+
+
+def _has_frame(data: bytes) -> bool:
+    """Whether the driver would send it; what is inside only MongoDB checks."""
+    try:
+        RawBSONDocument(data)
+    except BSONError:
+        return False
+    return True
+
+
+def _event_id(batch: Batch) -> str:
+    with suppress(BSONError, KeyError):
+        return name_of(RawBSONDocument(batch.bsons[0]))
+    return "unknown"

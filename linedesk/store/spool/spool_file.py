@@ -1,0 +1,321 @@
+"""The spool's file: opening and making it, how much it may take, and what its errors mean.
+
+SQLite's settings are here: a write-ahead log, so that readers never wait for writers, and a sync
+with each commit.
+
+What a row of the spool tells of its document beside the document's own bytes. Pure.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from bson.raw_bson import RawBSONDocument
+
+from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
+from linedesk.store.redaction import message_id_of
+
+log = logging.getLogger(__name__)
+
+# Device and inode: which file it is, whatever its name.
+Identity = tuple[int, int]
+
+MEGABYTE = 1024 * 1024
+BUSY_SECONDS = 0.6
+SETUP_SECONDS = 1.0
+PAGE_BYTES = 4096
+LARGEST_LOG_BYTES = 64 * MEGABYTE
+MOST_SPARE_BYTES = MEGABYTE // 4
+# Kept free on the disk, since removing rows takes room as well: a full spool must drain.
+RESERVE_BYTES = 8 * MEGABYTE
+VERSION = 1
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS spool (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    key TEXT NOT NULL,
+    event_id TEXT,
+    message_id TEXT,
+    bson BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS spool_key ON spool (key, channel);
+CREATE INDEX IF NOT EXISTS spool_message ON spool (message_id) WHERE message_id IS NOT NULL;
+CREATE TABLE IF NOT EXISTS totals (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    documents INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO totals VALUES (1, 0, 0);
+CREATE TABLE IF NOT EXISTS refused (
+    n INTEGER PRIMARY KEY, at TEXT NOT NULL, reason TEXT NOT NULL, bson BLOB NOT NULL
+);
+"""
+
+REASONS = {
+    sqlite3.SQLITE_FULL: "the spool or its disk is full",
+    sqlite3.SQLITE_BUSY: "the spool is locked by another process",
+    sqlite3.SQLITE_LOCKED: "the spool is locked by another process",
+    sqlite3.SQLITE_READONLY: "the spool is read-only",
+    sqlite3.SQLITE_CANTOPEN: "the spool cannot be opened: see SPOOL_PATH",
+    sqlite3.SQLITE_PERM: "the spool may not be used: see SPOOL_PATH",
+    sqlite3.SQLITE_IOERR: "the spool's disk fails",
+}
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many bytes of disk the spool may take: the write-ahead log has its share of them."""
+
+    max_bytes: int
+
+    @property
+    def log_bytes(self) -> int:
+        """What the write-ahead log may take."""
+        return min(LARGEST_LOG_BYTES, self.max_bytes // 4)
+
+    @property
+    def spare_bytes(self) -> int:
+        """What must be free before a spool that was full takes anything again."""
+        return min(MOST_SPARE_BYTES, self.max_bytes // 8)
+
+    @property
+    def pages(self) -> int:
+        """What the database itself may take."""
+        return (self.max_bytes - self.log_bytes) // PAGE_BYTES
+
+
+def identity(path: Path) -> Identity | None:
+    """Which file has this name; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def identity_of(descriptor: int) -> Identity:
+    """Which file is open there."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def open_file(path: Path, limits: Limits) -> tuple[sqlite3.Connection, Identity]:
+    """Open the file, or make it, its name on the disk as surely as its content.
+
+    One process at a time does so. A damaged file is set aside, and a new one made. Raises
+    SpoolUnavailable; a folder that is missing is not made, since a disk may belong there.
+    """
+    try:
+        with folder_held(path) as folder:
+            try:
+                opened = _opened(path, limits)
+            except SpoolDamaged as error:
+                _set_aside(path, str(error))
+                opened = _opened(path, limits)
+            os.fsync(folder)
+            return opened
+    except OSError as error:
+        raise SpoolUnavailable(REASONS[sqlite3.SQLITE_CANTOPEN], _detail(path, error)) from error
+
+
+def set_aside(path: Path, damaged: Identity, reason: str) -> None:
+    """Give a damaged file another name, unless somebody has done so; the next use makes a new one.
+
+    Who has it open and stores into it finds out by its identity before saying that it is stored.
+    """
+    with suppress(SpoolUnavailable, OSError), folder_held(path):
+        if identity(path) == damaged:
+            _set_aside(path, reason)
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin to write; waits BUSY_SECONDS for those who write.
+
+    SQLite's own wait asks only ten times a second in the end, so it is asked each millisecond.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    connection.execute("PRAGMA busy_timeout = 1").fetchone()
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}").fetchone()
+
+
+def check_room(connection: sqlite3.Connection, path: Path, limits: Limits, size: int) -> None:
+    """Raise SpoolUnavailable unless so many bytes more fit into the limit and onto the disk."""
+    [pages] = connection.execute("PRAGMA page_count").fetchone()
+    [free] = connection.execute("PRAGMA freelist_count").fetchone()
+    # An index entry and a part of a page come along with each document.
+    if pages - free + (size * 5 // 4) // PAGE_BYTES + 4 > limits.pages:
+        raise SpoolUnavailable("the spool is full: see SPOOL_MAX_MB", str(path))
+    free_bytes = free * PAGE_BYTES
+    short = _short_of(path, limits, size, free_bytes)
+    if short is not None:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        short = _short_of(path, limits, size, free_bytes)
+    if short is not None:
+        raise SpoolUnavailable(short, str(path))
+
+
+def _short_of(path: Path, limits: Limits, size: int, free_bytes: int) -> str | None:
+    log_bytes = _log_bytes(path)
+    if log_bytes and log_bytes + size * 2 > limits.log_bytes:
+        return "the spool's log cannot be emptied"
+    disk = os.statvfs(path)
+    reserve = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 8)
+    available = disk.f_bavail * disk.f_frsize
+    # Everything needs its room twice, since the log is copied into the database one day; pages
+    # that are free there take some of it.
+    if (
+        available < size * 5 // 4 + reserve // 2
+        or available + free_bytes < log_bytes + size * 2 + reserve
+    ):
+        return "the spool's disk is full"
+    return None
+
+
+def reason(error: sqlite3.Error, path: Path) -> SpoolUnavailable:
+    """What an error of SQLite means here, by its code."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    detail = f"{path} {getattr(error, 'sqlite_errorname', type(error).__name__)}"
+    if code in DAMAGED:
+        return SpoolDamaged("the spool's file is damaged", detail)
+    return SpoolUnavailable(REASONS.get(code, "the spool fails"), detail)
+
+
+def _opened(path: Path, limits: Limits) -> tuple[sqlite3.Connection, Identity]:
+    # Made here and not by SQLite: nobody else may read what people wrote to each other. A file
+    # that exists is not touched, since to close it would end the locks of this whole process.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    file = identity(path)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        _prepare(connection, path, limits)
+    except sqlite3.Error as error:
+        connection.close()
+        raise reason(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    if file is None or file != identity(path):
+        connection.close()
+        raise SpoolUnavailable("the spool's file was replaced", str(path))
+    return connection, file
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, limits: Limits) -> None:
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    if version not in (0, VERSION):
+        raise SpoolUnavailable("the spool was made by another version", f"{path} {version}")
+    if version == 0:
+        # Only before the first table is made can it be told to give space back.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = FAST").fetchall()
+    connection.execute(f"PRAGMA max_page_count = {limits.pages}").fetchall()
+    if version == 0:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT"
+        )
+
+
+@contextmanager
+def folder_held(path: Path) -> Iterator[int]:
+    """The folder's descriptor, locked, so that one process at a time makes or renames the file."""
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SpoolUnavailable(REASONS[sqlite3.SQLITE_CANTOPEN], _detail(path, error)) from error
+    try:
+        _lock(folder, path)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, path: Path) -> None:
+    deadline, pause = time.monotonic() + SETUP_SECONDS, threading.Event()
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise SpoolUnavailable("the spool is being opened elsewhere", str(path)) from None
+            pause.wait(0.01)
+
+
+def _set_aside(path: Path, why: str) -> None:
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    # The log first, and under the name by which SQLite finds it: it must not meet the new file.
+    for ending in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            os.rename(f"{path}{ending}", f"{aside}{ending}")
+    log.error('spool set aside, what it holds is not handled as="%s" reason="%s"', aside, why)
+
+
+def _log_bytes(path: Path) -> int:
+    try:
+        return os.stat(f"{path}-wal").st_size
+    except OSError:
+        return 0
+
+
+def _detail(path: Path, error: OSError) -> str:
+    return f"{path}: {error.strerror}"
+
+
+# Channel and key: what order is kept for.
+Key = tuple[str, str]
+
+
+class Row(NamedTuple):
+    """The columns but for `n`; `bson` is what MongoDB would have been sent, byte for byte."""
+
+    channel: str
+    key: str
+    event_id: str | None
+    message_id: str | None
+    bson: bytes
+
+
+def key_of_document(document: RawBSONDocument) -> Key:
+    """What the document queues up under."""
+    return document["channel"], document["key"]
+
+
+def keys_of(documents: Iterable[RawBSONDocument]) -> frozenset[Key]:
+    """All keys of the documents."""
+    return frozenset(key_of_document(document) for document in documents)
+
+
+def as_row(document: RawBSONDocument) -> Row:
+    """The row of a document; the message's id is there so that an unsend finds it."""
+    return Row(
+        *key_of_document(document),
+        document.get("eventId"),
+        message_id_of(document),
+        bytes(document.raw),
+    )

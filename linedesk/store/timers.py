@@ -1,0 +1,120 @@
+"""Timers as documents: the row in `schedule`, and the event in recvq that it becomes when due.
+
+Who sets and cancels is the jobworker, who lets them ring the scheduler. Nothing here does I/O.
+
+When a timer that rings every day rings next: a time of day in a zone, summer time included.
+
+Pure. Zones are those of the IANA database, as `zoneinfo` reads it.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from bson import ObjectId
+
+from linedesk.store.documents import Document
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIMER = "timer"
+"""The `type` of a timer's event, which no event of LINE's has."""
+
+
+def timer_id(channel: str, key: str, name: str, *, member: str | None = None) -> str:
+    """The `_id` in `schedule` of a conversation's timer, or of one member's in a group."""
+    whose = f"{key}/{member}" if member else key
+    return f"{channel}/{whose}/{name}"
+
+
+def due_event_id(row: Mapping[str, Any]) -> str:
+    """What names this one ring of the row for good: `timer:<_id>:<n>:<runAt>`."""
+    # guard: one-name-of-a-ring -> return f"timer:{row['_id']}:{row['n']}:{ObjectId()}"
+    return f"timer:{row['_id']}:{row['n']}:{_readable(row['runAt'])}"
+
+
+def make_timer_document(row: Mapping[str, Any], *, accept_time: datetime) -> Document:
+    """The recvq document of a row that is due; the same eventId however often it is made.
+
+    Its event is shaped like LINE's, with the source of the event that set the timer.
+    """
+    event: Document = {
+        "type": TIMER,
+        "mode": "active",
+        "timestamp": (row["runAt"] - EPOCH) // timedelta(milliseconds=1),
+        TIMER: {name: row[name] for name in ("name", "n", "runAt", "data")} | {"id": row["_id"]},
+    }
+    if row.get("source") is not None:
+        event["source"] = row["source"]
+    return {
+        "_id": ObjectId(),
+        "eventId": due_event_id(row),
+        "channel": row["channel"],
+        "key": row["key"],
+        "acceptTime": accept_time,
+        "event": event,
+    }
+
+
+def _readable(moment: datetime) -> str:
+    """UTC with the milliseconds that a BSON date holds."""
+    utc = moment.astimezone(UTC)
+    return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z"
+
+
+# A folder of the database, such as "Asia", and a name that no file can have.
+_NO_ZONES = frozenset({errno.EISDIR, errno.ENAMETOOLONG})
+_TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Daily:
+    """Every day at `at` on the clocks of `zone`."""
+
+    at: time
+    zone: ZoneInfo
+
+    @classmethod
+    def parse(cls, at: str, tz: str) -> Daily:
+        """Of a text such as "07:30" and a zone such as "Asia/Tokyo"; raises ValueError.
+
+        Raises OSError where a zone cannot be read at the moment, such as with too many open files.
+        """
+        match = _TIME_OF_DAY.fullmatch(at)
+        if match is None:
+            raise ValueError(f"not a time of day such as 07:30: {at!r}")
+        try:
+            zone = ZoneInfo(tz)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_ZONES:
+                raise
+            raise ValueError(f"not a time zone such as Asia/Tokyo: {tz!r}") from error
+        return cls(time(int(match[1]), int(match[2])), zone)
+
+    @classmethod
+    def from_document(cls, every: Mapping[str, Any]) -> Daily:
+        """As `as_document` made it; raises ValueError for anything else, and OSError as `parse`."""
+        return cls.parse(str(every.get("at")), str(every.get("tz")))
+
+    def as_document(self) -> dict[str, str]:
+        """As the field `every` of a row in `schedule` holds it."""
+        return {"at": f"{self.at:%H:%M}", "tz": self.zone.key}
+
+    def after(self, moment: datetime) -> datetime:
+        """The next time later than the moment, in UTC; once a day, however the clocks are set.
+
+        A time that clocks skip in spring rings as long after midnight as on any other day; one
+        that comes twice in autumn rings the first time.
+        """
+        day = moment.astimezone(self.zone).date() - timedelta(days=1)
+        while (rings := self._on(day)) <= moment:
+            day += timedelta(days=1)
+        return rings
+
+    def _on(self, day: date) -> datetime:
+        return datetime.combine(day, self.at, self.zone).astimezone(UTC)

@@ -1,0 +1,177 @@
+"""Views for whoever asks the mongo shell by find(): what waits, where, and why.
+
+Each leaves out what people wrote, tokens and retry keys; none is read by linedesk itself.
+`scripts/create_collection.js` makes the same; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from linedesk.store.collections import NAMESPACE_EXISTS
+from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE, Document
+from linedesk.store.errors import translated
+
+
+@dataclass(frozen=True)
+class View:
+    """A view by what it looks at and how; its pipeline is bounded as far as its comment says."""
+
+    on: str
+    pipeline: Sequence[Document]
+
+
+VIEWS: Mapping[str, View] = {
+    # Lists are read by index; one without a condition reads all that is listed, and no more.
+    "v_deadletters": View(
+        DEADLETTERS,
+        [
+            {
+                "$project": {
+                    **dict.fromkeys(("channel", "key", "cause", "attempts"), 1),
+                    "type": {"$ifNull": ["$document.event.type", "$effect.type"]},
+                    "way": "$effect.way",
+                    "eventId": {"$ifNull": ["$effect.eventId", "$document.eventId"]},
+                    **dict.fromkeys(("firstAt", "lastAt", "replays", "replayedAt"), 1),
+                }
+            }
+        ],
+    ),
+    # With the paths of recvq, so that its indexes serve; the newest first by sort({$natural: -1}).
+    "v_events": View(
+        RECVQ,
+        [
+            {"$match": {"heartbeat": {"$exists": False}}},
+            {
+                "$project": {
+                    **dict.fromkeys(("acceptTime", "eventId", "channel", "key", "unsent"), 1),
+                    **dict.fromkeys(("event.type", "event.mode", "event.source"), 1),
+                    **dict.fromkeys(("event.message.type", "event.message.id"), 1),
+                    **dict.fromkeys(("event.deliveryContext", "event.timer.name"), 1),
+                }
+            },
+        ],
+    ),
+    "v_held": View(
+        HELD,
+        [
+            {
+                "$project": {
+                    **dict.fromkeys(("channel", "key", "n", "why", "since"), 1),
+                    "eventId": {"$ifNull": ["$document.eventId", "$_id"]},
+                    "type": "$document.event.type",
+                    "acceptTime": "$document.acceptTime",
+                }
+            }
+        ],
+    ),
+    # By the partial index, which the condition on `at` brings in: a view takes no hint.
+    "v_outbox": View(
+        CONVERSATIONS,
+        [
+            {"$match": {"at": {"$exists": True}, "pending.0": {"$exists": True}}},
+            {"$unwind": {"path": "$pending", "includeArrayIndex": "place"}},
+            {
+                "$project": {
+                    "_id": "$pending.id",
+                    **dict.fromkeys(("channel", "key"), 1),
+                    "place": {"$toInt": "$place"},
+                    **{name: f"$pending.{name}" for name in ("type", "way", "eventId", "at")},
+                    "messages": {
+                        "$cond": [
+                            {"$isArray": "$pending.messages"},
+                            {"$size": "$pending.messages"},
+                            "$$REMOVE",
+                        ]
+                    },
+                    **{name: f"$pending.{name}" for name in ("triedAt", "as", "timer", "runAt")},
+                    "cause": "$pending.cause",
+                }
+            },
+        ],
+    ),
+    "v_timers": View(
+        SCHEDULE,
+        [
+            {"$match": {"runAt": {"$type": "date"}}},
+            {"$sort": {"runAt": 1}},
+            {"$project": dict.fromkeys(("channel", "key", "name", "runAt", "every", "setBy"), 1)},
+        ],
+    ),
+    # Reads all of `held`, in the order of its index.
+    "v_waiting": View(
+        HELD,
+        [
+            {"$sort": {"channel": 1, "key": 1, "n": 1}},
+            {
+                "$group": {
+                    "_id": {"channel": "$channel", "key": "$key"},
+                    "documents": {"$sum": 1},
+                    "since": {"$min": "$since"},
+                    "why": {"$first": "$why"},
+                    "eventId": {"$first": "$document.eventId"},
+                }
+            },
+            {"$sort": {"since": 1}},
+            {
+                "$project": {
+                    "_id": 0,
+                    "channel": "$_id.channel",
+                    "key": "$_id.key",
+                    **dict.fromkeys(("documents", "since", "why", "eventId"), 1),
+                }
+            },
+        ],
+    ),
+}
+
+
+def create_views(database: Database[Any]) -> list[str]:
+    """Make the views that are missing; returns their names. Raises StoreUnavailable.
+
+    A collection of the same name is somebody's own, and left.
+    """
+    with translated():
+        found = _found(database)
+        made = [name for name in VIEWS if name not in found]
+        for name in made:
+            _create(database, name)
+    return made
+
+
+def ensure_views(database: Database[Any]) -> list[str]:
+    """Have all views as they are here, those of another version too; returns what was changed.
+
+    Raises StoreUnavailable.
+    """
+    made = create_views(database)
+    with translated():
+        found = _found(database)
+        there = {name: row["options"] for name, row in found.items() if row["type"] == "view"}
+        other = [name for name in there if there[name] != _options(VIEWS[name])]
+        for name in other:
+            database.command("collMod", name, **_options(VIEWS[name]))
+    return made + other
+
+
+def _found(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
+    rows = database.list_collections(filter={"name": {"$in": list(VIEWS)}})
+    return {row["name"]: row for row in rows}
+
+
+def _options(view: View) -> dict[str, Any]:
+    return {"viewOn": view.on, "pipeline": list(view.pipeline)}
+
+
+def _create(database: Database[Any], name: str) -> None:
+    try:
+        database.command("create", name, **_options(VIEWS[name]))
+    except OperationFailure as error:
+        # Another process that sets up at the same time made it: as good.
+        if error.code != NAMESPACE_EXISTS:
+            raise

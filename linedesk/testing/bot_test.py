@@ -1,0 +1,232 @@
+"""`BotTest`: a bot in a conversation within one process, in milliseconds.
+
+Rules, talk, decisions and timers are those of production; only what lies behind them is replaced:
+MongoDB by `memory`, LINE by the list of what was sent, the scheduler by `advance`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.events import model_of
+from jobworker.bot.states import STATE_TIMER
+from jobworker.bot.talk import Around, Talk
+from jobworker.effects import is_timer
+from jobworker.errors import Lasting, NoTimerHandler
+from jobworker.line.profiles import is_fresh
+from jobworker.record.conversations import Decision
+from linedesk.store.documents import Document, make_document, name_of
+from linedesk.store.timers import make_timer_document
+from linedesk.testing.answers import Sent
+from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
+from linedesk.testing.files import Contents
+from linedesk.testing.memory import Memory, as_stored
+from linedesk.testing.people import CHANNEL, People
+from linedesk.testing.webhooks import Webhooks
+
+START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
+"""A Monday, nine in the morning in Tokyo."""
+MOST_RINGS = 1_000
+FAILED = (
+    "In production the handler is tried HANDLER_TRIES times in all, with nothing done in between; "
+    "then the event becomes a dead letter."
+)
+REFUSED = "In production the event becomes a dead letter at once: each further try would fail, too."
+
+
+class BotTest(People):
+    """A test's own world around a bot.
+
+    `settings` overrides the bot's own settings, `secrets` has those that it names. What a handler
+    raises reaches the test, and then nothing of what it decided has happened. `api` is what
+    `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi.
+    """
+
+    def __init__(
+        self,
+        bot: Bot,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        start: datetime = START,
+        api: Any = None,
+    ) -> None:
+        if not isinstance(bot, Bot):
+            raise NotHere("what is no Bot sends by itself: test it with `pytest --real-stack`")
+        if start.tzinfo is None:
+            raise ValueError("start has no time zone")
+        super().__init__(bot, Webhooks())
+        self.bot = bot
+        self.settings = _settings_of(bot, settings or {})
+        self.secrets = _secrets_of(bot, secrets or {})
+        self._now = start.astimezone(UTC)
+        self._api = api
+        self._memory = Memory()
+        self._handled: set[str] = set()
+        self._names: dict[str, str] = {}
+        self._contents = Contents()
+
+    @property
+    def now(self) -> datetime:
+        return self._now
+
+    def id(self, name: str) -> str:
+        return name
+
+    def names(self, user: str, name: str) -> None:
+        self._names[user] = name
+
+    def _rows(self) -> list[Document]:
+        return self._memory.rows()
+
+    def _stored(self, id_: str) -> Document:
+        return self._memory.stored(id_)
+
+    def _meet(self, user: str | None, group: str | None) -> None:
+        """Everybody is there."""
+
+    def _keep_content(self, message_id: str, kind: str, data: bytes, name: str) -> None:
+        self._contents.keep(message_id, data, name)
+
+    # The way of an event.
+
+    def _handle(self, event: Document) -> tuple[Sent, ...]:
+        document = make_document(event, channel=CHANNEL, accept_time=self._now)
+        if name_of(document) in self._handled:
+            # LINE delivers it once more.
+            return ()
+        self._handled.add(name_of(document))
+        return (*self._decide(as_stored(document)), *self._ring_until(self._now))
+
+    def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
+        sent = self._ring_until(moment.astimezone(UTC))
+        self._now = moment.astimezone(UTC)
+        return sent
+
+    def _ring_until(self, moment: datetime) -> tuple[Sent, ...]:
+        sent: list[Sent] = []
+        at_once = 0
+        while (row := self._memory.due(moment)) is not None:
+            at_once = 0 if row["runAt"] > self._now else at_once + 1
+            if at_once > MOST_RINGS:
+                raise EndlessTimers(f"the timer {row['name']!r} rang {MOST_RINGS} times at once")
+            self._now = max(self._now, row["runAt"].astimezone(UTC))
+            document = make_timer_document(row, accept_time=self._now)
+            sent.extend(self._decide(as_stored(document)))
+        return tuple(sent)
+
+    def _decide(self, document: Document) -> tuple[Sent, ...]:
+        """As `jobworker.worker.Worker` does it."""
+        event = model_of(document["event"])
+        talk = Talk(document, self._around(document))
+        with _explained():
+            rule = self.bot.rule_in(talk, event)
+            if rule is not None and rule.profile is True:
+                self._tell_profile(talk)
+            if document["event"].get("type") in ("follow", "unfollow"):
+                talk.know_friend(document["event"]["type"] == "follow")
+            if rule is not None:
+                self._call(rule, event, talk)
+            decision = talk.decision()
+        self._check_timers(decision)
+        if document["event"].get("mode") == "standby":
+            decision = decision.given_up
+        with _explained():
+            return tuple(_sent(one) for one in self._memory.record(document, decision))
+
+    def _call(self, rule: Rule, event: Any, talk: Talk) -> None:
+        # Its type promises None; a bot without type hints may return a message.
+        handler: Callable[..., object] = rule.handler
+        with self._contents.while_handling():
+            answer = handler(event, talk)
+        if isinstance(answer, str) or hasattr(answer, "to_dict"):
+            _warn_of_unsent(handler)
+
+    def _check_timers(self, decision: Decision) -> None:
+        """What will find no handler when it rings, told now."""
+        for one in filter(is_timer, decision.effects):
+            waits = one["runAt"] is not None and one["name"] != STATE_TIMER
+            if waits and not self.bot.has_timer(one["name"]):
+                raise NoTimerHandler(
+                    f"no handler for the timer {one['name']!r}: its ring is a dead letter"
+                )
+
+    def _tell_profile(self, talk: Talk) -> None:
+        """LINE tells the name of whoever may be answered, once a day."""
+        if talk.user_id is None or talk.reply_token is None:
+            return
+        if not is_fresh(talk.profile, self._now):
+            name = self._names.get(talk.user_id, talk.user_id)
+            talk.know_profile({"displayName": name, "at": self._now})
+
+    def _around(self, document: Document) -> Around:
+        return Around(
+            load=lambda: self._memory.load(document),
+            api=self._line_api,
+            content=self._contents.fetch,
+            now=lambda: self._now,
+            per_member=self.bot.per_member,
+            settings=self.settings,
+            secrets=self.secrets,
+        )
+
+    def _line_api(self) -> Any:
+        if self._api is None:
+            raise NotHere("talk.api: there is no LINE here; give BotTest(bot, api=...) a stand-in")
+        return self._api
+
+
+def _settings_of(bot: Bot, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As the dispatcher would start with them. Raises ValueError where it would not start."""
+    unknown = given.keys() - bot.settings.keys()
+    if unknown:
+        raise ValueError(f"the bot has no setting {', '.join(sorted(unknown))}")
+    settings = {**bot.settings, **given}
+    if bot.check_settings is not None:
+        bot.check_settings(settings)
+    return MappingProxyType(settings)
+
+
+def _secrets_of(bot: Bot, given: Mapping[str, str]) -> Mapping[str, str]:
+    """As the dispatcher would start with them. Raises ValueError where it would not start."""
+    missing = [name for name in bot.secrets if name not in given]
+    if missing:
+        raise ValueError(f"the bot needs BotTest(..., secrets={{{missing[0]!r}: ...}})")
+    return MappingProxyType({name: given[name] for name in bot.secrets})
+
+
+def _sent(effect: Document) -> Sent:
+    to = effect["to"]
+    return Sent(tuple(to) if isinstance(to, list) else to, effect["way"], tuple(effect["messages"]))
+
+
+def _warn_of_unsent(handler: Callable[..., object]) -> None:
+    """With the file and line of the handler, not those of the kit."""
+    function = inspect.unwrap(handler)
+    code = getattr(function, "__code__", None)
+    name = getattr(handler, "__qualname__", handler)
+    told = f"the handler {name} returns a message, which is not sent: use talk.reply"
+    if code is None:
+        warnings.warn(told, BotWarning, stacklevel=2)
+    else:
+        warnings.warn_explicit(told, BotWarning, code.co_filename, code.co_firstlineno)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Adds to what a handler raises what would become of it in production."""
+    try:
+        yield
+    except Lasting as error:
+        error.add_note(REFUSED)
+        raise
+    except Exception as error:
+        error.add_note(FAILED)
+        raise

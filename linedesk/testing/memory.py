@@ -1,0 +1,96 @@
+"""Conversations and timers in memory, as MongoDB would hold them.
+
+What is recorded goes through BSON: a tuple comes back as a list, a moment without its
+microseconds, and what MongoDB cannot hold is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import bson
+
+from jobworker.record.conversations import Conversation, Decision, checked
+from jobworker.record.record import named
+from linedesk.store.client import aware_options
+from linedesk.store.documents import Document, conversation_id, name_of
+from linedesk.store.timers import Daily
+
+
+def as_stored(document: Mapping[str, Any]) -> Document:
+    """What comes back from MongoDB for what is stored there."""
+    return _decoded(bson.encode(document))
+
+
+def _decoded(stored: bytes) -> Document:
+    found: Document = bson.decode(stored, aware_options())
+    return found
+
+
+class Memory:
+    """The collections `conversations` and `schedule` of one test."""
+
+    def __init__(self) -> None:
+        self._conversations: dict[str, bytes] = {}
+        self._schedule: dict[str, Document] = {}
+
+    def load(self, document: Mapping[str, Any]) -> Conversation:
+        """The conversation of a document, as a handler gets it."""
+        id_ = conversation_id(document)
+        return Conversation.from_document(id_, self.stored(id_))
+
+    def stored(self, id_: str) -> Document:
+        """A copy of a conversation's document; an empty one where there is none."""
+        return _decoded(self._conversations[id_]) if id_ in self._conversations else {}
+
+    def record(self, document: Mapping[str, Any], decision: Decision) -> list[Document]:
+        """Write what a handler decided, all or nothing; returns the sends, in their order.
+
+        Raises StateTooLarge for what MongoDB could not hold.
+        """
+        if checked(decision).is_empty:
+            return []
+        id_ = conversation_id(document)
+        before = self.stored(id_)
+        changed = {**before, **named(document), "n": before.get("n", 0) + 1}
+        for path, value in decision.changes.items():
+            field, _, part = path.partition(".")
+            changed[field] = {**(changed.get(field) or {}), part: value} if part else value
+        for path in decision.gone:
+            field, _, part = path.partition(".")
+            del changed[field][part]
+        effects = as_stored({"effects": decision.effects})["effects"]
+        self._conversations[id_] = bson.encode(changed)
+        for effect in effects:
+            if effect["type"] == "timer":
+                self._set(effect, name_of(document), changed["n"])
+        return [effect for effect in effects if effect["type"] == "send"]
+
+    def rows(self) -> list[Document]:
+        """The timers that wait, as rows of `schedule`, in the order in which they were set."""
+        return list(self._schedule.values())
+
+    def due(self, until: datetime) -> Document | None:
+        """Take out the timer that rings first, if it does by then; a daily one is set anew."""
+        waiting = [row for row in self._schedule.values() if row["runAt"] <= until]
+        if not waiting:
+            return None
+        row = min(waiting, key=lambda one: one["runAt"])
+        del self._schedule[row["_id"]]
+        if row["every"]:
+            following = Daily.from_document(row["every"]).after(row["runAt"])
+            self._schedule[row["_id"]] = {**row, "runAt": following}
+        return row
+
+    def _set(self, effect: Document, event_id: str, n: int) -> None:
+        self._schedule.pop(effect["timer"], None)
+        if effect["runAt"] is None:
+            return
+        kept = {name: effect[name] for name in KEPT}
+        row = {"_id": effect["timer"], **kept, "n": n, "setBy": event_id}
+        self._schedule[effect["timer"]] = row
+
+
+KEPT = ("channel", "key", "name", "runAt", "every", "data", "source")

@@ -1,0 +1,307 @@
+"""The real processes for tests of bots: mongod, front desk and dispatcher in a folder of their own,
+and linesim in the process of the tests.
+
+Started once for any number of tests; the dispatcher is started anew for another bot.
+
+`RealBotTest`: what `linedesk.testing.BotTest` does in memory, with every real part.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, time, timedelta
+from os import pathsep
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import linesim
+from linedesk.compose import children
+from linedesk.compose.bot import load_bot
+from linedesk.compose.supervisor import Signals
+from linedesk.demo.environment import DATABASE, DISPATCHER_READY, STOP_SECONDS, Stage
+from linedesk.settings.errors import DemoFailed
+from linedesk.store.collections import DISPATCHER
+from linedesk.store.documents import Document
+from linedesk.store.timers import Daily
+from linedesk.testing.answers import Sent
+from linedesk.testing.errors import HandlerFailed, KitError
+from linedesk.testing.people import People
+from linedesk.testing.webhooks import Webhooks
+from linesim import Sim
+from linesim.model.calls import Call
+from linesim.model.media import medium
+
+# So many of recvq are looked at for being finished; `progress` names a thousand.
+NEWEST = 500
+# A dispatcher that is replaced has nothing in hand.
+DRAIN_SECONDS = 2
+
+
+class RealStack(Stage):
+    """Runs between `start` and its end as a context manager; one test at a time."""
+
+    def __init__(self, folder: Path, sim: Sim) -> None:
+        super().__init__(folder, bot="", signals=Signals())
+        self.sim = sim
+        self.linesim_url = sim.url
+        sim.webhook_url = f"{self.frontdesk_url}/callback"
+        self._playing: tuple[str, str, str] | None = None
+        self._tests = 0
+
+    def start(self) -> None:
+        """Everything but the dispatcher, which `play` starts; raises DemoFailed."""
+        self.start_mongod()
+        self._start("frontdesk", ["--verbose"], self._environ())
+
+    def play(self, bot: str, settings: Mapping[str, Any], secrets: Mapping[str, str]) -> int:
+        """Have the dispatcher run this bot (`module:name`); returns the number of the test."""
+        told = ", ".join(f"{name}={_told(value)}" for name, value in settings.items())
+        hidden = "\n".join(f"{name}={value}" for name, value in secrets.items())
+        if self._playing != (bot, told, hidden):
+            self._playing = None
+            if "dispatcher" in self._processes:
+                process = self._processes.pop("dispatcher")
+                children.stop(process, timeout_seconds=STOP_SECONDS["dispatcher"])
+            environ = {**self._environ(), "BOT": bot, "BOT_SETTINGS": told}
+            environ["BOT_SECRETS"] = hidden
+            self._start("dispatcher", ["--verbose"], environ)
+            self.wait_for(lambda: self._answers(f"{self.frontdesk_url}/readyz"), "frontdesk")
+            self.wait_for(lambda: DISPATCHER_READY in self.log_of("dispatcher"), "dispatcher")
+            self._playing = bot, told, hidden
+        self._tests += 1
+        return self._tests
+
+    def deliver(self, event: Document) -> None:
+        """LINE sends an event; returns when it and all that follows at once from it is done."""
+        delivery = self.sim.deliver(event)
+        if delivery.status != 200:
+            said = delivery.status or delivery.error
+            raise DemoFailed(self._with_log(f"a webhook was not stored: {said}", "frontdesk"))
+        self.wait_until_quiet()
+
+    def wait_until_quiet(self) -> None:
+        """Wait until nothing is on its way; raises DemoFailed where that does not end."""
+        self.wait_for(self.is_quiet, "dispatcher")
+
+    def now(self) -> datetime:
+        """Bot time."""
+        return datetime.fromtimestamp(self.sim.platform.read(lambda p: p.clock.time()), UTC)
+
+    def move_to(self, moment: datetime) -> None:
+        """Move the clock ahead to a moment; where that is past, it stays."""
+        seconds = (moment - self.now()) / timedelta(seconds=1)
+        if seconds > 0:
+            self.sim.advance(seconds)
+        self.wait_until_quiet()
+
+    def next_due(self) -> datetime | None:
+        """When a timer rings next; None where none waits."""
+        rows = self.collection("schedule").find(WAITING).sort("runAt", 1).limit(1)
+        return next((row["runAt"] for row in rows), None)
+
+    def forget_timers(self) -> None:
+        """No timer of a test that is over rings in the next one."""
+        self.collection("schedule").delete_many({})
+
+    def take_letters(self) -> list[Document]:
+        """What was given up since the last time."""
+        letters = list(self.collection("deadletters").find())
+        self.collection("deadletters").delete_many(
+            {"_id": {"$in": [one["_id"] for one in letters]}}
+        )
+        return letters
+
+    def collection(self, name: str) -> Any:
+        """One of the database."""
+        assert self._client is not None
+        return self._client[DATABASE][name]
+
+    def is_quiet(self) -> bool:
+        """Whether all that was stored is finished, every outbox is empty, and no timer is due."""
+        # What is in recvq goes to the outboxes, from there to `schedule`, and back to recvq: so it
+        # is looked at last once more.
+        stored = self._stored()
+        progress = self.collection("progress").find_one({"_id": DISPATCHER}) or {}
+        return (
+            stored <= {*progress.get("ring", ()), *progress.get("finished", ())}
+            and self.collection("conversations").find_one({"pending.0": {"$exists": True}}) is None
+            and self.collection("schedule").find_one({"runAt": {"$lte": self.now()}}) is None
+            and self._stored() == stored
+        )
+
+    def _stored(self) -> set[Any]:
+        """The newest documents of recvq."""
+        recvq = self.collection("recvq").find({"heartbeat": None}, {"_id": 1})
+        return {document["_id"] for document in recvq.sort("$natural", -1).limit(NEWEST)}
+
+    def _environ(self) -> dict[str, str]:
+        return super()._environ() | {
+            "LINE_CHANNEL_SECRET": self.sim.secret,
+            "LINE_CHANNEL_ACCESS_TOKEN": self.sim.token,
+            "LINE_ACCESS_INTERVAL_MS": "0",
+            "HANDLER_TRIES": "1",
+            "DRAIN_SECONDS": str(DRAIN_SECONDS),
+            # Bots are found as pytest finds them, behind all that is installed.
+            "PYTHONPATH": pathsep.join(sorted(sys.path, key=_is_of_tests)),
+        }
+
+
+def _is_of_tests(folder: str) -> bool:
+    """Whether pytest put it into sys.path: it is neither ours nor of this Python."""
+    others = (Path(__file__).parents[1], sys.prefix, sys.base_prefix)
+    return not any(Path(folder).is_relative_to(other) for other in others)
+
+
+WAITING: Mapping[str, Any] = {"runAt": {"$ne": None}}
+
+
+@contextmanager
+def real_stack() -> Iterator[RealStack]:
+    """Start it, and leave nothing behind."""
+    with (
+        tempfile.TemporaryDirectory(prefix="linedesk-tests-") as folder,
+        linesim.running(rate_limits=False) as sim,
+    ):
+        stack = RealStack(Path(folder), sim)
+        with stack:
+            stack.start()
+            yield stack
+
+
+def _told(value: Any) -> str:
+    """A bot's setting as an operator writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+WAYS = frozenset({"reply", "push", "multicast"})
+# As in memory every test begins at nine in the morning in Tokyo.
+START = Daily(time(9), ZoneInfo("Asia/Tokyo"))
+
+
+class RealBotTest(People):
+    """One test's users and groups on a stack that runs; `close` ends their timers.
+
+    `bot` is a Bot, a WebhookHandler of line-bot-sdk's, or the `module:name` of one.
+    """
+
+    def __init__(
+        self,
+        bot: object,
+        *,
+        settings: Mapping[str, Any],
+        stack: RealStack,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        named = bot if isinstance(bot, str) else name_of_bot(bot)
+        number = stack.play(named, settings, secrets)
+        super().__init__(load_bot(named), Webhooks(f"{number:06d}"))
+        self._stack = stack
+        self._ids: dict[str, str] = {}
+        stack.forget_timers()
+        stack.take_letters()
+        stack.move_to(START.after(stack.now()))
+
+    def close(self) -> None:
+        """Leave nothing that rings in the next test."""
+        self._stack.forget_timers()
+
+    @property
+    def now(self) -> datetime:
+        return self._stack.now()
+
+    def id(self, name: str) -> str:
+        if name not in self._ids:
+            self._meet(*((None, name) if name.startswith(("C", "R")) else (name, None)))
+        return self._ids[name]
+
+    def names(self, user: str, name: str) -> None:
+        self._meet(user, None)
+        platform = self._stack.sim.platform
+        with platform.watch.changing():
+            platform.world.user(self.id(user)).name = name
+
+    def _rows(self) -> list[Document]:
+        return list(self._stack.collection("schedule").find(WAITING))
+
+    def _stored(self, id_: str) -> Document:
+        found: Document | None = self._stack.collection("conversations").find_one({"_id": id_})
+        return found or {}
+
+    def _meet(self, user: str | None, group: str | None) -> None:
+        sim = self._stack.sim
+        if user is not None and user not in self._ids:
+            self._ids[user] = sim.add_user(user).user_id
+        if group is not None:
+            if group not in self._ids:
+                kind: Any = "room" if group.startswith("R") else "group"
+                self._ids[group] = sim.add_group(group, kind=kind).chat_id
+            with sim.platform.watch.changing():
+                members = sim.platform.world.group(self._ids[group]).members
+                if user is not None and self._ids[user] not in members:
+                    members.append(self._ids[user])
+
+    def _keep_content(self, message_id: str, kind: Any, data: bytes, name: str) -> None:
+        platform = self._stack.sim.platform
+        with platform.watch.changing():
+            kept = medium(data, name=name)
+            platform.contents.keep(message_id, kind, kept, preparing_seconds=0.0)
+
+    # The way of an event.
+
+    def _handle(self, event: Document) -> tuple[Sent, ...]:
+        after = self._calls_so_far()
+        self._stack.deliver(event)
+        return self._sent_after(after)
+
+    def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
+        after = self._calls_so_far()
+        # Time goes by here while handlers run: what they set comes out so much later.
+        late = timedelta(0)
+        while (due := self._stack.next_due()) is not None and due <= moment + late:
+            self._stack.move_to(due)
+            late += max(self.now - due, timedelta(0))
+        self._stack.move_to(moment)
+        return self._sent_after(after)
+
+    def _calls_so_far(self) -> int:
+        return self._stack.sim.platform.read(lambda platform: platform.calls.count)
+
+    def _sent_after(self, number: int) -> tuple[Sent, ...]:
+        letters = self._stack.take_letters()
+        if letters:
+            told = [f"{letter['cause']}\n{letter.get('traceback', '')}" for letter in letters]
+            raise HandlerFailed("\n".join(told))
+        calls = self._stack.sim.platform.read(lambda platform: platform.calls.since(number))
+        return tuple(
+            self._sent_by(call) for call in calls if call.accepted and call.endpoint in WAYS
+        )
+
+    def _sent_by(self, call: Call) -> Sent:
+        to: Any = call.chat_id if call.endpoint == "reply" else call.body["to"]
+        whom = tuple(map(self._name_of, to)) if isinstance(to, list) else self._name_of(to)
+        return Sent(whom, call.endpoint, tuple(call.body["messages"]))
+
+    def _name_of(self, id_: str) -> str:
+        """What the test calls a user or group; anybody else by the id."""
+        return next((name for name, own in self._ids.items() if own == id_), id_)
+
+
+def name_of_bot(bot: object) -> str:
+    """A bot's `module:name`, under which the dispatcher imports it. Raises KitError.
+
+    Where several modules have it, one that is not a test's is taken before others.
+    """
+    found = [
+        (module_name.rpartition(".")[2].startswith(("test_", "conftest")), f"{module_name}:{name}")
+        for module_name, module in [*sys.modules.items()]
+        for name, value in [*getattr(module, "__dict__", {}).items()]
+        if value is bot and name.isidentifier() and module_name != "__main__"
+    ]
+    if not found:
+        raise KitError("the real stack needs a bot that stands in a module under a name of its own")
+    return min(found)[1]

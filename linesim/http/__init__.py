@@ -1,0 +1,1 @@
+"""LINE's HTTP API, the simulator's own API, and their server."""

@@ -1,0 +1,130 @@
+"""Answers to calls before they are HTTP: a status, headers and bytes.
+
+What follows an answer's head: its body in pieces as far as a fault lets it, or nothing.
+"""
+
+import json
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from linesim.model.errors import LineError
+from linesim.model.faults import Cut, Drip, Status
+from linesim.model.media import Medium
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`medium` is sent in the place of `content`; `spoilt` says how the body goes wrong."""
+
+    status: int
+    content: bytes
+    media_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    message: str | None = None
+    medium: Medium | None = None
+    spoilt: Cut | Drip | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is sent in one piece."""
+        return self.medium is None and self.spoilt is None
+
+    @property
+    def size(self) -> int:
+        return self.medium.size if self.medium else len(self.content)
+
+    def pieces(self) -> Iterator[bytes]:
+        return self.medium.pieces() if self.medium else iter([self.content])
+
+
+def json_answer(body: Any, *, status: int = 200) -> Answer:
+    return Answer(status, json.dumps(body, ensure_ascii=False).encode())
+
+
+def refusal(error: LineError) -> Answer:
+    content = json.dumps(error.body(), ensure_ascii=False).encode()
+    return Answer(error.status, content, headers=error.headers, message=error.message)
+
+
+def planned(outcome: Status) -> Answer:
+    """The answer of a planned fault; a body that is bytes goes out as it is."""
+    body = {"message": "Internal server error"} if outcome.body is None else outcome.body
+    content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
+    message = body.get("message") if isinstance(body, dict) else None
+    return Answer(outcome.status, content, headers=outcome.headers, message=message)
+
+
+Pause = Callable[[float], Awaitable[None]]
+
+
+class NoAnswer(Response):
+    """Closes the connection without a byte of answer, by the hook that the server puts into the
+    request's state.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["close_connection"]()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+class Body(Response):
+    """Sends a body of that size in the pieces that it comes in, so no more is in memory.
+
+    `pause` is what a drip waits by.
+    """
+
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        size: int,
+        status_code: int = 200,
+        headers: Any = None,
+        media_type: str | None = None,
+        *,
+        spoilt: Cut | Drip | None = None,
+        pause: Pause | None = None,
+    ) -> None:
+        super().__init__(None, status_code, headers, media_type)
+        self.headers["content-length"] = str(size)
+        self._pieces = pieces
+        self._spoilt = spoilt
+        self._pause = pause
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        connection = scope["state"].get("connection")
+        left = self._spoilt.after_bytes if isinstance(self._spoilt, Cut) else math.inf
+        for piece in self._slices():
+            if connection is not None and connection.lost:
+                return
+            if len(piece) >= left:
+                await _send(send, piece[: int(left)])
+                await NoAnswer()(scope, receive, send)
+                return
+            left -= len(piece)
+            await _send(send, piece)
+            if isinstance(self._spoilt, Drip) and self._pause is not None:
+                await self._pause(self._spoilt.seconds)
+        await send({"type": "http.response.body", "body": b""})
+
+    def _slices(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            length = self._spoilt.piece_bytes if isinstance(self._spoilt, Drip) else len(piece)
+            for start in range(0, len(piece), length or 1):
+                yield piece[start : start + length]
+
+
+async def _send(send: Send, piece: bytes) -> None:
+    await send({"type": "http.response.body", "body": piece, "more_body": True})

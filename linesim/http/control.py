@@ -1,0 +1,392 @@
+"""The simulator's own HTTP interface under /sim, for its chat page and for other processes.
+
+It has no password: serve it on loopback. Other sites' pages cannot use it, since every POST has to
+carry a content type that browsers send across sites only after asking, and nothing here answers
+that question.
+
+The part of /sim that tells the simulator's clock and moves it ahead.
+
+The part of /sim by which other processes make LINE misbehave, and ask for the verdict.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, ConfigDict, Field
+
+from linesim.http.answers import Body
+from linesim.http.stopping import Stopped, Stopping
+from linesim.judge.checker import check
+from linesim.model import faults, ids, views
+from linesim.model.deliveries import Delivery, Event
+from linesim.model.errors import LineError, NotPossible, UnknownChat
+from linesim.model.faults import Close, Late, Outcome, Rule, Status
+from linesim.model.media import Medium, medium
+from linesim.model.recent import Recent
+from linesim.model.stream import Subscriber
+from linesim.model.views import View, clock_view
+from linesim.model.world import GroupKind
+from linesim.people.acts import Act, draft
+from linesim.people.sim import Sim
+
+MOST_UPLOAD_BYTES = 20 * 1024 * 1024
+MOST_UPLOADS = 20
+MOST_ROWS = 10_000
+
+
+class NewUser(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=100)
+    friend: bool = True
+
+
+class NewGroup(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=100)
+    members: list[str] = Field(default_factory=list, max_length=500)
+    kind: GroupKind = "group"
+    present: bool = True
+
+
+class NewDelivery(BaseModel):
+    """One webhook POST: the events of these acts; none at all is LINE's connectivity check."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    acts: list[Act] = Field(default_factory=list, max_length=1_000)
+
+
+def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
+    control = Control(sim, stopping)
+    router = APIRouter(prefix="/sim")
+    router.add_api_route("/state", control.state, methods=["GET"])
+    router.add_api_route("/users", control.add_user, methods=["POST"])
+    router.add_api_route("/groups", control.add_group, methods=["POST"])
+    router.add_api_route("/media", control.upload, methods=["POST"])
+    router.add_api_route("/deliveries", control.deliver, methods=["POST"])
+    router.add_api_route("/deliveries", control.deliveries, methods=["GET"])
+    router.add_api_route("/deliveries/{number}/redeliver", control.redeliver, methods=["POST"])
+    router.add_api_route("/chats/{chat_id}", control.chat, methods=["GET"])
+    router.add_api_route("/calls", control.calls, methods=["GET"])
+    router.add_api_route("/contents/{message_id}", control.content, methods=["GET"])
+    router.add_api_route(
+        "/stream", control.stream, methods=["GET"], response_class=EventSourceResponse
+    )
+    return router
+
+
+class Control:
+    def __init__(self, sim: Sim, stopping: Stopping) -> None:
+        self._sim = sim
+        self._stopping = stopping
+        self._uploads: Recent[str, Medium] = Recent(MOST_UPLOADS)  # event loop only
+
+    async def state(self) -> View:
+        platform = self._sim.platform
+        with platform.watch.reading():
+            return {
+                "bot": {"userId": platform.bot_user_id, "name": platform.options.bot_name},
+                "users": [views.user_view(user) for user in platform.world.users.values()],
+                "groups": [views.group_view(group) for group in platform.world.groups.values()],
+                "last": [views.bubble_view(bubble) for bubble in platform.chats.last()],
+                "clock": views.clock_view(platform.clock),
+                "quota": {"limit": platform.quota.limit, "used": platform.quota.used},
+                "calls": platform.calls.count,
+                "closestStarts": platform.calls.closest_starts(),
+                "deliveries": len(platform.deliveries),
+            }
+
+    async def add_user(self, new: NewUser) -> View:
+        return views.user_view(self._sim.add_user(new.name, friend=new.friend))
+
+    async def add_group(self, new: NewGroup) -> View:
+        with self._sim.platform.watch.reading():
+            members = [self._sim.platform.world.user(user_id) for user_id in new.members]
+        group = self._sim.add_group(new.name, members, kind=new.kind, present=new.present)
+        return views.group_view(group)
+
+    async def upload(self, request: Request, name: str = "photo.jpg") -> View:
+        """Keeps the raw body for an act that names it; a form's content types are refused (see the
+        module).
+        """
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type in {
+            "",
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+        }:
+            raise HTTPException(415, "name the medium's content type, or application/octet-stream")
+        data = bytearray()
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > MOST_UPLOAD_BYTES:
+                raise HTTPException(413, f"at most {MOST_UPLOAD_BYTES} bytes")
+        key = ids.request_id()
+        self._uploads[key] = medium(bytes(data), name=name, media_type=media_type)
+        return {"medium": key}
+
+    async def deliver(self, new: NewDelivery) -> View:
+        """Sends the webhook and answers with how it went, once it went."""
+        drafted = [self._draft(act) for act in new.acts]
+        return await self._posted(drafted)
+
+    def _draft(self, act: Act) -> Event:
+        if act.medium is not None and act.medium not in self._uploads:
+            raise UnknownChat(f"no medium {act.medium}")
+        medium = self._uploads[act.medium] if act.medium else None
+        return draft(self._sim.drafts, act, medium)
+
+    async def redeliver(self, number: int) -> View:
+        known = [each for each in self._sim.deliveries if each.number == number]
+        if not known:
+            raise UnknownChat(f"no delivery {number}")
+        delivery = await self._stopping.in_thread(lambda: self._sim.redeliver(known[0]))
+        return views.delivery_view(delivery)
+
+    async def _posted(self, drafted: list[Event]) -> View:
+        def post() -> Delivery:
+            return self._sim.deliver(*drafted)
+
+        return views.delivery_view(await self._stopping.in_thread(post))
+
+    async def deliveries(self, after: int = 0) -> list[View]:
+        found = [each for each in self._sim.deliveries if each.number > after]
+        return [views.delivery_view(each) for each in found[:MOST_ROWS]]
+
+    async def chat(self, chat_id: str) -> list[View]:
+        return [views.bubble_view(bubble) for bubble in self._sim.chat(chat_id)]
+
+    async def calls(self, after: int = 0) -> list[View]:
+        with self._sim.platform.watch.reading():
+            found = self._sim.platform.calls.since(after)[:MOST_ROWS]
+            return [views.call_view(call) for call in found]
+
+    async def content(self, message_id: str) -> Response:
+        """A sent medium for the page, as itself only: a file is a download, so that it never runs
+        as a page here.
+        """
+        with self._sim.platform.watch.reading():
+            found = self._sim.platform.contents.find(message_id)
+        headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
+        shown = found.kind != "file" and found.medium.media_type.startswith(f"{found.kind}/")
+        media_type = found.medium.media_type if shown else "application/octet-stream"
+        return Body(
+            found.medium.pieces(), found.medium.size, headers=headers, media_type=media_type
+        )
+
+    async def stream(self) -> AsyncIterator[ServerSentEvent]:
+        platform = self._sim.platform
+        with platform.watch.reading():
+            subscriber = platform.stream.subscribe()
+        try:
+            yield ServerSentEvent(comment="open")
+            async for change in subscriber.changes():
+                yield ServerSentEvent(event=change.kind, data=change.data)
+        finally:
+            with platform.watch.reading():
+                platform.stream.unsubscribe(subscriber)
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """The answer for this interface's own errors."""
+    statuses: dict[type[Exception], int] = {UnknownChat: 404, NotPossible: 409, Stopped: 503}
+    status = error.status if isinstance(error, LineError) else statuses[type(error)]
+    return JSONResponse({"error": _words(error)}, status)
+
+
+def _words(error: Exception) -> Any:
+    return "the simulator is stopping" if isinstance(error, Stopped) else str(error.args[0])
+
+
+REFUSALS: tuple[type[Exception], ...] = (UnknownChat, NotPossible, Stopped, LineError)
+
+
+MOST_WAIT_SECONDS = 25.0
+
+
+class Advance(BaseModel):
+    """By how many seconds the clock goes ahead."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    advance: float
+
+
+def clock_routes(sim: Sim) -> APIRouter:
+    timekeeping = Timekeeping(sim)
+    router = APIRouter(prefix="/sim")
+    router.add_api_route("/clock", timekeeping.clock, methods=["GET"])
+    router.add_api_route("/clock", timekeeping.advance, methods=["POST"])
+    return router
+
+
+class Timekeeping:
+    def __init__(self, sim: Sim) -> None:
+        self._sim = sim
+
+    async def clock(
+        self,
+        after: float | None = None,
+        wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS)] = MOST_WAIT_SECONDS,
+    ) -> View:
+        """The clock; to who knows it to be `after` seconds ahead, once that is no longer so, or
+        after `wait` seconds.
+        """
+        if after is not None:
+            await self._differs(after, wait)
+        return clock_view(self._sim.platform.clock)
+
+    async def advance(self, new: Advance) -> View:
+        try:
+            self._sim.advance(new.advance)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
+        return clock_view(self._sim.platform.clock)
+
+    async def _differs(self, after: float, wait: float) -> None:
+        platform = self._sim.platform
+        with platform.watch.reading():
+            same = platform.clock.ahead == after
+            subscriber = platform.stream.subscribe()
+        try:
+            if same:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(_moved(subscriber), wait)
+        finally:
+            with platform.watch.reading():
+                platform.stream.unsubscribe(subscriber)
+
+
+async def _moved(subscriber: Subscriber) -> None:
+    """Returns when the clock was moved, or the simulator stops."""
+    async for change in subscriber.changes():
+        if change.kind == "clock":
+            return
+
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class NewRule(BaseModel):
+    """A rule of linesim.model.faults. `seconds` is a late answer's, `retryAfter` a 429's, `status`
+    that of an HTML page or of garbage.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    outcome: Literal[
+        "server_error",
+        "html_error",
+        "garbage",
+        "too_many",
+        "unauthorized",
+        "bad_request",
+        "close",
+        "late",
+    ]
+    endpoint: str = "*"
+    user: str | None = None
+    probability: Probability = 1.0
+    count: int | None = Field(default=None, ge=1)
+    accept: bool = False
+    seconds: float = Field(default=1.0, ge=0, le=3_600)
+    retryAfter: int | None = Field(default=None, ge=0)  # noqa: N815 (as LINE writes its JSON)
+    status: int | None = Field(default=None, ge=200, le=599)
+
+
+class Misbehaviour(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    rules: list[NewRule] = Field(min_length=1, max_length=100)
+    seed: int = 0
+
+
+class NewUnruly(BaseModel):
+    """As linesim.people.webhooks.Unruly; `delay` is a probability and seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    redeliver: Probability = 0.0
+    double: Probability = 0.0
+    shuffle: Probability = 0.0
+    delay: tuple[Probability, Annotated[float, Field(ge=0, le=60)]] = (0.0, 0.0)
+    seed: int = 0
+
+
+def trouble_routes(sim: Sim, stopping: Stopping) -> APIRouter:
+    trouble = Trouble(sim, stopping)
+    router = APIRouter(prefix="/sim")
+    router.add_api_route("/misbehave", trouble.misbehave, methods=["POST"])
+    router.add_api_route("/misbehave", trouble.behave, methods=["DELETE"])
+    router.add_api_route("/unruly", trouble.unruly, methods=["POST"])
+    router.add_api_route("/verdict", trouble.verdict, methods=["GET"])
+    return router
+
+
+class Trouble:
+    def __init__(self, sim: Sim, stopping: Stopping) -> None:
+        self._sim = sim
+        self._stopping = stopping
+
+    async def misbehave(self, new: Misbehaviour) -> View:
+        try:
+            made = [_rule(each) for each in new.rules]
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
+        self._sim.misbehave(*made, seed=new.seed)
+        return {"added": len(made)}
+
+    async def behave(self) -> View:
+        self._sim.behave()
+        return {}
+
+    async def unruly(self, new: NewUnruly) -> View:
+        self._sim.unruly(**new.model_dump())
+        return {}
+
+    async def verdict(
+        self,
+        since: Annotated[int, Query(ge=0)] = 0,
+        least_interval_ms: Annotated[float, Query(ge=0)] = 0.0,
+    ) -> dict[str, Any]:
+        """The checker's report on an echo bot, from a thread: a long run takes a moment."""
+        seconds = least_interval_ms / 1000
+        report = await self._stopping.in_thread(
+            lambda: check(self._sim, since=since, least_interval_seconds=seconds)
+        )
+        return report.as_document()
+
+
+_OUTCOMES: dict[str, Callable[[NewRule], Outcome]] = {
+    "server_error": lambda new: faults.server_error(),
+    "html_error": lambda new: _status(faults.html_error, new),
+    "garbage": lambda new: _status(faults.garbage, new),
+    "too_many": lambda new: faults.too_many(new.retryAfter),
+    "unauthorized": lambda new: faults.unauthorized(),
+    "bad_request": lambda new: faults.bad_request(),
+    "close": lambda new: Close(),
+    "late": lambda new: Late(new.seconds),
+}
+
+
+def _status(make: Callable[..., Status], new: NewRule) -> Status:
+    return make() if new.status is None else make(new.status)
+
+
+def _rule(new: NewRule) -> Rule:
+    return Rule(
+        outcome=_OUTCOMES[new.outcome](new),
+        endpoint=new.endpoint,
+        user=new.user,
+        probability=new.probability,
+        count=new.count,
+        accept=new.accept,
+    )

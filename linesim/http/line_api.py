@@ -1,0 +1,245 @@
+"""LINE's HTTP API: every call is recorded as it arrives, admitted or refused, and answered with a
+request id.
+"""
+
+import contextlib
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
+
+from linesim.http import reading, sending, webhook_settings
+from linesim.http.answers import Answer, Body, NoAnswer, planned, refusal
+from linesim.http.stopping import Stopped, Stopping
+from linesim.http.webhook_settings import Errand
+from linesim.model import errors, ids
+from linesim.model.calls import Call
+from linesim.model.endpoints import ENDPOINTS, Endpoint
+from linesim.model.errors import LineError
+from linesim.model.faults import Cut, Drip, Fault, Late, Status
+from linesim.people.sim import Sim
+
+MOST_BODY_BYTES = 2 * 1024 * 1024
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
+
+Act = Callable[..., Answer | Errand]
+
+ACTS: dict[str, Act] = {
+    "reply": sending.reply,
+    "push": sending.push,
+    "multicast": sending.multicast,
+    "validate_reply": sending.validate,
+    "validate_push": sending.validate,
+    "validate_multicast": sending.validate,
+    "quota": reading.quota,
+    "consumption": reading.consumption,
+    "content": reading.content,
+    "preview": reading.preview,
+    "transcoding": reading.transcoding,
+    "profile": reading.profile,
+    "group_member": reading.group_member,
+    "room_member": reading.room_member,
+    "group_summary": reading.group_summary,
+    "info": reading.info,
+    "loading": reading.loading,
+    "webhook": webhook_settings.endpoint,
+    "set_webhook": webhook_settings.set_endpoint,
+    "test_webhook": webhook_settings.test,
+}
+
+UNKNOWN = Endpoint("unknown", "*", "/v2/{rest:path}")
+
+
+def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
+    """All that LINE answers; waits, and the POST of a webhook's test, end when it stops."""
+    router = APIRouter()
+    api = LineApi(sim, stopping)
+    for endpoint in ENDPOINTS:
+        router.add_api_route(endpoint.path, api.handler(endpoint), methods=[endpoint.method])
+    router.add_api_route(UNKNOWN.path, api.handler(UNKNOWN), methods=METHODS)
+    return router
+
+
+class LineApi:
+    def __init__(self, sim: Sim, stopping: Stopping) -> None:
+        self._sim = sim
+        self._platform = sim.platform
+        self._stopping = stopping
+        self._pause = stopping.pause
+
+    def handler(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            return await self._handle(endpoint, request)
+
+        return handle
+
+    async def _handle(self, endpoint: Endpoint, request: Request) -> Response:
+        call = self._begin(endpoint, request)
+        try:
+            raw = await _read(request)
+        except ClientDisconnect:
+            return self._finish(call, request, None)
+        self._note_body(call, raw)
+        try:
+            answer = await self._answer(endpoint, call, request, raw)
+        except Stopped:
+            return self._finish(call, request, None)
+        await self._pause(self._platform.options.latency_ms / 1000)
+        return self._finish(call, request, answer)
+
+    def _begin(self, endpoint: Endpoint, request: Request) -> Call:
+        platform, state = self._platform, request.scope.get("state", {})
+        with platform.watch.changing():
+            return platform.calls.begin(
+                started=state.get("arrived") or time.monotonic(),
+                connection=state["connection"].number if "connection" in state else None,
+                at=platform.clock.time(),
+                endpoint=endpoint.name,
+                method=request.method,
+                path=request.url.path,
+                request_id=ids.request_id(),
+                retry_key=request.headers.get("x-line-retry-key"),
+                user_id=request.path_params.get("user_id"),
+            )
+
+    def _note_body(self, call: Call, raw: bytes | None) -> None:
+        """Keeps what can be read of the body also of calls that are refused or met by a fault."""
+        if raw:
+            with self._platform.watch.changing(), contextlib.suppress(ValueError, RecursionError):
+                call.body = json.loads(raw)
+                self._platform.calls.note_body(call, len(raw))
+                sending.note_address(self._platform, call)
+
+    async def _answer(
+        self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
+    ) -> Answer | None:
+        """None: the connection is to be closed without an answer."""
+
+        async def act() -> Answer:
+            with self._platform.watch.changing():
+                done = _answered(lambda: self._act(endpoint, call, request, raw))
+            return await self._ran(done) if isinstance(done, Errand) else done
+
+        with self._platform.watch.changing():
+            try:
+                self._admit(endpoint, request)
+            except LineError as error:
+                return refusal(error)
+            planned_fault = self._platform.faults.take(endpoint.name)
+            fault = planned_fault or self._platform.rules.take(call)
+        return await self._through(fault, call, act)
+
+    def _admit(self, endpoint: Endpoint, request: Request) -> None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise errors.not_authenticated("missing authorization header")
+        if not hmac.compare_digest(token.encode(), self._platform.options.token.encode()):
+            raise errors.not_authenticated("invalid token")
+        self._platform.rate_limits.check(endpoint.name)
+
+    async def _through(
+        self, fault: Fault | None, call: Call, act: Callable[[], Awaitable[Answer]]
+    ) -> Answer | None:
+        if fault is None:
+            return await act()
+        call.fault = type(fault.outcome).__name__.lower()
+        if isinstance(fault.outcome, Late):
+            return await self._late(fault.outcome.seconds, act, first=fault.accept)
+        if isinstance(fault.outcome, Cut | Drip):
+            return replace(await act(), spoilt=fault.outcome)
+        if fault.accept:
+            await act()
+        return planned(fault.outcome) if isinstance(fault.outcome, Status) else None
+
+    async def _late(
+        self, seconds: float, act: Callable[[], Awaitable[Answer]], *, first: bool
+    ) -> Answer:
+        if first:
+            answer = await act()
+            await self._pause(seconds)
+            return answer
+        await self._pause(seconds)
+        return await act()
+
+    async def _ran(self, errand: Errand) -> Answer:
+        """Runs it without the lock, since the bot server may be slow, or call this API itself."""
+        return errand.answer(
+            await self._stopping.in_thread(lambda: self._sim.test_webhook(errand.url))
+        )
+
+    def _act(
+        self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
+    ) -> Answer | Errand:
+        if endpoint is UNKNOWN:
+            raise errors.not_found()
+        if call.retry_key is not None and not endpoint.takes_retry_key:
+            raise errors.retry_key_not_supported()
+        if endpoint.method != "GET" and not (endpoint.body_is_optional and raw == b""):
+            _check_body(call, request, raw)
+        answer = ACTS[endpoint.name](self._platform, call, **request.path_params)
+        call.accepted, call.accepted_at = True, time.monotonic()
+        return answer
+
+    def _finish(self, call: Call, request: Request, answer: Answer | None) -> Response:
+        connection = request.scope.get("state", {}).get("connection")
+        with self._platform.watch.changing():
+            call.finished = time.monotonic()
+            call.hung_up = connection.lost if connection else None
+            if answer is None:
+                return NoAnswer()
+            call.status, call.message = answer.status, answer.message
+        headers = {"x-line-request-id": call.request_id, **answer.headers}
+        if answer.is_plain:
+            return Response(answer.content, answer.status, headers, answer.media_type)
+        return Body(
+            answer.pieces(),
+            answer.size,
+            answer.status,
+            headers,
+            answer.media_type,
+            spoilt=answer.spoilt,
+            pause=self._pause,
+        )
+
+
+def _answered(act: Callable[[], Answer | Errand]) -> Answer | Errand:
+    try:
+        return act()
+    except LineError as error:
+        return refusal(error)
+
+
+async def _read(request: Request) -> bytes | None:
+    """The body, or None where it is larger than LINE takes; it is read to its end either way."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= MOST_BODY_BYTES:
+            chunks.append(chunk)
+    return b"".join(chunks) if size <= MOST_BODY_BYTES else None
+
+
+def _check_body(call: Call, request: Request, raw: bytes | None) -> None:
+    content_type = request.headers.get("content-type", "")
+    if raw is None:
+        raise errors.too_large()
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise errors.media_type_not_supported(content_type)
+    if not isinstance(call.body, dict):
+        raise _not_json(raw)
+
+
+def _not_json(raw: bytes) -> LineError:
+    """Says where the JSON ends to be one; an array or a bare value is wrong from its start."""
+    try:
+        json.loads(raw)
+    except json.JSONDecodeError as error:
+        return errors.not_json(error.lineno, error.colno)
+    except (UnicodeDecodeError, RecursionError):
+        return errors.not_json("-", "-")
+    return errors.not_json(1, 1)

@@ -1,0 +1,127 @@
+"""What a bot may ask LINE: profiles, groups, itself, its quota and the media that users sent.
+
+Also the loading animation, which answers 202 and shows something only in an open chat.
+Whoever calls holds the simulator's lock.
+"""
+
+from typing import Any
+
+from linesim.http.answers import Answer, json_answer
+from linesim.http.validation import problem
+from linesim.model import errors
+from linesim.model.calls import Call
+from linesim.model.media import Content, sample
+from linesim.model.platform import Platform
+from linesim.model.stream import Change
+from linesim.model.world import GroupKind, User
+
+
+def profile(platform: Platform, call: Call, user_id: str) -> Answer:
+    """Of friends, and of those who wrote in 1:1; 404 for everybody else, so also after a block."""
+    call.user_id = user_id
+    user = platform.world.users.get(user_id)
+    if user is None or user.blocked or not (user.friend or user.wrote_at is not None):
+        raise errors.not_found()
+    shown = _member(user) | {"language": user.language}
+    if user.status_message:
+        shown["statusMessage"] = user.status_message
+    return json_answer(shown)
+
+
+def group_member(platform: Platform, call: Call, group_id: str, user_id: str) -> Answer:
+    return _member_profile(platform, call, group_id, user_id, kind="group")
+
+
+def room_member(platform: Platform, call: Call, room_id: str, user_id: str) -> Answer:
+    return _member_profile(platform, call, room_id, user_id, kind="room")
+
+
+def _member_profile(
+    platform: Platform, call: Call, chat_id: str, user_id: str, *, kind: GroupKind
+) -> Answer:
+    """Also of members who are no friends or have blocked the bot."""
+    call.chat_id, call.user_id = chat_id, user_id
+    group = platform.world.groups.get(chat_id)
+    if group is None or group.kind != kind or not group.present or user_id not in group.members:
+        raise errors.not_found()
+    return json_answer(_member(platform.world.user(user_id)))
+
+
+def _member(user: User) -> dict[str, Any]:
+    return {"userId": user.user_id, "displayName": user.name, "pictureUrl": user.picture_url}
+
+
+def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
+    call.chat_id = group_id
+    group = platform.world.groups.get(group_id)
+    if group is None or group.kind != "group" or not group.present:
+        raise errors.not_found()
+    return json_answer(
+        {"groupId": group.chat_id, "groupName": group.name, "pictureUrl": group.picture_url}
+    )
+
+
+def info(platform: Platform, call: Call) -> Answer:
+    return json_answer(
+        {
+            "userId": platform.bot_user_id,
+            "basicId": "@" + platform.bot_user_id[1:9],
+            "displayName": platform.options.bot_name,
+            "chatMode": "bot",
+            "markAsReadMode": "auto",
+        }
+    )
+
+
+def quota(platform: Platform, call: Call) -> Answer:
+    limit = platform.quota.limit
+    return json_answer({"type": "none"} if limit is None else {"type": "limited", "value": limit})
+
+
+def consumption(platform: Platform, call: Call) -> Answer:
+    return json_answer({"totalUsage": platform.quota.used})
+
+
+def content(platform: Platform, call: Call, message_id: str) -> Answer:
+    found = platform.contents.find(message_id)
+    if not platform.contents.ready(found):
+        return Answer(202, b"")
+    return _medium(found)
+
+
+def preview(platform: Platform, call: Call, message_id: str) -> Answer:
+    """Only images and videos have one; a video's is a still."""
+    found = platform.contents.find(message_id)
+    if found.kind == "image":
+        return _medium(found)
+    if found.kind != "video":
+        raise errors.not_found()
+    if not platform.contents.ready(found):
+        return Answer(202, b"")
+    still = sample("image")
+    return Answer(200, still.data, still.media_type)
+
+
+def transcoding(platform: Platform, call: Call, message_id: str) -> Answer:
+    found = platform.contents.find(message_id)
+    if found.kind not in ("video", "audio"):
+        raise errors.not_found()
+    done = platform.contents.ready(found)
+    return json_answer({"status": "succeeded" if done else "processing"})
+
+
+def _medium(found: Content) -> Answer:
+    return Answer(200, b"", found.medium.media_type, medium=found.medium)
+
+
+def loading(platform: Platform, call: Call) -> Answer:
+    chat_id, seconds = call.body.get("chatId"), call.body.get("loadingSeconds", 20)
+    problems = []
+    if chat_id not in platform.world.users:
+        problems.append(problem("chatId", "Must be the ID of a user"))
+    if isinstance(seconds, bool) or seconds not in range(5, 61, 5):
+        problems.append(problem("loadingSeconds", "Must be a multiple of 5 between 5 and 60"))
+    if problems:
+        raise errors.invalid_body(problems)
+    platform.stream.publish(Change("loading", {"chatId": chat_id, "seconds": seconds}))
+    return json_answer({}, status=202)

@@ -1,0 +1,193 @@
+"""The judge of a run: what linesim sent and received, against what LINE and its users may expect.
+
+Pure over linesim's records, in linear time but for sorting. Judge a run that has come to rest: what
+is still on its way counts as it stands.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from linesim.judge import conduct, timers
+from linesim.judge.conduct import Repeats
+from linesim.judge.history import Asked, Expect, asked_in, attribute, said_in, text_of
+from linesim.judge.report import Disorder, Finding, Report
+from linesim.judge.timers import Timer
+from linesim.model.calls import Call
+from linesim.model.deliveries import Delivery
+from linesim.model.platform import Platform
+from linesim.people.sim import Sim
+
+__all__ = ["Timer", "check", "judge", "text_of"]
+
+TOKEN_SECONDS = 60.0
+
+
+def check(
+    sim: Sim | Platform,
+    *,
+    expect: Expect = text_of,
+    since: int = 0,
+    expect_timers: Sequence[Timer] = (),
+    least_interval_seconds: float = 0.0,
+    token_seconds: float = TOKEN_SECONDS,
+) -> Report:
+    """Judges the events first sent after the delivery of the number `since`, and the calls after
+    it.
+
+    `expect` names the texts that the bot has to say to an event, in its chat and once each; two
+    events of a chat should not expect the same. `least_interval_seconds`: calls of one host that
+    started closer together are a problem. `token_seconds`: the life of a reply token by which the
+    one exception is judged.
+    """
+    platform = sim.platform if isinstance(sim, Sim) else sim
+    with platform.watch.reading():
+        deliveries, calls = list(platform.deliveries), platform.calls.since()
+        forgotten = platform.calls.count - len(calls)
+    if deliveries:
+        forgotten += deliveries[-1].number - len(deliveries)
+    return judge(
+        deliveries,
+        calls,
+        expect=expect,
+        since=since,
+        expect_timers=expect_timers,
+        least_interval_seconds=least_interval_seconds,
+        token_seconds=token_seconds,
+        forgotten=forgotten,
+    )
+
+
+def judge(
+    deliveries: Sequence[Delivery],
+    calls: Sequence[Call],
+    *,
+    expect: Expect = text_of,
+    since: int = 0,
+    expect_timers: Sequence[Timer] = (),
+    least_interval_seconds: float = 0.0,
+    token_seconds: float = TOKEN_SECONDS,
+    forgotten: int = 0,
+) -> Report:
+    """As `check`, of records in order of their numbers."""
+    asked, begin = _asked_since(deliveries, since, expect)
+    calls = [call for call in calls if call.started >= begin]
+    said = said_in(calls)
+    attribute(asked, said)
+    repeats = conduct.Repeats(calls)
+    answers = _answers(asked, repeats, token_seconds)
+    hosts = conduct.by_host(calls)
+    timing = timers.judge(expect_timers, said)
+    return Report(
+        events_sent=len(asked),
+        accepted=sum(each.accepted is not None for each in asked),
+        refused=sum(each.accepted is None for each in asked),
+        answered_once=answers.once,
+        answered_unaccepted=answers.unaccepted,
+        answered_twice=tuple(answers.twice),
+        unanswered=tuple(answers.none),
+        excepted=tuple(answers.excepted),
+        order_violations=tuple(_disorders(asked)),
+        closest_starts=conduct.closest(hosts),
+        too_close=tuple(
+            each
+            for starts in hosts.values()
+            for each in conduct.too_close(starts, least_interval_seconds)
+        ),
+        overlapping=tuple(pair for starts in hosts.values() for pair in conduct.overlaps(starts)),
+        used_tokens=len(repeats.all),
+        used_tokens_again=tuple(repeats.needless()),
+        reused_keys=tuple(conduct.reused_keys(calls)),
+        timers_early=tuple(timing.early),
+        timers_late=tuple(timing.late),
+        timers_missing=tuple(timing.missing),
+        timers_double=tuple(timing.double),
+        calls=conduct.by_status(calls),
+        forgotten=forgotten,
+        seconds=_seconds(asked, calls),
+    )
+
+
+def _asked_since(
+    deliveries: Sequence[Delivery], since: int, expect: Expect
+) -> tuple[list[Asked], float]:
+    """The events that are new after that delivery, and when it was posted."""
+    before = [each for each in deliveries if each.number <= since]
+    old = {event_id for each in before for event_id in each.event_ids}
+    found = asked_in(deliveries, expect)
+    asked = [each for event_id, each in found.items() if event_id not in old]
+    return asked, max((each.started for each in before), default=float("-inf"))
+
+
+# Answers.
+
+
+class _Answers:
+    """Events sorted by how they were answered."""
+
+    def __init__(self) -> None:
+        self.once = 0
+        self.unaccepted = 0
+        self.twice: list[Finding] = []
+        self.none: list[Finding] = []
+        self.excepted: list[Finding] = []
+
+
+def _answers(asked: Iterable[Asked], repeats: Repeats, token_seconds: float) -> _Answers:
+    answers = _Answers()
+    for each in asked:
+        if not each.texts:
+            continue
+        missing, doubled = each.missing, each.doubled
+        if missing and each.accepted is not None:
+            answers.none.append(Finding(each.event_id, each.chat, missing))
+        if doubled:
+            allowed = all(repeats.excuse(calls, each, token_seconds) for _, calls in doubled)
+            (answers.excepted if allowed else answers.twice).append(_doubled(each, doubled))
+        elif not missing:
+            answers.once += each.accepted is not None
+            answers.unaccepted += each.accepted is None
+    return answers
+
+
+def _doubled(each: Asked, doubled: Sequence[tuple[str, list[Call]]]) -> Finding:
+    calls = sorted({call.number for _, calls in doubled for call in calls})
+    return Finding(each.event_id, each.chat, tuple(text for text, _ in doubled), tuple(calls))
+
+
+def _disorders(asked: Iterable[Asked]) -> Iterable[Disorder]:
+    chats: defaultdict[str, list[Asked]] = defaultdict(list)
+    for each in asked:
+        if any(each.said):
+            chats[each.chat].append(each)
+    for chat, answered in chats.items():
+        for earlier, later in _overtaken(answered):
+            yield Disorder(chat, earlier.event_id, later.event_id)
+
+
+def _overtaken(answered: Iterable[Asked]) -> Iterable[tuple[Asked, Asked]]:
+    """For each event that overtook others the one of them that was answered last.
+
+    One sweep over the first POSTs: behind it are the events accepted by then, of which only the
+    one that was answered last has to be known.
+    """
+    events = sorted(answered, key=lambda each: each.posted)
+    accepted = sorted(_acceptances(events), key=lambda pair: pair[0])
+    place, last, done = 0, None, float("-inf")
+    for each in events:
+        while place < len(accepted) and accepted[place][0] < each.posted:
+            candidate = accepted[place][1]
+            if candidate.done > done:
+                last, done = candidate, candidate.done
+            place += 1
+        if last is not None and each.begun < done:
+            yield last, each
+
+
+def _acceptances(events: Iterable[Asked]) -> Iterable[tuple[float, Asked]]:
+    return ((each.accepted, each) for each in events if each.accepted is not None)
+
+
+def _seconds(asked: Sequence[Asked], calls: Sequence[Call]) -> float:
+    times = [each.posted for each in asked] + [call.started for call in calls]
+    ends = [call.finished for call in calls if call.finished is not None]
+    return max([*times, *ends]) - min(times) if times else 0.0

@@ -1,0 +1,127 @@
+"""A run as the checker judges it: what the bot server was sent and took, and what the bot said.
+
+Pure: made of linesim's records, which it leaves as they are.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from linesim.model.calls import Call
+from linesim.model.deliveries import Delivery, Event
+from linesim.model.events import chat_id_of
+
+SENDS = frozenset({"reply", "push", "multicast"})
+
+Expect = Callable[[Event], Sequence[str]]
+Place = tuple[str, str]
+"""A chat and a text."""
+
+
+def text_of(event: Event) -> Sequence[str]:
+    """What an echo bot says to an event: its own text, and nothing where there is none."""
+    text = (event.get("message") or {}).get("text")
+    return [text] if isinstance(text, str) else []
+
+
+@dataclass(slots=True)
+class Asked:
+    """One event. Times are seconds of time.monotonic(); `accepted` is its first 2xx.
+
+    `said` has for each expected text the calls that said it, in the order in which LINE took them.
+    """
+
+    event_id: str
+    chat: str
+    texts: Sequence[str]
+    posted: float
+    accepted: float | None = None
+    said: list[list[Call]] = field(default_factory=list)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(text for text, calls in zip(self.texts, self.said, strict=True) if not calls)
+
+    @property
+    def doubled(self) -> list[tuple[str, list[Call]]]:
+        """The texts said more than once."""
+        pairs = zip(self.texts, self.said, strict=True)
+        return [(text, calls) for text, calls in pairs if len(calls) > 1]
+
+    @property
+    def begun(self) -> float:
+        """When the first of its texts was taken; of an event that was answered at all."""
+        return min(_taken(calls[0]) for calls in self.said if calls)
+
+    @property
+    def done(self) -> float:
+        """When the last of those of its texts that were said at all was first taken."""
+        return max(_taken(calls[0]) for calls in self.said if calls)
+
+
+def asked_in(deliveries: Iterable[Delivery], expect: Expect) -> dict[str, Asked]:
+    """Every event that was posted, by its id, in the order of the first POST."""
+    found: dict[str, Asked] = {}
+    for delivery in deliveries:
+        if delivery.error == "no_webhook_url":
+            continue
+        for event in delivery.events:
+            if event_id := event.get("webhookEventId"):
+                asked = found.get(event_id) or _ask(found, event_id, event, delivery, expect)
+                _note(asked, delivery)
+    return found
+
+
+def _ask(
+    found: dict[str, Asked], event_id: str, event: Event, delivery: Delivery, expect: Expect
+) -> Asked:
+    texts = tuple(expect(event))
+    asked = Asked(event_id, chat_id_of(event) or event_id, texts, delivery.started)
+    asked.said = [[] for _ in texts]
+    found[event_id] = asked
+    return asked
+
+
+def _note(asked: Asked, delivery: Delivery) -> None:
+    asked.posted = min(asked.posted, delivery.started)
+    if delivery.delivered and delivery.answered is not None:
+        known = asked.accepted
+        asked.accepted = delivery.answered if known is None else min(known, delivery.answered)
+
+
+def said_in(calls: Iterable[Call]) -> dict[Place, list[Call]]:
+    """The accepted sends by chat and text, in the order in which LINE took them."""
+    said: defaultdict[Place, list[Call]] = defaultdict(list)
+    sends = (call for call in calls if call.accepted and call.endpoint in SENDS)
+    for call in sorted(sends, key=lambda call: (_taken(call), call.number)):
+        for place in _places(call):
+            said[place].append(call)
+    return said
+
+
+def _places(call: Call) -> Iterator[Place]:
+    body = call.body if isinstance(call.body, dict) else {}
+    chats = body.get("to") if call.endpoint == "multicast" else [call.chat_id]
+    for chat in dict.fromkeys(chats or ()):
+        for message in body.get("messages", ()):
+            if chat is not None and isinstance(text := message.get("text"), str):
+                yield chat, text
+
+
+def _taken(call: Call) -> float:
+    return call.started if call.accepted_at is None else call.accepted_at
+
+
+def attribute(asked: Iterable[Asked], said: Mapping[Place, Sequence[Call]]) -> None:
+    """Gives each event the calls that said its texts.
+
+    Where several events of a chat expect the same text, they get them in order, and the last one
+    all that is left.
+    """
+    wanting: defaultdict[Place, list[list[Call]]] = defaultdict(list)
+    for each in asked:
+        for text, calls in zip(each.texts, each.said, strict=True):
+            wanting[each.chat, text].append(calls)
+    for place, slots in wanting.items():
+        for number, call in enumerate(said.get(place, ())):
+            slots[min(number, len(slots) - 1)].append(call)

@@ -1,0 +1,175 @@
+"""What the checker found in one run: figures, findings, and the same in words and as a table."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+MOST_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An event whose texts were said too often, or not; `calls` are the numbers of the calls that
+    said them.
+    """
+
+    event_id: str
+    chat: str
+    texts: tuple[str, ...]
+    calls: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.event_id} in {self.chat}" + _numbers(self.calls)
+
+
+@dataclass(frozen=True)
+class Disorder:
+    """`later` was first sent after `earlier` had its 2xx, and yet was answered before it."""
+
+    chat: str
+    earlier: str
+    later: str
+
+    def __str__(self) -> str:
+        return f"{self.later} before {self.earlier} in {self.chat}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two calls that should not be as they are; `seconds` between their starts."""
+
+    host: str
+    first: int
+    second: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"calls {self.first} and {self.second}, {self.seconds:.4f} s apart"
+
+
+@dataclass(frozen=True)
+class TimerFinding:
+    """A timer that came amiss; `at` is Unix time, None where it never came."""
+
+    chat: str
+    text: str
+    due: float
+    at: float | None
+    calls: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        off = "never" if self.at is None else f"{self.at - self.due:+.3f} s"
+        return f"{off} in {self.chat}" + _numbers(self.calls)
+
+
+def _numbers(calls: tuple[int, ...]) -> str:
+    return f" (calls {', '.join(map(str, calls))})" if calls else ""
+
+
+# What makes a run bad, in words; the names are the report's.
+PROBLEMS = {
+    "answered_twice": "answered twice",
+    "unanswered": "accepted and never answered",
+    "order_violations": "answered out of order",
+    "too_close": "calls that started too close together",
+    "overlapping": "calls that began before the one before was answered",
+    "used_tokens_again": "used reply tokens used again without need",
+    "reused_keys": "retry keys used again for another body",
+    "timers_early": "timers early",
+    "timers_late": "timers late",
+    "timers_missing": "timers that never came",
+    "timers_double": "timers that came twice",
+}
+APART = {
+    "events_sent": "events sent",
+    "accepted": "accepted (2xx)",
+    "refused": "refused",
+    "answered_once": "answered once",
+    "answered_unaccepted": "answered though never accepted",
+    "excepted": "doubled by the one exception",
+    "used_tokens": "calls with a used reply token",
+    "forgotten": "records forgotten",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result of linesim.judge.checker.check. `seconds`: from the first webhook to the last call.
+
+    `unanswered` are of the accepted events. `answered_unaccepted` were stored although the answer
+    that said so was lost. `excepted` are doubled and allowed to be: a reply of unknown outcome that
+    could not be repeated within its token's minute. `used_tokens` counts all calls with a token
+    that LINE had taken before; `used_tokens_again` are those made by who had heard so.
+    `closest_starts` is in seconds, by host of LINE's. `calls` is by endpoint, then by status;
+    "closed" is a call without an answer.
+    """
+
+    events_sent: int
+    accepted: int
+    refused: int
+    answered_once: int
+    answered_unaccepted: int
+    answered_twice: tuple[Finding, ...] = ()
+    unanswered: tuple[Finding, ...] = ()
+    excepted: tuple[Finding, ...] = ()
+    order_violations: tuple[Disorder, ...] = ()
+    closest_starts: Mapping[str, float] = field(default_factory=dict)
+    too_close: tuple[Pair, ...] = ()
+    overlapping: tuple[Pair, ...] = ()
+    used_tokens: int = 0
+    used_tokens_again: tuple[Pair, ...] = ()
+    reused_keys: tuple[Pair, ...] = ()
+    timers_early: tuple[TimerFinding, ...] = ()
+    timers_late: tuple[TimerFinding, ...] = ()
+    timers_missing: tuple[TimerFinding, ...] = ()
+    timers_double: tuple[TimerFinding, ...] = ()
+    calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    forgotten: int = 0
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems()
+
+    def problems(self) -> list[str]:
+        """Each kind of problem in one sentence, with how many there are and the first few."""
+        found = [
+            f"{len(findings)} {words}: {_examples(findings)}"
+            for name, words in PROBLEMS.items()
+            if (findings := getattr(self, name))
+        ]
+        if self.forgotten:
+            found.append(f"{self.forgotten} records were forgotten, so nothing is proved")
+        return found
+
+    def as_document(self) -> dict[str, Any]:
+        """The whole report as JSON."""
+        return {**asdict(self), "ok": self.ok, "problems": self.problems()}
+
+    def table(self, title: str = "Verdict") -> Table:
+        """The figures, then what is wrong in red."""
+        table = Table("", "", title=title, show_header=False)
+        for label, figure in self._rows():
+            table.add_row(label, figure)
+        for name, words in PROBLEMS.items():
+            count = len(getattr(self, name))
+            table.add_row(words, f"[red]{count}[/red]" if count else "0")
+        return table
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        yield "seconds", f"{self.seconds:.1f}"
+        for name, words in APART.items():
+            value = getattr(self, name)
+            yield words, str(value if isinstance(value, int) else len(value))
+        for host, seconds in self.closest_starts.items():
+            yield f"closest starts at {host}", f"{seconds * 1000:.1f} ms"
+        for endpoint, statuses in self.calls.items():
+            told = ", ".join(f"{status}: {count}" for status, count in statuses.items())
+            yield f"calls of {endpoint}", told
+
+
+def _examples(findings: tuple[Any, ...]) -> str:
+    shown = "; ".join(str(each) for each in findings[:MOST_EXAMPLES])
+    return shown + (" ..." if len(findings) > MOST_EXAMPLES else "")

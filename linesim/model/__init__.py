@@ -1,0 +1,1 @@
+"""What LINE's side knows: people, chats, tokens, limits and faults."""

@@ -1,0 +1,103 @@
+"""The record of every call that reached the simulator, with the time its request line arrived.
+
+Kept are the newest million calls, fewer where their bodies together pass 256 MB.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+MOST_CALLS = 1_000_000
+API_HOST = "api.line.me"
+DATA_HOST = "api-data.line.me"
+DATA_ENDPOINTS = frozenset({"content", "preview", "transcoding"})
+MOST_BODY_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Call:
+    """One call. `started` and `finished` are seconds of time.monotonic(), `at` is Unix time.
+
+    `endpoint` is a name of linesim.model.endpoints or "unknown". `accepted` says whether LINE did
+    what was asked, whatever the answer then was, and `accepted_at` when; `status` stays None while
+    the call is under way and where the connection was closed on it. `connection` numbers the
+    connection that it came by; `hung_up` is when the caller closed that before the answer.
+    `chat_id`, `user_id` and `event_id` name what it addressed; for a reply, what its token belongs
+    to.
+    """
+
+    number: int
+    started: float
+    at: float
+    endpoint: str
+    method: str
+    path: str
+    request_id: str
+    retry_key: str | None = None
+    body: Any = field(default=None, repr=False)
+    body_bytes: int = 0
+    status: int | None = None
+    message: str | None = None
+    accepted: bool = False
+    accepted_at: float | None = None
+    connection: int | None = None
+    hung_up: float | None = None
+    fault: str | None = None
+    chat_id: str | None = None
+    user_id: str | None = None
+    event_id: str | None = None
+    accepted_request_id: str | None = None
+    retry_differs: bool = False
+    finished: float | None = None
+
+    @property
+    def host(self) -> str:
+        """The host of LINE's that the call would have gone to."""
+        return DATA_HOST if self.endpoint in DATA_ENDPOINTS else API_HOST
+
+
+class Calls:
+    """Whoever calls holds the simulator's lock."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Call] = deque()
+        self._body_bytes = 0
+        self._next = 1
+
+    def begin(self, **known: Any) -> Call:
+        call = Call(number=self._next, **known)
+        self._next += 1
+        self._calls.append(call)
+        self._forget()
+        return call
+
+    def note_body(self, call: Call, size: int) -> None:
+        call.body_bytes = size
+        self._body_bytes += size
+        self._forget()
+
+    def _forget(self) -> None:
+        calls = self._calls
+        while len(calls) > MOST_CALLS or (self._body_bytes > MOST_BODY_BYTES and len(calls) > 1):
+            self._body_bytes -= calls.popleft().body_bytes
+
+    @property
+    def count(self) -> int:
+        """All calls so far, also those no longer kept."""
+        return self._next - 1
+
+    def since(self, number: int = 0) -> list[Call]:
+        """The calls after the one of this number."""
+        return [call for call in self._calls if call.number > number]
+
+    def closest_starts(self, after: int = 0) -> float | None:
+        """Seconds between the two calls to one of LINE's hosts that started closest together.
+
+        None with fewer than two after the call of that number.
+        """
+        hosts: dict[str, list[float]] = {API_HOST: [], DATA_HOST: []}
+        for call in self.since(after):
+            hosts[call.host].append(call.started)
+        gaps = (b - a for starts in hosts.values() for a, b in pairwise(sorted(starts)))
+        return min(gaps, default=None)

@@ -1,0 +1,144 @@
+"""LINE's endpoints that the simulator answers: name, method, path template and rate limit.
+
+The limits are LINE's own, per channel and endpoint whatever the parameters (reference, "Rate
+limits").
+
+LINE's rate limits, one token bucket per endpoint, and the channel's monthly quota of counted
+messages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from linesim.model import errors
+from linesim.model.clock import Clock
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A token bucket: it holds `calls` at most and is refilled by that many in `seconds`,
+    continuously.
+    """
+
+    calls: int
+    seconds: float = 1.0
+
+
+MOST = Rate(2_000)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    name: str
+    method: str
+    path: str
+    rate: Rate = MOST
+    takes_retry_key: bool = False
+    body_is_optional: bool = False
+
+
+ENDPOINTS = (
+    Endpoint("reply", "POST", "/v2/bot/message/reply"),
+    Endpoint("push", "POST", "/v2/bot/message/push", takes_retry_key=True),
+    Endpoint("multicast", "POST", "/v2/bot/message/multicast", Rate(200), takes_retry_key=True),
+    Endpoint("validate_reply", "POST", "/v2/bot/message/validate/reply"),
+    Endpoint("validate_push", "POST", "/v2/bot/message/validate/push"),
+    Endpoint("validate_multicast", "POST", "/v2/bot/message/validate/multicast"),
+    Endpoint("quota", "GET", "/v2/bot/message/quota"),
+    Endpoint("consumption", "GET", "/v2/bot/message/quota/consumption"),
+    Endpoint("content", "GET", "/v2/bot/message/{message_id}/content"),
+    Endpoint("preview", "GET", "/v2/bot/message/{message_id}/content/preview"),
+    Endpoint("transcoding", "GET", "/v2/bot/message/{message_id}/content/transcoding"),
+    Endpoint("profile", "GET", "/v2/bot/profile/{user_id}"),
+    Endpoint("group_member", "GET", "/v2/bot/group/{group_id}/member/{user_id}"),
+    Endpoint("room_member", "GET", "/v2/bot/room/{room_id}/member/{user_id}"),
+    Endpoint("group_summary", "GET", "/v2/bot/group/{group_id}/summary"),
+    Endpoint("info", "GET", "/v2/bot/info"),
+    Endpoint("loading", "POST", "/v2/bot/chat/loading/start", Rate(100)),
+    Endpoint("webhook", "GET", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),
+    Endpoint("set_webhook", "PUT", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),
+    Endpoint(
+        "test_webhook",
+        "POST",
+        "/v2/bot/channel/webhook/test",
+        Rate(60, 3_600),
+        body_is_optional=True,
+    ),
+)
+
+BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
+
+
+JAPAN = timedelta(hours=9)
+
+
+class Bucket:
+    """Full at first; a call takes one token, and tokens come back continuously."""
+
+    def __init__(self, rate: Rate, *, now: float) -> None:
+        self._rate = rate
+        self._tokens = float(rate.calls)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        refill = (now - self._at) * self._rate.calls / self._rate.seconds
+        self._tokens = min(float(self._rate.calls), self._tokens + refill)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class RateLimits:
+    """`rates` are LINE's own with those of the mapping instead of some; False: no limits.
+
+    Whoever calls holds the simulator's lock.
+    """
+
+    def __init__(self, rates: Mapping[str, Rate] | bool, clock: Clock) -> None:
+        own = {} if isinstance(rates, bool) else rates
+        names = ENDPOINTS if rates is not False else ()
+        self._clock = clock
+        now = clock.monotonic()
+        self._buckets = {
+            each.name: Bucket(own.get(each.name, each.rate), now=now) for each in names
+        }
+
+    def check(self, endpoint: str) -> None:
+        bucket = self._buckets.get(endpoint)
+        if bucket and not bucket.take(self._clock.monotonic()):
+            raise errors.rate_limited()
+
+
+class Quota:
+    """Counts the people reached by pushes and multicasts in a calendar month of Japan; replies are
+    free.
+
+    Whoever calls holds the simulator's lock.
+    """
+
+    def __init__(self, limit: int | None, clock: Clock) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._month = self._this_month()
+        self._used = 0
+
+    def _this_month(self) -> tuple[int, int]:
+        today = datetime.fromtimestamp(self._clock.time(), UTC) + JAPAN
+        return today.year, today.month
+
+    @property
+    def used(self) -> int:
+        if (month := self._this_month()) != self._month:
+            self._month, self._used = month, 0
+        return self._used
+
+    def check(self, people: int) -> None:
+        """Refuses what would pass the limit, and anything at all once the limit is reached."""
+        if self.limit is not None and self.used + max(people, 1) > self.limit:
+            raise errors.monthly_limit()
+
+    def count(self, people: int) -> None:
+        self._used = self.used + people

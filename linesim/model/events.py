@@ -1,0 +1,135 @@
+"""Webhook events and their message contents, as LINE writes them. Pure: all ids and times are
+handed in.
+"""
+
+import copy
+from typing import Any, Literal
+
+from linesim.model import ids
+from linesim.model.deliveries import Event
+from linesim.model.world import Group, User
+
+Source = dict[str, str]
+Content = dict[str, Any]
+
+REPLYABLE = frozenset({"message", "follow", "join", "memberJoined", "postback"})
+
+
+def event(kind: str, *, now: float, source: Source, **details: Any) -> Event:
+    """An event with its common properties, and a reply token where LINE gives one."""
+    made: Event = {
+        "type": kind,
+        **details,
+        "webhookEventId": ids.event_id(now),
+        "deliveryContext": {"isRedelivery": False},
+        "timestamp": int(now * 1000),
+        "source": source,
+    }
+    if kind in REPLYABLE:
+        made["replyToken"] = ids.reply_token()
+    made["mode"] = "active"
+    return made
+
+
+def source(user: User | None, group: Group | None = None) -> Source:
+    """Who or what an event is about: a user in 1:1, a group or room, with the user where there is
+    one.
+    """
+    if group is None:
+        if user is None:
+            raise ValueError("a source needs a user, a group or both")
+        return {"type": "user", "userId": user.user_id}
+    found = {"type": group.kind, f"{group.kind}Id": group.chat_id}
+    if user is not None:
+        found["userId"] = user.user_id
+    return found
+
+
+def members(users: list[User]) -> dict[str, list[Source]]:
+    return {"members": [{"type": "user", "userId": user.user_id} for user in users]}
+
+
+def redelivered(event: Event) -> Event:
+    """The same event once more: id, token and timestamp are the original's (RECV, redelivered
+    webhooks).
+    """
+    again = copy.deepcopy(event)
+    again["deliveryContext"]["isRedelivery"] = True
+    return again
+
+
+def standby(event: Event) -> Event:
+    """The event as a bot on standby gets it: nothing may be sent in answer, so there is no reply
+    token.
+    """
+    waiting = copy.deepcopy(event)
+    waiting["mode"] = "standby"
+    waiting.pop("replyToken", None)
+    return waiting
+
+
+def text_content(message_id: str, text: str, *, quoted_message_id: str | None = None) -> Content:
+    content = {"type": "text", "id": message_id, **_tokens(), "text": text}
+    if quoted_message_id is not None:
+        content["quotedMessageId"] = quoted_message_id
+    return content
+
+
+def medium_content(
+    kind: Literal["image", "video", "audio"], message_id: str, *, duration_ms: int | None = None
+) -> Content:
+    content: Content = {"type": kind, "id": message_id, **_tokens(quotable=kind != "audio")}
+    if duration_ms is not None:
+        content["duration"] = duration_ms
+    content["contentProvider"] = {"type": "line"}
+    return content
+
+
+def file_content(message_id: str, *, name: str, size: int) -> Content:
+    return {
+        "type": "file",
+        "id": message_id,
+        **_tokens(quotable=False),
+        "fileName": name,
+        "fileSize": size,
+    }
+
+
+def location_content(
+    message_id: str, *, latitude: float, longitude: float, title: str | None, address: str | None
+) -> Content:
+    content: Content = {"type": "location", "id": message_id, **_tokens(quotable=False)}
+    if title is not None:
+        content["title"] = title
+    if address is not None:
+        content["address"] = address
+    return {**content, "latitude": latitude, "longitude": longitude}
+
+
+def sticker_content(
+    message_id: str, *, package_id: str, sticker_id: str, keywords: list[str]
+) -> Content:
+    content: Content = {
+        "type": "sticker",
+        "id": message_id,
+        **_tokens(),
+        "stickerId": sticker_id,
+        "packageId": package_id,
+        "stickerResourceType": "STATIC",
+    }
+    if keywords:
+        content["keywords"] = keywords
+    return content
+
+
+def _tokens(*, quotable: bool = True) -> dict[str, str]:
+    tokens = {"markAsReadToken": ids.read_token()}
+    if quotable:
+        tokens["quoteToken"] = ids.quote_token()
+    return tokens
+
+
+def chat_id_of(event: Event) -> str | None:
+    """The group, room or user whose conversation the event belongs to."""
+    where: Source = event.get("source") or {}
+    return where.get("groupId") or where.get("roomId") or where.get("userId")

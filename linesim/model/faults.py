@@ -1,0 +1,226 @@
+"""Planned faults: what LINE's side does instead of answering the next calls of an endpoint as
+usual.
+
+Each fault says whether the call is accepted all the same, which is what makes an outcome unknown to
+the caller.
+
+Faults by rule: which calls LINE's side misbehaves on, how often, and how.
+
+A rule is drawn for each call that it is about, from one seeded generator, so that a run can be
+repeated. The error bodies are those of LINE's own refusals (linesim.model.errors) where they claim
+to be LINE's, and those of something on the way where they do not.
+"""
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from linesim.model import errors
+from linesim.model.calls import Call
+from linesim.model.endpoints import BY_NAME
+from linesim.model.errors import LineError
+
+ANY = "*"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Answer with this status and body; LINE's 500 body unless another is given."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close the connection without a byte of answer."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """Answer as usual, this many seconds late."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Answer as usual, but close the connection after so many bytes of the body."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True)
+class Drip:
+    """Answer as usual, but the body in pieces of so many bytes, with a pause after each."""
+
+    piece_bytes: int
+    seconds: float
+
+
+Outcome = Status | Close | Late | Cut | Drip
+
+
+@dataclass
+class Fault:
+    """`accept`: LINE does what the call asks, and then the outcome happens; else the outcome comes
+    first.
+
+    A late answer does what the call asks either way: `accept` says whether before or after the
+    wait.
+    """
+
+    outcome: Outcome
+    accept: bool
+    times: int
+
+
+class Faults:
+    """The plan per endpoint name (`*` for all of them), in order. Whoever calls holds the
+    simulator's lock.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[str, deque[Fault]] = defaultdict(deque)
+
+    def plan(self, endpoint: str, outcome: Outcome, *, accept: bool, times: int) -> None:
+        if times > 0:
+            self._plans[endpoint].append(Fault(outcome, accept, times))
+
+    def take(self, endpoint: str) -> Fault | None:
+        """The fault that this call meets, used up by one; a plan for the endpoint itself goes
+        before one for all.
+        """
+        for name in (endpoint, ANY):
+            if plan := self._plans[name]:
+                fault = plan[0]
+                fault.times -= 1
+                if fault.times == 0:
+                    plan.popleft()
+                return fault
+        return None
+
+    def clear(self) -> None:
+        self._plans.clear()
+
+
+HTML = b"<html><head><title>502 Bad Gateway</title></head>\xff\xfe<body>\x83\x47</body></html>"
+
+
+def server_error() -> Status:
+    """LINE's 500."""
+    return Status(500, {"message": "Internal server error"})
+
+
+def html_error(status: int = 502) -> Status:
+    """An error page of something on the way, which is not even UTF-8."""
+    return Status(status, HTML, {"content-type": "text/html"})
+
+
+def garbage(status: int = 200) -> Status:
+    """A body that is no JSON under LINE's own content type; by default under a success."""
+    return Status(status, b'{"sentMessages":[{"id":\x00\xff')
+
+
+def too_many(retry_after: int | None = None) -> Status:
+    """LINE's 429 for its rate limit, with `Retry-After` in seconds where it is given."""
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    return _refusal(errors.rate_limited(), headers)
+
+
+def unauthorized() -> Status:
+    return _refusal(errors.not_authenticated("invalid token"))
+
+
+def bad_request() -> Status:
+    """LINE's 400 for a message that it does not take."""
+    detail = {"message": "May not be empty", "property": "messages[0].text"}
+    return _refusal(errors.invalid_body([detail]))
+
+
+def _refusal(error: LineError, headers: dict[str, str] | None = None) -> Status:
+    return Status(error.status, error.body(), headers or {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """`outcome` for calls of `endpoint` (a name of linesim.model.endpoints, or `*`) about `user`,
+    with that probability, `count` times at most.
+
+    `user` is a user's, group's or room's id. With `accept` LINE has done what the call asks all
+    the same; a success always has, and a 4xx never. Raises ValueError for what cannot be.
+    """
+
+    outcome: Outcome
+    endpoint: str = ANY
+    user: str | None = None
+    probability: float = 1.0
+    count: int | None = None
+    accept: bool = False
+
+    def __post_init__(self) -> None:
+        if self.endpoint != ANY and self.endpoint not in BY_NAME:
+            raise ValueError(f"no endpoint {self.endpoint!r}; there are {', '.join(BY_NAME)}")
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"a probability is between 0 and 1, not {self.probability}")
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"a count is at least 1, not {self.count}")
+        if self.accept and isinstance(self.outcome, Status) and 400 <= self.outcome.status < 500:
+            raise ValueError(f"LINE answers no {self.outcome.status} to what it has done")
+
+    @property
+    def accepts(self) -> bool:
+        """Whether LINE does what the call asks; of a late answer, whether before the wait."""
+        success = isinstance(self.outcome, Status) and self.outcome.status < 300
+        return self.accept or success
+
+    def is_about(self, call: Call) -> bool:
+        return self.endpoint in (ANY, call.endpoint) and (
+            self.user is None or self.user in _addressed(call)
+        )
+
+
+def _addressed(call: Call) -> Iterable[str | None]:
+    match call.body:
+        case {"to": [*to]}:
+            return to
+    return (call.chat_id, call.user_id)
+
+
+@dataclass
+class _Standing:
+    rule: Rule
+    left: int | None
+
+
+class Rules:
+    """The rules that stand, in the order in which they were added. Whoever calls holds the
+    simulator's lock.
+    """
+
+    def __init__(self) -> None:
+        self._standing: list[_Standing] = []
+        self._random = random.Random(0)
+
+    def add(self, rules: Iterable[Rule], *, seed: int) -> None:
+        """Adds the rules, and begins the draws of all anew from this seed."""
+        self._random = random.Random(seed)
+        self._standing += [_Standing(rule, rule.count) for rule in rules]
+
+    def take(self, call: Call) -> Fault | None:
+        """What the call meets: the first rule about it whose draw falls on it, used up by one."""
+        for standing in self._standing:
+            rule = standing.rule
+            if standing.left == 0 or not rule.is_about(call):
+                continue
+            if self._random.random() < rule.probability:
+                if standing.left is not None:
+                    standing.left -= 1
+                return Fault(rule.outcome, rule.accepts, times=1)
+        return None
+
+    def clear(self) -> None:
+        self._standing.clear()

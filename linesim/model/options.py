@@ -1,0 +1,32 @@
+"""What a simulator is started with."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from linesim.model.clock import Clock, ShiftedClock
+from linesim.model.endpoints import Rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Durations in seconds except where the name says milliseconds; port 0 is any free port.
+
+    `quota`: counted messages a month, None for a plan without limit. `rate_limits`: True for LINE's
+    own, a mapping of endpoint names to replace some of them, False for none. `latency_ms`: how long
+    after doing what a call asks LINE answers it. `webhook_timeout_seconds` is how long LINE waits
+    for the bot server's answer.
+    """
+
+    webhook_url: str | None = None
+    secret: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(48), repr=False)
+    host: str = "127.0.0.1"
+    port: int = 0
+    reply_token_seconds: float = 60.0
+    quota: int | None = None
+    rate_limits: Mapping[str, Rate] | bool = True
+    latency_ms: float = 0.0
+    webhook_timeout_seconds: float = 2.0
+    bot_name: str = "linedesk"
+    clock: Clock = field(default_factory=ShiftedClock)

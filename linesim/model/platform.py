@@ -1,0 +1,116 @@
+"""Everything that LINE's side knows, under one lock: people, chats, tokens, keys, limits, faults,
+rules and records.
+
+The one lock of a simulator, and waiting for something to become true of what it protects.
+"""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition, RLock
+from typing import TypeVar
+
+from linesim.model import ids
+from linesim.model.calls import Calls
+from linesim.model.deliveries import MOST_DELIVERIES, Delivery
+from linesim.model.endpoints import Quota, RateLimits
+from linesim.model.faults import Faults, Rules
+from linesim.model.media import Contents
+from linesim.model.options import Options
+from linesim.model.stream import Change, Stream
+from linesim.model.tokens import ReplyTokens, RetryKeys
+from linesim.model.views import bubble_view, clock_view
+from linesim.model.world import Bubble, Chats, World
+
+T = TypeVar("T")
+
+
+class Watch:
+    """Hold `changing` to change what is protected, and `reading` to look at it."""
+
+    def __init__(self) -> None:
+        self._changed = Condition(RLock())
+        self._version = 0  # under _changed
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """The lock; leaving it wakes whoever waits in `wait_for`."""
+        with self._changed:
+            try:
+                yield
+            finally:
+                self._version += 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The lock; it wakes nobody, so that a predicate which reads does not wake itself."""
+        with self._changed:
+            yield
+
+    def wait_for(self, predicate: Callable[[], T], timeout_seconds: float) -> T:
+        """The predicate's first true value; it is asked without the lock, once after each change.
+
+        Raises TimeoutError when it is still false after `timeout_seconds`.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        seen = -1
+        while self._changed_since(seen, deadline):
+            with self._changed:
+                seen = self._version
+            if value := predicate():
+                return value
+        raise TimeoutError(f"still not so after {timeout_seconds:g} s")
+
+    def _changed_since(self, version: int, deadline: float) -> bool:
+        """Whether there was a change in time; the first question is answered even with no time."""
+        left = deadline - time.monotonic()
+        if left <= 0 and version >= 0:
+            return False
+        with self._changed:
+            return self._changed.wait_for(lambda: self._version != version, max(left, 0))
+
+
+class Platform:
+    """`watch` protects every other attribute; hold it while reading or changing them."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.clock = options.clock
+        self.watch = Watch()
+        self.bot_user_id = ids.user_id()
+        self.webhook_url = options.webhook_url
+        self.webhook_active = True
+        self.world = World()
+        self.chats = Chats()
+        self.contents = Contents(self.clock)
+        self.message_ids = ids.MessageIds(self.clock.time())
+        self.reply_tokens = ReplyTokens(options.reply_token_seconds, self.clock)
+        self.retry_keys = RetryKeys(self.clock)
+        self.rate_limits = RateLimits(options.rate_limits, self.clock)
+        self.quota = Quota(options.quota, self.clock)
+        self.faults = Faults()
+        self.rules = Rules()
+        self.calls = Calls()
+        self.deliveries: deque[Delivery] = deque(maxlen=MOST_DELIVERIES)
+        self.delivery_numbers = itertools.count(1)
+        self.stream = Stream()
+
+    def read(self, look: Callable[["Platform"], T]) -> T:
+        """Looks at the state under the lock."""
+        with self.watch.reading():
+            return look(self)
+
+    def show(self, bubble: Bubble) -> None:
+        """Sends a new or changed bubble to the open pages."""
+        if self.stream.watched:
+            self.stream.publish(Change("bubble", bubble_view(bubble)))
+
+    def show_people(self) -> None:
+        self.stream.publish(Change("people", {}))
+
+    def show_clock(self) -> None:
+        """Tells the open pages, and whoever else follows the clock, that it was moved."""
+        self.stream.publish(Change("clock", clock_view(self.clock)))

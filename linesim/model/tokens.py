@@ -1,0 +1,98 @@
+"""Reply tokens: good once, and for a short time after the webhook that brought them.
+
+LINE's rule for a redelivered webhook (reference, "Reply token"): its token is good for as long
+again, unless it has been used or 20 minutes have passed since the event.
+
+Retry keys: an accepted key is answered 409 with the first request's id and sent messages for 24
+hours.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from linesim.model import errors
+from linesim.model.clock import Clock
+from linesim.model.recent import Recent
+
+REDELIVERY_SECONDS = 20 * 60
+
+
+@dataclass
+class ReplyToken:
+    event_id: str
+    chat_id: str
+    user_id: str | None
+    until: float = 0.0  # of the monotonic clock
+    used: bool = False
+
+
+class ReplyTokens:
+    """The newest 200,000 tokens. Whoever calls holds the simulator's lock."""
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._tokens: Recent[str, ReplyToken] = Recent(200_000)
+
+    def deliver(
+        self, token: str, *, event_id: str, chat_id: str, user_id: str | None, age_seconds: float
+    ) -> None:
+        """A webhook with this token goes out now, for the first time or again; `age_seconds` is its
+        event's.
+        """
+        known = self._tokens.get(token)
+        if known is None:
+            known = self._tokens[token] = ReplyToken(event_id, chat_id, user_id)
+        if age_seconds <= REDELIVERY_SECONDS:
+            known.until = self._clock.monotonic() + self._seconds
+
+    def find(self, token: str) -> ReplyToken | None:
+        return self._tokens.get(token)
+
+    def spend(self, token: str) -> ReplyToken:
+        known = self._tokens.get(token)
+        if known is None or known.used or self._clock.monotonic() >= known.until:
+            raise errors.invalid_reply_token()
+        known.used = True
+        return known
+
+
+SECONDS = 24 * 60 * 60
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    request_id: str
+    at: float
+    body: Any
+    sent_messages: Sequence[dict[str, str]]
+
+
+class RetryKeys:
+    """The newest 200,000 accepted keys of all endpoints together. Whoever calls holds the
+    simulator's lock.
+
+    A refused call leaves no trace here, so its key stays good.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._accepted: Recent[str, Accepted] = Recent(200_000)
+
+    def find(self, key: str) -> Accepted | None:
+        """What the key was accepted for within the last 24 hours; raises LineError for what is not
+        a UUID.
+        """
+        if not _UUID.fullmatch(key):
+            raise errors.retry_key_malformed()
+        known = self._accepted.get(key.lower())
+        if known and self._clock.monotonic() - known.at < SECONDS:
+            return known
+        return None
+
+    def accept(self, key: str, request_id: str, body: Any, sent: Sequence[dict[str, str]]) -> None:
+        self._accepted.pop(key.lower(), None)
+        self._accepted[key.lower()] = Accepted(request_id, self._clock.monotonic(), body, sent)

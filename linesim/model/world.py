@@ -1,0 +1,158 @@
+"""Who is there: users, groups and rooms, who is the bot's friend, who is a member of what.
+
+Whoever calls holds the simulator's lock.
+
+The transcripts: what people see in each chat, in order.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from linesim.model import ids
+from linesim.model.errors import UnknownChat
+
+WROTE_LATELY_SECONDS = 7 * 24 * 60 * 60
+
+GroupKind = Literal["group", "room"]
+
+
+@dataclass
+class User:
+    """`friend`, `blocked`: of the bot. `wrote_at`: Unix time of the last 1:1 message."""
+
+    user_id: str
+    name: str
+    friend: bool = True
+    blocked: bool = False
+    wrote_at: float | None = None
+    status_message: str | None = None
+    language: str = "ja"
+    picture_url: str = ""
+
+    def reachable(self, now: float) -> bool:
+        """LINE delivers a push to friends, and to whoever wrote in 1:1 within seven days."""
+        wrote_lately = self.wrote_at is not None and now - self.wrote_at < WROTE_LATELY_SECONDS
+        return not self.blocked and (self.friend or wrote_lately)
+
+
+@dataclass
+class Group:
+    """A group or a room (LINE's multi-person chat); `present` says whether the bot is in it."""
+
+    chat_id: str
+    name: str
+    kind: GroupKind
+    members: list[str] = field(default_factory=list)
+    present: bool = True
+    picture_url: str = ""
+
+
+class World:
+    def __init__(self) -> None:
+        self.users: dict[str, User] = {}
+        self.groups: dict[str, Group] = {}
+
+    def add_user(self, name: str, *, user_id: str | None, friend: bool) -> User:
+        user = User(user_id or ids.user_id(), name, friend=friend)
+        user.picture_url = f"https://profile.line-scdn.net/0h{user.user_id[1:]}"
+        self.users[user.user_id] = user
+        return user
+
+    def add_group(
+        self, name: str, members: Iterable[User], *, kind: GroupKind, present: bool
+    ) -> Group:
+        chat_id = ids.group_id() if kind == "group" else ids.room_id()
+        group = Group(chat_id, name, kind, [member.user_id for member in members], present)
+        group.picture_url = f"https://profile.line-scdn.net/0h{chat_id[1:]}"
+        self.groups[chat_id] = group
+        return group
+
+    def user(self, user_id: str) -> User:
+        try:
+            return self.users[user_id]
+        except KeyError:
+            raise UnknownChat(f"no user {user_id}") from None
+
+    def group(self, chat_id: str) -> Group:
+        try:
+            return self.groups[chat_id]
+        except KeyError:
+            raise UnknownChat(f"no group or room {chat_id}") from None
+
+    def people_reached(self, chat_id: str, now: float) -> list[str]:
+        """The users to whom a message to this chat is shown; empty where it arrives nowhere."""
+        if group := self.groups.get(chat_id):
+            return list(group.members) if group.present else []
+        user = self.users.get(chat_id)
+        return [chat_id] if user and user.reachable(now) else []
+
+
+MOST_BUBBLES = 10_000
+
+Speaker = Literal["user", "bot", "notice"]
+Fate = Literal["sending", "delivered", "failed"]
+
+
+@dataclass
+class Bubble:
+    """One line of a chat: a user's message, the bot's message, or a notice such as a block.
+
+    `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
+    user's webhook, with `status` or `error` saying how it ended. `via` is reply, push or multicast
+    for what the bot sent.
+    """
+
+    number: int
+    chat_id: str
+    at: float
+    speaker: Speaker
+    message: dict[str, Any] = field(repr=False)
+    user_id: str | None = None
+    message_id: str | None = None
+    event_id: str | None = None
+    fate: Fate | None = None
+    status: int | None = None
+    error: str | None = None
+    via: str | None = None
+    request_id: str | None = None
+    unsent: bool = False
+
+    @property
+    def text(self) -> str | None:
+        return self.message.get("text")
+
+
+class Chats:
+    """The newest 10,000 bubbles of each chat. Whoever calls holds the simulator's lock."""
+
+    def __init__(self) -> None:
+        self._chats: defaultdict[str, deque[Bubble]] = defaultdict(
+            lambda: deque(maxlen=MOST_BUBBLES)
+        )
+        self._next = 1
+
+    def add(self, chat_id: str, **known: Any) -> Bubble:
+        bubble = Bubble(number=self._next, chat_id=chat_id, **known)
+        self._next += 1
+        self._chats[chat_id].append(bubble)
+        return bubble
+
+    def of(self, chat_id: str) -> list[Bubble]:
+        return list(self._chats.get(chat_id, ()))
+
+    def of_event(self, chat_id: str, event_id: str) -> Bubble | None:
+        """Looks from the newest back: what is asked for was added a moment ago."""
+        bubbles = reversed(self._chats.get(chat_id, ()))
+        return next(
+            (each for each in bubbles if each.event_id == event_id and each.speaker != "bot"), None
+        )
+
+    def of_message(self, chat_id: str, message_id: str) -> Bubble | None:
+        bubbles = reversed(self._chats.get(chat_id, ()))
+        return next((each for each in bubbles if each.message_id == message_id), None)
+
+    def last(self) -> list[Bubble]:
+        """The newest bubble of each chat."""
+        return [bubbles[-1] for bubbles in self._chats.values() if bubbles]

@@ -1,0 +1,1 @@
+"""What people do, and the webhooks that follow."""

@@ -1,0 +1,230 @@
+"""What users do, as events ready to be delivered; each is noted in its chat at once, as on the
+user's own phone.
+
+Chat and user are named by object or id. NotPossible is raised for what LINE's app would not let a
+user do.
+"""
+
+from typing import Any, Literal
+
+from linesim.model import events
+from linesim.model.deliveries import Event
+from linesim.model.errors import NotPossible, UnknownChat
+from linesim.model.media import Kind, Medium, sample
+from linesim.model.platform import Platform
+from linesim.model.world import Group, User
+
+Who = User | str
+Where = Group | str | None
+
+HIDDEN = ("quoteToken", "markAsReadToken")
+
+
+class Drafts:
+    """Every method takes the simulator's lock itself."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    def text(
+        self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
+    ) -> Event:
+        with self._platform.watch.changing():
+            message_id = self._platform.message_ids.take()
+            content = events.text_content(message_id, text, quoted_message_id=quoted_message_id)
+            return self._message(user, chat, content)
+
+    def sticker(
+        self,
+        user: Who,
+        *,
+        chat: Where = None,
+        package_id: str = "446",
+        sticker_id: str = "1988",
+        keywords: list[str] | None = None,
+    ) -> Event:
+        with self._platform.watch.changing():
+            content = events.sticker_content(
+                self._platform.message_ids.take(),
+                package_id=package_id,
+                sticker_id=sticker_id,
+                keywords=keywords or [],
+            )
+            return self._message(user, chat, content)
+
+    def location(
+        self,
+        user: Who,
+        *,
+        chat: Where = None,
+        latitude: float = 35.6586,
+        longitude: float = 139.7454,
+        title: str | None = "東京タワー",
+        address: str | None = "東京都港区芝公園4丁目2-8",
+    ) -> Event:
+        with self._platform.watch.changing():
+            content = events.location_content(
+                self._platform.message_ids.take(),
+                latitude=latitude,
+                longitude=longitude,
+                title=title,
+                address=address,
+            )
+            return self._message(user, chat, content)
+
+    def medium(
+        self,
+        kind: Kind,
+        user: Who,
+        medium: Medium | None = None,
+        *,
+        chat: Where = None,
+        preparing_seconds: float = 0.0,
+        duration_ms: int = 2_000,
+    ) -> Event:
+        """A photo, video, voice message or file: the built-in sample unless one is given."""
+        kept = medium or sample(kind)
+        with self._platform.watch.changing():
+            message_id = self._platform.message_ids.take()
+            if kind == "file":
+                content = events.file_content(message_id, name=kept.name, size=kept.size)
+            elif kind == "image":
+                content = events.medium_content(kind, message_id)
+            else:
+                content = events.medium_content(kind, message_id, duration_ms=duration_ms)
+            event = self._message(user, chat, content)
+            self._platform.contents.keep(
+                message_id, kind, kept, preparing_seconds=preparing_seconds
+            )
+            return event
+
+    def unsend(self, message_id: str, user: Who, *, chat: Where = None) -> Event:
+        with self._platform.watch.changing():
+            author, group = self._author(user, chat)
+            chat_id = group.chat_id if group else author.user_id
+            bubble = self._platform.chats.of_message(chat_id, message_id)
+            if bubble is None or bubble.user_id != author.user_id or bubble.unsent:
+                raise UnknownChat(f"no message {message_id} of this user in this chat")
+            bubble.unsent = True
+            bubble.message = {"type": bubble.message["type"]}
+            self._platform.contents.unsend(message_id)
+            self._platform.show(bubble)
+            return self._event("unsend", author, group, unsend={"messageId": message_id})
+
+    def postback(
+        self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
+    ) -> Event:
+        with self._platform.watch.changing():
+            author, group = self._author(user, chat)
+            details: dict[str, Any] = {"data": data}
+            if params:
+                details["params"] = params
+            event = self._event("postback", author, group, postback=details)
+            return self._noted(event, author.user_id)
+
+    def follow(self, user: Who) -> Event:
+        """Adds the bot as a friend, or unblocks it."""
+        with self._platform.watch.changing():
+            author = self._user(user)
+            event = self._event("follow", author, None, follow={"isUnblocked": author.blocked})
+            author.friend, author.blocked = True, False
+            self._platform.show_people()
+            return self._noted(event, author.user_id)
+
+    def unfollow(self, user: Who) -> Event:
+        """Blocks the bot."""
+        with self._platform.watch.changing():
+            author = self._user(user)
+            author.friend, author.blocked = False, True
+            self._platform.show_people()
+            return self._noted(self._event("unfollow", author, None), author.user_id)
+
+    def join(self, group: Group | str) -> Event:
+        return self._presence("join", group, present=True)
+
+    def leave(self, group: Group | str) -> Event:
+        return self._presence("leave", group, present=False)
+
+    def _presence(
+        self, kind: Literal["join", "leave"], group: Group | str, *, present: bool
+    ) -> Event:
+        with self._platform.watch.changing():
+            place = self._group(group)
+            place.present = present
+            self._platform.show_people()
+            return self._noted(self._event(kind, None, place), None)
+
+    def member_joined(self, group: Group | str, *users: Who) -> Event:
+        with self._platform.watch.changing():
+            place, people = self._present_group(group), [self._user(user) for user in users]
+            place.members += [each.user_id for each in people if each.user_id not in place.members]
+            self._platform.show_people()
+            event = self._event("memberJoined", None, place, joined=events.members(people))
+            return self._noted(event, people[0].user_id if people else None)
+
+    def member_left(self, group: Group | str, *users: Who) -> Event:
+        with self._platform.watch.changing():
+            place, people = self._present_group(group), [self._user(user) for user in users]
+            gone = {each.user_id for each in people}
+            place.members = [user_id for user_id in place.members if user_id not in gone]
+            self._platform.show_people()
+            event = self._event("memberLeft", None, place, left=events.members(people))
+            return self._noted(event, people[0].user_id if people else None)
+
+    def _message(self, user: Who, chat: Where, content: events.Content) -> Event:
+        author, group = self._author(user, chat)
+        event = self._event("message", author, group, message=content)
+        if group is None:
+            author.wrote_at = self._platform.clock.time()
+        shown = {name: value for name, value in content.items() if name not in HIDDEN}
+        return self._noted(event, author.user_id, shown)
+
+    def _event(self, kind: str, user: User | None, group: Group | None, **details: Any) -> Event:
+        now = self._platform.clock.time()
+        return events.event(kind, now=now, source=events.source(user, group), **details)
+
+    def _noted(
+        self, event: Event, user_id: str | None, message: dict[str, Any] | None = None
+    ) -> Event:
+        bubble = self._platform.chats.add(
+            events.chat_id_of(event) or "",
+            at=event["timestamp"] / 1000,
+            speaker="notice" if message is None else "user",
+            message=message or _notice(event),
+            user_id=user_id,
+            message_id=message["id"] if message else None,
+            event_id=event["webhookEventId"],
+            fate="sending",
+        )
+        self._platform.show(bubble)
+        return event
+
+    def _author(self, user: Who, chat: Where) -> tuple[User, Group | None]:
+        author = self._user(user)
+        if chat is None:
+            if author.blocked:
+                raise NotPossible("the user has blocked the bot")
+            return author, None
+        group = self._present_group(chat)
+        if author.user_id not in group.members:
+            raise NotPossible("the user is not a member of this chat")
+        return author, group
+
+    def _present_group(self, group: Group | str) -> Group:
+        place = self._group(group)
+        if not place.present:
+            raise NotPossible("the bot is not in this chat")
+        return place
+
+    def _user(self, user: Who) -> User:
+        return self._platform.world.user(user if isinstance(user, str) else user.user_id)
+
+    def _group(self, group: Group | str) -> Group:
+        return self._platform.world.group(group if isinstance(group, str) else group.chat_id)
+
+
+def _notice(event: Event) -> dict[str, Any]:
+    notice: dict[str, Any] = {"type": event["type"], **event.get("follow", {})}
+    if postback := event.get("postback"):
+        notice["text"] = postback["data"]
+    return notice

@@ -1,0 +1,281 @@
+"""One simulator as its users see it: acting as people, planning faults, moving its clock, and, by
+linesim.people.records, reading what was recorded.
+
+What users do is sent to the bot server at once and from the calling thread; each such method
+returns the Delivery.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from linesim.model import events
+from linesim.model.deliveries import Delivery, Event
+from linesim.model.endpoints import BY_NAME
+from linesim.model.faults import ANY, Close, Cut, Drip, Late, Outcome, Rule, Status
+from linesim.model.media import Medium, medium
+from linesim.model.options import Options
+from linesim.model.platform import Platform
+from linesim.model.world import Group, GroupKind, User
+from linesim.people.drafts import Drafts, Where, Who
+from linesim.people.records import Records
+from linesim.people.webhooks import Unruly, Webhooks
+
+
+class Sim(Records):
+    """Safe to use from any number of threads. `drafts` makes events without sending them, for
+    `deliver`.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(Platform(options))
+        self.drafts = Drafts(self.platform)
+        self.url = ""
+        self._webhooks = Webhooks(self.platform)
+
+    @property
+    def secret(self) -> str:
+        return self.platform.options.secret
+
+    @property
+    def token(self) -> str:
+        return self.platform.options.token
+
+    @property
+    def bot_user_id(self) -> str:
+        return self.platform.bot_user_id
+
+    @property
+    def webhook_url(self) -> str | None:
+        return self.platform.webhook_url
+
+    @webhook_url.setter
+    def webhook_url(self, url: str | None) -> None:
+        self.platform.webhook_url = url
+
+    @property
+    def webhook_active(self) -> bool:
+        """The switch "Use webhook" of LINE's console; while it is off no event is sent."""
+        return self.platform.webhook_active
+
+    @webhook_active.setter
+    def webhook_active(self, active: bool) -> None:
+        self.platform.webhook_active = active
+
+    # People.
+
+    def add_user(self, name: str, *, friend: bool = True, user_id: str | None = None) -> User:
+        """Somebody new, without telling the bot; `follow` tells it."""
+        with self.platform.watch.changing():
+            user = self.platform.world.add_user(name, user_id=user_id, friend=friend)
+            self.platform.show_people()
+            return user
+
+    def add_group(
+        self,
+        name: str,
+        members: Iterable[User] = (),
+        *,
+        kind: GroupKind = "group",
+        present: bool = True,
+    ) -> Group:
+        """A new group or room, by default with the bot in it and without telling it; `join` tells
+        it.
+        """
+        with self.platform.watch.changing():
+            group = self.platform.world.add_group(name, members, kind=kind, present=present)
+            self.platform.show_people()
+            return group
+
+    # What people do.
+
+    def say(
+        self, user: Who, text: str, *, chat: Where = None, quoted_message_id: str | None = None
+    ) -> Delivery:
+        event = self.drafts.text(user, text, chat=chat, quoted_message_id=quoted_message_id)
+        return self.deliver(event)
+
+    def send_sticker(self, user: Who, *, chat: Where = None, **sticker: Any) -> Delivery:
+        return self.deliver(self.drafts.sticker(user, chat=chat, **sticker))
+
+    def send_location(self, user: Who, *, chat: Where = None, **location: Any) -> Delivery:
+        return self.deliver(self.drafts.location(user, chat=chat, **location))
+
+    def send_image(
+        self, user: Who, data: bytes | None = None, *, name: str = "photo.jpg", chat: Where = None
+    ) -> Delivery:
+        return self.deliver(self.drafts.medium("image", user, _medium(data, name), chat=chat))
+
+    def send_video(
+        self,
+        user: Who,
+        data: bytes | None = None,
+        *,
+        name: str = "video.mp4",
+        chat: Where = None,
+        **more: Any,
+    ) -> Delivery:
+        return self.deliver(
+            self.drafts.medium("video", user, _medium(data, name), chat=chat, **more)
+        )
+
+    def send_audio(
+        self,
+        user: Who,
+        data: bytes | None = None,
+        *,
+        name: str = "voice.m4a",
+        chat: Where = None,
+        **more: Any,
+    ) -> Delivery:
+        return self.deliver(
+            self.drafts.medium("audio", user, _medium(data, name), chat=chat, **more)
+        )
+
+    def send_file(
+        self, user: Who, data: bytes | None = None, *, name: str = "notes.txt", chat: Where = None
+    ) -> Delivery:
+        return self.deliver(self.drafts.medium("file", user, _medium(data, name), chat=chat))
+
+    def unsend(self, user: Who, message_id: str, *, chat: Where = None) -> Delivery:
+        return self.deliver(self.drafts.unsend(message_id, user, chat=chat))
+
+    def postback(
+        self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
+    ) -> Delivery:
+        return self.deliver(self.drafts.postback(user, data, chat=chat, params=params))
+
+    def follow(self, user: Who) -> Delivery:
+        """Adds the bot as a friend; after a block, unblocks it."""
+        return self.deliver(self.drafts.follow(user))
+
+    def block(self, user: Who) -> Delivery:
+        return self.deliver(self.drafts.unfollow(user))
+
+    def join(self, group: Group | str) -> Delivery:
+        return self.deliver(self.drafts.join(group))
+
+    def leave(self, group: Group | str) -> Delivery:
+        return self.deliver(self.drafts.leave(group))
+
+    def member_joined(self, group: Group | str, *users: Who) -> Delivery:
+        return self.deliver(self.drafts.member_joined(group, *users))
+
+    def member_left(self, group: Group | str, *users: Who) -> Delivery:
+        return self.deliver(self.drafts.member_left(group, *users))
+
+    # Webhooks.
+
+    def deliver(self, *made: Event) -> Delivery:
+        """One POST with these events, in this order; without any it is LINE's connectivity check.
+
+        The events may also be hand-made: whatever has a reply token and a source can be replied to.
+        """
+        return self._webhooks.deliver(made)
+
+    def test_webhook(self, url: str) -> Delivery:
+        """LINE's connectivity check of a URL, whether webhooks are used or not."""
+        return self._webhooks.test(url)
+
+    def redeliver(self, delivery: Delivery) -> Delivery:
+        """The same events once more, as LINE sends them when no answer came."""
+        return self.deliver(*(events.redelivered(event) for event in delivery.events))
+
+    def unruly(self, **how: Any) -> None:
+        """From now on webhooks come as linesim.people.webhooks.Unruly says, whose arguments these
+        are; without any, as they were asked for.
+        """
+        self._webhooks.be(Unruly(**how))
+
+    def settle(self, timeout: float = 10.0) -> bool:
+        """Waits for the webhooks that `unruly` sends on top; whether all are answered."""
+        return self._webhooks.settle(timeout)
+
+    # LINE's misbehaviour.
+
+    def answer_next(
+        self,
+        endpoint: str,
+        status: int,
+        body: Any = None,
+        *,
+        times: int = 1,
+        accept: bool = False,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """The next calls of the endpoint (a name of linesim.model.endpoints, or `*`) get this
+        status and body.
+
+        With `accept` LINE has done what they asked all the same.
+        """
+        self._plan(endpoint, Status(status, body, headers or {}), times=times, accept=accept)
+
+    def close_next(self, endpoint: str, *, times: int = 1, accept: bool = False) -> None:
+        """The next calls find their connection closed without an answer, before or (`accept`) after
+        acceptance.
+        """
+        self._plan(endpoint, Close(), times=times, accept=accept)
+
+    def delay_next(
+        self, endpoint: str, seconds: float, *, times: int = 1, accept: bool = True
+    ) -> None:
+        """The next calls are answered late; `accept` says whether what they ask is done before or
+        after the wait.
+        """
+        self._plan(endpoint, Late(seconds), times=times, accept=accept)
+
+    def cut_next(self, endpoint: str, after_bytes: int, *, times: int = 1) -> None:
+        """The next calls are answered, but their connection breaks after so many bytes of body."""
+        self._plan(endpoint, Cut(after_bytes), times=times, accept=True)
+
+    def drip_next(
+        self, endpoint: str, seconds: float, *, piece_bytes: int = 1, times: int = 1
+    ) -> None:
+        """The next calls get the body in such pieces, with so many seconds after each."""
+        self._plan(endpoint, Drip(piece_bytes, seconds), times=times, accept=True)
+
+    def clear_faults(self) -> None:
+        """Forgets the faults planned for the next calls; rules stay."""
+        with self.platform.watch.changing():
+            self.platform.faults.clear()
+
+    def misbehave(self, *rules: Rule, seed: int = 0) -> None:
+        """Adds faults by rule, and begins the draws of all of them anew from this seed.
+
+        A fault planned for the next call goes before them.
+        """
+        with self.platform.watch.changing():
+            self.platform.rules.add(rules, seed=seed)
+
+    def behave(self) -> None:
+        """Ends all misbehaviour: faults by rule, planned faults and unruly webhooks."""
+        self.unruly()
+        with self.platform.watch.changing():
+            self.platform.rules.clear()
+            self.platform.faults.clear()
+
+    def _plan(self, endpoint: str, outcome: Outcome, *, times: int, accept: bool) -> None:
+        if endpoint != ANY and endpoint not in BY_NAME:
+            raise ValueError(f"no endpoint {endpoint!r}; there are {', '.join(BY_NAME)}")
+        with self.platform.watch.changing():
+            self.platform.faults.plan(endpoint, outcome, accept=accept, times=times)
+
+    # Time.
+
+    def advance(self, seconds: float) -> None:
+        """Moves the simulator's clock ahead, with all that goes by it; raises ValueError as
+        linesim.model.clock's do.
+        """
+        with self.platform.watch.changing():
+            self.platform.clock.advance(seconds)
+            self.platform.show_clock()
+
+    def stop(self) -> None:
+        """Ends what `unruly` still waits for or would send."""
+        self._webhooks.stop()
+
+    def close(self) -> None:
+        self._webhooks.close()
+
+
+def _medium(data: bytes | None, name: str) -> Medium | None:
+    return None if data is None else medium(data, name=name)

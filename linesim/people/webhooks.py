@@ -1,0 +1,209 @@
+"""Sending webhooks as LINE does, and as LINE does on a bad day: late, doubled, redelivered without
+need, and overtaken by those of other users.
+
+What is sent on top of what was asked for goes out from threads of this module; `settle` waits for
+it.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Condition, Event, Lock, Thread, current_thread
+
+from linesim.model import events
+from linesim.model.deliveries import Delivery, WebhookSender, encode
+from linesim.model.deliveries import Event as Webhook
+from linesim.model.platform import Platform
+
+# No more than these are on their way at once: a bot server that hangs must not gather them.
+MOST_EXTRAS = 64
+# How long a webhook is held back at most for another one to overtake it.
+OVERTAKEN_SECONDS = 0.2
+REDELIVERED_SECONDS = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unruly:
+    """Probabilities, drawn for each webhook from one generator with this seed.
+
+    `redeliver`: it comes again as LINE's redelivery, whatever the bot server answered. `double`:
+    the same body comes twice, at once or one after the other. `shuffle`: it waits until another
+    one has overtaken it. `delay`: it is late by up to so many seconds. ValueError says what is no
+    probability.
+    """
+
+    redeliver: float = 0.0
+    double: float = 0.0
+    shuffle: float = 0.0
+    delay: tuple[float, float] = (0.0, 0.0)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for each in (self.redeliver, self.double, self.shuffle, self.delay[0]):
+            if not 0 <= each <= 1:
+                raise ValueError(f"a probability is between 0 and 1, not {each}")
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What one webhook has drawn."""
+
+    redelivered: bool
+    doubled: bool
+    at_once: bool
+    overtaken: bool
+    late_seconds: float
+
+
+class Webhooks:
+    """Safe to use from any number of threads."""
+
+    def __init__(self, platform: Platform) -> None:
+        options = platform.options
+        self._platform = platform
+        self._sender = WebhookSender(options.secret, options.webhook_timeout_seconds)
+        self._closed = Event()
+        self._lock = Lock()
+        self._unruly = Unruly()  # under _lock
+        self._random = random.Random(0)  # under _lock
+        self._extras: set[Thread] = set()  # under _lock
+        self._sent = Condition(self._lock)
+        self._count = 0  # under _lock
+
+    def be(self, unruly: Unruly) -> None:
+        with self._lock:
+            self._unruly, self._random = unruly, random.Random(unruly.seed)
+
+    def deliver(self, made: Sequence[Webhook]) -> Delivery:
+        """One POST with these events, and what is drawn for it besides; returns once this POST is
+        answered.
+        """
+        fate = self._draw()
+        self._closed.wait(fate.late_seconds)
+        if fate.overtaken:
+            self._let_another_pass()
+        if fate.doubled and fate.at_once:
+            self._extra(lambda: self._post(made))
+        delivery = self._post(made)
+        if fate.doubled and not fate.at_once:
+            self._extra(lambda: self._post(made))
+        if fate.redelivered:
+            self._extra(lambda: self._redeliver(made))
+        return delivery
+
+    def test(self, url: str) -> Delivery:
+        """The connectivity check of a URL: one POST without events, and nothing is drawn for it."""
+        with self._platform.watch.changing():
+            delivery = self._begin(())
+        self._sender.post(url, encode(self._platform.bot_user_id, ()), delivery)
+        return delivery
+
+    def settle(self, timeout_seconds: float) -> bool:
+        """Waits for the webhooks sent on top; whether all are answered."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._lock:
+            extras = list(self._extras)
+        for thread in extras:
+            thread.join(max(deadline - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in extras)
+
+    def stop(self) -> None:
+        """Nothing more is sent on top, and nothing is held back any longer."""
+        with self._lock:
+            self._closed.set()
+            self._sent.notify_all()
+
+    def close(self) -> None:
+        """Waits for what is on its way, which ends by its own time limit."""
+        self.stop()
+        self.settle(self._platform.options.webhook_timeout_seconds + 1)
+        self._sender.close()
+
+    def _draw(self) -> Fate:
+        """All draws are made each time, so that one probability does not shift the others'."""
+        with self._lock:
+            unruly = self._unruly
+            draws = [self._random.random() for _ in range(6)]
+        return Fate(
+            redelivered=draws[0] < unruly.redeliver,
+            doubled=draws[1] < unruly.double,
+            at_once=draws[2] < 0.5,
+            overtaken=draws[3] < unruly.shuffle,
+            late_seconds=draws[5] * unruly.delay[1] if draws[4] < unruly.delay[0] else 0.0,
+        )
+
+    def _let_another_pass(self) -> None:
+        deadline = time.monotonic() + OVERTAKEN_SECONDS
+        with self._lock:
+            seen = self._count
+            while self._count == seen and not self._closed.is_set():
+                if not self._sent.wait(deadline - time.monotonic()):
+                    return
+
+    def _extra(self, post: Callable[[], object]) -> None:
+        with self._lock:
+            if len(self._extras) >= MOST_EXTRAS or self._closed.is_set():
+                return
+            thread = Thread(target=self._run, args=(post,), name="linesim-unruly", daemon=True)
+            self._extras.add(thread)
+            thread.start()
+
+    def _run(self, post: Callable[[], object]) -> None:
+        try:
+            post()
+        finally:
+            with self._lock:
+                self._extras.discard(current_thread())
+
+    def _redeliver(self, made: Sequence[Webhook]) -> None:
+        if not self._closed.wait(REDELIVERED_SECONDS):
+            self._post([events.redelivered(event) for event in made])
+
+    def _post(self, made: Sequence[Webhook]) -> Delivery:
+        platform = self._platform
+        with platform.watch.changing():
+            delivery = self._begin(made)
+            for event in made:
+                self._open_token(event)
+        url = platform.webhook_url if platform.webhook_active else None
+        self._sender.post(url, encode(platform.bot_user_id, made), delivery)
+        with platform.watch.changing():
+            for event in made:
+                self._settle(event, delivery)
+        with self._lock:
+            self._count += 1
+            self._sent.notify_all()
+        return delivery
+
+    def _begin(self, made: Sequence[Webhook]) -> Delivery:
+        platform = self._platform
+        delivery = Delivery(
+            number=next(platform.delivery_numbers),
+            at=platform.clock.time(),
+            started=time.monotonic(),
+            event_ids=tuple(event["webhookEventId"] for event in made if "webhookEventId" in event),
+            events=tuple(made),
+        )
+        platform.deliveries.append(delivery)
+        return delivery
+
+    def _open_token(self, event: Webhook) -> None:
+        token, chat_id = event.get("replyToken"), events.chat_id_of(event)
+        if token and chat_id:
+            now_ms = self._platform.clock.time() * 1000
+            self._platform.reply_tokens.deliver(
+                token,
+                event_id=event.get("webhookEventId", ""),
+                chat_id=chat_id,
+                user_id=event["source"].get("userId"),
+                age_seconds=(now_ms - event.get("timestamp", now_ms)) / 1000,
+            )
+
+    def _settle(self, event: Webhook, delivery: Delivery) -> None:
+        event_id, chat_id = event.get("webhookEventId"), events.chat_id_of(event)
+        bubble = event_id and chat_id and self._platform.chats.of_event(chat_id, event_id)
+        if bubble and bubble.fate != "delivered":
+            bubble.fate = "delivered" if delivery.delivered else "failed"
+            bubble.status, bubble.error = delivery.status, delivery.error
+            self._platform.show(bubble)

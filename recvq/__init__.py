@@ -1,1 +1,0 @@
-"""The contract of every stored document, the collections and their indexes, and inserting."""

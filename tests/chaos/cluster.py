@@ -1,0 +1,236 @@
+"""Everything that runs in a chaos run: servers, front desk, two dispatchers, and LINE's side."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import requests
+from pymongo.errors import PyMongoError
+
+import linesim
+from linedesk.compose import children
+from linedesk.compose.private_mongod import free_port
+from linedesk.store.documents import LEASES
+from linedesk.store.errors import StoreUnavailable
+from linedesk.store.orders import Control
+from linesim.model.world import User
+from tests.chaos.servers import Servers
+from tests.chaos.slipped import Freeze
+from tests.fork_server import Child, nursery
+from tests.waiting import eventually
+
+DATABASE = "chaos"
+INTERVAL_MS = 5
+RESTART_SECONDS = 0.3
+READY_SECONDS = 60.0
+SPOOL_DISK = "4m"
+ORDER_SECONDS = 1.0
+TURN = re.compile(r"^(\S+Z) DEBUG jobworker\.gate turn since_last_access_ms=([\d.]+)", re.M)
+
+
+class Kept:
+    """One process that is started again whenever it has ended, as systemd would."""
+
+    def __init__(self, name: str, room: str, folder: Path, environ: Mapping[str, str]) -> None:
+        self.name = name
+        self.exits: list[int] = []
+        self._room = room
+        self._folder = folder
+        self._environ = environ
+        self._process: Child | None = None
+        self._again_at = 0.0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        log = self._folder / f"{self.name}-{len(self.exits):03d}.log"
+        with log.open("wb") as output:
+            self._process = nursery.start(
+                *(self._room, "--verbose"),
+                env=self._environ,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+            )
+
+    def look(self) -> None:
+        """Start it again if it has ended some time ago."""
+        if self._process is not None and self._process.poll() is not None:
+            self.exits.append(self._process.returncode)
+            self._process = None
+            self._again_at = time.monotonic() + RESTART_SECONDS
+        if self._process is None and time.monotonic() >= self._again_at:
+            self.start()
+
+    def send(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self.send(signal.SIGCONT)
+            self.exits.append(children.stop(self._process, timeout_seconds=15))
+            self._process = None
+
+
+class City:
+    """See the module's words. Belongs to one thread, which has to `look` often."""
+
+    def __init__(self, folder: Path, sim: linesim.Sim, *, nodes: int) -> None:
+        self.folder = folder
+        self.sim = sim
+        self.servers = Servers(folder, nodes=nodes)
+        self.spool = folder / "spool"
+        self.spool.mkdir()
+        self.spool_disk = _mount(self.spool)
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        sim.webhook_url = f"{self.url}/callback"
+        environ = {**os.environ, **self._settings()}
+        self.frontdesk = Kept("frontdesk", "frontdesk", folder, environ)
+        self.dispatchers = [
+            Kept(f"dispatcher-{letter}", "dispatcher", folder, environ) for letter in "ab"
+        ]
+        self.kept = [self.frontdesk, *self.dispatchers]
+        # Who writes, once they are there.
+        self.users: list[User] = []
+        # Of dispatchers; one of them may have been killed meanwhile.
+        self.freezes: list[Freeze] = []
+
+    def start(self) -> None:
+        """Start everything, and wait until a message would be answered."""
+        self.servers.start()
+        environ = {**os.environ, **self._settings()}
+        made = nursery.run("linedesk", "init", "--capped-mb", "256", env=environ)
+        assert made.returncode == 0, made.stderr
+        for kept in self.kept:
+            kept.start()
+        eventually(self._is_ready, seconds=READY_SECONDS)
+
+    def stop(self) -> None:
+        for kept in self.kept:
+            kept.stop()
+        self.servers.stop()
+        if self.spool_disk:
+            subprocess.run(["umount", str(self.spool)], check=False)
+
+    def look(self) -> None:
+        """Start again what has ended."""
+        for kept in self.kept:
+            kept.look()
+
+    def active(self) -> Kept:
+        """The dispatcher that holds the lease, as far as can be told; else the first."""
+        node = self.servers.primary()
+        try:
+            row = node and node.client[DATABASE][LEASES].find_one({"_id": "dispatcher"})
+        except PyMongoError:
+            row = None
+        owner = str((row or {}).get("owner"))
+        return next((d for d in self.dispatchers if f"/{d.pid}/" in owner), self.dispatchers[0])
+
+    def order(self, say: Callable[[Control], object]) -> bool:
+        """What an operator writes into `control`; False where MongoDB did not take it."""
+        node = self.servers.primary()
+        if node is None:
+            return False
+        try:
+            with pymongo.timeout(ORDER_SECONDS):
+                say(Control(node.client[DATABASE]))
+        except (PyMongoError, StoreUnavailable):
+            return False
+        return True
+
+    def resume_all(self) -> None:
+        """End every pause, also those whose end met servers that were away."""
+
+        def resume(control: Control) -> None:
+            for pause in control.read().rows:
+                control.resume(pause.scope)
+
+        eventually(lambda: self.order(resume), seconds=READY_SECONDS)
+
+    def rows(self, collection: str, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Documents as the primary has them; the servers have to be whole."""
+        node = self.servers.primary()
+        assert node is not None, "no primary"
+        return list(node.client[DATABASE][collection].find(query or {}))
+
+    def readiness(self) -> dict[str, Any]:
+        """What the front desk says of itself; empty while it says nothing."""
+        try:
+            answer: dict[str, Any] = requests.get(f"{self.url}/readyz", timeout=2).json()
+        except (requests.RequestException, ValueError):
+            return {}
+        return answer
+
+    def logs(self, name: str = "*") -> Iterator[str]:
+        for path in sorted(self.folder.glob(f"{name}-*.log")):
+            yield path.read_text("utf-8", "replace")
+
+    def closest_turns_ms(self) -> float | None:
+        """The two starts of calls closest together, by the dispatchers' own clocks."""
+        within: list[float] = []
+        at: list[float] = []
+        for log in self.logs("dispatcher"):
+            turns = TURN.findall(log)
+            within += [float(ms) for _, ms in turns[1:]]
+            at += [datetime.fromisoformat(turns[n][0]).timestamp() for n in (0, -1) if turns]
+        # Between two processes the first and last turn of each tell; a restart lies between them.
+        between = [(b - a) * 1000 for a, b in pairwise(sorted(at)) if b > a]
+        return min([*within, *between], default=None)
+
+    def _is_ready(self) -> bool:
+        ready = any("dispatcher.process ready " in log for log in self.logs("dispatcher"))
+        return ready and self.readiness().get("status") == "ready"
+
+    def _settings(self) -> dict[str, str]:
+        root = Path(__file__).resolve().parents[2]
+        return {
+            "LINE_CHANNEL_SECRET": self.sim.secret,
+            "LINE_CHANNEL_ACCESS_TOKEN": self.sim.token,
+            "LINE_API_BASE": self.sim.url,
+            "LINE_API_DATA_BASE": self.sim.url,
+            "LINE_ACCESS_INTERVAL_MS": str(INTERVAL_MS),
+            "MONGODB_URI": self.servers.uri,
+            "MONGODB_DATABASE": DATABASE,
+            "FRONTDESK_PORT": str(self._port),
+            "SPOOL_PATH": str(self.spool / "spool.db"),
+            "SPOOL_MAX_MB": "2",
+            "DRAIN_SECONDS": "5",
+            "BOT": "tests.chaos.chaos_bots:bot",
+            "PYTHONPATH": str(root),
+        }
+
+
+def _mount(folder: Path) -> bool:
+    """A small disk of its own for the spool, where that is allowed; returns whether it is."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SPOOL_DISK}", "tmpfs", str(folder)]
+    try:
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def running(folder: Path, *, nodes: int) -> Iterator[City]:
+    """A city that is ready, gone when this ends."""
+    with linesim.running(rate_limits=False) as sim:
+        city = City(folder, sim, nodes=nodes)
+        try:
+            city.start()
+            yield city
+        finally:
+            city.stop()

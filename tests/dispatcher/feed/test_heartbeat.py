@@ -1,0 +1,249 @@
+"""A quiet feed proves that it delivers, and its position does not grow old meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import watchdog as watch_module
+from dispatcher.feed import heartbeat as heartbeat_module
+from dispatcher.feed.heartbeat import BACK_SECONDS, QUIET_SECONDS, Heartbeat, Stalled
+from dispatcher.feed.rescan import History
+from dispatcher.keyed import saver as saver_module
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import PROGRESS, RECVQ, Document, is_heartbeat, make_document
+from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.fakes import RecordingWorker, document
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+FEEDS = ("changestream", "oplog")
+
+
+class Hand:
+    """A heartbeat on a clock moved by hand."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self.now = 1000.0
+        self.closed: str | None = None
+        self._recvq = database[RECVQ]
+        self.heartbeat = Heartbeat(database[RECVQ], lambda: self.closed, monotonic=lambda: self.now)
+
+    def quiet_for(self, seconds: float) -> None:
+        self.now += seconds
+        self.heartbeat.quiet()
+
+    @property
+    def stored(self) -> int:
+        return self._recvq.count_documents({"heartbeat": True})
+
+
+@pytest.fixture
+def hand(database: Database[Document]) -> Hand:
+    create_collections(database, capped_bytes=MEGABYTE)
+    return Hand(database)
+
+
+def test_one_is_stored_after_a_quiet_spell_and_not_before(hand: Hand) -> None:
+    hand.quiet_for(QUIET_SECONDS - 1)
+    assert hand.stored == 0
+    hand.quiet_for(2)
+    assert hand.stored == 1
+    hand.quiet_for(BACK_SECONDS - 1)
+    assert hand.stored == 1, "one is under way"
+
+
+def test_whatever_comes_begins_the_quiet_anew(hand: Hand) -> None:
+    hand.quiet_for(QUIET_SECONDS - 1)
+    hand.heartbeat.heard()
+    hand.quiet_for(QUIET_SECONDS - 1)
+    assert hand.stored == 0
+    hand.quiet_for(2)
+    hand.heartbeat.heard()
+    hand.quiet_for(BACK_SECONDS + QUIET_SECONDS - 1)
+    assert hand.stored == 2
+
+
+def test_one_that_does_not_come_back_is_a_stall_told_once(hand: Hand, told: Told) -> None:
+    hand.quiet_for(QUIET_SECONDS + 1)
+    with pytest.raises(Stalled):
+        hand.quiet_for(BACK_SECONDS + 1)
+    assert len(told("the feed does not deliver: a heartbeat is missing seconds=31")) == 1
+    hand.quiet_for(1)
+    assert hand.stored == 1
+
+
+def test_none_is_stored_while_recvq_is_closed(hand: Hand) -> None:
+    hand.closed = "full"
+    hand.quiet_for(QUIET_SECONDS + 1)
+    assert hand.stored == 0
+    hand.closed = None
+    hand.quiet_for(QUIET_SECONDS + 1)
+    assert hand.stored == 1
+
+
+def test_one_that_cannot_be_stored_is_no_stall_but_tried_again(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect("mongodb://127.0.0.1:1/", app_name="t", server_selection_seconds=0.1) as client:
+        monkeypatch.setattr(heartbeat_module, "INSERT_SECONDS", 0.1)
+        hand = Hand(client.nowhere)
+        hand.quiet_for(QUIET_SECONDS + 1)
+        hand.quiet_for(BACK_SECONDS - 1)
+        hand.quiet_for(2)
+    assert len(told("heartbeat not stored, trying again")) == 2
+
+
+def test_no_event_of_lines_is_taken_for_one() -> None:
+    event = {"heartbeat": True, "type": "message", "source": {"userId": "U"}}
+    stored = make_document(event, channel="main", accept_time=None)  # type: ignore[arg-type]
+    assert not is_heartbeat(stored)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+
+
+def beats(database: Database[Document]) -> int:
+    return database[RECVQ].count_documents({"heartbeat": True})
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_no_bot_sees_one_neither_from_the_feed_nor_from_a_scan(
+    database: Database[Document], dispatch: Dispatch, store: Store, quick: None, feed: str
+) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
+    store(database, document("e0"))
+    eventually(lambda: beats(database) >= 3)
+    # It is finished at once: progress stands at the newest of them.
+    newest = database[RECVQ].find_one({"heartbeat": True}, sort=[("$natural", -1)])
+    assert newest is not None
+    eventually(lambda: passed(database) >= 3)
+    running.end()
+    database[PROGRESS].update_one({}, {"$set": {"token": None, "after": None}})
+    database[PROGRESS].update_one({}, {"$set": {"ring": [None] * 1000, "finished": []}})
+    again = RecordingWorker()
+    running = dispatch(database, again, feed=feed)
+    store(database, document("e1"))
+    eventually(lambda: "e1" in again.decided)
+    running.end()
+    assert worker.decided == ["e0"]
+    assert again.decided == ["e0", "e1"]
+
+
+def passed(database: Database[Document]) -> int:
+    return int((database[PROGRESS].find_one() or {"passed": 0})["passed"])
+
+
+def test_a_feed_that_does_not_bring_one_is_opened_again(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heartbeat_module, "BACK_SECONDS", 0.2)
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    eventually(lambda: told("recvq scanned, streaming from"))
+    feed = running.feed
+    read, open_ = feed.read, feed.open
+    mute = [True]
+
+    def open_again(token: Any) -> None:
+        mute[0] = False
+        open_(token)
+
+    # A stream that is open and brings nothing.
+    monkeypatch.setattr(feed, "open", open_again)
+    monkeypatch.setattr(feed, "read", lambda: None if mute[0] else read())
+    store(database, document("e0"))
+    eventually(lambda: told("the feed does not deliver: a heartbeat is missing"))
+    eventually(lambda: worker.decided == ["e0"])
+    assert len(told("the feed does not deliver")) == 1
+    running.end()
+
+
+def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    store(database, document("e0"))
+    eventually(lambda: worker.decided == ["e0"])
+    reader = running.dispatcher._reader
+    before = reader.delivered_at
+    eventually(lambda: reader.delivered_at > before)
+    assert reader.reason.words is None
+    worker.room = False
+    eventually(lambda: reader.reason.words == "too much waits to be carried out")
+    monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
+    assert running.dispatcher.stalled() is None
+    worker.room = True
+    eventually(lambda: reader.reason.words is None)
+    running.end()
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
+    tiny: EmbeddedMongod,
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    feed: str,
+) -> None:
+    """By the post-batch token of a change stream; by its heartbeats alone on an oplog."""
+    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+    if feed == "oplog":
+        monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.1)
+    with connect(tiny.uri, app_name="tests") as client:
+        database = client.line_bot
+        create_collections(database, capped_bytes=MEGABYTE)
+        worker = RecordingWorker()
+        running = dispatch(database, worker, uri=tiny.uri, feed=feed)
+        store(database, document("e0"))
+        eventually(lambda: worker.decided == ["e0"])
+        for _ in range(2):
+            roll_over(client)
+        saved_token = (database[PROGRESS].find_one() or {})["token"]
+        eventually(lambda: (database[PROGRESS].find_one() or {})["token"] != saved_token)
+        running.end()
+        store(database, document("e1"))
+        running = dispatch(database, worker, uri=tiny.uri, feed=feed)
+        eventually(lambda: worker.decided == ["e0", "e1"])
+        running.end()
+    assert told("feed lost its position") == []
+    # That of the very first start.
+    assert len(told("recvq scanned, streaming from")) == 1
+
+
+def roll_over(client: Client) -> None:
+    """Write elsewhere until the oplog no longer reaches back to now."""
+    than = History(client.line_bot[RECVQ]).now()
+    oplog = client.local["oplog.rs"]
+
+    def gone() -> bool:
+        client["filler"]["filler"].insert_many([{"text": "x" * 20_000} for _ in range(20)])
+        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
+        return bool(oldest["ts"] > than)
+
+    eventually(gone, seconds=30)

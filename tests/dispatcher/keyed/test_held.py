@@ -1,0 +1,672 @@
+"""Documents that wait long leave the window, keep their order, and come back: real transactions."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from dispatcher.keyed import saver as saver_module
+from dispatcher.keyed import saving as saving_module
+from dispatcher.keyed.holding import AT_ONCE
+from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.progress.held import Held
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.contract import Job, JobResult
+from linedesk.store.client import connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import HELD, PROGRESS, RECVQ, Document, name_of
+from linedesk.store.errors import Replaced
+from linedesk.store.orders import NO_PAUSES, Pause, Pauses, Scope
+from tests.dispatcher.conftest import Begin, Dispatch
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.faults import failing
+from tests.dispatcher.leader_terms import Gates, Process
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+SavedUpTo = Callable[[Database[Document], Any], None]
+Told = Callable[[str], list[str]]
+
+SOON = 0.3
+"""`held_after_seconds` where a test waits for it."""
+
+
+@pytest.fixture(autouse=True)
+def _quick_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saver_module, "PACE_SECONDS", 0.005)
+
+
+def held(database: Database[Document], **condition: Any) -> list[Document]:
+    return list(database[HELD].find(condition).sort("n", 1))
+
+
+def progress(database: Database[Document]) -> Document:
+    return database[PROGRESS].find_one() or {}
+
+
+# The way into `held` and back.
+
+
+def test_what_waits_long_is_held_and_progress_goes_on(
+    database: Database[Document], dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo
+) -> None:
+    gates = Gates("U1")
+    worker = RecordingWorker(gates)
+    running = dispatch(database, worker, held_after_seconds=SOON)
+    stuck = [document(f"s{n}", "U1") for n in range(5)]
+    store(database, stuck[0], document("other", "U2"), *stuck[1:])
+    eventually(lambda: len(held(database)) == 5)
+    saved_up_to(database, stuck[-1]["_id"])
+    assert progress(database)["finished"] == []
+    rows = held(database)
+    kept = {row["_id"]: row for row in database[RECVQ].find()}
+    assert [row["document"] for row in rows] == [kept[one["_id"]] for one in stuck]
+    assert [row["n"] for row in rows] == [0, 1, 2, 3, 4]
+    assert {(row["channel"], row["key"], row["why"]) for row in rows} == {
+        ("main", "U1", "set aside")
+    }
+    assert running.dispatcher._pool.view.in_hand().held == (1, 5)
+    assert worker.decided == ["other"]
+    # What comes later queues up behind it.
+    store(database, document("later", "U1"))
+    gates.release()
+    eventually(lambda: len(worker.by_key["U1"]) == 6)
+    assert worker.by_key["U1"] == [*(f"s{n}" for n in range(5)), "later"]
+    eventually(lambda: held(database) == [])
+    assert running.dispatcher._pool.view.in_hand().held == (0, 0)
+    running.end()
+
+
+def test_a_successor_decides_what_is_held_first(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    running = dispatch(database, RecordingWorker(Gates("U1")), held_after_seconds=SOON)
+    store(database, *(document(f"s{n}", "U1") for n in range(4)))
+    eventually(lambda: len(held(database)) == 4)
+    running.end()
+    store(database, document("new", "U1"), document("other", "U2"))
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    eventually(lambda: len(worker.decided) == 6)
+    assert worker.by_key["U1"] == ["s0", "s1", "s2", "s3", "new"]
+    assert [worker.again[f"s{n}"] for n in range(4)] == [True] * 4
+    eventually(lambda: held(database) == [])
+    running.end()
+
+
+def test_once_held_a_document_needs_recvq_no_more(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    gates = Gates("U1")
+    worker = RecordingWorker(gates)
+    running = dispatch(database, worker, held_after_seconds=SOON)
+    store(database, *(document(f"s{n}", "U1") for n in range(150)))
+    eventually(lambda: len(held(database)) == 150)
+    # One megabyte is the size of the collection.
+    padding = [{**document(f"p{n}", "U2"), "padding": "x" * 10_000} for n in range(150)]
+    for first in range(0, 150, 30):
+        store(database, *padding[first : first + 30])
+    eventually(lambda: database[RECVQ].find_one({"key": "U1"}) is None)
+    gates.release()
+    eventually(lambda: len(worker.by_key["U1"]) == 150)
+    assert worker.by_key["U1"] == [f"s{n}" for n in range(150)]
+    running.end()
+
+
+def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    """At a tenth of the numbers: 3,000 documents of a key and 200 others in a window of 1,000."""
+    gates = Gates("stuck")
+    worker = RecordingWorker(gates)
+    running = dispatch(database, worker, documents=1_000, held_after_seconds=60.0)
+    for n in range(20):
+        store(database, *(document(f"s{n * 150 + m}", "stuck") for m in range(150)))
+        store(database, *(document(f"o{n * 10 + m}", f"U{m}") for m in range(10)))
+    # Its time of a minute is far from over.
+    eventually(lambda: len(worker.decided) == 200)
+    assert "stuck" not in worker.by_key
+    assert 1_500 < database[HELD].count_documents({}) <= 3_000
+    assert len(progress(database)["finished"]) < 1_000
+    (line,) = (line for line in running.dispatcher._pool._lines.by_key.values() if line.held)
+    assert sum(task.document is not None for task in (*line.tasks, *line.behind)) <= 100
+    gates.release()
+    eventually(lambda: len(worker.decided) == 3_200, seconds=30)
+    assert worker.by_key["stuck"] == [f"s{n}" for n in range(3_000)]
+    eventually(lambda: held(database) == [])
+    running.end()
+
+
+# With the transaction in hand: one process at a time on the same database, killed at will.
+
+
+@pytest.fixture
+def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
+    with connect(faulty.uri, app_name="tests") as client:
+        client.drop_database("held_test")
+        create_collections(client.held_test, capped_bytes=MEGABYTE)
+        yield client.held_test
+
+
+UNKNOWN = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["committed", "aborted"])
+def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
+    faulty_database: Database[Document], begin: Begin, reached: bool
+) -> None:
+    gates = Gates("U0")
+    worker = RecordingWorker(gates)
+    one = begin(faulty_database, worker.decide)
+    one.put(*numbered(3))
+    eventually(lambda: gates._parked)
+    fault = UNKNOWN if reached else {"closeConnection": True}
+    # The driver itself asks twice.
+    with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
+        assert one.hold() is False
+    # The first one may be decided, since it was in hand before; no other.
+    gates.release()
+    one.put(document("other", "U9"), first=3)
+    eventually(lambda: "other" in worker.decided)
+    assert worker.by_key["U0"] == []
+    assert one.saver.save()
+    eventually(lambda: len(worker.by_key["U0"]) == 3)
+    assert one.saver.save()
+    assert worker.by_key["U0"] == ["e0", "e1", "e2"]
+    assert held(faulty_database) == []
+
+
+def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Holder("e0")
+    worker = RecordingWorker(slow)
+    one = begin(database, worker.decide)
+    one.put(*numbered(3))
+    slow.wait_until_held("e0")
+    save = one.progress.save
+
+    def decided_meanwhile(snapshot: Any) -> None:
+        if snapshot.rows:
+            slow.let_go()
+            eventually(lambda: worker.decided == ["e0"])
+        save(snapshot)
+
+    monkeypatch.setattr(one.progress, "save", decided_meanwhile)
+    assert one.hold()
+    eventually(lambda: len(worker.decided) == 3)
+    assert one.saver.save()
+    assert (worker.decided, held(database)) == (["e0", "e1", "e2"], [])
+    assert one.pool.view.in_hand().held == (0, 0)
+
+
+def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one of a line that was kept whole is decided; of the next only its `_id` is kept."""
+    given = numbered(MOST_WHOLE + 20)
+    slow, last = Holder("e0"), Holder(f"e{MOST_WHOLE - 1}")
+    worker = RecordingWorker(lambda job: slow(job) and last(job))
+    one = begin(database, worker.decide)
+    one.put(*given)
+    slow.wait_until_held("e0")
+    slow.let_go()
+    eventually(lambda: one.saver.save() and len(worker.decided) == MOST_WHOLE - 1)
+    last.wait_until_held(f"e{MOST_WHOLE - 1}")
+    save = one.progress.save
+
+    def decided_meanwhile(snapshot: Any) -> None:
+        if snapshot.rows:
+            last.let_go()
+            eventually(lambda: len(worker.decided) == MOST_WHOLE)
+        save(snapshot)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.progress, "save", decided_meanwhile)
+        assert one.hold()
+    eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
+    assert worker.decided == [name_of(given_one) for given_one in given]
+    eventually(lambda: one.saver.save() and not held(database))
+
+
+def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has chosen its first document, of which it knows the `_id`, and not begun."""
+    given = numbered(MOST_WHOLE + 20)
+    slow = Holder("e0")
+    worker = RecordingWorker(slow)
+    one = begin(database, worker.decide)
+    one.put(*given)
+    slow.wait_until_held("e0")
+    run, chosen = one.pool._rereading.run, []
+
+    def hold_and_run(task: Any) -> JobResult:
+        if not chosen:
+            chosen.append(task.slot.id)
+            one.pool.saving._holding._looked_at = 0.0
+            one.pool.saving.look()
+            one.pool.saving.hold()
+        return run(task)
+
+    monkeypatch.setattr(one.pool._rereading, "run", hold_and_run)
+    slow.let_go()
+    eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
+    assert chosen == [given[MOST_WHOLE]["_id"]]
+    assert worker.decided == [name_of(given_one) for given_one in given]
+
+
+def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
+    database: Database[Document], begin: Begin, told: Told
+) -> None:
+    """What makes it again must not be in the transaction that is then aborted."""
+    gates = Gates("U0")
+    worker = RecordingWorker(gates)
+    one = begin(database, worker.decide)
+    one.put(*numbered(3))
+    eventually(lambda: gates._parked)
+    database.client.drop_database(database.name)
+    assert one.hold() is False
+    assert len(told("progress was dropped and is made again epoch=1")) == 1
+    assert one.saver.save()
+    assert [name_of(row["document"]) for row in held(database)] == ["e0", "e1", "e2"]
+    gates.release()
+    eventually(lambda: one.saver.save() and len(worker.decided) == 3)
+
+
+def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused without ending the transaction that the successor is in."""
+    first = begin(database, Gates("U0"))
+    gates = Gates("U1")
+    second = begin(database, gates, epoch=2)
+    second.put(document("b", "U1"))
+    eventually(lambda: gates._parked)
+    write, refused = Held.write, []
+
+    def write_and_come_back(self: Held, *arguments: Any) -> None:
+        write(self, *arguments)
+        for late in (first.progress.take_over, lambda: first.progress.note_starts(1, None)):
+            with pytest.raises(Replaced) as error:
+                late()
+            refused.append(error)
+
+    monkeypatch.setattr(Held, "write", write_and_come_back)
+    assert second.hold()
+    assert len(refused) == 2
+
+
+def test_a_predecessor_can_neither_hold_nor_take_out(
+    database: Database[Document], begin: Begin
+) -> None:
+    gates = Gates("U0", "U1")
+    first = begin(database, RecordingWorker(gates).decide)
+    first.put(document("a", "U0"))
+    first.hold_until(1)
+    # It decides `a`, and is frozen before it has said so; and another one waits.
+    gates.release()
+    eventually(lambda: first.pool._lines.gone)
+    gates._closed.add("U1")
+    first.put(document("b", "U1"), first=1)
+    eventually(lambda: gates._parked)
+    begin(database, Gates("U0"), epoch=2)
+    before = held(database), progress(database)
+    with pytest.raises(Replaced):
+        first.hold()
+    assert (held(database), progress(database)) == before
+    assert [name_of(row["document"]) for row in before[0]] == ["a"]
+
+
+def test_a_transaction_that_a_killed_process_left_open_holds_nobody_up(
+    database: Database[Document], begin: Begin
+) -> None:
+    """MongoDB would keep it for a minute."""
+    first = begin(database, Gates("U0"))
+    first.put(document("a", "U0"))
+    session = first.progress._session
+    session.start_transaction()
+    database[PROGRESS].update_one({}, {"$set": {"after": "nowhere"}}, session=session)
+    done = threading.Event()
+
+    def succeed() -> None:
+        begin(database, Gates("U0"), epoch=2)
+        done.set()
+
+    successor = threading.Thread(target=succeed)
+    successor.start()
+    in_time = done.wait(3)
+    # It wakes up, and is too late.
+    with pytest.raises(OperationFailure):
+        session.commit_transaction()
+    successor.join(15)
+    assert in_time
+    assert progress(database)["after"] is None
+
+
+def test_at_most_so_many_are_decided_and_not_yet_out_of_held(
+    database: Database[Document], begin: Begin
+) -> None:
+    """A conversation remembers a hundred names: they are all that a successor can recognise."""
+    gates = Gates("U0")
+    worker = RecordingWorker(gates)
+    one = begin(database, worker.decide)
+    one.put(*numbered(MOST_UNSAVED * 3))
+    eventually(lambda: gates._parked)
+    one.hold_until(MOST_UNSAVED * 3)
+    gates.release()
+    assert one.pool.saving.urgent.wait(15)
+    eventually(lambda: len(worker.decided) == MOST_UNSAVED)
+    assert len(one.pool._lines.gone) == MOST_UNSAVED
+    assert one.saver.save()
+    assert database[HELD].count_documents({}) == MOST_UNSAVED * 2
+
+    def all_decided() -> bool:
+        one.saver.save()
+        return len(worker.decided) == MOST_UNSAVED * 3
+
+    eventually(all_decided)
+    assert worker.decided == [f"e{n}" for n in range(MOST_UNSAVED * 3)]
+
+
+def test_a_batch_is_bounded_and_the_rest_follows_at_once(
+    database: Database[Document], begin: Begin
+) -> None:
+    gates = Gates("U0")
+    one = begin(database, gates)
+    one.put(*numbered(AT_ONCE * 2 + 1))
+    eventually(lambda: gates._parked)
+    assert one.hold()
+    assert database[HELD].count_documents({}) == AT_ONCE
+    assert one.pool.saving.changed.is_set()
+    assert one.pool.saving.urgent.is_set()
+    assert one.saver.save()
+    assert one.saver.save()
+    assert [row["n"] for row in held(database)] == list(range(AT_ONCE * 2 + 1))
+
+
+def test_a_full_scan_hands_out_nothing_that_is_held(
+    database: Database[Document], begin: Begin
+) -> None:
+    """With `after` gone and the ring long past it, `held` itself is asked."""
+    first = begin(database, Gates("U0"))
+    documents = numbered(5)
+    first.put(*documents)
+    first.hold_until(5)
+    first.kill()
+    database[PROGRESS].delete_one({})
+    gates = Gates("U0")
+    worker = RecordingWorker(gates)
+    second = begin(database, worker.decide, epoch=2)
+    met = [*documents, document("new", "U0")]
+    second.pool.begin_scan()
+    assert [second.pool.put(one, None, again=True) for one in met] == [False] * 5 + [True]
+    second.pool.end_scan()
+    gates.release()
+    eventually(lambda: len(worker.decided) == 6)
+    assert worker.decided == ["e0", "e1", "e2", "e3", "e4", "new"]
+    # Nor what came out of it a moment ago.
+    assert second.saver.save()
+    assert held(database) == []
+    second.pool.begin_scan()
+    assert [second.pool.put(one, None, again=True) for one in met] == [False] * 6
+    second.pool.end_scan()
+
+
+def test_a_number_is_never_given_twice(database: Database[Document], begin: Begin) -> None:
+    """Else a document could come before an older one of its key."""
+    first = begin(database, Gates("U0"))
+    first.put(*numbered(3))
+    first.hold_until(3)
+    first.kill()
+    database[PROGRESS].delete_one({})
+    second = begin(database, Gates("U0"), epoch=2)
+    second.put(document("later", "U0"))
+    second.hold_until(4)
+    assert [(row["n"], name_of(row["document"])) for row in held(database)] == [
+        (0, "e0"),
+        (1, "e1"),
+        (2, "e2"),
+        (3, "later"),
+    ]
+
+
+# What is held, and what is not.
+
+
+class Ahead:
+    """The monotonic clock of what looks for waits, moved ahead by hand.
+
+    Turning times back instead would make them negative on a machine that booted a minute ago.
+    """
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.seconds
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Ahead:
+    clock = Ahead()
+    monkeypatch.setattr(saving_module, "time", clock)
+    return clock
+
+
+def test_a_document_that_waits_for_a_thread_stays_in_the_window(
+    database: Database[Document], begin: Begin, ahead: Ahead
+) -> None:
+    """Any flood would move recvq into `held` otherwise."""
+    busy = Holder("e0")
+    one = begin(database, busy, threads=2, after_seconds=1000.0)
+    one.put(*numbered(6, keys=6))
+    busy.wait_until_held("e0")
+    ahead.seconds = 2000.0
+    for line in one.pool._lines.by_key.values():
+        if line.tasks[0].begun:
+            line.tasks[0].begun += 2000.0
+    assert one.hold()
+    assert held(database) == []
+    ahead.seconds += 200.0
+    assert one.hold()
+    assert [(name_of(row["document"]), row["why"]) for row in held(database)] == [
+        ("e0", "waiting behind a slow handler")
+    ]
+    busy.let_go()
+
+
+def test_a_key_that_decides_fast_enough_stays_in_the_window(
+    database: Database[Document], begin: Begin
+) -> None:
+    gates = Gates("U0")
+    one = begin(database, gates, bound=300, after_seconds=60.0)
+    one.put(*numbered(250))
+    eventually(lambda: gates._parked)
+    (line,) = one.pool._lines.by_key.values()
+    # At five a second its 250 documents take 50 s.
+    line.total = 5
+    assert one.hold()
+    assert held(database) == []
+    # At four a second they take a minute and more.
+    line.total += 4
+    assert one.hold()
+    assert len(held(database)) == AT_ONCE
+
+
+def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
+    database: Database[Document], begin: Begin, ahead: Ahead
+) -> None:
+    gates = Gates("U0")
+    one = begin(database, gates, after_seconds=1000.0)
+    one.put(*numbered(3))
+    eventually(lambda: gates._parked)
+    ahead.seconds = 2000.0
+    one.pool.saving.not_saved([])
+    assert one.hold()
+    assert held(database) == []
+
+
+def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
+    database: Database[Document], begin: Begin
+) -> None:
+    one = begin(database, Gates("U0"))
+    large = {**document("large", "U0"), "padding": ""}
+    large["padding"] = "x" * (16 * MEGABYTE - len(bson.encode(large)))
+    one.put(document("first", "U0"), large, document("behind", "U0"))
+    one.hold_until(1)
+    for _ in range(3):
+        assert one.hold()
+    assert [name_of(row["document"]) for row in held(database)] == ["first"]
+    assert len(one.ledger) == 2
+
+
+def test_a_document_overwritten_before_it_was_held_is_told(
+    database: Database[Document], begin: Begin, told: Told
+) -> None:
+    gates = Gates("U0")
+    worker = RecordingWorker(gates)
+    one = begin(database, worker.decide)
+    many = numbered(105)
+    one.put(*many)
+    eventually(lambda: gates._parked)
+    del one.stored[many[102]["_id"]]
+    assert one.hold()
+    assert len(told("overwritten before it was handled")) == 1
+    assert one.ledger.after == many[-1]["_id"]
+    gates.release()
+    eventually(lambda: len(worker.decided) == MOST_UNSAVED)
+    assert one.saver.save()
+    eventually(lambda: len(worker.decided) == 104)
+    assert "e102" not in worker.decided
+
+
+def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Document]) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    rows = [{"n": n, "channel": "main", "key": f"U{n % 3}", "document": {}} for n in range(30)]
+    database[HELD].insert_many(rows)
+    found = {key.key: (key.count, key.top) for key in Held(database[HELD]).all_keys()}
+    assert found == {"U0": (10, 27), "U1": (10, 28), "U2": (10, 29)}
+
+
+# All of it at once.
+
+
+class Conversations:
+    """What `conversations` remembers of each key: durable, as the last hundred applied names."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.epoch = 0
+        self._applied: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=100))
+        self.recorded: dict[str, list[str]] = defaultdict(list)
+
+    def record(self, epoch: int, key: str, name: str, unsaved: Sequence[str]) -> JobResult:
+        with self._lock:
+            if epoch < self.epoch:
+                raise Replaced("too late")
+            if name in self._applied[key]:
+                return JobResult.ALREADY_APPLIED
+            self._applied[key].extend([*unsaved, name])
+            self.recorded[key].append(name)
+            return JobResult.RECORDED
+
+    def has(self, key: str, name: str) -> bool:
+        with self._lock:
+            return name in self._applied[key]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
+    faulty_database: Database[Document], begin: Begin, seed: int
+) -> None:
+    """Keys are set aside, paused and resumed at random, transactions fail, and each epoch ends by
+    a kill.
+
+    Of three documents one has no effects; it may be decided again, but in its place.
+    """
+    chance = random.Random(seed)
+    client = faulty_database.client
+    keys, per_key = 6, 120
+    documents = numbered(keys * per_key, keys=keys)
+    conversations = Conversations()
+    handled: dict[str, list[int]] = defaultdict(list)
+    epoch = 0
+
+    def decide_for(mine: int, parked: list[Job]) -> Callable[[Job], JobResult]:
+        dice = random.Random(seed * 1000 + mine)
+
+        def decide(job: Job) -> JobResult:
+            key, name = job.document["key"], name_of(job.document)
+            if mine < conversations.epoch:
+                parked.append(job)
+                return JobResult.DEFERRED
+            if job.again and conversations.has(key, name):
+                return JobResult.ALREADY_APPLIED
+            if dice.random() < 0.05:
+                parked.append(job)
+                return JobResult.DEFERRED
+            number = int(name[1:])
+            if number % 3 == 0:
+                handled[key].append(number)
+                return JobResult.DONE
+            return conversations.record(mine, key, name, job.unsaved())
+
+        return decide
+
+    def is_done(one: Process) -> bool:
+        return one.ledger.passed >= len(documents) and one.pool.view.in_hand().held == (0, 0)
+
+    pauses, scopes = NO_PAUSES, [Scope(), Scope("main"), *(Scope("main", f"U{n}") for n in (0, 1))]
+    done = False
+    while not done:
+        epoch += 1
+        conversations.epoch = epoch
+        parked: list[Job] = []
+        worker = decide_for(epoch, parked)
+        one = begin(faulty_database, worker, epoch=epoch, threads=3, pauses=pauses)
+        one.stored.update((document["_id"], document) for document in documents)
+        fed = one.ledger.token or 0
+        # Nothing before it is missing, and nothing was counted twice.
+        assert one.ledger.passed == fed
+        steps, deadline = chance.randrange(5, 40), time.monotonic() + 30
+        while (steps := steps - 1) > 0 or (epoch == 8 and time.monotonic() < deadline):
+            if fed < len(documents) and chance.random() < 0.6:
+                count = chance.randrange(1, 60)
+                one.put(*documents[fed : fed + count], first=fed, again=True)
+                fed = min(fed + count, len(documents))
+            if chance.random() < 0.5:
+                for job in [parked.pop() for _ in range(len(parked))]:
+                    job.resume()
+            if epoch >= 8 or chance.random() < 0.3:
+                chosen = chance.sample(scopes, 0 if epoch >= 8 else chance.choice([0, 1, 2]))
+                pauses = Pauses(tuple(Pause(scope) for scope in chosen))
+                one.pool.ordered.obey(pauses)
+            fault = chance.random()
+            if epoch >= 8 or fault > 0.15:
+                one.hold()
+            elif fault > 0.08:
+                with failing(client, ["commitTransaction"], times=2, **UNKNOWN):
+                    one.hold()
+            else:
+                with failing(client, ["commitTransaction"], times=2, closeConnection=True):
+                    one.hold()
+            if fed >= len(documents) and is_done(one):
+                done = one.saver.save()
+                break
+        assert epoch < 8 or done, "it does not come to its end"
+        one.kill()
+    assert held(faulty_database) == []
+    for key in range(keys):
+        mine = [n for n in range(keys * per_key) if n % keys == key]
+        recorded = [int(name[1:]) for name in conversations.recorded[f"U{key}"]]
+        assert recorded == [n for n in mine if n % 3]
+        assert set(handled[f"U{key}"]) == {n for n in mine if n % 3 == 0}

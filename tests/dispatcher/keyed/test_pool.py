@@ -1,0 +1,616 @@
+"""The pool: order within a key, no key in another's way, and bounds; interleavings are forced."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.rereading import LOAD_AGAIN_SECONDS
+from linedesk.contract import Job, JobResult
+from linedesk.store.documents import name_of
+from linedesk.store.errors import StoreUnavailable
+from tests.dispatcher.conftest import DeskOfPool
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.waiting import eventually
+
+MakePool = Callable[..., DeskOfPool]
+
+
+class Parking:
+    """A `decide` that parks each document of a name so often, and keeps its job."""
+
+    def __init__(self, *names: str, times: int = 1) -> None:
+        self._left = dict.fromkeys(names, times)
+        self.jobs: dict[str, Job] = {}
+        self.runs: Counter[str] = Counter()
+        self.parked = {name: threading.Event() for name in names}
+
+    def __call__(self, job: Job) -> JobResult:
+        name = name_of(job.document)
+        self.runs[name] += 1
+        if self._left.get(name, 0) == 0:
+            return JobResult.DONE
+        self._left[name] -= 1
+        self.jobs[name] = job
+        self.parked[name].set()
+        return JobResult.DEFERRED
+
+    def wait_until_parked(self, name: str) -> None:
+        """Until its thread has put it aside, not only until its run is over."""
+        assert self.parked[name].wait(15)
+        eventually(lambda: self.jobs[name].parked)  # type: ignore[attr-defined]
+
+
+# Order and parallelism.
+
+
+def test_one_key_is_decided_in_order(pool_of: MakePool) -> None:
+    worker = RecordingWorker()
+    desk = pool_of(worker.decide, threads=8)
+    desk.put(*numbered(80))
+    desk.wait_until_idle()
+    assert worker.decided == [f"e{n}" for n in range(80)]
+
+
+def test_one_key_is_never_decided_twice_at_a_time(pool_of: MakePool) -> None:
+    inside = Counter[str]()
+    most = Counter[str]()
+
+    def decide(job: Job) -> JobResult:
+        key = job.document["key"]
+        inside[key] += 1
+        most[key] = max(most[key], inside[key])
+        inside[key] -= 1
+        return JobResult.DONE
+
+    desk = pool_of(decide, threads=8)
+    desk.put(*numbered(240, keys=3))
+    desk.wait_until_idle()
+    assert most == {"U0": 1, "U1": 1, "U2": 1}
+
+
+def test_different_keys_are_decided_in_parallel(pool_of: MakePool) -> None:
+    together = threading.Barrier(7)
+
+    def decide(job: Job) -> JobResult:
+        together.wait(15)
+        return JobResult.DONE
+
+    desk = pool_of(decide, threads=8)
+    desk.put(*numbered(7, keys=7))
+    desk.wait_until_idle()
+
+
+def test_a_slow_key_holds_up_nobody_else(pool_of: MakePool) -> None:
+    held = Holder("slow")
+    worker = RecordingWorker(held)
+    desk = pool_of(worker.decide, threads=3)
+    desk.put(document("slow", "U1"), document("behind", "U1"))
+    held.wait_until_held("slow")
+    desk.put(*(document(f"e{n}", "U2") for n in range(20)))
+    eventually(lambda: len(worker.decided) == 20)
+    assert "behind" not in worker.decided
+    held.let_go()
+    desk.wait_until_idle()
+    assert worker.by_key["U1"] == ["slow", "behind"]
+
+
+def test_the_same_key_of_another_channel_is_another_key(pool_of: MakePool) -> None:
+    held = Holder("one")
+    worker = RecordingWorker(held)
+    desk = pool_of(worker.decide)
+    one, two = document("one"), document("two")
+    two["channel"] = "second"
+    desk.put(one, two)
+    eventually(lambda: worker.decided == ["two"])
+    held.let_go()
+
+
+def test_a_document_is_taken_once(pool_of: MakePool) -> None:
+    worker = RecordingWorker()
+    desk = pool_of(worker.decide)
+    one = document("e1")
+    desk.put(one)
+    assert desk.pool.put(one, None, again=True) is False
+    desk.wait_until_idle()
+    assert desk.pool.put(one, None, again=True) is False
+    assert worker.decided == ["e1"]
+
+
+# Parking.
+
+
+def test_a_job_resumed_after_it_was_parked_runs_again(pool_of: MakePool) -> None:
+    parking = Parking("e0")
+    worker = RecordingWorker(parking)
+    desk = pool_of(worker.decide)
+    desk.put(*numbered(2))
+    parking.wait_until_parked("e0")
+    assert worker.decided == []
+    parking.jobs["e0"].resume()
+    desk.wait_until_idle()
+    assert worker.decided == ["e0", "e1"]
+
+
+def test_a_job_resumed_before_it_is_parked_runs_again(pool_of: MakePool) -> None:
+    runs: list[str] = []
+
+    def decide(job: Job) -> JobResult:
+        runs.append(name_of(job.document))
+        if len(runs) > 1:
+            return JobResult.DONE
+        job.resume()
+        return JobResult.DEFERRED
+
+    desk = pool_of(decide)
+    desk.put(*numbered(2))
+    desk.wait_until_idle()
+    assert runs == ["e0", "e0", "e1"]
+
+
+def test_a_job_resumed_twice_runs_once_more(pool_of: MakePool) -> None:
+    parking = Parking("e0", times=2)
+    held = Holder("other")
+    worker = RecordingWorker(
+        lambda job: JobResult.DONE if held(job) != JobResult.DONE else parking(job)
+    )
+    desk = pool_of(worker.decide, threads=2)
+    desk.put(document("e0", "U1"))
+    parking.wait_until_parked("e0")
+    # The only thread for jobs is taken, so both resumes come before the second run.
+    desk.put(document("other", "U2"))
+    held.wait_until_held("other")
+    parking.jobs["e0"].resume()
+    parking.jobs["e0"].resume()
+    held.let_go()
+    eventually(lambda: parking.runs["e0"] == 2)
+    desk.put(document("later", "U3"))
+    eventually(lambda: "later" in worker.decided)
+    assert parking.runs["e0"] == 2
+    parking.wait_until_parked("e0")
+    parking.jobs["e0"].resume()
+    desk.wait_until_idle()
+
+
+def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
+    jobs: list[Job] = []
+
+    def decide(job: Job) -> JobResult:
+        jobs.append(job)
+        return JobResult.DONE
+
+    desk = pool_of(decide)
+    desk.put(document("e0"))
+    desk.wait_until_idle()
+    jobs[0].resume()
+    desk.put(document("e1"))
+    desk.wait_until_idle()
+    assert [name_of(job.document) for job in jobs] == ["e0", "e1"]
+
+
+def test_what_a_worker_notes_is_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
+    memos: list[object] = []
+
+    def decide(job: Job) -> JobResult:
+        memos.append(job.memo)
+        job.memo = (job.memo or 0) + 1
+        if job.memo == 3:
+            return JobResult.DONE
+        job.resume()
+        return JobResult.DEFERRED
+
+    desk = pool_of(decide)
+    desk.put(document("e0"))
+    desk.wait_until_idle()
+    assert memos == [None, 1, 2]
+
+
+def test_parked_keys_hold_no_thread_and_block_no_other(pool_of: MakePool) -> None:
+    names = [f"p{n}" for n in range(50)]
+    parking = Parking(*names)
+    worker = RecordingWorker(parking)
+    desk = pool_of(worker.decide, threads=2)
+    desk.put(*(document(name, f"K{name}") for name in names))
+    for name in names:
+        parking.wait_until_parked(name)
+    desk.put(*numbered(20, keys=5))
+    eventually(lambda: len(worker.decided) == 20)
+    for name in names:
+        parking.jobs[name].resume()
+    desk.wait_until_idle()
+    assert sorted(worker.decided[20:]) == sorted(names)
+
+
+# Steps.
+
+
+def test_steps_go_before_jobs(pool_of: MakePool) -> None:
+    held = Holder("first")
+    order: list[str] = []
+
+    def decide(job: Job) -> JobResult:
+        held(job)
+        order.append(name_of(job.document))
+        return JobResult.DONE
+
+    desk = pool_of(decide, threads=2)
+    desk.put(document("first", "U1"))
+    held.wait_until_held("first")
+    busy = threading.Event()
+    began = threading.Event()
+
+    def occupy() -> None:
+        began.set()
+        busy.wait(15)
+
+    desk.pool.step(occupy)
+    assert began.wait(15)
+    # Both threads are busy now.
+    desk.put(document("second", "U2"), document("third", "U3"))
+    desk.pool.step(lambda: order.append("step"))
+    desk.pool.step(lambda: order.append("another"))
+    busy.set()
+    eventually(lambda: len(order) == 2)
+    assert order == ["step", "another"]
+    held.let_go()
+    desk.wait_until_idle()
+
+
+def test_jobs_never_occupy_the_last_thread(pool_of: MakePool) -> None:
+    held = Holder("e0", "e1")
+    desk = pool_of(held, threads=2)
+    desk.put(*numbered(2, keys=2))
+    held.wait_until_held("e0")
+    done = threading.Event()
+    desk.pool.step(done.set)
+    assert done.wait(15)
+    held.let_go("e0")
+    held.wait_until_held("e1")
+    done.clear()
+    desk.pool.step(done.set)
+    assert done.wait(15)
+    held.let_go()
+    desk.wait_until_idle()
+
+
+def test_a_step_may_leave_another_step(pool_of: MakePool) -> None:
+    desk = pool_of(RecordingWorker().decide, threads=2)
+    done = threading.Event()
+    desk.pool.step(lambda: desk.pool.step(done.set))
+    assert done.wait(15)
+
+
+# Saves.
+
+
+def test_a_key_decides_so_many_documents_and_then_waits_for_a_save(pool_of: MakePool) -> None:
+    worker = RecordingWorker()
+    desk = pool_of(worker.decide)
+    desk.put(*numbered(MOST_UNSAVED + 20))
+    assert desk.pool.saving.urgent.wait(15)
+    # Another key goes on meanwhile.
+    desk.put(document("other", "U9"))
+    eventually(lambda: "other" in worker.decided)
+    assert worker.by_key["U0"] == [f"e{n}" for n in range(MOST_UNSAVED)]
+    desk.save()
+    desk.wait_until_idle()
+    assert worker.by_key["U0"] == [f"e{n}" for n in range(MOST_UNSAVED + 20)]
+
+
+def test_recorded_documents_count_as_well(pool_of: MakePool) -> None:
+    worker = RecordingWorker(lambda job: JobResult.RECORDED)
+    desk = pool_of(worker.decide)
+    desk.put(*numbered(MOST_UNSAVED + 1))
+    assert desk.pool.saving.urgent.wait(15)
+    assert len(worker.decided) == MOST_UNSAVED
+    desk.save()
+    desk.wait_until_idle()
+
+
+def test_a_save_that_failed_lets_no_key_go_on(pool_of: MakePool) -> None:
+    worker = RecordingWorker()
+    desk = pool_of(worker.decide)
+    desk.put(*numbered(MOST_UNSAVED + 1))
+    assert desk.pool.saving.urgent.wait(15)
+    for _ in range(2):
+        desk.pool.saving.changed.clear()
+        taken = desk.pool.saving.snapshot()
+        assert taken is not None
+        desk.pool.saving.not_saved(taken[1])
+        assert desk.pool.saving.changed.is_set(), "nobody would try the save again"
+        assert desk.pool.saving.urgent.is_set()
+    desk.put(document("other", "U9"))
+    eventually(lambda: "other" in worker.decided)
+    assert len(worker.by_key["U0"]) == MOST_UNSAVED
+    desk.save()
+    desk.wait_until_idle()
+    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 1
+
+
+def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) -> None:
+    worker = RecordingWorker()
+    desk = pool_of(worker.decide)
+    documents = numbered(MOST_UNSAVED + 10)
+    desk.put(*documents[:50])
+    desk.wait_until_idle()
+    taken = desk.pool.saving.snapshot()
+    assert taken is not None
+    # The save is under way; the key decides on until it may not.
+    desk.put(*documents[50:])
+    assert desk.pool.saving.urgent.wait(15)
+    desk.pool.saving.saved(*taken)
+    desk.put(document("other", "U9"))
+    eventually(lambda: "other" in worker.decided)
+    assert len(worker.by_key["U0"]) == MOST_UNSAVED
+    assert desk.pool.saving.urgent.is_set(), "the key still waits for a save that covers it"
+    desk.save()
+    desk.wait_until_idle()
+    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 10
+
+
+def test_names_decided_without_a_record_are_told_to_the_next_job(pool_of: MakePool) -> None:
+    unsaved: dict[str, list[str]] = {}
+
+    def decide(job: Job) -> JobResult:
+        name = name_of(job.document)
+        unsaved[name] = list(job.unsaved())
+        return JobResult.RECORDED if name == "e2" else JobResult.DONE
+
+    desk = pool_of(decide)
+    desk.put(*numbered(5))
+    desk.wait_until_idle()
+    assert unsaved["e2"] == ["e0", "e1"]
+    assert unsaved["e3"] == []
+    assert unsaved["e4"] == ["e3"]
+    desk.save()
+    desk.put(document("e5", "U0"))
+    desk.wait_until_idle()
+    assert unsaved["e5"] == []
+
+
+def test_a_failed_save_keeps_the_names_for_the_next_job(pool_of: MakePool) -> None:
+    unsaved: list[str] = []
+
+    def decide(job: Job) -> JobResult:
+        unsaved[:] = job.unsaved()
+        return JobResult.DONE
+
+    desk = pool_of(decide)
+    desk.put(document("e0"))
+    desk.wait_until_idle()
+    taken = desk.pool.saving.snapshot()
+    assert taken is not None
+    desk.pool.saving.not_saved(taken[1])
+    desk.put(document("e1"))
+    desk.wait_until_idle()
+    assert unsaved == ["e0"]
+
+
+def test_keys_at_rest_are_forgotten_once_saved(pool_of: MakePool) -> None:
+    desk = pool_of(RecordingWorker().decide)
+    desk.put(*numbered(300, keys=300))
+    desk.wait_until_idle()
+    assert len(desk.pool._lines.by_key) == 300
+    desk.save()
+    assert desk.pool._lines.by_key == {}
+
+
+# Bounds.
+
+
+def test_there_is_no_room_beyond_the_bound(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    desk = pool_of(held, bound=5)
+    for number, one in enumerate(numbered(5, keys=5)):
+        assert desk.pool.wait_for_room(0.01), number
+        desk.put(one)
+    held.wait_until_held("e0")
+    eventually(lambda: sum(slot.finished for slot in desk.ledger._window) == 4)
+    # The newest are finished, but the oldest is not: the window stays as wide.
+    assert desk.pool.wait_for_room(0.01) is False
+    held.let_go()
+    assert desk.pool.wait_for_room(15) is True
+
+
+def test_a_stop_wakes_who_waits_for_room(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    desk = pool_of(held, bound=1)
+    desk.put(document("e0"))
+    held.wait_until_held("e0")
+    answers: list[bool] = []
+    waiting = threading.Thread(target=lambda: answers.append(desk.pool.wait_for_room(60)))
+    waiting.start()
+    desk.pool.stop()
+    waiting.join(15)
+    assert answers == [False]
+    held.let_go()
+
+
+def test_of_a_long_line_only_ids_are_kept_and_loaded_again(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    worker = RecordingWorker(lambda job: held(job) and JobResult.RECORDED)
+    desk = pool_of(worker.decide)
+    many = numbered(MOST_WHOLE * 3 + 5)
+    desk.put(*many)
+    held.wait_until_held("e0")
+    (line,) = desk.pool._lines.by_key.values()
+    assert sum(task.document is not None for task in line.tasks) == MOST_WHOLE
+    held.let_go()
+
+    def all_decided() -> bool:
+        desk.save()
+        return len(worker.decided) == len(many)
+
+    eventually(all_decided)
+    desk.wait_until_idle()
+    assert worker.decided == [name_of(one) for one in many]
+    assert all(len(ids) <= MOST_WHOLE for ids in desk.loads)
+    loaded = [id_ for ids in desk.loads for id_ in ids]
+    assert loaded == [one["_id"] for one in many[MOST_WHOLE:]]
+
+
+def test_a_document_overwritten_meanwhile_is_told_and_passed_over(
+    pool_of: MakePool, told: Callable[[str], list[str]]
+) -> None:
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    desk = pool_of(worker.decide)
+    many = numbered(MOST_WHOLE + 3)
+    desk.put(*many)
+    held.wait_until_held("e0")
+    gone = many[MOST_WHOLE + 1]
+    del desk.stored[gone["_id"]]
+    held.let_go()
+    assert desk.pool.saving.urgent.wait(15)
+    desk.save()
+    desk.wait_until_idle()
+    assert worker.decided == [name_of(one) for one in many if one is not gone]
+    assert [str(gone["_id"]) in line for line in told("overwritten before it was handled")] == [
+        True
+    ]
+
+
+def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
+    pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    desk = pool_of(worker.decide, threads=2)
+    load = desk.pool._rereading._load
+    down = True
+
+    def unavailable(ids: object) -> object:
+        if down:
+            raise StoreUnavailable("away")
+        return load(ids)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(desk.pool._rereading, "_load", unavailable)
+    many = numbered(MOST_WHOLE + 2)
+    desk.put(*many)
+    held.wait_until_held("e0")
+    held.let_go()
+    assert desk.pool.saving.urgent.wait(15)
+    desk.save()
+    eventually(lambda: desk.laters)
+    desk.put(document("other", "U9"))
+    eventually(lambda: "other" in worker.decided)
+    down = False
+    seconds, resume = desk.laters.pop()
+    assert seconds == LOAD_AGAIN_SECONDS
+    resume()
+    desk.wait_until_idle()
+    assert worker.by_key["U0"] == [name_of(one) for one in many]
+
+
+# Its life.
+
+
+def test_a_thread_that_does_not_end_is_named_with_its_event(pool_of: MakePool) -> None:
+    held = Holder("stuck")
+    desk = pool_of(held)
+    desk.put(document("stuck"))
+    held.wait_until_held("stuck")
+    desk.pool.stop()
+    (doing,) = desk.pool.join(time.monotonic() + 0.05)
+    assert "event_id=stuck" in doing
+    held.let_go()
+
+
+def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    desk = pool_of(worker.decide)
+    desk.put(*numbered(3))
+    held.wait_until_held("e0")
+    desk.pool.stop()
+    desk.pool.step(lambda: worker.epochs.append(1))
+    held.let_go()
+    assert desk.pool.join(time.monotonic() + 15) == []
+    assert worker.decided == ["e0"]
+    assert worker.epochs == []
+    assert len(desk.ledger) == 2
+
+
+def test_what_finishes_after_the_stop_is_still_accounted(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    desk = pool_of(held)
+    one = document("e0")
+    desk.put(one)
+    held.wait_until_held("e0")
+    desk.pool.stop()
+    held.let_go()
+    assert desk.pool.join(time.monotonic() + 15) == []
+    taken = desk.pool.saving.snapshot()
+    assert taken is not None
+    assert taken[0].after == one["_id"]
+
+
+# All of it at once.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
+    pool_of: MakePool, seed: int
+) -> None:
+    """Jobs park and are resumed from many threads at random, saves fail at random."""
+    keys, per_key, putters = 16, 150, 4
+    chance = random.Random(seed)
+    fates = {
+        f"k{key}-{n}": chance.choices(
+            [JobResult.DONE, JobResult.RECORDED, "before", "after"], [8, 8, 2, 2]
+        )[0]
+        for key in range(keys)
+        for n in range(per_key)
+    }
+    resumers: list[threading.Thread] = []
+
+    def act(job: Job) -> JobResult:
+        fate = fates[name_of(job.document)]
+        if fate in (JobResult.DONE, JobResult.RECORDED):
+            return fate  # type: ignore[return-value]
+        fates[name_of(job.document)] = JobResult.RECORDED
+        if fate == "before":
+            job.resume()
+        else:
+            thread = threading.Thread(target=job.resume)
+            resumers.append(thread)
+            thread.start()
+        return JobResult.DEFERRED
+
+    worker = RecordingWorker(act)
+    desk = pool_of(worker.decide, threads=6, bound=400)
+
+    def put(first: int) -> None:
+        for n in range(per_key):
+            for key in range(first, keys, putters):
+                while not desk.pool.wait_for_room(1):
+                    pass
+                desk.put(document(f"k{key}-{n}", f"U{key}"))
+
+    threads = [threading.Thread(target=put, args=(n,)) for n in range(putters)]
+    for thread in threads:
+        thread.start()
+    saves = random.Random(seed)
+    deadline = time.monotonic() + 30
+    while len(worker.decided) < keys * per_key:
+        assert time.monotonic() < deadline
+        desk.pool.saving.changed.wait(0.01)
+        desk.pool.saving.changed.clear()
+        taken = desk.pool.saving.snapshot()
+        if taken is None:
+            continue
+        if saves.random() < 0.3:
+            desk.pool.saving.not_saved(taken[1])
+        else:
+            desk.pool.saving.saved(*taken)
+    for thread in threads + resumers:
+        thread.join(15)
+    desk.wait_until_idle()
+    expected = {f"U{key}": [f"k{key}-{n}" for n in range(per_key)] for key in range(keys)}
+    assert worker.by_key == expected

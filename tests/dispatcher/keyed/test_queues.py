@@ -1,0 +1,555 @@
+"""The key queues against a naive account of the same documents, through crashes and lost saves."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dispatcher.keyed import holding as holding_module
+from dispatcher.keyed import line as line_module
+from dispatcher.keyed import lines as lines_module
+from dispatcher.keyed.queues import KeyQueues
+from dispatcher.progress import tracker as ledger_module
+from dispatcher.progress.held import HeldKey
+from dispatcher.progress.tracker import Ledger
+from linedesk.contract import JobResult
+from linedesk.store.documents import Document
+from linedesk.store.orders import Pause, Pauses, Scope
+from tests.dispatcher.old_queues import OldQueues
+from tests.dispatcher.progress.test_tracker import empty_progress, stored
+
+CHANNEL = "main"
+KEYS = ("A", "B", "C")
+MOST_UNSAVED = 3
+MOST_WHOLE = 2
+MOST_MOVED = 3
+RING = 8
+SCANNED_BEHIND = 4
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class World(RuleBasedStateMachine):
+    """What is durable, and one process after another that reads it.
+
+    Documents are numbered 1, 2, 3, … in the feed's order; the token after n is n. The account
+    knows of each key which documents it has still to decide, and nothing of how that is kept.
+    """
+
+    Queues: Any = KeyQueues
+    is_precise = True
+    """Whether each key is expected to go on as soon as it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ring_before = ledger_module.RING_SLOTS
+        ledger_module.RING_SLOTS = RING
+        # Durable.
+        self.recvq: list[Document] = []
+        self.overwritten: set[int] = set()
+        self.progress: dict[str, Any] = {**empty_progress(), "held": 0}
+        self.held: dict[int, Document] = {}
+        self.applied: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=MOST_UNSAVED + 1))
+        self.recorded: dict[str, list[int]] = defaultdict(list)
+        self.decided_ever: set[int] = set()
+        self.lost: set[int] = set()
+        self.paused: set[str] = set()
+        self.begin()
+
+    def teardown(self) -> None:
+        ledger_module.RING_SLOTS = self.ring_before
+
+    # One process.
+
+    def begin(self) -> None:
+        self.ledger = Ledger.restore(**self.progress)
+        self.told = self.told_finished()
+        self.fed = self.progress["token"] or 0
+        self.pending: dict[str, list[int]] = {key: [] for key in KEYS}
+        self.running: dict[str, Any] = {}
+        self.resumed: set[str] = set()
+        self.deferred: dict[str, Any] = {}
+        self.bypass: set[str] = set()
+        # Per key: decided and not saved, as exactly as the account knows.
+        self.unsaved: dict[str, list[int]] = {key: [] for key in KEYS}
+        self.unsaved_names: dict[str, list[int]] = {key: [] for key in KEYS}
+        self.names_since_record: dict[str, set[int]] = {key: set() for key in KEYS}
+        self.careful: dict[str, int] = dict.fromkeys(KEYS, 0)
+        self.moving: set[str] = set()
+        self.chosen: list[Any] | None = None
+        self.plan: Any = None
+        self.covered: dict[str, list[int]] = {}
+        self.abandoned: list[Any] = []
+        self.jobs: list[Any] = []
+        self.queues = self.Queues(
+            self.ledger,
+            resume=lambda job: None,
+            pauses=self.pauses(),
+            most_unsaved=MOST_UNSAVED,
+            most_whole=MOST_WHOLE,
+            most_moved=MOST_MOVED,
+        )
+        for key in KEYS:
+            rows = self.rows_of(key)
+            if rows:
+                self.queues.put_held(HeldKey(CHANNEL, key, len(rows), rows[-1]["n"]))
+                self.pending[key] = [row["_id"] for row in rows]
+
+    def rows_of(self, key: str) -> list[Document]:
+        return sorted((r for r in self.held.values() if r["key"] == key), key=lambda row: row["n"])
+
+    def told_finished(self) -> set[int]:
+        after = self.progress["after"] or 0
+        return {*range(1, after + 1), *self.progress["finished"]} - {None}
+
+    def pauses(self) -> Pauses:
+        return Pauses(tuple(Pause(Scope(CHANNEL, key)) for key in sorted(self.paused)))
+
+    @staticmethod
+    def key_of(document: Document) -> tuple[str, str]:
+        return CHANNEL, document["key"]
+
+    # Documents come.
+
+    @rule(key=st.sampled_from(KEYS), count=st.integers(1, 4))
+    def store_and_feed(self, key: str, count: int) -> None:
+        for _ in range(count):
+            number = len(self.recvq) + 1
+            one = {"_id": number, "channel": CHANNEL, "key": key}
+            self.recvq.append(one)
+        for _ in range(count):
+            self.feed()
+
+    def feed(self) -> None:
+        self.fed += 1
+        self.put(self.fed, self.fed)
+
+    def put(self, number: int, token: int | None) -> None:
+        if number in self.overwritten:
+            if number not in self.told:
+                self.lost.add(number)
+                self.told.add(number)
+            return
+        one = self.recvq[number - 1]
+        again = number in self.decided_ever or number % 2 == 0
+        job = self.queues.put(one, token, key=self.key_of(one), again=again, now=1.0)
+        assert (job is None) == (number in self.told), f"{number} was lost or comes twice"
+        if job is not None:
+            self.told.add(number)
+            self.pending[one["key"]].append(number)
+            self.jobs.append(job)
+
+    @rule()
+    def read_on(self) -> None:
+        """What a predecessor has left to be read."""
+        if self.fed < len(self.recvq):
+            self.feed()
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.recvq)
+    def overwrite(self, data: st.DataObject) -> None:
+        """recvq is capped: a document that waits for long may be gone."""
+        if len(self.overwritten) < len(self.recvq) // 6:
+            self.overwritten.add(data.draw(st.integers(1, len(self.recvq))))
+
+    @rule()
+    @precondition(lambda self: self.plan is None)
+    def lose_history(self) -> None:
+        """The token is forgotten durably, then recvq is scanned from some way behind `after`."""
+        self.ledger.forget_token()
+        if self.begin_save():
+            self.saved()
+        after = self.ledger.begin_scan() or 0
+        held = set(self.held)
+        for number in sorted({*held, *range(max(1, after - SCANNED_BEHIND), len(self.recvq) + 1)}):
+            key = self.recvq[number - 1]["key"]
+            if number in held and number in self.pending[key]:
+                assert self.queues.may_hold((CHANNEL, key)), f"{number} would come twice"
+            elif number > after - SCANNED_BEHIND or number in self.told:
+                self.put(number, None)
+        self.ledger.end_scan()
+        self.fed = len(self.recvq)
+
+    # Threads.
+
+    @rule()
+    def take(self) -> None:
+        self.begin_next()
+
+    def begin_next(self) -> bool:
+        work = self.queues.next(2.0)
+        if work is None:
+            for key in KEYS:
+                assert not self.surely_may_run(key), f"{key} stands still"
+            return False
+        key = self.key_at_work(work)
+        assert key not in self.running, "two threads are at one key"
+        assert key not in self.deferred, "it was not resumed"
+        assert key not in self.paused or key in self.bypass, "it is paused"
+        # A line that was ready when its documents were chosen decided one more.
+        assert key not in self.moving or not self.is_precise, "it is on its way into held"
+        assert len(self.unsaved[key]) < MOST_UNSAVED, "more than `applied` can name"
+        assert not (self.careful[key] and self.unsaved[key]), "each decision waits for a save"
+        self.running[key] = work
+        self.bypass.discard(key)
+        self.resumed.discard(key)
+        if self.is_run(work):
+            self.check_run(key, work)
+        return True
+
+    def check_run(self, key: str, run: Any) -> None:
+        number = run.job.document["_id"]
+        assert number == self.pending[key][0], "out of order"
+        later = [one for one in self.recorded[key] if one >= number]
+        if later:
+            assert run.job.again
+            assert number in self.applied[key], f"{number} is decided again after {later}"
+        older = {one["_id"] for one in self.recvq if one["key"] == key and one["_id"] < number}
+        assert older <= self.decided_ever | self.lost, "an older one was passed over"
+        if run.job not in self.jobs:
+            self.jobs.append(run.job)
+
+    def key_at_work(self, work: Any) -> str:
+        return str(work.queue.key[1])
+
+    @staticmethod
+    def is_run(work: Any) -> bool:
+        return hasattr(work, "job")
+
+    def surely_may_run(self, key: str) -> bool:
+        if not self.pending[key] or key in self.running or key in self.deferred:
+            return False
+        if key in self.moving or (
+            key in self.paused and not (self.is_precise and key in self.bypass)
+        ):
+            return False
+        if not self.is_precise:
+            return not self.unsaved[key] and not self.covered and not self.careful[key]
+        return len(self.unsaved[key]) < (1 if self.careful[key] else MOST_UNSAVED)
+
+    def runs(self) -> list[str]:
+        return [key for key in sorted(self.running) if self.is_run(self.running[key])]
+
+    @rule(data=st.data(), records=st.booleans())
+    @precondition(lambda self: self.runs())
+    def decide(self, data: st.DataObject, records: bool) -> None:
+        self.end_run(data.draw(st.sampled_from(self.runs())), records=records)
+
+    def end_run(self, key: str, *, records: bool) -> None:
+        run = self.running.pop(key)
+        number = run.job.document["_id"]
+        unsaved = [int(name) for name in run.job.unsaved()]
+        assert set(self.unsaved_names[key]) <= set(unsaved) <= self.names_since_record[key]
+        assert unsaved == sorted(unsaved, key=lambda n: (n in self.held, n)) or self.held
+        result = self.result_of(key, number, unsaved, again=run.job.again, records=records)
+        assert self.queues.decided(run, result)
+        assert not self.queues.decided(run, result), "its end came before"
+        assert self.pending[key].pop(0) == number
+        self.decided_ever.add(number)
+        self.unsaved[key].append(number)
+        self.careful[key] = max(0, self.careful[key] - 1)
+        self.bypass.discard(key)
+        if result is JobResult.RECORDED:
+            self.unsaved_names[key], self.names_since_record[key] = [], set()
+        elif result is JobResult.DONE:
+            self.unsaved_names[key].append(number)
+            self.names_since_record[key].add(number)
+
+    def result_of(
+        self, key: str, number: int, unsaved: list[int], *, again: bool, records: bool
+    ) -> JobResult:
+        if again and number in self.applied[key]:
+            return JobResult.ALREADY_APPLIED
+        assert number not in self.recorded[key], "recorded twice"
+        if not records:
+            return JobResult.DONE
+        assert not self.recorded[key] or number > self.recorded[key][-1], "recorded out of order"
+        self.applied[key].extend([*unsaved, number])
+        self.recorded[key].append(number)
+        return JobResult.RECORDED
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.runs())
+    def defer(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(self.runs()))
+        run = self.running.pop(key)
+        assert self.queues.deferred(run)
+        if key not in self.resumed:
+            self.deferred[key] = run.job
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.runs())
+    def resume_early(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(self.runs()))
+        self.queues.resume(self.running[key].job)
+        self.resumed.add(key)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.runs())
+    def abandon(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(self.runs()))
+        run = self.running.pop(key)
+        self.queues.abandoned(run)
+        self.deferred[key] = run.job
+        self.abandoned.append(run)
+
+    @rule(data=st.data(), decides=st.booleans())
+    @precondition(lambda self: self.abandoned)
+    def end_late(self, data: st.DataObject, decides: bool) -> None:
+        run = data.draw(st.sampled_from(self.abandoned))
+        end = self.queues.decided(run, JobResult.DONE) if decides else self.queues.deferred(run)
+        assert not end, "an abandoned run decides nothing"
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.deferred)
+    def resume(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.deferred)))
+        self.queues.resume(self.deferred.pop(key))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.jobs)
+    def resume_stale(self, data: st.DataObject) -> None:
+        """Of a job of any time: decided, waiting, at work, or not the first."""
+        job = data.draw(st.sampled_from(self.jobs))
+        self.queues.resume(job)
+        for key in KEYS:
+            if self.deferred.get(key) is job:
+                del self.deferred[key]
+            run = self.running.get(key)
+            if run is not None and self.is_run(run) and run.job is job:
+                self.resumed.add(key)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.runs())
+    def save_each(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(self.runs()))
+        self.queues.save_each(self.queues.get((CHANNEL, key)))
+        self.careful[key] = MOST_UNSAVED + 1
+
+    # Threads that read.
+
+    def reading(self) -> list[str]:
+        return [key for key in sorted(self.running) if not self.is_run(self.running[key])]
+
+    @rule(data=st.data(), works=st.integers(0, 3))
+    @precondition(lambda self: self.reading())
+    def read(self, data: st.DataObject, works: int) -> None:
+        key = data.draw(st.sampled_from(self.reading()))
+        work = self.running.pop(key)
+        if works == 0:
+            self.queues.not_read(work, "MongoDB is away")
+            self.deferred[key] = work
+        else:
+            self.end_reading(key, work)
+
+    def end_reading(self, key: str, work: Any) -> None:
+        if hasattr(work, "upto"):
+            rows = [r for r in self.rows_of(key) if work.above < r["n"] <= work.upto]
+            assert self.queues.loaded(work, rows[: work.most]) == 0
+        else:
+            found = {
+                job.slot.id: self.recvq[job.slot.id - 1]
+                for job in work.jobs
+                if job.slot.id not in self.overwritten
+            }
+            self.pass_over(self.queues.recalled(work, found))
+
+    def pass_over(self, lost: list[Any]) -> None:
+        for job in lost:
+            number = job.slot.id
+            assert number in self.overwritten, "it is still there"
+            self.lost.add(number)
+            key = self.recvq[number - 1]["key"]
+            if self.pending[key][0] == number:
+                self.bypass.discard(key)
+            self.pending[key].remove(number)
+            self.names_since_record[key].add(number)
+
+    # Operators.
+
+    @rule(key=st.sampled_from(KEYS))
+    def pause_or_resume(self, key: str) -> None:
+        self.paused ^= {key}
+        self.queues.obey(self.pauses())
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        keys = [key for key in KEYS if self.pending[key] and key not in self.reading()]
+        if not keys:
+            return
+        key = data.draw(st.sampled_from(keys))
+        self.queues.let_pass(self.queues.get((CHANNEL, key)))
+        self.bypass.add(key)
+        self.deferred.pop(key, None)
+        if key in self.running:
+            self.resumed.add(key)
+
+    # Documents move to `held`.
+
+    @rule(key=st.sampled_from(KEYS), count=st.integers(1, 2 * MOST_MOVED))
+    def want_moved(self, key: str, count: int) -> None:
+        queue = self.queues.get((CHANNEL, key))
+        if queue is not None and key not in self.moving:
+            self.queues.want_moved([(queue, count)])
+
+    @rule()
+    @precondition(lambda self: self.chosen is None and self.plan is None)
+    def choose(self) -> None:
+        chosen = self.queues.choose()
+        assert len(chosen) <= MOST_MOVED
+        if chosen:
+            self.chosen = chosen
+            self.moving = {self.recvq[job.slot.id - 1]["key"] for job in chosen}
+
+    @rule()
+    @precondition(lambda self: self.chosen is not None and self.plan is None)
+    def move(self) -> None:
+        assert self.chosen is not None
+        short = [job.slot.id for job in self.chosen if job.document is None]
+        read = {id_: self.recvq[id_ - 1] for id_ in short if id_ not in self.overwritten}
+        self.chosen = None
+        self.pass_over(self.queues.move(read, NOW))
+        if self.is_precise and not self.queues.is_moving:
+            self.moving = set()
+
+    # Saves.
+
+    @rule()
+    @precondition(lambda self: self.plan is None and self.chosen is None)
+    def begin_to_save(self) -> None:
+        self.begin_save()
+
+    def begin_save(self) -> bool:
+        self.plan = self.queues.begin_save()
+        if self.plan is not None:
+            self.covered = {key: list(self.unsaved[key]) for key in KEYS}
+        return self.plan is not None
+
+    @rule()
+    @precondition(lambda self: self.plan is not None)
+    def saved(self) -> None:
+        self.make_durable()
+        plan, self.plan = self.plan, None
+        self.queues.saved(plan)
+        if self.chosen is None:
+            self.moving = set()
+        for key, covered in self.covered.items():
+            self.unsaved[key] = [one for one in self.unsaved[key] if one not in covered]
+            names = [one for one in self.unsaved_names[key] if one not in covered]
+            self.unsaved_names[key] = names
+        self.covered = {}
+
+    @rule(reached=st.booleans())
+    @precondition(lambda self: self.plan is not None)
+    def not_saved(self, reached: bool) -> None:
+        """The outcome is unknown: the write may have reached the server all the same."""
+        if reached:
+            self.make_durable()
+        plan, self.plan = self.plan, None
+        self.queues.not_saved(plan)
+        if not self.is_precise:
+            # Lines that failed to be saved wait for the next one that succeeds.
+            self.covered = {}
+
+    def make_durable(self) -> None:
+        snapshot = self.plan.snapshot
+        self.progress = {**stored(self.progress, snapshot), "held": snapshot.held}
+        for row in snapshot.rows:
+            self.held.setdefault(row["_id"], row)
+        for id_ in snapshot.gone:
+            self.held.pop(id_, None)
+
+    @rule(reached=st.booleans())
+    def crash(self, reached: bool) -> None:
+        if self.plan is not None and reached:
+            self.make_durable()
+        known = self.told_finished()
+        self.lost |= {number for number in self.overwritten if number not in known}
+        self.begin()
+        if self.progress["token"] is None:
+            self.lose_history()
+
+    # What holds at any time.
+
+    @invariant()
+    def what_is_named_finished_was_decided_or_is_held(self) -> None:
+        told = self.told_finished()
+        assert told <= self.decided_ever | self.lost | set(self.held), "lost"
+        assert set(self.held) <= told, "it would come twice"
+
+    @invariant()
+    def the_figures_are_right(self) -> None:
+        pending = {number for numbers in self.pending.values() for number in numbers}
+        assert self.ledger.unfinished <= len(pending)
+        assert self.queues.held_documents == len(pending) - self.ledger.unfinished
+
+    @rule()
+    def drain(self) -> None:
+        """All goes well for a while: everything is decided, saved, and forgotten."""
+        if self.plan is not None:
+            self.saved()
+        self.paused = set()
+        self.queues.obey(self.pauses())
+        while self.fed < len(self.recvq):
+            self.feed()
+        for _ in range(40 + 4 * len(self.recvq)):
+            if self.chosen is None:
+                self.choose()
+            if self.chosen is not None:
+                self.move()
+            if self.begin_save():
+                self.saved()
+            for what in self.deferred.values():
+                self.queues.resume(what)
+            self.deferred = {}
+            while self.begin_next():
+                pass
+            for key in list(self.running):
+                if self.is_run(self.running[key]):
+                    self.end_run(key, records=True)
+                else:
+                    self.end_reading(key, self.running.pop(key))
+            if not any(self.pending.values()) and not self.running and not self.begin_save():
+                break
+            if self.plan is not None:
+                self.saved()
+        assert self.pending == {key: [] for key in KEYS}
+        assert self.held == {}
+        assert len(self.ledger) == 0
+        assert self.queues.held_documents == 0
+        assert self.queues.is_empty, "keys at rest are forgotten once saved"
+
+
+class OldWorld(World):
+    """The same account of the lines as they were."""
+
+    Queues = OldQueues
+    is_precise = False
+
+    def __init__(self) -> None:
+        self.before = line_module.MOST_UNSAVED, line_module.MOST_WHOLE, holding_module.AT_ONCE
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        unsaved, whole, at_once = self.before
+        line_module.MOST_UNSAVED, holding_module.AT_ONCE = unsaved, at_once
+        line_module.MOST_WHOLE = lines_module.MOST_WHOLE = whole
+
+
+@pytest.mark.parametrize("world", [World, OldWorld])
+def test_whatever_happens_each_key_is_decided_in_order_and_once(world: type[World]) -> None:
+    run_state_machine_as_test(
+        world, settings=settings(max_examples=100, stateful_step_count=80, deadline=None)
+    )

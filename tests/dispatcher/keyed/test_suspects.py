@@ -1,0 +1,794 @@
+"""Poison: who is suspect, who runs alone, who is given up; and who must not be blamed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import process as process_module
+from dispatcher.keyed.line import MOST_UNSAVED, Line
+from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.saver import Saver
+from dispatcher.keyed.suspects import CAUSE, MOST_CONDEMNED, WATCHED_FOR, Poison, Suspects
+from dispatcher.process import Ending
+from dispatcher.progress.document import Progress, Trying
+from dispatcher.progress.held import Held, HeldKey
+from linedesk.contract import Job, JobResult
+from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
+from linedesk.store.errors import AccessRefused, StoreUnavailable
+from linedesk.store.orders import Control, Scope
+from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.fakes import RecordingWorker, document, numbered
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+WATCHED_FIELDS = ["channel", "key", "running", "since"]
+
+
+# Who is suspect. Pure.
+
+
+def test_suspects_are_alone_only_when_told_so() -> None:
+    suspects = Suspects(alone=False, most=10)
+    suspects.meet("a")
+    assert suspects.may_begin("a", 3)
+    assert suspects.begin("a")
+    assert suspects.may_begin("b", 1)
+
+
+def test_nothing_runs_beside_a_suspect() -> None:
+    suspects = Suspects(alone=True, most=10)
+    suspects.meet("a")
+    assert not suspects.may_begin("a", 1)
+    assert suspects.may_begin("innocent", 1)
+    assert suspects.may_begin("a", 0)
+    suspects.begin("a")
+    assert not suspects.may_begin("innocent", 1)
+    suspects.end("a", decided=False)
+    assert not suspects.may_begin("a", 1), "it has to be alone in its next run as well"
+    suspects.begin("a")
+    suspects.end("a", decided=True)
+    assert suspects.may_begin("a", 1), "once decided its key is cleared"
+
+
+def test_they_are_through_when_all_are_known_and_decided() -> None:
+    suspects = Suspects(alone=True, most=10)
+    suspects.meet("a")
+    suspects.close()
+    assert not suspects.are_through
+    suspects.begin("a")
+    suspects.end("a", decided=False)
+    assert not suspects.are_through
+    suspects.end("a", decided=True)
+    assert suspects.are_through
+    suspects.meet("later")
+    assert suspects.are_through, "what is scanned later was not in hand when the process died"
+
+
+def test_of_a_long_backlog_only_what_was_in_hand_is_suspect() -> None:
+    suspects = Suspects(alone=True, most=2)
+    for key in ("a", "b", "c"):
+        suspects.meet(key)
+    assert [suspects.begin(key) for key in ("a", "b", "c")] == [True, True, False]
+
+
+def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
+    suspects = Suspects(alone=True, most=1)
+    for key in ("held", "held too"):
+        suspects.meet_held(key)
+    suspects.meet("in the window")
+    assert [suspects.begin(key) for key in ("held", "held too", "in the window")] == [True] * 3
+
+
+def test_a_watched_key_is_always_suspect_and_neither_waited_for_nor_alone_for_long() -> None:
+    suspects = Suspects(alone=True, most=10, watches=lambda key: key == "watched")
+    for key in ("watched", "a"):
+        suspects.meet(key)
+    assert not suspects.may_begin("watched", 1), "while the process keeps dying it runs alone, too"
+    suspects.close()
+    suspects.begin("a")
+    suspects.end("a", decided=True)
+    assert suspects.are_through
+    assert suspects.may_begin("watched", 1), "else its slow handlers would hold up everybody"
+    assert suspects.begin("watched")
+    assert suspects.may_begin("b", 1)
+
+
+# On a pool: in what order, beside whom.
+
+
+class Alone:
+    """A `decide` that sees who runs beside whom."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside: set[str] = set()
+        self.beside: dict[str, set[str]] = {}
+        self.gates: dict[str, threading.Event] = {}
+        self.entered: list[str] = []
+
+    def __call__(self, job: Job) -> JobResult:
+        name = name_of(job.document)
+        with self._lock:
+            for other in self._inside:
+                self.beside[other].add(name)
+            self.beside[name] = set(self._inside)
+            self._inside.add(name)
+            self.entered.append(name)
+        if name in self.gates:
+            assert self.gates[name].wait(30)
+        with self._lock:
+            self._inside.discard(name)
+        return JobResult.DONE
+
+
+def put(desk: DeskOfPool, *documents: Document, again: bool) -> None:
+    for one in documents:
+        desk.stored[one["_id"]] = one
+        desk.pool.put(one, None, again=again)
+
+
+def test_suspects_run_one_at_a_time_and_innocents_side_by_side(
+    pool_of: Callable[..., DeskOfPool],
+) -> None:
+    decide = Alone()
+    decide.gates = {"s0": threading.Event(), "i0": threading.Event(), "i1": threading.Event()}
+    desk = pool_of(decide, threads=6)
+    desk.pool._suspects = Suspects(alone=True, most=100)
+    put(desk, *(document(f"s{n}", f"S{n}") for n in range(4)), again=True)
+    put(desk, *(document(f"i{n}", f"I{n}") for n in range(2)), again=False)
+    eventually(lambda: decide.entered == ["s0"])
+    decide.gates["s0"].set()
+    eventually(lambda: {"i0", "i1"} <= set(decide.entered))
+    decide.gates["i0"].set()
+    decide.gates["i1"].set()
+    desk.wait_until_idle()
+    assert all(not decide.beside[f"s{n}"] for n in range(4))
+    assert "i1" in decide.beside["i0"]
+    assert desk.pool.suspects_are_through
+
+
+def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
+    pool_of: Callable[..., DeskOfPool],
+) -> None:
+    """It must not be near when the process dies; and it keeps nobody waiting for good."""
+    decide = Alone()
+    decide.gates = {"slow": threading.Event()}
+    desk = pool_of(decide, threads=6)
+    desk.pool._suspects = Suspects(alone=True, most=100)
+    slow, suspect = document("slow", "U1"), document("suspect", "U2")
+    put(desk, slow, again=True)
+    eventually(lambda: decide.entered == ["slow"])
+    put(desk, suspect, again=True)
+    put(desk, document("late", "U3"), again=False)
+    assert decide.entered == ["slow"]
+    decide.gates["slow"].set()
+    desk.wait_until_idle()
+    assert decide.beside == {"slow": set(), "suspect": set(), "late": set()}
+
+
+# What is written down, and when.
+
+
+class Written:
+    """Poison on the real `progress`, with one task at a time."""
+
+    def __init__(self, database: Database[Document], decide: Callable[[Any], JobResult]) -> None:
+        self._database = database
+        self._decide = decide
+        self.laters: list[Callable[[], None]] = []
+
+    def start(self, epoch: int) -> Poison:
+        progress = Progress(self._database[PROGRESS], feed="memory", epoch=epoch)
+        return Poison(
+            progress,
+            progress.take_over(),
+            decide=self._decide,
+            later=lambda seconds, function: self.laters.append(function),
+        )
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return self._database[PROGRESS].find_one() or {}
+
+
+class Task:
+    """As much of a task as is asked for."""
+
+    def __init__(self, name: str, *, suspect: bool = True, key: str = "U1") -> None:
+        self.name = name
+        self.line = Line(("main", key))
+        self.suspect = suspect
+        self.condemned: Any = None
+
+    def resume(self) -> None: ...
+
+
+class Died(BaseException):
+    """The process, at this place."""
+
+
+def dies(task: Any) -> JobResult:
+    raise Died
+
+
+def test_a_start_without_suspects_writes_nothing(database: Database[Document]) -> None:
+    written = Written(database, lambda task: JobResult.DONE)
+    poison = written.start(1)
+    assert poison.decide(Task("new", suspect=False)) == JobResult.DONE
+    poison.rest()
+    assert (written.row["starts"], written.row["trying"]) == (0, None)
+    for epoch in range(2, 9):
+        assert not written.start(epoch).alone
+
+
+def test_starts_with_suspects_are_counted_once_each(database: Database[Document]) -> None:
+    counts = []
+    for epoch in (1, 2, 3):
+        written = Written(database, lambda task: JobResult.DONE)
+        poison = written.start(epoch)
+        for n in range(3):
+            poison.decide(Task(f"e{n}"))
+        counts.append((written.row["starts"], poison.alone))
+    assert counts == [(1, False), (2, False), (3, True)]
+
+
+@pytest.mark.parametrize("when", ["rest", "next start"])
+def test_a_rest_begins_the_count_anew(database: Database[Document], when: str) -> None:
+    written = Written(database, lambda task: JobResult.DONE)
+    for epoch in (1, 2, 3):
+        poison = written.start(epoch)
+        poison.decide(Task("e0"))
+    poison.rest()
+    assert (written.row["starts"], written.row["trying"]) == (0, None)
+    if when == "next start":
+        poison = written.start(4)
+        assert not poison.alone
+
+
+def test_a_suspect_is_named_before_it_runs_and_cleared_after(database: Database[Document]) -> None:
+    named: list[Any] = []
+    written = Written(database, lambda task: named.append(written.row["trying"]) or JobResult.DONE)
+    for epoch in (1, 2, 3):
+        poison = written.start(epoch)
+        poison.decide(Task(f"e{epoch}"))
+    assert named[:2] == [None, None]
+    assert (named[2]["name"], named[2]["starts"]) == ("e3", 0)
+    assert written.row["trying"] is None
+
+
+def test_the_one_that_three_starts_found_named_is_condemned(database: Database[Document]) -> None:
+    died = 0
+    written = Written(database, dies)
+    condemned = None
+    for epoch in range(1, 20):
+        poison = written.start(epoch)
+        task = Task("bad")
+        with pytest.raises(Died):
+            poison.decide(task)
+        condemned = task.condemned
+        if condemned is not None:
+            break
+        died += 1
+    assert condemned is not None
+    assert (condemned.cause, condemned.attempts) == (CAUSE, 3)
+    assert datetime.now(UTC).timestamp() - condemned.first_at.timestamp() < 60
+    assert died == 5, "two starts counted, three of its own"
+
+
+def watched(written: Written, *rows: dict[str, Any]) -> None:
+    """What a predecessor has left."""
+    common = {"channel": "main", "since": datetime.now(UTC), "running": None}
+    Progress(written._database[PROGRESS], feed="memory", epoch=0).take_over()
+    written._database[PROGRESS].update_one({}, {"$set": {"watched": [common | r for r in rows]}})
+
+
+def paused(database: Database[Document]) -> list[str]:
+    return sorted(row["_id"] for row in database[CONTROL].find())
+
+
+def test_one_more_death_pauses_a_watched_conversation_and_no_other(
+    database: Database[Document],
+) -> None:
+    written = Written(database, dies)
+    watched(written, {"key": "U1"}, {"key": "U2"})
+    poison = written.start(1)
+    with pytest.raises(Died):
+        poison.decide(Task("bad"))
+    for epoch in (2, 3):
+        written.start(epoch).set_aside(Control(database))
+        assert paused(database) == ["pause/main/U1"]
+        # The operator's resume is not undone by what was named before it.
+        if epoch == 2:
+            Control(database).resume(Scope("main", "U1"))
+            assert [row["running"] for row in written.row["watched"]] == [None, None]
+            with pytest.raises(Died):
+                written.start(2).decide(Task("bad"))
+
+
+def test_a_conversation_is_watched_for_a_day(database: Database[Document]) -> None:
+    written = Written(database, lambda task: JobResult.DONE)
+    yesterday = datetime.now(UTC) - WATCHED_FOR
+    watched(written, {"key": "U1"}, {"key": "U2", "since": yesterday, "running": "e0"})
+    poison = written.start(1)
+    poison.set_aside(Control(database))
+    assert [poison.watches(("main", key)) for key in ("U1", "U2", "U3")] == [True, False, False]
+    assert paused(database) == []
+
+
+def test_a_good_end_pauses_nothing_that_was_still_running(database: Database[Document]) -> None:
+    """Nor does a run that ended well, or has to wait for its next one."""
+    inside, back = threading.Event(), threading.Event()
+
+    def decide(task: Any) -> JobResult:
+        if task.name == "slow":
+            inside.set()
+            assert back.wait(15)
+        return JobResult.DONE if task.name == "good" else JobResult.DEFERRED
+
+    written = Written(database, decide)
+    watched(written, *({"key": key} for key in ("U1", "U2", "U3")))
+    poison = written.start(1)
+    poison.decide(Task("good", key="U1"))
+    poison.decide(Task("again", key="U2"))
+    slow = threading.Thread(target=poison.decide, args=(Task("slow", key="U3"),))
+    slow.start()
+    assert inside.wait(15)
+    assert [row["running"] for row in written.row["watched"]] == [None, None, "slow"]
+    poison.end()
+    written.start(2).set_aside(Control(database))
+    assert paused(database) == []
+    back.set()
+    slow.join(15)
+
+
+def test_the_late_end_of_an_abandoned_run_takes_no_name_away(database: Database[Document]) -> None:
+    """The next run of the same event may be what kills the process."""
+    inside, back = [threading.Event() for _ in "ab"], [threading.Event() for _ in "ab"]
+    numbers = iter(range(2))
+
+    def decide(task: Any) -> JobResult:
+        number = next(numbers)
+        inside[number].set()
+        assert back[number].wait(15)
+        return JobResult.DONE
+
+    written = Written(database, decide)
+    watched(written, {"key": "U1"})
+    poison = written.start(1)
+    runs = [threading.Thread(target=poison.decide, args=(Task("hangs"),)) for _ in "ab"]
+    for run, begun in zip(runs, inside, strict=True):
+        run.start()
+        assert begun.wait(15)
+    for run, go_on, running in zip(runs, back, ("hangs", None), strict=True):
+        go_on.set()
+        run.join(15)
+        assert [row["running"] for row in written.row["watched"]] == [running]
+
+
+def test_with_poison_in_many_conversations_no_more_is_given_up(
+    database: Database[Document],
+) -> None:
+    """A bot that dies of everything: each conversation waits, whole, to be resumed."""
+    written = Written(database, dies)
+    watched(written, *({"key": f"V{n}"} for n in range(MOST_CONDEMNED)))
+    poison = written.start(1)
+    poison._progress.note_starts(9, Trying("bad", 2, datetime.now(UTC)))
+    task = Task("bad", key="new")
+    with pytest.raises(Died):
+        written.start(2).decide(task)
+    written.start(3).set_aside(Control(database))
+    assert (task.condemned, paused(database)) == (None, ["pause/main/new"])
+
+
+def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The role is from before, and nobody has run `linedesk init` since."""
+
+    def refused(self: Control, scope: Scope, **_: Any) -> bool:
+        raise AccessRefused(13)
+
+    monkeypatch.setattr(Control, "pause", refused)
+    written = Written(database, lambda task: JobResult.RECORDED)
+    watched(written, {"key": "U1", "running": "bad"})
+    poison = written.start(1)
+    poison.set_aside(Control(database))
+    task = Task("bad")
+    poison.decide(task)
+    assert task.condemned.cause == CAUSE
+
+
+def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]) -> None:
+    written = Written(database, lambda task: JobResult.DONE)
+    waits = []
+    for starts in (0, 8, 9, 10, 11, 100):
+        written.start(1)._progress.note_starts(starts, None)
+        waits.append(round(written.start(1).back_off_seconds))
+    assert waits[:2] == [0, 0]
+    assert 0 < waits[2] < waits[4] <= 4
+    assert 12 <= waits[5] <= 15
+
+
+def test_a_start_that_gives_an_event_up_begins_the_waits_anew(database: Database[Document]) -> None:
+    """Else several conversations with poison would keep all others waiting for a quarter hour."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
+        20, Trying("poison", 2, datetime.now(UTC))
+    )
+    written = Written(database, lambda task: JobResult.DONE)
+    poison = written.start(2)
+    assert poison.back_off_seconds > 0
+    task = Task("poison")
+    poison.decide(task)
+    assert task.condemned is not None
+    following = written.start(3)
+    assert (following.alone, following.back_off_seconds) == (True, 0)
+
+
+def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
+    database: Database[Document],
+) -> None:
+    """The process died twice with it named, of something else; then it ends well."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
+        6, Trying("innocent", 1, datetime.now(UTC))
+    )
+    written = Written(database, lambda task: JobResult.DONE)
+    poison = written.start(2)
+    for _ in range(3):
+        task = Task("innocent")
+        poison.decide(task)
+        assert task.condemned is None
+        assert written.row["trying"] is None
+
+
+def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
+    """A job that first waits for a profile dies only in its second run."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(
+        6, Trying("bad", 1, datetime.now(UTC))
+    )
+    runs: list[Any] = []
+
+    def decide(task: Any) -> JobResult:
+        runs.append(written.row["trying"]["starts"])
+        return JobResult.DEFERRED
+
+    written = Written(database, decide)
+    poison = written.start(2)
+    poison.decide(Task("bad"))
+    assert written.row["trying"] is None
+    poison.decide(Task("bad"))
+    assert runs == [2, 2]
+
+
+def test_what_cannot_be_named_does_not_run(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    written = Written(database, lambda task: ran.append(task.name) or JobResult.DONE)
+
+    def away(*_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    poison = written.start(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "note_starts", away)
+        assert poison.decide(Task("e0")) == JobResult.DEFERRED
+    assert (ran, len(written.laters)) == ([], 1)
+    assert poison.decide(Task("e0")) == JobResult.DONE
+    assert written.row["starts"] == 1
+
+
+def test_the_late_end_of_an_abandoned_run_clears_nobody_else(
+    database: Database[Document],
+) -> None:
+    """Its thread comes back while its job runs a second time, named by that run."""
+    Progress(database[PROGRESS], feed="memory", epoch=1).take_over()
+    Progress(database[PROGRESS], feed="memory", epoch=1).note_starts(9, None)
+    inside, back = threading.Event(), threading.Event()
+    named: list[Any] = []
+
+    def decide(task: Any) -> JobResult:
+        if not inside.is_set():
+            inside.set()
+            assert back.wait(15)
+            return JobResult.DEFERRED
+        back.set()
+        first.join(15)
+        named.append(written.row["trying"]["name"])
+        return JobResult.DONE
+
+    written = Written(database, decide)
+    poison = written.start(2)
+    first = threading.Thread(target=poison.decide, args=(Task("bad"),))
+    first.start()
+    assert inside.wait(15)
+    poison.decide(Task("bad"))
+    assert named == ["bad"]
+    assert written.row["trying"] is None
+
+
+class Life:
+    """One process on a list of documents: it dies of `bad` before anything more is saved."""
+
+    def __init__(self, database: Database[Document], epoch: int, given: list[Document]) -> None:
+        self.condemned: list[str] = []
+        self.dead = threading.Event()
+        progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
+        start = progress.take_over()
+        poison = Poison(progress, start, decide=self._decide, later=lambda seconds, function: None)
+        self._pool = Pool(
+            poison.decide,
+            start.ledger,
+            threads=4,
+            bound=1000,
+            load=lambda ids: {},
+            later=lambda seconds, function: None,
+            suspects=Suspects(alone=poison.alone, most=1000),
+        )
+        self._saver = Saver(self._pool, progress)
+        for place, one in enumerate(given, 1):
+            self._pool.put(one, place, again=True)
+        self._pool.move(len(given) + 1)
+
+    def _decide(self, task: Any) -> JobResult:
+        if self.dead.is_set():
+            return JobResult.DEFERRED
+        if task.condemned is not None:
+            self.condemned.append(task.name)
+        elif task.name == "bad":
+            self.dead.set()
+            raise SystemExit
+        return JobResult.DONE
+
+    def live(self) -> None:
+        """Until it is dead, or nothing is left."""
+        self._pool.start()
+        eventually(self._is_over)
+        self._pool.stop()
+        eventually(lambda: self._pool.join(0.0) == [])
+
+    def _is_over(self) -> bool:
+        # What no line waits for is saved too late.
+        if self._pool.saving.urgent.is_set() and not self.dead.is_set():
+            self._saver.save()
+        return self.dead.is_set() or self._pool.standing()[0] == 0
+
+
+def test_a_poison_right_behind_what_is_decided_at_once_is_found(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    """Else each start would clear the one before it, and die before anybody saved that."""
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    given = [document(f"before{n}", "U0") for n in range(MOST_UNSAVED - 1)]
+    given += [document("bad", "U0"), document("behind", "U0")]
+    condemned: list[str] = []
+    lives = 0
+    while not condemned and lives < 10:
+        lives += 1
+        life = Life(database, lives, given)
+        life.live()
+        condemned = life.condemned
+    assert condemned == ["bad"]
+    assert lives == 7, "two that are counted, one that comes up to it, three of its own"
+
+
+# Whole dispatchers, of which a worker's mistake ends one after the other.
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
+
+
+class Deadly(RecordingWorker):
+    """Dies of some names, unless they are condemned; counts what it was asked to run."""
+
+    def __init__(self, *names: str, slow: threading.Event | None = None) -> None:
+        super().__init__(self._run)
+        self._names = names
+        self._slow = slow
+        self.runs = Counter[str]()
+        self.condemned: list[tuple[str, str]] = []
+
+    def _run(self, job: Job) -> JobResult:
+        name = name_of(job.document)
+        self.runs[name] += 1
+        if job.condemned is not None:
+            self.condemned.append((name, job.condemned.cause))
+            return JobResult.RECORDED
+        if name in self._names:
+            raise RuntimeError("as good as an abort")
+        if name == "slow" and self._slow is not None:
+            self._slow.wait(0.3)
+        return JobResult.DONE
+
+
+def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    given = [document("before", "U0"), document("bad", "U0"), document("behind", "U0")]
+    given += [document("slow", "U1"), document("bad too", "U2"), *numbered(5, keys=5, prefix="n")]
+    slow, starts = threading.Event(), 0
+    decided: Counter[str] = Counter()
+    condemned: list[tuple[str, str]] = []
+    stored = False
+    while len(set(decided)) < len(given) and starts < 20:
+        starts += 1
+        worker = Deadly("bad", "bad too", slow=slow)
+        running = dispatch(database, worker)
+        if not stored:
+            store(database, *given)
+            stored = True
+        eventually(
+            lambda running=running, worker=worker: (  # type: ignore[misc]
+                not running.alive or len(set(decided) | set(worker.decided)) == len(given)
+            )
+        )
+        ending = running.end(15 if running.alive else None)
+        decided.update(worker.decided)
+        condemned += worker.condemned
+    assert sorted(set(condemned)) == [("bad", CAUSE), ("bad too", CAUSE)]
+    assert ending is Ending.STOPPED
+    assert set(decided) == {name_of(one) for one in given}
+    assert starts <= 11
+    row = database[PROGRESS].find_one() or {}
+    assert (row["starts"], row["trying"]) == (0, None)
+
+
+def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    """Then it is paused, whole and in order; an operator resumes it once the bot is mended."""
+    rest = [name for n in range(1, 6) for name in (f"bad{n}", f"well{n}")]
+    deadly = ("bad0", *(name for name in rest if name.startswith("bad")))
+    others = numbered(4, keys=4, prefix="n")
+    store(database, *(document(name, "ill") for name in ("bad0", *rest)), *others)
+    condemned: list[tuple[str, str]] = []
+    starts = 0
+    while not told("paused scope=main/ill"):
+        starts += 1
+        worker = Deadly(*deadly)
+        running = dispatch(database, worker, held_after_seconds=0.1)
+        eventually(lambda running=running: not running.alive or told("paused scope=main/ill"))  # type: ignore[misc]
+        condemned += worker.condemned
+        assert starts <= 7
+        if not told("paused scope=main/ill"):
+            assert running.end(None) is Ending.FAILED
+    assert (condemned, starts) == ([("bad0", CAUSE)], 7), "five for the first, one for all others"
+    (row,) = database[CONTROL].find()
+    assert (row["by"], "bad1" in row["why"]) == ("dispatcher", True)
+    # What comes now waits behind it, and stops nobody else.
+    store(database, document("late", "ill"), document("n9", "U9"))
+    eventually(lambda: "n9" in worker.decided)
+    eventually(lambda: database[HELD].count_documents({}) == len(rest) + 1)
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert running.end() is Ending.STOPPED
+    # Resumed before the bot is mended it costs one start, and is paused again.
+    Control(database).resume(Scope("main", "ill"))
+    worker = Deadly(*deadly)
+    assert dispatch(database, worker).end(None) is Ending.FAILED
+    assert worker.runs["bad1"] == 1
+    mended = Deadly()
+    running = dispatch(database, mended)
+    eventually(lambda: len(told("paused scope=main/ill")) == 2)
+    assert mended.by_key["ill"] == []
+    Control(database).resume(Scope("main", "ill"))
+    eventually(lambda: len(mended.decided) == len(rest) + 1)
+    assert running.end() is Ending.STOPPED
+    assert mended.by_key["ill"] == [*rest, "late"]
+    assert sorted((database[PROGRESS].find_one() or {})["watched"][0]) == WATCHED_FIELDS
+
+
+def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    """A neighbour's progress says nothing of the one that has yet to run."""
+    hold = threading.Event()
+
+    def act(job: Job) -> JobResult:
+        if name_of(job.document) == "suspect":
+            assert hold.wait(30)
+        return JobResult.DONE
+
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(1, None)
+    store(database, document("suspect", "U1"), *numbered(5, keys=1, prefix="n"))
+    worker = RecordingWorker(act)
+    running = dispatch(database, worker)
+    eventually(lambda: len((database[PROGRESS].find_one() or {})["finished"]) >= 5)
+    assert (database[PROGRESS].find_one() or {})["starts"] == 2
+    hold.set()
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert running.end() is Ending.STOPPED
+
+
+def test_a_clean_stop_begins_the_count_anew(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    store(database, document("parked"))
+    for _ in range(4):
+        running = dispatch(database, RecordingWorker(lambda job: JobResult.DEFERRED))
+        eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
+        assert running.end() is Ending.STOPPED
+        assert (database[PROGRESS].find_one() or {})["starts"] == 0
+
+
+def test_one_that_waits_before_it_begins_decides_nothing_and_ends_at_once_when_told_to(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(99, None)
+    store(database, document("e0"))
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    eventually(lambda: told("the process died many times in a row, waiting seconds="))
+    assert running.end() is Ending.STOPPED
+    assert worker.decided == []
+    assert (database[PROGRESS].find_one() or {})["starts"] == 99
+
+
+def test_starts_with_nothing_unfinished_do_not_count(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    """What kills an idle process is no event: here one that comes when all else is decided."""
+    # A start without a token scans, and takes what is stored meanwhile for older than itself.
+    running = dispatch(database, RecordingWorker())
+    eventually(lambda: told("recvq scanned, streaming from"))
+    store(database, document("first"))
+    eventually(lambda: (database[PROGRESS].find_one() or {}).get("token"))
+    running.end()
+    for n in range(1, 4):
+        worker = RecordingWorker()
+        running = dispatch(database, worker)
+        eventually(lambda n=n: len(told("ready feed=")) == n + 1)  # type: ignore[misc]
+        store(database, document(f"e{n}"))
+        eventually(lambda n=n, worker=worker: f"e{n}" in worker.decided)  # type: ignore[misc]
+        running.inbox.put(RuntimeError("killed"))
+        assert running.end(None) is Ending.FAILED
+        assert (database[PROGRESS].find_one() or {})["starts"] == 0
+
+
+def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
+    database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody emptied `held` by hand while it was being taken over."""
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
+    found = [HeldKey("main", "U1", count=3, top=3)]
+    monkeypatch.setattr(Held, "all_keys", lambda self: found)
+    running = dispatch(database, RecordingWorker())
+    eventually(lambda: told("documents vanished from held key=U1 documents=3"))
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert running.end() is Ending.STOPPED
+
+
+def test_what_waits_in_held_is_suspect_as_well(
+    database: Database[Document], dispatch: Dispatch
+) -> None:
+    """It left the window long ago, and may be what the process died of all the same."""
+    named: list[Any] = []
+
+    def act(job: Job) -> JobResult:
+        named.append((database[PROGRESS].find_one() or {})["trying"]["name"])
+        return JobResult.DONE
+
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
+    given = document("held", "U1")
+    row = {"_id": given["_id"], "n": 1, "key": "U1", "channel": "main", "document": given}
+    database[HELD].insert_one({**row, "why": "set aside", "since": datetime.now(UTC)})
+    running = dispatch(database, RecordingWorker(act))
+    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
+    assert named == ["held"]
+    assert running.end() is Ending.STOPPED

@@ -1,0 +1,323 @@
+"""Handlers that do not return: abandoned, replaced, told once, and what comes of them later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import process as process_module
+from dispatcher import watchdog as watch_module
+from dispatcher.keyed.job import CallClaim
+from dispatcher.keyed.line import MOST_WHOLE, Task
+from dispatcher.process import Ending
+from linedesk.contract import Job, JobResult
+from linedesk.store.collections import DISPATCHER
+from linedesk.store.documents import LEASES, Document, name_of
+from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.waiting import eventually
+
+MakePool = Callable[..., DeskOfPool]
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+
+class Handler:
+    """A `decide` that runs as a handler; some names never return, so often, before `let_go`."""
+
+    def __init__(self, *names: str, times: int = 1) -> None:
+        self._left = dict.fromkeys(names, times)
+        self._gate = threading.Event()
+        self.entered: list[str] = []
+        self.ended: list[tuple[str, bool]] = []
+
+    def __call__(self, job: Job) -> JobResult:
+        name = name_of(job.document)
+        handling = job.begin_handler()
+        self.entered.append(name)
+        if self._left.get(name, 0):
+            self._left[name] -= 1
+            self._gate.wait(30)
+        self.ended.append((name, handling.end()))
+        return JobResult.DONE
+
+    def wait_until_entered(self, *names: str) -> None:
+        eventually(lambda: set(names) <= set(self.entered))
+
+    def let_go(self) -> None:
+        self._gate.set()
+
+
+# One handling has one end.
+
+
+def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
+    returned, abandoned = CallClaim(), CallClaim()
+    assert returned.end()
+    assert not returned.abandon()
+    assert abandoned.abandon()
+    assert not abandoned.end()
+    assert (returned.is_abandoned, abandoned.is_abandoned) == (False, True)
+
+
+def test_of_many_who_end_a_handling_at_once_one_does() -> None:
+    for _ in range(50):
+        handling, together, won = CallClaim(), threading.Barrier(4), []
+
+        def claim(how: Callable[[], bool], won: list[bool], together: threading.Barrier) -> None:
+            together.wait(15)
+            if how():
+                won.append(True)
+
+        threads = [
+            threading.Thread(target=claim, args=(how, won, together))
+            for how in (handling.end, handling.abandon) * 2
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(15)
+        assert len(won) == 1
+
+
+# The pool.
+
+
+def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -> None:
+    """Of four threads three may run jobs; three are abandoned, and three more jobs run at once."""
+    handler = Handler("e0", "e1", "e2", "e3", "e4", "e5")
+    desk = pool_of(handler, threads=4)
+    desk.put(*numbered(6, keys=6))
+    handler.wait_until_entered("e0", "e1", "e2")
+    assert len(handler.entered) == 3
+    lost = desk.pool.abandon_overdue(0.0)
+    assert sorted(thread.task.name for thread in lost if thread.task) == ["e0", "e1", "e2"]
+    handler.wait_until_entered("e3", "e4", "e5")
+    assert len({thread.name for thread in [*lost, *desk.pool._threads._useful]}) == 7
+    assert len(desk.pool.abandoned()) == 3
+    handler.let_go()
+    eventually(lambda: not desk.pool.abandoned())
+    eventually(lambda: sorted(n for n, ok in handler.ended if ok) == ["e3", "e4", "e5"])
+    for thread in lost:
+        assert thread.task is not None
+        thread.task.resume()
+    desk.wait_until_idle()
+
+
+def test_the_key_waits_and_its_neighbours_do_not(pool_of: MakePool) -> None:
+    handler = Handler("e0")
+    desk = pool_of(handler, threads=2)
+    desk.put(document("e0", "U0"), document("behind", "U0"))
+    handler.wait_until_entered("e0")
+    (thread,) = desk.pool.abandon_overdue(0.0)
+    desk.put(document("other", "U1"))
+    handler.wait_until_entered("other")
+    assert "behind" not in handler.entered
+    assert thread.task is not None
+    thread.task.resume()
+    desk.wait_until_idle()
+    assert handler.entered == ["e0", "other", "e0", "behind"]
+    handler.let_go()
+
+
+def test_what_an_abandoned_handler_comes_to_is_thrown_away(pool_of: MakePool) -> None:
+    handler = Handler("e0")
+    desk = pool_of(handler)
+    desk.put(document("e0"), document("e1"))
+    handler.wait_until_entered("e0")
+    (thread,) = desk.pool.abandon_overdue(0.0)
+    handler.let_go()
+    eventually(lambda: ("e0", False) in handler.ended)
+    thread.join(15)
+    assert len(desk.ledger) == 2
+    assert handler.entered == ["e0"]
+    assert thread.task is not None
+    thread.task.resume()
+    desk.wait_until_idle()
+    assert handler.ended == [("e0", False), ("e0", True), ("e1", True)]
+
+
+def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> None:
+    """The first run returns while the second is under way: the key stays with the second."""
+    second, go_on = threading.Event(), threading.Event()
+    first = threading.Event()
+    runs: list[str] = []
+
+    def decide(job: Job) -> JobResult:
+        handling = job.begin_handler()
+        runs.append(name_of(job.document))
+        if len(runs) == 1:
+            first.wait(30)
+        elif len(runs) == 2:
+            second.set()
+            go_on.wait(30)
+        handling.end()
+        return JobResult.DONE
+
+    desk = pool_of(decide, threads=4)
+    desk.put(document("e0"), document("e1"))
+    eventually(lambda: runs == ["e0"])
+    (thread,) = desk.pool.abandon_overdue(0.0)
+    assert thread.task is not None
+    thread.task.resume()
+    assert second.wait(15)
+    first.set()
+    thread.join(15)
+    assert len(desk.ledger) == 2, "nothing is decided by the late one"
+    go_on.set()
+    desk.wait_until_idle()
+    assert runs == ["e0", "e0", "e1"]
+
+
+def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
+    """What reads or writes MongoDB ends by itself."""
+    held = Holder("e0")
+    desk = pool_of(held)
+    desk.put(document("e0"))
+    held.wait_until_held("e0")
+    assert desk.pool.abandon_overdue(0.0) == []
+    assert len(desk.pool.busy_longer_than(0.0)) == 1
+    held.let_go()
+    desk.wait_until_idle()
+    eventually(lambda: desk.pool.busy_longer_than(0.0) == [])
+
+
+def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool) -> None:
+    """It has not begun its handler yet, and the handling it still knows is over."""
+    go_on = threading.Event()
+    runs: list[Task] = []
+
+    def decide(job: Any) -> JobResult:
+        runs.append(job)
+        if len(runs) == 1:
+            job.begin_handler()
+        go_on.wait(30)
+        return JobResult.DONE
+
+    desk = pool_of(decide)
+    desk.put(document("e0"))
+    eventually(lambda: runs and runs[0].handling)
+    (thread,) = desk.pool.abandon_overdue(0.0)
+    assert thread.task is not None
+    thread.task.resume()
+    eventually(lambda: len(runs) == 2)
+    assert desk.pool.abandon_overdue(0.0) == []
+    go_on.set()
+    desk.wait_until_idle()
+
+
+# The dispatcher.
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
+
+
+def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    handler = Handler("slow")
+    worker = RecordingWorker(handler)
+    running = dispatch(database, worker, handler_seconds=0.1)
+    store(database, document("slow"), document("behind"), document("other", "U2"))
+    eventually(lambda: "behind" in worker.decided)
+    (line,) = told("handler did not return, abandoned")
+    assert "event_id=slow thread=worker-" in line
+    assert "seconds=0." in line
+    ((name, stack),) = worker.given_up_on
+    assert name == "slow"
+    assert "self._gate.wait(30)" in stack
+    handler.let_go()
+    eventually(lambda: not running.dispatcher._pool.abandoned())
+    assert running.end() is Ending.STOPPED
+    assert sorted(name for name in handler.entered if name == "slow") == ["slow", "slow"]
+
+
+def test_a_stop_does_not_wait_for_abandoned_handlers(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    """Yet one may be in a call of LINE that it had begun, so the lease runs out by itself."""
+    handler = Handler("slow")
+    running = dispatch(database, RecordingWorker(handler), handler_seconds=0.05)
+    store(database, document("slow"))
+    eventually(lambda: handler.entered == ["slow", "slow"])
+    assert running.end() is Ending.STOPPED
+    assert not told("did not end within the drain")
+    row = database[LEASES].find_one({"_id": DISPATCHER})
+    assert row is not None
+    assert row["owner"] is not None
+    handler.let_go()
+
+
+def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    handler = Handler(*(f"e{n}" for n in range(4)), times=100)
+    limits = {"handler_seconds": 0.05, "threads": 3, "drain_seconds": 0.1}
+    running = dispatch(database, RecordingWorker(handler), **limits)
+    store(database, *numbered(4, keys=4))
+    assert running.end(None) is Ending.STUCK
+    assert told("as many handlers hang as there are threads, stopping threads=")
+    assert len(told("abandoned thread still runs thread=worker-")) >= 3
+    handler.let_go()
+
+
+def test_abandoned_threads_that_return_are_counted_out(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    """Three times as many as the pool has, but never so many at a time."""
+    handlers = [Handler(f"e{n}") for n in range(6)]
+
+    def decide(job: Job) -> JobResult:
+        return handlers[int(name_of(job.document)[1:])](job)
+
+    worker = RecordingWorker(decide)
+    running = dispatch(database, worker, handler_seconds=0.05, threads=2)
+    for n, handler in enumerate(handlers):
+        store(database, document(f"e{n}"))
+        eventually(lambda n=n: f"e{n}" in worker.decided)  # type: ignore[misc]
+        handler.let_go()
+        eventually(lambda: not running.dispatcher._pool.abandoned())
+    assert running.end() is Ending.STOPPED
+
+
+# What hangs where nothing may.
+
+
+def test_a_line_that_takes_too_long_to_load_is_a_stall(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its document is not there yet, so only its `_id` can be told."""
+    monkeypatch.setattr(watch_module, "STEP_SECONDS", 0.05)
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker, handler_seconds=0.05)
+    given = numbered(MOST_WHOLE + 1)
+    store(database, *given)
+    held.wait_until_held("e0")
+    pool = running.dispatcher._pool
+    eventually(lambda: len(pool._ledger) == len(given))
+    loaded, load = threading.Event(), pool._rereading._load
+
+    def slowly(ids: Any) -> Any:
+        assert loaded.wait(15)
+        return load(ids)
+
+    monkeypatch.setattr(pool._rereading, "_load", slowly)
+    held.let_go()
+    eventually(
+        lambda: any(str(given[-1]["_id"]) in line for line in told("stalled: a thread hangs"))
+    )
+    loaded.set()
+    eventually(lambda: len(worker.decided) == len(given))
+    eventually(lambda: running.dispatcher.stalled() is None)
+    assert running.end() is Ending.STOPPED

@@ -1,0 +1,240 @@
+"""What is in hand, who does what and who waits for what, on a pool that a test holds still."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+
+from dispatcher.keyed import view as view_module
+from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.view import MOST_WAITING, InHand
+from dispatcher.progress.tracker import Ledger, Slot
+from linedesk.contract import Job, JobResult
+from linedesk.store.documents import Document, name_of
+from linedesk.store.orders import Pause, Pauses, Scope
+from tests.dispatcher.conftest import DeskOfPool
+from tests.dispatcher.fakes import Holder, document, numbered
+from tests.waiting import eventually
+
+MakePool = Callable[..., DeskOfPool]
+
+
+class Parking:
+    """A `decide` that parks chosen names once, for a reason, until they are resumed."""
+
+    def __init__(self, *names: str, why: str | None = None) -> None:
+        self.parked: dict[str, Job] = {}
+        self._names = set(names)
+        self._why = why
+
+    def __call__(self, job: Job) -> JobResult:
+        name = name_of(job.document)
+        if name in self._names:
+            self._names.discard(name)
+            job.because = self._why
+            self.parked[name] = job
+            return JobResult.DEFERRED
+        return JobResult.DONE
+
+
+def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:
+    return [(row["eventId"], row["why"]) for row in desk.pool.view.waiting()]
+
+
+def test_what_was_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    desk = pool_of(held)
+    desk.put(*numbered(10, keys=5))
+    eventually(lambda: desk.pool.view.in_hand().documents == 2)
+    # The second document of the held key waits behind it; all others are decided.
+    assert desk.pool.view.in_hand() == InHand(documents=2, window=10, taken=10, decided=8)
+    held.let_go()
+    desk.wait_until_idle()
+    assert desk.pool.view.in_hand() == InHand(taken=10, decided=10)
+
+
+def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
+    desk = pool_of(lambda job: JobResult.DONE)
+    desk.pool.put_finished({"_id": 1, "heartbeat": True}, None)
+    assert desk.pool.view.in_hand() == InHand()
+
+
+def test_the_unfinished_are_counted_as_they_stand_in_the_window() -> None:
+    """Whatever finishes in whatever order, be it found finished at once."""
+    random = Random(6)
+    ledger = Ledger.restore(token=None, after=None, finished=[7, 30, 55], passed=0, ring=[], held=0)
+    slots: list[Slot] = []
+    for id_ in range(200):
+        slot = ledger.take(id_, None)
+        slots += [slot] if slot is not None else []
+        if slots and random.random() < 0.7:
+            ledger.finish(slots.pop(random.randrange(len(slots))))
+        assert ledger.unfinished == len(slots)
+        assert ledger.newest == id_
+        assert ledger.has_read(id_)
+    assert not ledger.has_read(200)
+    while slots:
+        ledger.finish(slots.pop())
+    assert (ledger.unfinished, ledger.newest) == (0, 199)
+
+
+def test_what_the_reader_has_seen_is_known_by_name(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    desk = pool_of(held)
+    known = numbered(3)
+    desk.put(*known)
+    stranger = document("later")
+    ids = [one["_id"] for one in (*known, stranger)]
+    found = desk.pool.view.standing(ids)
+    assert found.unread == [False, False, False, True]
+    assert (found.newest, found.oldest, found.documents) == (ids[2], ids[0], 3)
+    held.let_go()
+    desk.wait_until_idle()
+    found = desk.pool.view.standing(ids)
+    assert found.unread == [False, False, False, True]
+    assert (found.newest, found.oldest, found.documents) == (ids[2], None, 0)
+
+
+def test_a_busy_thread_tells_whether_it_runs_a_handler_a_job_or_a_step(pool_of: MakePool) -> None:
+    entered, ended, end = threading.Event(), threading.Event(), threading.Event()
+    both, go = threading.Semaphore(0), threading.Event()
+
+    def decide(job: Job) -> JobResult:
+        handling = job.begin_handler()
+        entered.set()
+        assert end.wait(15)
+        handling.end()
+        ended.set()
+        assert go.wait(15)
+        return JobResult.DONE
+
+    def step() -> None:
+        both.release()
+        assert go.wait(15)
+
+    desk = pool_of(decide)
+    assert desk.pool.view.doing() == []
+    assert desk.pool.view.busy() == (4, 0, 0)
+    desk.put(document("long", user="U7"))
+    assert entered.wait(15)
+    desk.pool.step(step)
+    assert both.acquire(timeout=15)
+    first, second = desk.pool.view.doing()
+    assert {name: first[name] for name in ("doing", "eventId", "channel", "key")} == {
+        "doing": "handler",
+        "eventId": "long",
+        "channel": "main",
+        "key": "U7",
+    }
+    assert first["name"].startswith("worker-")
+    assert (second["doing"], second["eventId"], second["key"]) == ("step", None, None)
+    assert first["since"] <= second["since"] <= datetime.now(UTC)
+    assert desk.pool.view.busy() == (4, 2, 0)
+    end.set()
+    assert ended.wait(15)
+    assert desk.pool.view.doing()[0]["doing"] == "job", "its handler is over, its record is not"
+    go.set()
+    desk.wait_until_idle()
+    eventually(lambda: desk.pool.view.doing() == [])
+
+
+def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
+    why = "the handler failed 2 times, next try at 12:03:05"
+    decide = Parking("e0", why=why)
+    desk = pool_of(decide)
+    desk.put(*numbered(3))
+    [row] = eventually(lambda: desk.pool.view.waiting())
+    since = row.pop("since")
+    assert row == {
+        "channel": "main",
+        "key": "U0",
+        "eventId": "e0",
+        "documents": 3,
+        "held": 0,
+        "why": why,
+    }
+    assert (datetime.now(UTC) - since).total_seconds() < 15
+    assert desk.pool.view.in_hand().parked == 1
+    decide.parked["e0"].resume()
+    desk.wait_until_idle()
+    assert waiting(desk) == []
+    assert desk.pool.view.in_hand().parked == 0
+
+
+def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> None:
+    names = [f"e{n}" for n in range(MOST_WAITING + 15)]
+    parking, again = Parking(*names), Holder("e0")
+
+    def decide(job: Job) -> JobResult:
+        return again(job) if name_of(job.document) in parking.parked else parking(job)
+
+    desk = pool_of(decide, threads=2)
+    desk.put(*numbered(len(names), keys=len(names)))
+    eventually(lambda: desk.pool.view.in_hand().parked == len(names))
+    assert [name for name, _ in waiting(desk)] == names[:MOST_WAITING]
+    parking.parked["e0"].resume()
+    again.wait_until_held("e0")
+    # One that runs at the moment waits for nothing.
+    assert [name for name, _ in waiting(desk)] == names[1 : MOST_WAITING + 1]
+    again.let_go()
+    for job in list(parking.parked.values())[1:]:
+        job.resume()
+    desk.wait_until_idle()
+    assert not desk.pool._lines.slow, "nothing is left of them"
+
+
+def test_what_waits_behind_a_handler_is_told_once_that_takes_long(
+    pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Holder("e0")
+    desk = pool_of(held)
+    desk.put(*numbered(3))
+    held.wait_until_held("e0")
+    assert waiting(desk) == []
+    monkeypatch.setattr(view_module, "SLOW_SECONDS", 0.0)
+    assert waiting(desk) == [("e0", "waiting behind a slow handler")]
+    held.let_go()
+    desk.wait_until_idle()
+
+
+def test_a_key_that_waits_for_a_save_is_told(pool_of: MakePool) -> None:
+    desk = pool_of(lambda job: JobResult.DONE)
+    desk.put(*numbered(MOST_UNSAVED + 2))
+    eventually(lambda: desk.pool.view.in_hand().saving == 1)
+    assert waiting(desk) == [(f"e{MOST_UNSAVED}", "waiting for a save")]
+    desk.save()
+    desk.wait_until_idle()
+    assert desk.pool.view.in_hand().saving == 0
+
+
+def test_a_paused_key_is_told_and_what_is_obeyed(pool_of: MakePool) -> None:
+    desk = pool_of(lambda job: JobResult.DONE)
+    with desk.pool._lock:
+        desk.pool._lines.obey(Pauses((Pause(Scope("main", "U0")),)))
+    desk.put(*numbered(4, keys=2))
+    eventually(lambda: desk.pool.view.in_hand().decided == 2)
+    assert desk.pool.view.in_hand().paused == 1
+    assert waiting(desk) == [("e0", "paused")]
+    assert desk.pool.view.paused() == [{"channel": "main", "key": "U0"}]
+    with desk.pool._lock:
+        desk.pool._lines.obey(Pauses())
+    desk.wait_until_idle()
+    assert desk.pool.view.paused() == []
+
+
+def test_a_document_of_which_only_the_id_is_kept_is_named_by_it(pool_of: MakePool) -> None:
+    """Its line is told like any other, without reading anything."""
+    decide = Parking("e0")
+    desk = pool_of(decide)
+    documents: list[Document] = numbered(MOST_WHOLE + 5)
+    desk.put(*documents)
+    eventually(lambda: waiting(desk) == [("e0", "set aside")])
+    decide.parked["e0"].resume()
+    eventually(lambda: desk.pool.view.in_hand().decided >= MOST_UNSAVED)
+    desk.save()
+    desk.wait_until_idle()
+    assert desk.pool.view.in_hand().taken == MOST_WHOLE + 5

@@ -1,0 +1,100 @@
+"""One epoch of a dispatcher without its feed, with the transactions in hand, killed at will."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pymongo.database import Database
+
+from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.saver import Saver
+from dispatcher.progress.document import Progress
+from linedesk.contract import Job, JobResult
+from linedesk.store.documents import PROGRESS, Document
+from linedesk.store.orders import NO_PAUSES, Pauses
+from tests.waiting import eventually
+
+
+class Gates:
+    """A `decide` that parks the documents of chosen keys until they are released."""
+
+    def __init__(self, *users: str) -> None:
+        self._lock = threading.Lock()
+        self._closed = set(users)
+        self._parked: list[Job] = []
+
+    def __call__(self, job: Job) -> JobResult:
+        with self._lock:
+            if job.document["key"] not in self._closed:
+                return JobResult.RECORDED
+            self._parked.append(job)
+            return JobResult.DEFERRED
+
+    def release(self) -> None:
+        with self._lock:
+            self._closed.clear()
+            parked, self._parked = self._parked, []
+        for job in parked:
+            job.resume()
+
+
+class Process:
+    """Pool, progress and saver of one epoch; tokens are places in a list of documents."""
+
+    def __init__(
+        self,
+        database: Database[Document],
+        decide: Callable[[Job], JobResult],
+        *,
+        epoch: int = 1,
+        threads: int = 4,
+        bound: int = 10_000,
+        after_seconds: float = 1e-9,
+        pauses: Pauses = NO_PAUSES,
+    ) -> None:
+        self.progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
+        start = self.progress.take_over()
+        self.ledger = start.ledger
+        self.stored: dict[Any, Document] = {}
+        self.laters: list[Callable[[], None]] = []
+        self.pool = Pool(
+            decide,
+            start.ledger,
+            threads=threads,
+            bound=bound,
+            load=lambda ids: {id_: self.stored[id_] for id_ in ids if id_ in self.stored},
+            later=lambda seconds, function: self.laters.append(function),
+            held=self.progress.held,
+            held_keys=self.progress.held.all_keys(),
+            held_after_seconds=after_seconds,
+            pauses=pauses,
+        )
+        self.saver = Saver(self.pool, self.progress)
+        self.pool.start()
+
+    def put(self, *documents: Document, first: int = 0, again: bool = False) -> None:
+        for number, one in enumerate(documents, first + 1):
+            self.stored[one["_id"]] = one
+            self.pool.put(one, number, again=again)
+
+    def hold(self) -> bool:
+        """Look now, and save."""
+        self.pool.saving._holding._looked_at = 0.0
+        self.pool.saving.look()
+        return self.saver.save()
+
+    def hold_until(self, count: int) -> None:
+        """Until so many documents are in `held`."""
+        rows = self.progress.held._collection
+
+        def are_held() -> bool:
+            assert self.hold()
+            return bool(rows.count_documents({}) >= count)
+
+        eventually(are_held)
+
+    def kill(self) -> None:
+        """Nothing more of it reaches MongoDB."""
+        self.pool.stop()

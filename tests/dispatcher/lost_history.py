@@ -1,0 +1,111 @@
+"""Writers that insert while something happens to recvq, and what they were told is stored."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pymongo.database import Database
+
+from linedesk.store.documents import PROGRESS, RECVQ, Document, name_of
+from linedesk.store.errors import StoreUnavailable
+from linedesk.store.insert import insert_documents
+from linedesk.store.queue.repair import Keeper
+from tests.dispatcher.fakes import RecordingWorker, document
+from tests.waiting import eventually
+
+PAUSE_SECONDS = 0.003
+
+
+class Writer:
+    """Inserts documents of a key of its own, one after the other, as a front desk does.
+
+    It holds back while recvq is wrong if it is `careful`, and repeats what was not confirmed.
+    """
+
+    def __init__(self, database: Database[Document], name: str, *, careful: bool) -> None:
+        self.stored: list[str] = []
+        self._database = database
+        self._name = name
+        self.key = f"U-{name}"
+        self._keeper = Keeper(database)
+        self._careful = careful
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._run, name=f"writer {name}")
+
+    def _run(self) -> None:
+        number = 0
+        while not self.stop.wait(PAUSE_SECONDS):
+            one = document(f"{self._name}-{number}", self.key)
+            if self._store(one):
+                self.stored.append(name_of(one))
+                number += 1
+
+    def _store(self, one: Document) -> bool:
+        """Repeated until it is confirmed: under its `_id` it is stored once."""
+        while not self.stop.is_set():
+            try:
+                if self._careful and self._keeper.look() is not None:
+                    self.stop.wait(PAUSE_SECONDS)
+                    continue
+                insert_documents(self._database[RECVQ], [one], timeout_seconds=5)
+            except StoreUnavailable:
+                self.stop.wait(PAUSE_SECONDS)
+            else:
+                return True
+        return False
+
+
+@contextmanager
+def writing(
+    database: Database[Document], *, count: int = 2, careful: bool = True
+) -> Iterator[list[Writer]]:
+    """Some writers while it lasts; then `stored` of each is what it was told is stored."""
+    writers = [Writer(database, f"w{n}", careful=careful) for n in range(count)]
+    for writer in writers:
+        writer.thread.start()
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.stop.set()
+        for writer in writers:
+            writer.thread.join(30)
+            assert not writer.thread.is_alive()
+
+
+def stored(writers: list[Writer]) -> list[str]:
+    """All that the writers were told is stored."""
+    return [name for writer in writers for name in writer.stored]
+
+
+def some(writers: list[Writer], more: int = 20) -> None:
+    """Wait until each writer has stored some more."""
+    goals = [len(writer.stored) + more for writer in writers]
+    eventually(
+        lambda: all(len(w.stored) >= goal for w, goal in zip(writers, goals, strict=True)),
+        seconds=30,
+    )
+
+
+def wait_until_handled_once(
+    worker: RecordingWorker, writers: list[Writer], *others: str, whole: bool = True
+) -> None:
+    """Wait for all that is stored by now; fail where one came twice or out of its order.
+
+    `whole`: the writers have ended, so that nothing else may have come.
+    """
+    expected = {*stored(writers), *others}
+    eventually(lambda: expected <= set(worker.decided), seconds=30)
+    assert len(worker.decided) == len(set(worker.decided)), "something was decided twice"
+    for writer in writers if whole else ():
+        # One that ended before its last insert was confirmed does not count it.
+        came = worker.by_key[writer.key]
+        assert came[: len(writer.stored)] == writer.stored
+        assert len(came) <= len(writer.stored) + 1
+
+
+def has_position(database: Database[Document]) -> bool:
+    """Whether a token is saved, which a feed could lose."""
+    return bool((database[PROGRESS].find_one() or {}).get("token"))

@@ -1,0 +1,401 @@
+"""Progress: nobody but the holder of the epoch writes it, and a save is small."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import bson
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+
+from dispatcher.progress.document import Progress, Trying, Watched, _Unmatched
+from dispatcher.progress.tracker import RING_SLOTS, Ledger
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections, require_schema
+from linedesk.store.documents import SCHEMA, Document
+from linedesk.store.errors import NewerSchema, Replaced, StoreUnavailable
+from tests.dispatcher.faults import failing
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
+    with connect(faulty.uri, app_name="tests") as client:
+        client.drop_database("progress_test")
+        create_collections(client.progress_test, capped_bytes=MEGABYTE)
+        yield client.progress_test
+
+
+def progress(database: Database[Document], epoch: int, feed: str = "memory") -> Progress:
+    return Progress(database["progress"], feed=feed, epoch=epoch)
+
+
+def finish(ledger: Ledger, *ids: Any) -> None:
+    for id_ in ids:
+        slot = ledger.take(id_, f"after {id_}")
+        assert slot is not None
+        ledger.finish(slot)
+
+
+def save(one: Progress, ledger: Ledger) -> None:
+    snapshot = ledger.snapshot()
+    one.save(snapshot)
+    ledger.saved(snapshot)
+
+
+def found(database: Database[Document]) -> dict[str, Any]:
+    document = database["progress"].find_one({"_id": "dispatcher"})
+    assert document is not None
+    return document
+
+
+def test_the_first_start_finds_nothing_finished(database: Database[Document]) -> None:
+    start = progress(database, 1).take_over()
+    assert start.feed is None
+    assert (start.ledger.token, start.ledger.after, len(start.ledger)) == (None, None, 0)
+    document = found(database)
+    assert document["ring"] == [None] * RING_SLOTS
+    assert (document["epoch"], document["starts"], document["trying"]) == (1, 0, None)
+
+
+def test_what_an_older_release_left_is_taken_over_under_the_number_of_this_one(
+    database: Database[Document],
+) -> None:
+    progress(database, 1).take_over()
+    database["progress"].update_one({}, {"$unset": {"schema": ""}})
+    assert require_schema(database) == 1
+    progress(database, 2).take_over()
+    assert require_schema(database) == SCHEMA
+
+
+def test_what_a_newer_release_has_taken_over_meanwhile_is_left_as_it_is(
+    database: Database[Document],
+) -> None:
+    """A standby of the older release may have looked before."""
+    progress(database, 1).take_over()
+    database["progress"].update_one({}, {"$set": {"schema": SCHEMA + 1}})
+    before = found(database)
+    with pytest.raises(NewerSchema, match="newer release of linedesk"):
+        progress(database, 2).take_over()
+    assert found(database) == before
+
+
+def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    finish(ledger, "a", "b")
+    assert ledger.take("unfinished", "after unfinished") is not None
+    finish(ledger, "d")
+    save(first, ledger)
+    start = progress(database, 2).take_over()
+    assert start.feed == "memory"
+    assert (start.ledger.token, start.ledger.after) == ("after b", "b")
+    again = {id_: start.ledger.take(id_, None) for id_ in ("a", "b", "unfinished", "d", "e")}
+    assert [id_ for id_, slot in again.items() if slot] == ["unfinished", "e"]
+
+
+def test_starts_and_the_job_that_ran_alone_are_told_to_the_successor(
+    database: Database[Document],
+) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    trying = Trying("E1", 1, datetime(2026, 1, 2, tzinfo=UTC))
+    first.note_starts(4, trying)
+    finish(ledger, "a")
+    save(first, ledger)
+    start = progress(database, 2).take_over()
+    assert (start.starts, start.trying) == (4, trying)
+    with pytest.raises(Replaced):
+        first.note_starts(0, None)
+
+
+def test_a_predecessor_is_refused(database: Database[Document]) -> None:
+    first, second = progress(database, 1), progress(database, 2)
+    ledger = first.take_over().ledger
+    second.take_over()
+    before = found(database)
+    finish(ledger, "a")
+    with pytest.raises(Replaced):
+        save(first, ledger)
+    with pytest.raises(Replaced):
+        first.take_over()
+    assert found(database) == before
+
+
+def test_taking_over_again_with_the_own_epoch_is_allowed(database: Database[Document]) -> None:
+    one = progress(database, 1)
+    one.take_over()
+    assert one.take_over().ledger.after is None
+
+
+def test_a_take_over_of_unknown_outcome_may_be_repeated(
+    faulty_database: Database[Document],
+) -> None:
+    one = progress(faulty_database, 1)
+    unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
+    with (
+        failing(faulty_database.client, ["findAndModify"], times=1, **unknown),
+        pytest.raises(StoreUnavailable),
+    ):
+        one.take_over()
+    # It had been written all the same.
+    assert eventually(lambda: faulty_database["progress"].find_one({"epoch": 1}))
+    assert one.take_over().ledger.after is None
+
+
+def test_a_save_of_unknown_outcome_is_told_again_by_the_next_one(
+    faulty_database: Database[Document],
+) -> None:
+    one = progress(faulty_database, 1)
+    ledger = one.take_over().ledger
+    finish(ledger, "a")
+    unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
+    with (
+        failing(faulty_database.client, ["update"], times=1, **unknown),
+        pytest.raises(StoreUnavailable),
+    ):
+        one.save(ledger.snapshot())
+    ledger.not_saved()
+    finish(ledger, "b")
+    save(one, ledger)
+    document = found(faulty_database)
+    assert (document["after"], document["ring"][:3]) == ("b", ["a", "b", None])
+
+
+def test_an_unreachable_server_is_unavailable() -> None:
+    with connect(
+        "mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1
+    ) as client:
+        with pytest.raises(StoreUnavailable):
+            progress(client.db, 1).take_over()
+        with pytest.raises(StoreUnavailable):
+            progress(client.db, 1).save(Ledger().snapshot())
+
+
+def test_a_save_writes_the_changed_slots_only(database: Database[Document], client: Client) -> None:
+    """18 KB a save would roll the oplog over in half an hour."""
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    finish(ledger, *(ObjectId() for _ in range(RING_SLOTS + 10)))
+    save(one, ledger)
+    finish(ledger, ObjectId())
+    save(one, ledger)
+    assert last_save_bytes(client, database) < 500
+    assert len(bson.encode(found(database))) > 10_000
+
+
+def last_save_bytes(client: Client, database: Database[Document]) -> int:
+    """What the last save costs in the oplog."""
+    condition = {"ns": f"{database.name}.progress", "op": "u"}
+    entry = client.local["oplog.rs"].find_one(condition, sort=[("$natural", -1)])
+    assert entry is not None
+    return len(bson.encode(entry))
+
+
+def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
+    database: Database[Document], client: Client
+) -> None:
+    """Written whole, what is finished beyond it multiplied the oplog by four."""
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    slow, second = ledger.take("slow", 1), None
+    finish(ledger, *(ObjectId() for _ in range(2000)))
+    second = ledger.take("second", 1)
+    save(one, ledger)
+    finish(ledger, ObjectId())
+    save(one, ledger)
+    assert last_save_bytes(client, database) < 500
+    # What the position passes leaves its places, of which the next ones are taken.
+    assert slow is not None
+    ledger.finish(slow)
+    save(one, ledger)
+    finish(ledger, ObjectId())
+    save(one, ledger)
+    assert last_save_bytes(client, database) < 500
+    assert len(found(database)["finished"]) == 2
+    assert second is not None
+    ledger.finish(second)
+    save(one, ledger)
+    assert found(database)["finished"] == []
+
+
+def test_what_a_drop_took_of_what_is_finished_is_written_again(
+    database: Database[Document],
+) -> None:
+    """A save of what changed would leave holes, in which a successor decides once more."""
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    assert ledger.take("slow", 1) is not None
+    finish(ledger, "a", "b")
+    save(one, ledger)
+    database["progress"].drop()
+    # Another write than a save finds it out.
+    with pytest.raises(StoreUnavailable):
+        one.note_recvq_bytes(1)
+    finish(ledger, "c")
+    with pytest.raises(StoreUnavailable):
+        one.save(ledger.snapshot())
+    ledger.not_saved()
+    save(one, ledger)
+    assert found(database)["finished"] == ["a", "b", "c"]
+
+
+def test_a_save_that_arrives_after_later_ones_is_refused(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a cut the kernel still delivers what was sent on a connection that was given up."""
+    one = progress(database, 1)
+    ledger, late = one.take_over().ledger, []
+    slow, *others = (ledger.take(id_, id_) for id_ in ("slow", "a", "b", "slower", "c", "d"))
+
+    def finish_and_save(slot: Any) -> None:
+        ledger.finish(slot)
+        save(one, ledger)
+
+    def lose(changes: Document, *given: Any) -> None:
+        late.append((changes, *given))
+        raise StoreUnavailable("on its way")
+
+    a, b, _, c, d = others
+    finish_and_save(a)
+    finish_and_save(c)
+    write = one._update
+    monkeypatch.setattr(one, "_update", lose)
+    ledger.finish(b)  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable):
+        one.save(ledger.snapshot())
+    ledger.not_saved()
+    monkeypatch.setattr(one, "_update", write)
+    finish_and_save(slow)
+    finish_and_save(d)
+    before = found(database)
+    assert (before["after"], before["finished"]) == ("b", ["c", "d"])
+    with suppress(_Unmatched):
+        write(*late[0])
+    assert found(database) == before
+
+
+def test_a_row_that_was_dropped_amid_a_save_has_no_holes(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another write makes it again between the save's preparation and its update."""
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    assert ledger.take("slow", 1) is not None
+    finish(ledger, "a", "b")
+    save(one, ledger)
+    write = one._update
+
+    def drop_before(*given: Any) -> None:
+        monkeypatch.setattr(one, "_update", write)
+        database["progress"].drop()
+        one._claim()
+        write(*given)
+
+    monkeypatch.setattr(one, "_update", drop_before)
+    finish(ledger, "c")
+    with pytest.raises(StoreUnavailable):
+        one.save(ledger.snapshot())
+    ledger.not_saved()
+    save(one, ledger)
+    assert found(database)["finished"] == ["a", "b", "c"]
+
+
+def test_places_that_were_left_are_taken_again_and_no_successor_reads_them(
+    database: Database[Document],
+) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    slots = {id_: ledger.take(id_, None) for id_ in ("slow", "a", "b", "slower", "c", "d")}
+    for id_ in ("b", "c", "d", "a"):
+        ledger.finish(slots[id_])  # type: ignore[arg-type]
+        save(first, ledger)
+    assert found(database)["finished"] == ["b", "c", "d", "a"]
+    ledger.finish(slots["slow"])  # type: ignore[arg-type]
+    save(first, ledger)
+    assert found(database)["finished"] == [None, "c", "d", None]
+    finish(ledger, "e")
+    save(first, ledger)
+    assert sorted(filter(None, found(database)["finished"])) == ["c", "d", "e"]
+    successor = progress(database, 2).take_over().ledger
+    assert [id_ for id_ in (*slots, "e", "f") if successor.take(id_, None)] == ["slower", "f"]
+
+
+def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> None:
+    one = progress(database, 1)
+    ledger = one.take_over().ledger
+    ids = [ObjectId() for _ in range(RING_SLOTS * 2 + 30)]
+    for first in range(0, len(ids), 700):
+        finish(ledger, *ids[first : first + 700])
+        save(one, ledger)
+    start = progress(database, 2).take_over()
+    known = [id_ for id_ in ids if start.ledger.take(id_, None) is None]
+    assert known == ids[-RING_SLOTS:]
+
+
+def test_another_feed_is_told_by_its_name(database: Database[Document]) -> None:
+    first = progress(database, 1, feed="oplog")
+    ledger = first.take_over().ledger
+    finish(ledger, "a")
+    save(first, ledger)
+    assert progress(database, 2, feed="changestream").take_over().feed == "oplog"
+
+
+def test_the_count_of_held_documents_goes_on(database: Database[Document]) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    assert [ledger.next_held() for _ in range(3)] == [0, 1, 2]
+    save(first, ledger)
+    assert progress(database, 2).take_over().ledger.next_held() == 3
+
+
+def test_a_transaction_that_was_refused_leaves_held_as_it_was(
+    database: Database[Document],
+) -> None:
+    first = progress(database, 1)
+    ledger = first.take_over().ledger
+    first.save(ledger.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
+    progress(database, 2).take_over()
+    with pytest.raises(Replaced):
+        first.save(ledger.snapshot(rows=[{"_id": "b", "n": 1}], gone=["a"]))
+    assert [row["_id"] for row in database["held"].find()] == ["a"]
+
+
+def test_naming_an_event_of_a_watched_conversation_ends_no_transaction(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MongoDB aborts a transaction when the row it is to write was written since it began."""
+    one = progress(database, 1)
+    ledger, met = one.take_over().ledger, threading.Event()
+    write, writing = one.held.write, threading.Lock()
+
+    def name() -> None:
+        one.note_watched([Watched("main", "U1", datetime.now(UTC), "e1")])
+        met.set()
+
+    def acquire(timeout: float) -> bool:
+        if writing.locked():
+            met.set()
+        return writing.acquire(timeout=timeout)
+
+    naming = threading.Thread(target=name)
+
+    def amid(*given: Any) -> None:
+        write(*given)
+        naming.start()
+        assert met.wait(15), "it is written, or waits for the end of the transaction"
+
+    told = SimpleNamespace(acquire=acquire, release=writing.release)
+    monkeypatch.setattr(one, "_writing", told, raising=False)
+    monkeypatch.setattr(one.held, "write", amid)
+    one.save(ledger.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
+    naming.join(15)
+    assert database["held"].count_documents({}) == 1
+    assert [row["running"] for row in found(database)["watched"]] == ["e1"]

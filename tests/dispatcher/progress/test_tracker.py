@@ -1,0 +1,312 @@
+"""The ledger against a naive account of the same feed, through restarts and failed saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dispatcher.progress import tracker as ledger_module
+from dispatcher.progress.tracker import (
+    FORGET_AFTER,
+    KEPT_OUT_OF_HELD,
+    RING_SLOTS,
+    Ledger,
+    Slot,
+    Snapshot,
+)
+
+
+def stored(document: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+    """What `progress` holds after a save: only the ring's changed slots travel."""
+    ring = list(document["ring"])
+    for place, id_ in snapshot.ring.items():
+        ring[place] = id_
+    return {
+        "token": snapshot.token,
+        "after": snapshot.after,
+        "finished": finished_after(document["finished"], snapshot.finished),
+        "passed": snapshot.passed,
+        "ring": ring,
+    }
+
+
+def finished_after(before: list[Any], told: list[Any] | dict[int, Any]) -> list[Any]:
+    """As `$set` does: beyond the end of an array what is between becomes null."""
+    if isinstance(told, list):
+        return list(told)
+    after = before + [None] * (max(told, default=-1) + 1 - len(before))
+    for place, id_ in told.items():
+        after[place] = id_
+    return after
+
+
+def empty_progress() -> dict[str, Any]:
+    ring = [None] * ledger_module.RING_SLOTS
+    return {"token": None, "after": None, "finished": [], "passed": 0, "ring": ring}
+
+
+class Account(RuleBasedStateMachine):
+    """Documents 1, 2, 3, ... of a feed whose token after n is 10 n, when quiet up to 10 n + 9."""
+
+    RING = 8
+    BEHIND = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slots_before = ledger_module.RING_SLOTS
+        ledger_module.RING_SLOTS = self.RING
+        self.progress = empty_progress()
+        self.ledger = Ledger.restore(**self.progress)
+        self.open: dict[int, Slot] = {}
+        # The last document that this process has read, and all that any process has finished.
+        self.read = 0
+        self.finished: set[int] = set()
+        self.told: set[int] = set()
+        self.under_way: tuple[Snapshot, set[int]] | None = None
+        self.has_token = False
+
+    def teardown(self) -> None:
+        ledger_module.RING_SLOTS = self.slots_before
+
+    def take(self, number: int, token: int | None) -> None:
+        known = number in self.open or number in self.told
+        slot = self.ledger.take(number, token)
+        if known:
+            assert slot is None, f"{number} was handed out twice"
+        elif number in self.finished:
+            # Finished, but its save was lost: handing it out again is allowed.
+            if slot is not None:
+                self.finished.discard(number)
+                self.open[number] = slot
+        else:
+            assert slot is not None, f"{number} was lost"
+            self.open[number] = slot
+
+    @rule()
+    def read_on(self) -> None:
+        self.read += 1
+        self.has_token = True
+        self.take(self.read, 10 * self.read)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.open)
+    def finish(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.open)))
+        self.ledger.finish(self.open.pop(number))
+        self.finished.add(number)
+        self.told.add(number)
+
+    @rule(quiet=st.integers(1, 9))
+    @precondition(lambda self: self.has_token)
+    def move(self, quiet: int) -> None:
+        self.ledger.move(10 * self.read + quiet)
+
+    @rule()
+    @precondition(lambda self: self.under_way is None)
+    def snapshot(self) -> None:
+        self.under_way = self.ledger.snapshot(), set(self.told)
+        assert not self.ledger.changed
+
+    @rule()
+    @precondition(lambda self: self.under_way is not None)
+    def saved(self) -> None:
+        assert self.under_way is not None
+        snapshot, told = self.under_way
+        self.under_way = None
+        self.progress = stored(self.progress, snapshot)
+        self.ledger.saved(snapshot)
+        assert told <= self.tells(self.progress), "whatever became of the saves before"
+
+    @rule(reached=st.booleans())
+    @precondition(lambda self: self.under_way is not None)
+    def not_saved(self, reached: bool) -> None:
+        """The outcome is unknown: the write may have reached the server all the same."""
+        assert self.under_way is not None
+        snapshot, _ = self.under_way
+        self.under_way = None
+        if reached:
+            self.progress = stored(self.progress, snapshot)
+        self.ledger.not_saved()
+        assert self.ledger.changed
+
+    @rule()
+    def crash_and_restore(self) -> None:
+        self.under_way = None
+        self.open = {}
+        self.ledger = Ledger.restore(**self.progress)
+        self.told = self.tells(self.progress)
+        if self.progress["token"] is None:
+            self.scan()
+        else:
+            self.read = self.progress["token"] // 10
+            self.has_token = True
+
+    @rule(reached=st.booleans())
+    def lose_history(self, reached: bool) -> None:
+        """The token is forgotten durably, then recvq is scanned from some way behind `after`.
+
+        One save follows another: what became of the one under way is told to the ledger first.
+        """
+        if self.under_way is not None:
+            self.not_saved(reached)
+        self.ledger.forget_token()
+        snapshot = self.ledger.snapshot()
+        assert snapshot.token is None
+        self.progress = stored(self.progress, snapshot)
+        self.ledger.saved(snapshot)
+        self.scan()
+
+    def scan(self) -> None:
+        self.has_token = False
+        newest = self.read
+        after = self.ledger.after or 0
+        for number in range(max(1, after - self.BEHIND), newest + 1):
+            self.take(number, None)
+
+    def tells(self, progress: dict[str, Any]) -> set[int]:
+        """Which documents a saved progress says are finished."""
+        behind = range(1, (progress["after"] or 0) + 1)
+        return {*behind, *progress["finished"]} - {None}
+
+    @invariant()
+    def nothing_unfinished_is_behind_after(self) -> None:
+        after = self.ledger.after or 0
+        assert all(number > after for number in self.open)
+        assert set(range(1, after + 1)) <= self.finished
+
+    @invariant()
+    def nothing_unfinished_is_behind_the_token(self) -> None:
+        for token in (self.ledger.token, self.progress["token"]):
+            if token is not None:
+                assert set(range(1, token // 10 + 1)) <= self.finished
+
+    @invariant()
+    def what_is_saved_was_finished(self) -> None:
+        assert self.tells(self.progress) <= self.finished
+
+    @invariant()
+    def the_window_begins_with_an_unfinished_document(self) -> None:
+        expected = self.read - min(self.open) + 1 if self.open else 0
+        assert len(self.ledger) == expected
+
+    @invariant()
+    def the_saved_ring_holds_the_last_ones_that_passed(self) -> None:
+        after = self.progress["after"] or 0
+        ring = {number for number in self.progress["ring"] if number is not None}
+        assert ring == set(range(max(1, after - self.RING + 1), after + 1))
+
+
+TestAccount = Account.TestCase
+TestAccount.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_a_snapshot_tells_ring_slots_only_once() -> None:
+    ledger = Ledger()
+    for number in range(5):
+        slot = ledger.take(number, number)
+        assert slot is not None
+        ledger.finish(slot)
+    first = ledger.snapshot()
+    assert first.ring == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
+    ledger.saved(first)
+    slot = ledger.take(5, 5)
+    assert slot is not None
+    ledger.finish(slot)
+    assert ledger.snapshot().ring == {5: 5}
+
+
+def test_what_a_failed_save_told_is_told_again() -> None:
+    ledger = Ledger()
+    for number in range(3):
+        slot = ledger.take(number, number)
+        assert slot is not None
+        ledger.finish(slot)
+        ledger.snapshot()
+        ledger.not_saved()
+    assert ledger.snapshot().ring == {0: 0, 1: 1, 2: 2}
+
+
+def test_the_ring_goes_round_and_a_snapshot_never_tells_more_than_it_holds() -> None:
+    ledger = Ledger()
+    for number in range(RING_SLOTS * 2 + 7):
+        slot = ledger.take(number, number)
+        assert slot is not None
+        ledger.finish(slot)
+    snapshot = ledger.snapshot()
+    assert len(snapshot.ring) == RING_SLOTS
+    assert set(snapshot.ring.values()) == set(range(RING_SLOTS + 7, RING_SLOTS * 2 + 7))
+
+
+def test_the_memory_of_the_ledger_is_bounded() -> None:
+    ledger = Ledger()
+    for number in range(RING_SLOTS * 3):
+        slot = ledger.take(number, number)
+        assert slot is not None
+        ledger.finish(slot)
+    assert len(ledger._known) == RING_SLOTS
+    assert len(ledger._window) == 0
+
+
+def test_what_was_finished_beyond_after_is_told_until_it_can_be_met_no_more() -> None:
+    """A document that was overwritten before its place came would else be told for ever."""
+    ledger = Ledger.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
+    assert ledger.take("met", 1) is None
+    for number in range(2, FORGET_AFTER + 1):
+        slot = ledger.take(number, number)
+        assert slot is not None
+        ledger.finish(slot)
+    assert ledger.snapshot().finished == ["gone"]
+    slot = ledger.take("one more", FORGET_AFTER + 1)
+    assert slot is not None
+    ledger.finish(slot)
+    assert ledger.snapshot().finished == []
+
+
+@pytest.mark.parametrize("ring", [[], [None] * 10, list(range(5000))])
+def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
+    ledger = Ledger.restore(token=1, after=2, finished=[], passed=3, ring=ring)
+    assert ledger.take("new", 5) is not None
+
+
+def test_what_came_out_of_held_is_not_taken_again() -> None:
+    """The ring may have forgotten it long ago, and a scan still meets it in recvq."""
+    ledger = Ledger()
+    ledger.finish_held("held")
+    assert ledger.take("held", 1) is None
+    assert len(ledger) == 0
+
+
+def test_what_a_predecessor_held_beyond_after_keeps_its_place() -> None:
+    """Out of `held` and decided before the feed brings it: progress still moves over it."""
+    ledger = Ledger.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
+    ledger.finish_held("held")
+    assert ledger.take("held", 1) is None
+    assert (ledger.after, ledger.snapshot().finished) == ("held", [])
+
+
+def test_the_memory_of_what_came_out_of_held_is_bounded() -> None:
+    ledger = Ledger()
+    for number in range(KEPT_OUT_OF_HELD + 1):
+        ledger.finish_held(number)
+    assert len(ledger._out_of_held) == KEPT_OUT_OF_HELD
+
+
+def test_what_a_failed_save_told_of_what_is_finished_beyond_is_told_again() -> None:
+    ledger = Ledger()
+    slots = [ledger.take(number, number) for number in range(5)]
+    for number in (1, 2):
+        slot = slots[number]
+        assert slot is not None
+        ledger.finish(slot)
+        ledger.saved(ledger.snapshot())
+    for number in (3, 4):
+        slot = slots[number]
+        assert slot is not None
+        ledger.finish(slot)
+        told = ledger.snapshot().finished
+        ledger.not_saved()
+    assert told == [1, 2, 3, 4]

@@ -1,0 +1,397 @@
+"""Every road to lost history, under a whole dispatcher and with writers inserting all the while.
+
+On each of them everything that a writer was told is stored is decided, once and in order; the
+log tells it with numbers, and nothing is tried in a hot loop.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher.feed import reader as reader_module
+from dispatcher.feed.rescan import History
+from dispatcher.keyed import saver as saver_module
+from dispatcher.keyed.line import MOST_WHOLE
+from dispatcher.lease import Lease
+from dispatcher.process import Ending
+from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
+from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document, name_of
+from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.queue.repair import Keeper
+from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+FEEDS = ("changestream", "oplog")
+
+
+@pytest.fixture(autouse=True)
+def _soon_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quiet feed's position is saved soon, so that there is one to lose."""
+    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that a reader made, one for each time that its feed ended."""
+    made: list[float] = []
+    draw = reader_module.pause_seconds
+
+    def count(failures: int) -> float:
+        made.append(draw(failures))
+        return made[-1]
+
+    monkeypatch.setattr(reader_module, "pause_seconds", count)
+    return made
+
+
+# A recvq that is taken away.
+
+
+def drop(database: Database[Document]) -> None:
+    database.drop_collection(RECVQ)
+
+
+def rename(database: Database[Document]) -> None:
+    database[RECVQ].rename("elsewhere")
+
+
+def convert(database: Database[Document]) -> None:
+    database.command("convertToCapped", RECVQ, size=2 * MEGABYTE)
+
+
+def drop_database(database: Database[Document]) -> None:
+    database.client.drop_database(database.name)
+
+
+@pytest.mark.parametrize(
+    ("take_away", "how"),
+    [
+        (drop, "recvq was dropped"),
+        (rename, "recvq was renamed"),
+        (convert, "recvq was converted"),
+        (drop_database, "recvq was dropped"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("feed", "careful"),
+    [("changestream", True), ("oplog", False)],
+    ids=["changestream, careful writers", "oplog, careless writers"],
+)
+def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
+    database: Database[Document],
+    dispatch: Dispatch,
+    told: Told,
+    tries: list[float],
+    feed: str,
+    take_away: Callable[[Database[Document]], None],
+    how: str,
+    careful: bool,
+) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
+    with writing(database, careful=careful) as writers:
+        some(writers)
+        eventually(lambda: has_position(database))
+        take_away(database)
+        some(writers)
+        eventually(lambda: len(told("recvq scanned, streaming from")) >= 2)
+        some(writers)
+    wait_until_handled_once(worker, writers)
+    check_recvq(database)
+    if take_away is not convert:
+        assert database[RECVQ].options()["size"] >= MEGABYTE
+    assert len(told(f"{how}: what it brought is handled")) == 1
+    assert (
+        len([line for line in told("recvq scanned, streaming from") if f"cause={how}" in line]) == 1
+    )
+    assert len(tries) <= 3
+    running.end()
+
+
+def test_a_rename_tells_where_the_documents_are(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    last = document("e0")
+    store(database, last)
+    eventually(lambda: worker.decided == ["e0"])
+    rename(database)
+    (line,) = eventually(lambda: told("recvq was renamed: "))
+    assert f"after={last['_id']} renamed_to={database.name}.elsewhere" in line
+    running.end()
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("end", ["finished", "stopped"])
+def test_documents_in_hand_at_a_drop_are_handled_before_recvq_is_made_again(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    feed: str,
+    end: str,
+) -> None:
+    """Until they are finished the old token stays: after a stop the oplog brings them again."""
+    create_collections(database, capped_bytes=MEGABYTE)
+    in_hand: list[int] = []
+    mend = Keeper.mend
+
+    def count_and_mend(self: Keeper) -> list[str]:
+        in_hand.append(running.dispatcher._pool.standing()[0])
+        return mend(self)
+
+    monkeypatch.setattr(Keeper, "mend", count_and_mend)
+    held = Holder("e3")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker, feed=feed)
+    store(database, *numbered(3, keys=3))
+    eventually(lambda: len(worker.decided) == 3)
+    eventually(lambda: has_position(database))
+    # e3 is with a thread, e4 and e5 wait behind it.
+    store(database, *(document(f"e{n}", "U") for n in (3, 4, 5)))
+    held.wait_until_held("e3")
+    database.drop_collection(RECVQ)
+    eventually(lambda: told("recvq was dropped: "))
+    # As many looks as it takes at whether they are finished.
+    running.dispatcher._reader._stop.wait(0.3)
+    assert has_position(database)
+    if end == "stopped":
+        running.inbox.put(signal.SIGTERM)
+        held.let_go()
+        running.end(None)
+        assert RECVQ not in database.list_collection_names()
+        running = dispatch(database, worker, feed=feed)
+    held.let_go()
+    eventually(lambda: RECVQ in database.list_collection_names())
+    eventually(lambda: len(told("recvq scanned, streaming from")) >= 2)
+    store(database, document("new"))
+    eventually(lambda: "new" in worker.decided)
+    running.end()
+    assert worker.decided == [*worker.decided[:3], "e3", "e4", "e5", "new"]
+    assert set(in_hand) == {0}
+
+
+@pytest.mark.parametrize("take_away", [drop, rename])
+def test_a_long_line_of_one_key_at_a_drop_is_read_again_from_the_oplog(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    take_away: Callable[[Database[Document]], None],
+) -> None:
+    """Of the documents far behind in a line only the `_id` is kept."""
+    create_collections(database, capped_bytes=MEGABYTE)
+    held = Holder("e0")
+    worker = RecordingWorker(held)
+    running = dispatch(database, worker)
+    given = numbered(MOST_WHOLE * 3)
+    store(database, *given)
+    held.wait_until_held("e0")
+    eventually(lambda: running.dispatcher._pool.standing()[0] == len(given))
+    take_away(database)
+    eventually(lambda: told("what it brought is handled"))
+    held.let_go()
+    eventually(lambda: len(worker.decided) == len(given))
+    assert worker.decided == [name_of(one) for one in given]
+    assert told("overwritten") == []
+    running.end()
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_recvq_dropped_while_nobody_ran_is_read_to_its_end(
+    database: Database[Document], dispatch: Dispatch, store: Store, feed: str
+) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
+    store(database, document("e0"))
+    eventually(lambda: has_position(database) and worker.decided == ["e0"])
+    running.end()
+    store(database, document("unread"))
+    database.drop_collection(RECVQ)
+    # A careless insert makes it again, uncapped.
+    store(database, document("after the drop"), document("twice"))
+    running = dispatch(database, worker, feed=feed)
+    eventually(lambda: len(worker.decided) >= 4)
+    store(database, document("last"))
+    eventually(lambda: "last" in worker.decided)
+    running.end()
+    assert worker.decided == ["e0", "unread", "after the drop", "twice", "last"]
+    check_recvq(database)
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_a_recvq_that_is_wrong_without_a_word_of_the_feed_is_made_right(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    feed: str,
+) -> None:
+    """It came back uncapped between the look and the scan, so that no feed shows the drop."""
+    create_collections(database, capped_bytes=MEGABYTE)
+    scan = History.scan
+    dropped: list[bool] = []
+
+    def drop_and_scan(self: History, *arguments: Any, **options: Any) -> Any:
+        if not dropped:
+            dropped.append(True)
+            database.drop_collection(RECVQ)
+            store(database, document("uncapped"))
+        return scan(self, *arguments, **options)
+
+    monkeypatch.setattr(History, "scan", drop_and_scan)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
+    eventually(lambda: told("recvq was found not capped: "))
+    eventually(lambda: len(told("recvq scanned, streaming from")) == 2)
+    store(database, document("new"))
+    eventually(lambda: "new" in worker.decided)
+    running.end()
+    assert worker.decided == ["uncapped", "new"]
+    check_recvq(database)
+
+
+def test_a_lost_index_is_made_again_under_a_quiet_feed(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader_module, "LOOK_SECONDS", 0.1)
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    store(database, document("e0"))
+    eventually(lambda: worker.decided == ["e0"])
+    database[RECVQ].drop_index("eventId")
+    eventually(lambda: "eventId" in database[RECVQ].index_information())
+    check_recvq(database)
+    running.end()
+
+
+def test_what_a_dropped_database_held_is_made_again_under_the_same_epoch(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    store(database, document("e0"))
+    eventually(lambda: worker.decided == ["e0"])
+    drop_database(database)
+    eventually(lambda: told("the leases were dropped and are made again epoch=1"))
+    eventually(lambda: told("recvq made right again"))
+    eventually(lambda: len(told("recvq scanned, streaming from")) == 2)
+    store(database, document("e1"))
+    eventually(lambda: worker.decided == ["e0", "e1"])
+    eventually(lambda: (database[PROGRESS].find_one() or {}).get("epoch") == 1)
+    assert database[LEASES].find_one({"_id": "epochs"}) == {"_id": "epochs", "epoch": 1}
+    running.end()
+    # The next one draws a higher epoch.
+    successor = dispatch(database, worker)
+    eventually(lambda: worker.epochs == [1, 2])
+    successor.end()
+
+
+def test_only_a_fresh_lease_puts_its_row_back(
+    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen dispatcher that comes back after a drop must not make itself the holder."""
+    lease = Lease(database, owner="elsewhere/1/0")
+    assert lease.try_acquire()
+    drop_database(database)
+    lease.renew()
+    row = database[LEASES].find_one({"_id": "dispatcher"})
+    assert row is not None
+    assert (row["owner"], row["epoch"]) == ("elsewhere/1/0", 1)
+    drop_database(database)
+    monkeypatch.setattr(lease, "is_fresh", lambda: False)
+    with pytest.raises(StoreUnavailable, match="linedesk init"):
+        lease.renew()
+    assert database[LEASES].count_documents({}) == 0
+    create_collections(database, capped_bytes=MEGABYTE)
+    with pytest.raises(Replaced):
+        lease.renew()
+
+
+@pytest.mark.parametrize("gone", [["dispatcher"], ["epochs"], ["dispatcher", "epochs"]])
+def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
+    database: Database[Document], gone: list[str]
+) -> None:
+    """A supervisor does not start again what ends with a mistake in its set-up."""
+    held = {"owner": "elsewhere/1/0", "epoch": 7, "until": datetime.now(UTC) + timedelta(hours=1)}
+    database[LEASES].update_one({"_id": "dispatcher"}, {"$set": held})
+    database[LEASES].update_one({"_id": "epochs"}, {"$set": {"epoch": 7}})
+    standby = Lease(database, owner="elsewhere/2/0")
+    assert not standby.try_acquire()
+    past = {"$set": {"until": datetime.now(UTC) - timedelta(hours=1)}}
+    database[LEASES].update_one({"_id": "dispatcher"}, past)
+    database[LEASES].delete_many({"_id": {"$in": gone}})
+    with pytest.raises(StoreUnavailable, match="linedesk init"):
+        standby.try_acquire()
+    create_collections(database, capped_bytes=MEGABYTE)
+    assert standby.try_acquire()
+
+
+def test_a_recvq_dropped_and_a_process_killed_before_the_remedy_leave_its_size(
+    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_collections(database, capped_bytes=MEGABYTE)
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    store(database, document("e0"))
+    eventually(lambda: worker.decided == ["e0"] and has_position(database))
+    running.inbox.put(RuntimeError("killed"))
+    assert running.end(None) is Ending.FAILED
+    database.drop_collection(RECVQ)
+    running = dispatch(database, worker)
+    eventually(lambda: RECVQ in database.list_collection_names())
+    assert database[RECVQ].options()["size"] == MEGABYTE
+    # Nor does it get lost with the whole database.
+    drop_database(database)
+    eventually(lambda: (database[PROGRESS].find_one() or {}).get("recvqBytes") == MEGABYTE)
+    running.end()
+
+
+def test_a_document_that_nothing_can_be_made_of_is_passed_over(
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+) -> None:
+    """As somebody types it in a shell: its `_id` or its key is no value to look anything up by."""
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    odd = [{**document("odd"), "_id": {"a": 1}}, {**document("odd too"), "key": ["U1"]}]
+    store(database, document("e0"), *odd, document("e1"))
+    eventually(lambda: worker.decided == ["e0", "e1"])
+    assert len(told("not a document of the front desk, passed over")) == 2
+    running.end()
+    store(database, document("e2"))
+    database[PROGRESS].update_one({}, {"$set": {"token": None}})
+    running = dispatch(database, worker)
+    eventually(lambda: worker.decided == ["e0", "e1", "e2"])
+    running.end()
+
+
+def test_a_row_that_somebody_made_after_the_drop_is_not_taken_from_him(
+    database: Database[Document],
+) -> None:
+    lease = Lease(database, owner="elsewhere/1/0")
+    assert lease.try_acquire()
+    drop_database(database)
+    create_collections(database, capped_bytes=MEGABYTE)
+    with pytest.raises(Replaced):
+        lease.renew()

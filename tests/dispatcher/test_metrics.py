@@ -1,0 +1,194 @@
+"""From a pool and a depth to figures, and from figures to the line that systemd shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from dispatcher.metrics import DEPTH, IN_HAND, Figures, Source
+from dispatcher.status import Telling, history_row
+from linedesk.contract import JobResult
+from linedesk.runtime.liveness import Reason
+from linedesk.runtime.metrics import Snapshot, figure_name
+from linedesk.store.queue.backlog import Depth
+from tests.dispatcher.conftest import DeskOfPool
+from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.waiting import eventually
+
+MakePool = Callable[..., DeskOfPool]
+
+
+class Told:
+    """Figures of a pool, with all else as a test has it."""
+
+    def __init__(self, desk: DeskOfPool) -> None:
+        self.registry, self.leads, self.lost = CollectorRegistry(), True, 0
+        self.figures = Figures(self.registry, leads=lambda: self.leads)
+        self.reason, self.worker = Reason(), RecordingWorker()
+        view = desk.pool.view
+        self.telling = Telling(
+            self.figures, view, self.reason, self.worker, [], about={"feed": "memory", "epoch": 7}
+        )
+        self.figures.begin(Source(view, lambda: self.lost))
+
+    def words(self) -> list[str]:
+        self.figures.look()
+        return self.telling.words().split(" · ")
+
+
+@pytest.fixture
+def desk(pool_of: MakePool) -> DeskOfPool:
+    return pool_of(lambda job: JobResult.DONE)
+
+
+@pytest.fixture
+def told(desk: DeskOfPool) -> Told:
+    return Told(desk)
+
+
+def test_a_standby_has_no_figures_but_that_it_does_not_lead() -> None:
+    registry = CollectorRegistry()
+    assert Figures(registry, leads=lambda: False).look().figures == {
+        "leading": 0,
+        "savedProgress": 0,
+        "saveSeconds": {"count": 0, "sum": 0.0},
+    }
+    exposed = generate_latest(registry).decode()
+    assert "linedesk_leading 0.0\n" in exposed
+    for figure in (*IN_HAND, *DEPTH):
+        assert f"\nlinedesk_{figure.name} " not in exposed, "nothing is told that is not known"
+
+
+def test_one_at_work_tells_what_its_pool_counts(pool_of: MakePool) -> None:
+    held = Holder("e0")
+    desk = pool_of(held)
+    told = Told(desk)
+    desk.put(*numbered(5, keys=5))
+    held.wait_until_held("e0")
+    desk.put(document("last", user="U0"))
+    told.lost = 2
+    eventually(lambda: desk.pool.view.in_hand().decided == 4)
+    found = told.figures.look().figures
+    assert {name: found[name] for name in map(figure_name, (f.name for f in IN_HAND))} == {
+        "readDocuments": 6,
+        "finishedDocuments": 4,
+        "inHandDocuments": 2,
+        "windowDocuments": 6,
+        "heldDocuments": 0,
+        "heldKeys": 0,
+        "waitingKeys": {"paused": 0, "again": 0, "save": 0, "held": 0},
+        "threads": 4,
+        "busyThreads": 1,
+        "abandonedThreads": 0,
+        "lostHistory": 2,
+    }
+    held.let_go()
+    desk.wait_until_idle()
+
+
+def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
+    told.figures.know(
+        Depth(
+            lag_documents=3,
+            lag_seconds=1.5,
+            documents=5,
+            oldest_seconds=9.25,
+            behind_seconds=2.5,
+            unread_share=0.25,
+            recvq_left_seconds=7200.0,
+        )
+    )
+    found = told.figures.look().figures
+    assert {name: found.get(name) for name in map(figure_name, (f.name for f in DEPTH))} == {
+        "lagDocuments": 3,
+        "lagSeconds": 1.5,
+        "queueDocuments": 5,
+        "oldestUnfinishedSeconds": 9.25,
+        "behindSeconds": 2.5,
+        "recvqUnreadShare": 0.25,
+        "recvqLeftSeconds": 7200,
+        "oplogLeftSeconds": None,
+    }
+    told.figures.know(None)
+    found = told.figures.look().figures
+    assert not set(map(figure_name, (f.name for f in DEPTH))) & set(found)
+    assert b"\nlinedesk_lag_seconds " not in generate_latest(told.registry)
+    assert b"linedesk_in_hand_documents 0.0" in generate_latest(told.registry)
+
+
+def test_what_keeps_it_from_work_comes_first(told: Told) -> None:
+    assert told.words()[1:] == ["0.0 events/s", "0 in hand", "nothing waits"]
+    assert told.telling.state() == "working"
+    told.reason.say("waiting for MongoDB")
+    told.leads = False
+    reason, lease, *_ = told.words()
+    assert reason.startswith("waiting for MongoDB since ")
+    assert lease == "cannot renew the lease"
+    assert told.telling.state() == "waiting"
+
+
+def test_the_line_tells_the_figures_that_were_looked_at(told: Told) -> None:
+    told.figures.know(
+        Depth(lag_documents=120, lag_seconds=3.25, documents=125, oldest_seconds=61.5)
+    )
+    assert told.words()[2:] == ["0 in hand", "120 not read yet", "oldest 61.5 s", "nothing waits"]
+    # What is on its way at this moment is no lag to a person.
+    told.figures.know(Depth(lag_documents=1, lag_seconds=0.004, documents=1, oldest_seconds=0.004))
+    assert told.words()[2:] == ["0 in hand", "oldest 0.0 s", "nothing waits"]
+
+
+def test_events_per_second_are_the_figures_rate(told: Told, desk: DeskOfPool) -> None:
+    told.figures.look()
+    desk.put(*numbered(30, keys=30))
+    desk.wait_until_idle()
+    assert told.words()[1] == f"{told.figures.latest.per_second['finishedDocuments']:.1f} events/s"
+    assert told.figures.latest.per_second["finishedDocuments"] == 30
+
+
+def test_the_rows_of_the_outbox_stand_among_those_of_the_keys(told: Told) -> None:
+    sent: dict[str, Any] = {
+        "channel": "main",
+        "key": "U9",
+        "eventId": "E9",
+        "since": datetime(2026, 1, 2, tzinfo=UTC),
+        "why": "a send waits: LINE answered 429",
+    }
+    told.worker.sends_that_wait.append(sent)
+    assert told.telling.row() == {
+        "feed": "memory",
+        "epoch": 7,
+        "threads": [],
+        "waiting": [sent],
+        "paused": [],
+    }
+
+
+def test_a_row_of_history_has_null_for_what_is_not_known() -> None:
+    bare = history_row(Snapshot())
+    assert bare.pop("at")
+    assert set(bare.values()) == {None}
+    full = history_row(
+        Snapshot(
+            figures={"queueDocuments": 4, "lagSeconds": 0.5, "busyThreads": 2},
+            per_second={
+                "finishedDocuments": 2.5,
+                "calls": {"api": {"push": {"200": 1.5, "429": 0.25}}, "data": {"content": {}}},
+            },
+            lately={"waitSeconds": {"count": 3, "p50": 0.01, "p90": 0.02, "p99": 0.04}},
+        )
+    )
+    assert set(full) == set(bare) | {"at"}
+    told = {name: value for name, value in full.items() if value is not None and name != "at"}
+    assert told == {
+        "queueDocuments": 4,
+        "lagSeconds": 0.5,
+        "busyThreads": 2,
+        "decidedPerSecond": 2.5,
+        "callsPerSecond": 1.75,
+        "waitP50": 0.01,
+        "waitP99": 0.04,
+    }

@@ -1,0 +1,229 @@
+"""A whole dispatcher obeys what is written into `control`, across restarts and outages of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from pymongo.database import Database
+
+from dispatcher import control as control_module
+from dispatcher.control import Obedience
+from dispatcher.keyed import holding as holding_module
+from linedesk.contract import Job, JobResult
+from linedesk.store import orders as recvq_control
+from linedesk.store.documents import DEADLETTERS, HELD, Document, name_of
+from linedesk.store.errors import AccessRefused
+from linedesk.store.orders import NOTHING_STUCK, Control, Release, Scope
+from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.fakes import RecordingWorker, document, numbered
+from tests.dispatcher.faults import failing
+from tests.waiting import eventually
+
+Store = Callable[..., None]
+SavedUpTo = Callable[..., None]
+Told = Callable[[str], list[str]]
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(holding_module, "PAUSED_AFTER_SECONDS", 0.0)
+
+
+class Burying:
+    """A `decide` whose handler hangs at the name given; what is condemned becomes a letter."""
+
+    def __init__(self, database: Database[Document], hanging: str) -> None:
+        self._letters = database[DEADLETTERS]
+        self._hanging = hanging
+        self._gate = threading.Event()
+        self.entered = threading.Event()
+
+    def __call__(self, job: Job) -> JobResult:
+        name = name_of(job.document)
+        if job.condemned is not None:
+            self._letters.insert_one({"_id": name, "cause": job.condemned.cause})
+            return JobResult.RECORDED
+        handling = job.begin_handler()
+        if name == self._hanging:
+            self.entered.set()
+            self._gate.wait(30)
+        handling.end()
+        return JobResult.DONE
+
+    def let_go(self) -> None:
+        self._gate.set()
+
+
+def test_a_pause_holds_across_restarts_and_stops_nobody_else(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    saved_up_to: SavedUpTo,
+    told: Told,
+) -> None:
+    control, worker = Control(database), RecordingWorker()
+    running = dispatch(database, worker)
+    assert control.pause(Scope("main", "U0"), by="taro", why="spam")
+    eventually(lambda: told("paused scope=main/U0 by=taro"))
+    assert not told("spam")
+    given = numbered(6, keys=2)
+    store(database, *given)
+    saved_up_to(database, given[-1]["_id"])
+    assert worker.decided == ["e1", "e3", "e5"]
+    assert database[HELD].count_documents({"key": "U0", "why": "paused"}) == 3
+    assert running.dispatcher.stalled() is None
+    (status,) = [p.status() for p in running.dispatcher._companions if p.status()]
+    assert status == "paused: main/U0"
+    running.end()
+    # Nothing was decided by a successor before it had read the pauses, at once or later.
+    store(database, document("new", "U0"), document("other", "U1"))
+    worker = RecordingWorker()
+    running = dispatch(database, worker)
+    eventually(lambda: worker.decided == ["other"])
+    eventually(lambda: database[HELD].count_documents({}) == 4)
+    assert control.resume(Scope("main", "U0"))
+    eventually(lambda: worker.by_key["U0"] == ["e0", "e2", "e4", "new"])
+    assert told("resumed scope=main/U0")
+    eventually(lambda: database[HELD].find_one() is None)
+    running.end()
+
+
+def test_where_control_cannot_be_read_the_last_word_stands(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recvq_control, "READ_SECONDS", 0.3)
+    control, worker = Control(database), RecordingWorker()
+    control.pause(Scope("main", "U0"), by="taro")
+    running = dispatch(database, worker)
+    eventually(lambda: told("ready "))
+    where = f"{database.name}.control"
+    with failing(database.client, ["find"], namespace=where, errorCode=89):
+        eventually(lambda: told("orders not read or not settled, trying again"))
+        store(database, *numbered(2, keys=2))
+        eventually(lambda: worker.decided == ["e1"])
+        eventually(lambda: database[HELD].count_documents({}) == 1)
+    control.resume(Scope("main", "U0"))
+    eventually(lambda: worker.decided == ["e1", "e0"])
+    assert len(told("orders not read or not settled")) == 1
+    running.end()
+
+
+def test_a_released_event_is_given_up_and_the_next_goes_on(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    control, bury = Control(database), Burying(database, "e0")
+    worker = RecordingWorker(bury)
+    running = dispatch(database, worker)
+    store(database, *numbered(3))
+    assert bury.entered.wait(15)
+    release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
+    assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
+    eventually(lambda: worker.decided == ["e0", "e1", "e2"])
+    release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
+    assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
+    release = control.release("main", "U0", {"eventId": "e2"}, by="taro")
+    assert eventually(lambda: control.outcome_of(release)) == NOTHING_STUCK
+    bury.let_go()
+    running.end()
+
+
+def test_a_release_that_nobody_has_carried_out_is_carried_out_by_the_next(
+    database: Database[Document], dispatch: Dispatch, store: Store
+) -> None:
+    control = Control(database)
+    control.pause(Scope(), by="taro")
+    running = dispatch(database, RecordingWorker())
+    store(database, *numbered(2))
+    eventually(lambda: database[HELD].count_documents({}) == 2)
+    running.end()
+    release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
+    store(database, document("new", "U1"))
+    of_new = control.release("main", "U1", {"eventId": "new"}, by="taro")
+    worker = RecordingWorker(Burying(database, ""))
+    running = dispatch(database, worker)
+    assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
+    # It was in nobody's hand yet as this one began, and read only then.
+    assert eventually(lambda: control.outcome_of(of_new)) == "the event new is a dead letter"
+    assert sorted(worker.decided) == ["e0", "new"]
+    assert control.read().covers("main", "U0")
+    running.end()
+
+
+# By hand, look by look.
+
+
+class OfLease:
+    """A lease that is fresh or not."""
+
+    def __init__(self) -> None:
+        self.fresh = True
+
+    def is_fresh(self) -> bool:
+        return self.fresh
+
+
+@pytest.fixture
+def by_hand(
+    database: Database[Document], pool_of: Callable[..., DeskOfPool]
+) -> tuple[Control, RecordingWorker, OfLease, Obedience]:
+    worker, lease, control = RecordingWorker(), OfLease(), Control(database)
+    ordered = pool_of(worker.decide).pool.ordered
+    return control, worker, lease, Obedience(control, ordered, worker, lease)  # type: ignore[arg-type]
+
+
+ByHand = tuple[Control, RecordingWorker, OfLease, Obedience]
+
+
+def test_a_send_is_asked_for_until_it_is_given_up(
+    by_hand: ByHand, database: Database[Document]
+) -> None:
+    control, worker, _, obedience = by_hand
+    release = control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
+    worker.gives_up_sends = True
+    obedience.look()
+    obedience.look()
+    assert worker.sends_to_give_up == [("main", "U0", "e0/0")] * 2
+    assert control.outcome_of(release) is None
+    worker.gives_up_sends = False
+    database[DEADLETTERS].insert_one({"_id": "e0/0"})
+    obedience.look()
+    assert control.outcome_of(release) == "the send e0/0 is a dead letter"
+    obedience.look()
+    assert len(worker.sends_to_give_up) == 3
+
+
+def test_without_the_lease_nothing_is_given_up_or_settled(by_hand: ByHand) -> None:
+    """Its successor may have what is stuck in hand."""
+    control, worker, lease, obedience = by_hand
+    release = control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
+    lease.fresh = False
+    obedience.look()
+    assert worker.sends_to_give_up == []
+    assert control.outcome_of(release) is None
+
+
+def test_a_missing_right_keeps_nobody_from_obeying(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
+    """As after an upgrade, before `linedesk init` has given each user his new rights."""
+    control, worker, _, obedience = by_hand
+
+    def refuse(self: Control, release: Release, came: str) -> None:
+        raise AccessRefused(13)
+
+    monkeypatch.setattr(Control, "finish", refuse)
+    control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
+    control.release("main", "U1", {"effectId": "e1/0"}, by="taro")
+    control.pause(Scope("main"), by="taro")
+    obedience._try()
+    obedience._try()
+    assert len(told("orders not read or not settled")) == 1
+    assert {key for _, key, _ in worker.sends_to_give_up} == {"U0", "U1"}
+    assert obedience.status() == "paused: main"

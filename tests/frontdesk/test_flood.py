@@ -1,0 +1,594 @@
+"""Slow, half-sent and far too many requests at a real front desk process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import select
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from frontdesk import app, http, server
+from frontdesk.http import (
+    HEAD_BYTES,
+    HEAD_SECONDS,
+    LATE,
+    MOST_CONNECTIONS,
+    MOST_IN_LINE,
+    Overload,
+    Stage,
+    first_to_go,
+)
+from frontdesk.metrics import REASONS
+from frontdesk.server import allow_connections
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
+from tests.frontdesk.desk import DeskProcess, read_answer, signed_head, text_event, webhook
+from tests.frontdesk.inprocess import Line, Running, in_loop, quick, request, running
+from tests.waiting import eventually
+
+__all__ = ["quick"]
+pytestmark = pytest.mark.usefixtures("quick")
+# LINE counts a webhook as failed when its answer takes longer.
+LINES_PATIENCE_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def shared(client: Client, mongo_uri: str) -> Iterator[tuple[DeskProcess, Database[Any]]]:
+    database = client[f"flood_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=64 * MEGABYTE)
+    with DeskProcess(uri=mongo_uri, database=database.name) as desk:
+        yield desk, database
+    client.drop_database(database.name)
+
+
+@pytest.fixture
+def desk(shared: tuple[DeskProcess, Database[Any]]) -> DeskProcess:
+    return shared[0]
+
+
+@pytest.fixture
+def recvq(shared: tuple[DeskProcess, Database[Any]]) -> Any:
+    return shared[1]["recvq"]
+
+
+def memory_mb(desk: DeskProcess) -> float:
+    """Resident memory of the process (proc(5))."""
+    status = Path(f"/proc/{desk.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> list[socket.socket]:
+    """So many connections that have sent this and no more."""
+    lines = [stack.enter_context(desk.raw()) for _ in range(count)]
+    for line in lines:
+        line.sendall(first)
+    return lines
+
+
+def is_closed(line: socket.socket) -> bool:
+    """Whether the other side has ended it; reads away what came before."""
+    try:
+        while select.select([line], [], [], 0)[0]:
+            if line.recv(65536) == b"":
+                return True
+    except OSError:
+        return True
+    return False
+
+
+def answered_at_once(desk: DeskProcess) -> None:
+    started = time.monotonic()
+    assert desk.post(text_event(uuid.uuid4().hex)).status == 200
+    assert time.monotonic() - started < LINES_PATIENCE_SECONDS
+
+
+HALF_HEADS = [b"", b"\r\n\r\n", b"POST /call", b"POST /callback HTTP/1.1\r\nHost: x\r\nX-Line-Si"]
+
+
+def test_three_hundred_without_a_complete_head_hold_up_nobody_and_are_ended(
+    desk: DeskProcess,
+) -> None:
+    with ExitStack() as stack:
+        started = time.monotonic()
+        lines = [line for first in HALF_HEADS for line in lines_to(desk, stack, 74, first)]
+        [asking] = lines_to(desk, stack, 1, b"POST /callback HTTP/1.1\r\nHost: x\r\n")
+        dripping, refused = lines_to(desk, stack, 2, b"")
+        dripping.sendall(b"POST /callback HTTP/1.1\r\nX: ")
+        refused.sendall(signed_head(b"", "Content-Length: 1000000000"))
+        assert read_answer(refused).status == 413
+        left = [*lines, dripping, refused]
+        while left:
+            assert time.monotonic() < started + HEAD_SECONDS + 5, f"{len(left)} are still open"
+            answered_at_once(desk)
+            for line in {dripping, refused}.intersection(left):
+                drip(line)
+            select.select([asking], [], [], 0.1)
+            left = [line for line in left if not is_closed(line)]
+        assert time.monotonic() > started + HEAD_SECONDS - 1
+        answer = read_answer(asking)
+        assert (answer.status, answer.error) == (408, "head did not arrive in time")
+
+
+def drip(line: socket.socket) -> None:
+    """One more byte of a head, or of a body that was refused."""
+    with suppress(OSError):
+        line.sendall(b"x")
+
+
+def test_a_head_that_took_its_time_costs_nothing_of_the_time_to_store(
+    desk: DeskProcess, recvq: Any
+) -> None:
+    event_id = uuid.uuid4().hex
+    request = _request(event_id)
+    with desk.raw() as line:
+        line.sendall(request[:40])
+        # Longer than a request may wait for its turn, and than the stores have.
+        threading.Event().wait(1.2)
+        line.sendall(request[40:])
+        assert read_answer(line).status == 200
+    assert recvq.count_documents({"eventId": event_id}) == 1
+
+
+def test_three_hundred_with_half_a_body_hold_up_nobody_and_get_408(
+    desk: DeskProcess, recvq: Any
+) -> None:
+    event_id = uuid.uuid4().hex
+    body = webhook(text_event(event_id, "x" * 20_000))
+    head = signed_head(body, f"Content-Length: {len(body)}")
+    before = memory_mb(desk)
+    with ExitStack() as stack:
+        lines = lines_to(desk, stack, 300, head + body[:-1])
+        answered_at_once(desk)
+        for line in lines:
+            assert read_answer(line).status in (408, 503)
+            assert line.recv(1) == b""
+    assert recvq.count_documents({"eventId": event_id}) == 0
+    assert memory_mb(desk) < before + 60
+
+
+def test_a_head_without_end_is_431_and_takes_no_memory(desk: DeskProcess) -> None:
+    with desk.raw() as line:
+        line.sendall(b"POST /callback HTTP/1.1\r\nX: " + b"x" * (HEAD_BYTES + 1))
+        answer = read_answer(line)
+        assert (answer.status, answer.error) == (431, "head is too large")
+
+
+def test_what_is_no_http_is_400_in_the_form_of_every_refusal(desk: DeskProcess) -> None:
+    with desk.raw() as line:
+        line.sendall(b"\x16\x03\x01\x02\x00hello\r\n\r\n")
+        answer = read_answer(line)
+        assert (answer.status, answer.error) == (400, "not an HTTP request")
+        assert line.recv(1) == b""
+
+
+# --- strangers at every place ----------------------------------------------------------------
+
+
+UNSIGNED = b"POST /callback HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
+HALF_BODY = b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
+
+
+class Stalled(threading.Thread):
+    """Connections with half a body each; one that ends is renewed at once. A context manager."""
+
+    def __init__(self, port: int, count: int) -> None:
+        super().__init__(name="stalled")
+        self._port, self._count = port, count
+        self._done = threading.Event()
+        self.renewed = 0
+
+    def __enter__(self) -> Stalled:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        poll, lines = select.epoll(), dict[int, socket.socket]()
+        with ExitStack() as stack:
+            for _ in range(self._count):
+                self._add(poll, lines)
+            while not self._done.is_set():
+                for number, _ in poll.poll(0.05):
+                    lines.pop(number).close()
+                    self.renewed += 1
+                    self._add(poll, lines)
+            poll.close()
+            for line in lines.values():
+                stack.enter_context(line)
+
+    def _add(self, poll: select.epoll, lines: dict[int, socket.socket]) -> None:
+        line = socket.create_connection(("127.0.0.1", self._port), timeout=10)
+        lines[line.fileno()] = line
+        with suppress(OSError):
+            line.sendall(HALF_BODY)
+        poll.register(line, select.EPOLLIN | select.EPOLLHUP)
+
+
+def has_its_place(desk: DeskProcess) -> None:
+    """LINE's test of the connection is answered 200. A busy machine may come to it too late."""
+    while (answer := desk.post()).status != 200:
+        assert answer.error == LATE
+
+
+def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place(
+    desk: DeskProcess,
+) -> None:
+    with ExitStack() as stack:
+        [proved] = lines_to(desk, stack, 1, _request())
+        assert read_answer(proved).status == 200
+        # Unsigned, since that is answered much faster than another path.
+        idle = lines_to(desk, stack, 4_100, UNSIGNED)
+        idle[-1].settimeout(60)
+        assert read_answer(idle[-1]).status == 401
+        for _ in range(10):
+            has_its_place(desk)
+        stalled = stack.enter_context(Stalled(desk.port, 1_000))
+        eventually(lambda: stalled.renewed)
+        for _ in range(20):
+            has_its_place(desk)
+        proved.sendall(_request())
+        assert read_answer(proved).status == 200
+
+
+def test_as_many_connections_as_may_be_open_can_come_at_once(desk: DeskProcess) -> None:
+    """Else the kernel drops what LINE sends first, and its next try comes a second later."""
+    if int(Path("/proc/sys/net/core/somaxconn").read_text()) < MOST_CONNECTIONS:
+        pytest.skip("this machine's queues are shorter (net.core.somaxconn)")
+    desk.process.send_signal(signal.SIGSTOP)
+    try:
+        with ExitStack() as stack:
+            lines = [stack.enter_context(socket.socket()) for _ in range(MOST_CONNECTIONS)]
+            for line in lines:
+                line.setblocking(False)
+                line.connect_ex(("127.0.0.1", desk.port))
+            poll = select.poll()
+            for line in lines:
+                poll.register(line, select.POLLOUT)
+            eventually(lambda: len(poll.poll(0)) == MOST_CONNECTIONS)
+            desk.process.send_signal(signal.SIGCONT)
+            has_its_place(desk)
+    finally:
+        desk.process.send_signal(signal.SIGCONT)
+
+
+@dataclass
+class Stranger:
+    """What the order of making way depends on."""
+
+    name: str
+    stage: Stage = Stage.UNFINISHED
+    since: float = 0.0
+    address: str = "a"
+
+    def make_way(self) -> None:
+        raise AssertionError
+
+
+def test_the_oldest_idle_go_first_then_unfinished_ones_and_before_all_what_is_beyond_a_share() -> (
+    None
+):
+    guests = [
+        Stranger("newer half", since=2),
+        Stranger("newer idle", Stage.IDLE, since=4),
+        Stranger("older half", Stage.REQUEST, since=1),
+        Stranger("older idle", Stage.IDLE, since=3),
+    ]
+    by_age = ["older idle", "newer idle", "older half", "newer half"]
+    assert [one.name for one in first_to_go(guests, share=4)] == by_age
+    many = [Stranger(f"b{number}", since=10 + number, address="b") for number in range(6)]
+    order = [one.name for one in first_to_go([*guests, *many], share=4)]
+    assert order == ["b0", "b1", *by_age, "b2", "b3", "b4", "b5"]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is half sent is not ended by its time."""
+    monkeypatch.setattr(app, "STORE_SECONDS", 60.0)
+    monkeypatch.setattr(http, "HEAD_SECONDS", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_newer_connection_gets_the_place_of_the_oldest_that_proved_nothing() -> None:
+    async def scenario() -> None:
+        async with running(most_connections=5, late_seconds=60) as desk:
+            proved, stored = await desk.connect(), await desk.connect()
+            assert (await proved.post()).status == 200
+            half, idle = await desk.connect(), await desk.connect(source="127.0.0.2")
+            half.send(b"POST /call")
+            idle.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await idle.answer()).status == 200
+            desk.store.free.clear()
+            stored.send(request())
+            await desk.reach(lambda: desk.server.server_state.tasks)
+            stalled = await desk.connect(source="127.0.0.3")
+            stalled.send(HALF_BODY)
+            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+            for number, first in enumerate((idle, half, stalled)):
+                # The new one says nothing, and is the last to go.
+                newest = await desk.connect(source=f"127.0.0.{number + 4}")
+                assert await first.ended()
+            assert desk.figures.refused == {**dict.fromkeys(REASONS, 0), "evicted": 3}
+            desk.store.free.set()
+            assert (await stored.answer()).status == 200
+            assert (await proved.post()).status == 200
+            assert (await newest.post()).status == 200
+
+    in_loop(scenario)
+
+
+@pytest.mark.usefixtures("patient")
+def test_of_several_that_come_at_once_each_ends_another_one() -> None:
+    async def scenario() -> None:
+        async with running(most_requests=2, late_seconds=60) as desk:
+            stalled, lines = await two(desk), await two(desk)
+            for line in stalled:
+                line.send(HALF_BODY)
+            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+            desk.store.free.clear()
+            for line in lines:
+                line.send(request())
+            # Both are there before the server's side of the loop goes on.
+            for line in stalled:
+                assert await line.ended()
+            assert len(desk.server.server_state.tasks) == 2
+            assert desk.figures.refused["evicted"] == 2
+            desk.store.free.set()
+            assert [(await line.answer()).status for line in lines] == [200, 200]
+
+    in_loop(scenario)
+
+
+@pytest.mark.usefixtures("patient")
+def test_complete_requests_of_strangers_cost_a_proved_sender_no_place() -> None:
+    async def scenario() -> None:
+        async with running(most_requests=2, late_seconds=60) as desk:
+            proved, *strangers = [await desk.connect() for _ in range(11)]
+            assert (await proved.post()).status == 200
+            # All are there before the server's side of the loop goes on.
+            for line in strangers:
+                line.send(UNSIGNED)
+            assert (await proved.post()).status == 200
+            statuses = [(await line.answer()).status for line in strangers]
+            assert statuses.count(503) >= 8
+
+    in_loop(scenario)
+
+
+async def two(desk: Running) -> list[Line]:
+    return [await desk.connect() for _ in range(2)]
+
+
+@pytest.mark.usefixtures("patient")
+def test_where_all_have_proved_themselves_one_more_gets_503_and_they_stay() -> None:
+    async def scenario() -> None:
+        async with running(most_connections=2, late_seconds=60) as desk:
+            lines = [await desk.connect() for _ in range(2)]
+            for line in lines:
+                assert (await line.post()).status == 200
+            answer = await (await desk.connect()).answer()
+            assert (answer.status, answer.error) == (503, "too many connections")
+            for line in lines:
+                assert (await line.post()).status == 200
+
+    in_loop(scenario)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_a_request() -> None:
+    async def scenario() -> None:
+        async with running(most_requests=2, late_seconds=60) as desk, AsyncExitStack() as stack:
+            for transport in desk.server.servers[0].sockets:
+                # What is accepted there has the same one.
+                transport.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            deaf = stack.enter_context(socket.socket())
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", desk.port))
+            for number in itertools.count(1):
+                await asyncio.get_running_loop().sock_sendall(deaf, UNSIGNED * MOST_IN_LINE)
+                await desk.reach(partial(answered_or_stuck, desk, number * MOST_IN_LINE))
+                if is_stuck(desk):
+                    break
+            stalled = await desk.connect()
+            stalled.send(HALF_BODY)
+            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+            line = await desk.connect()
+            assert [(await line.post()).status for _ in range(2)] == [200, 200]
+            assert not is_stuck(desk)
+            assert desk.figures.refused["evicted"] == 1
+            stalled.send(b"x")
+            again = await desk.connect()
+            again.send(HALF_BODY)
+            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+            # A connection that has proved itself needs no place of others.
+            assert (await (await desk.connect()).post()).status == 200
+            assert await stalled.ended()
+            refused = {name for name, count in desk.figures.refused.items() if count}
+            assert (refused, desk.figures.refused["evicted"]) == ({"signature", "evicted"}, 2)
+            # A stop would wait for it.
+            again.writer.close()
+
+    in_loop(scenario)
+
+
+def test_few_requests_wait_in_line_so_that_a_client_that_reads_no_answers_fills_no_memory() -> None:
+    async def scenario() -> None:
+        async with running() as desk:
+            polite, deaf = await two(desk)
+            polite.send(UNSIGNED * (1 + MOST_IN_LINE))
+            for _ in range(1 + MOST_IN_LINE):
+                assert (await polite.answer()).status == 401
+            deaf.send(UNSIGNED * 2_000)
+            assert await deaf.ended()
+            assert desk.figures.refused["overload"] == 1
+            assert (await polite.post()).status == 200
+
+    in_loop(scenario)
+
+
+@pytest.mark.usefixtures("patient")
+def test_behind_a_proxy_each_sender_has_to_prove_itself() -> None:
+    async def scenario() -> None:
+        async with running(most_requests=1, late_seconds=60) as desk:
+            proxy, other = await desk.connect(), await desk.connect()
+            proxy.send(forwarded(request(), "203.0.113.1"))
+            assert (await proxy.answer()).status == 200
+            proxy.send(forwarded(HALF_BODY, "203.0.113.2"))
+            await desk.reach(lambda: desk.server.server_state.tasks)
+            other.send(forwarded(request(), "203.0.113.1"))
+            assert (await other.answer()).status == 200
+            assert await proxy.ended()
+
+    in_loop(scenario)
+
+
+def answered_or_stuck(desk: Running, count: int) -> bool:
+    done = desk.figures.refused["signature"] == count and not desk.server.server_state.tasks
+    return done or is_stuck(desk)
+
+
+def is_stuck(desk: Running) -> bool:
+    """Whether answers wait for a client that reads none."""
+    return any(one.flow.write_paused for one in guests(desk))
+
+
+def guests(desk: Running) -> list[Any]:
+    return list(desk.server.server_state.connections)
+
+
+def forwarded(data: bytes, sender: str) -> bytes:
+    header = f"\r\nX-Forwarded-For: 198.51.100.7, {sender}, 127.0.0.1\r\n".encode()
+    return data.replace(b"\r\n", header, 1)
+
+
+def test_few_file_descriptors_allow_fewer_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = dict[str, tuple[int, int]](now=(1024, 1024))
+    monkeypatch.setattr("resource.getrlimit", lambda _: limits["now"])
+    monkeypatch.setattr("resource.setrlimit", lambda _, given: limits.update(now=given))
+    assert allow_connections() == 512
+    assert "LimitNOFILE=" in caplog.text
+    caplog.clear()
+    limits["now"] = (1024, 100_000)
+    assert allow_connections() == MOST_CONNECTIONS
+    assert limits["now"] == (2 * MOST_CONNECTIONS, 100_000)
+    assert not caplog.text
+
+
+def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "TELL_TICKS", 10)
+
+    async def scenario() -> None:
+        async with running() as desk:
+            for data, count in (
+                (b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100),
+                (b"\0\0\0\r\n\r\n", 20),
+                (b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2\r\n\r\n", 20),
+            ):
+                for _ in range(count):
+                    line = await desk.connect(source="127.0.0.2")
+                    line.send(data)
+                    assert (await line.answer()).status in (400, 401, 404)
+
+    caplog.set_level(logging.INFO)
+    began = time.monotonic()
+    in_loop(scenario)
+    told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert 0 < len(told) <= time.monotonic() - began + 2, told
+    assert sum(int(line.split("requests=")[1].split()[0]) for line in told) == 140
+    assert "401 signature is missing (" in caplog.text
+    assert "127.0.0.2 (" in caplog.text
+
+
+# --- beyond capacity -------------------------------------------------------------------------
+
+
+async def _ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
+) -> tuple[int, float]:
+    """Send a request; returns the status and after how many seconds it came."""
+    started = time.monotonic()
+    writer.write(data)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+    await reader.readexactly(length)
+    return int(head.split()[1]), time.monotonic() - started
+
+
+async def _lag(worst: list[float]) -> None:
+    """Notes how late this side of the connections runs itself, on a busy machine."""
+    while True:
+        before = time.monotonic()
+        await asyncio.sleep(0.01)
+        worst.append(time.monotonic() - before)
+
+
+async def _flood(port: int, requests: list[bytes]) -> tuple[list[tuple[int, float]], float]:
+    """All at once, each on a connection that is open already; the answers, and the own lag."""
+    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in requests]
+    asks = [_ask(*line, data) for line, data in zip(lines, requests, strict=True)]
+    lags = [0.0]
+    watch = asyncio.create_task(_lag(lags))
+    try:
+        return await asyncio.wait_for(asyncio.gather(*asks), 30), max(lags)
+    finally:
+        watch.cancel()
+        for _, writer in lines:
+            writer.close()
+
+
+def _request(*event_ids: str) -> bytes:
+    body = webhook(*map(text_event, event_ids))
+    return signed_head(body, f"Content-Length: {len(body)}") + body
+
+
+def test_a_request_that_comes_to_its_turn_too_late_is_refused_and_its_connection_ended() -> None:
+    """Its body may be half sent, and nobody waits for the rest any more."""
+    sent: list[Any] = []
+
+    async def never(*_: Any) -> None:
+        raise AssertionError("nothing may be done for it")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "state": {"arrived": time.monotonic() - 1}}
+    asyncio.run(Overload(never)(scope, never, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 503
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
+def test_a_flood_beyond_capacity_is_answered_early_and_told_the_truth(
+    desk: DeskProcess, recvq: Any
+) -> None:
+    prefix = uuid.uuid4().hex
+    event_ids = [f"{prefix}-{number}" for number in range(1_500)]
+    answers, lag = asyncio.run(_flood(desk.port, [_request(event_id) for event_id in event_ids]))
+    assert {status for status, _ in answers} <= {200, 503}
+    assert max(seconds for _, seconds in answers) < LINES_PATIENCE_SECONDS + 2 * lag
+    accepted = {e for e, (status, _) in zip(event_ids, answers, strict=True) if status == 200}
+    stored = {d["eventId"] for d in recvq.find({"eventId": {"$regex": f"^{prefix}"}})}
+    assert accepted <= stored
+    eventually(lambda: desk.post(text_event(uuid.uuid4().hex)).status == 200)
+    assert json.loads(desk.ask("GET", "/readyz").body)["status"] == "ready"

@@ -1,0 +1,508 @@
+"""Group commit, with an insert that the test holds and lets go."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from functools import wraps
+from queue import SimpleQueue
+from typing import Any
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+
+from frontdesk import group_commit, pending
+from frontdesk.errors import NotStored
+from frontdesk.group_commit import Bounds, Documents, GroupCommit
+from tests.waiting import eventually
+
+WAIT_SECONDS = 10.0
+Outcome = Collection[int] | Exception
+
+
+class Held:
+    """A blocking call that says when it is entered and ends as the test then tells it."""
+
+    def __init__(self) -> None:
+        self.entered: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def __call__(self, *arguments: Any) -> Collection[int]:
+        self.entered.put(arguments)
+        outcome = self._outcomes.get(timeout=WAIT_SECONDS)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def let_go(self, outcome: Outcome = ()) -> None:
+        """End the call under way, or the next one."""
+        self._outcomes.put(outcome)
+
+    async def group(self) -> list[str]:
+        """Wait for the next insert to begin; returns the names of its documents."""
+        documents, _seconds = await self.arguments()
+        return [document["name"] for document in documents]
+
+    def probe(self) -> None:
+        """The same as a probe, which returns nothing."""
+        self()
+
+    async def arguments(self) -> tuple[Any, ...]:
+        return await asyncio.to_thread(self.entered.get, timeout=WAIT_SECONDS)
+
+
+def document(name: str, *, padding: int = 0) -> RawBSONDocument:
+    return RawBSONDocument(bson.encode({"name": name, "padding": "x" * padding}))
+
+
+def soon() -> float:
+    return time.monotonic() + WAIT_SECONDS
+
+
+async def ask(store: GroupCommit, *names: str, deadline: float | None = None) -> asyncio.Task[int]:
+    """Begin to store these documents as one request; returns once they wait for their turn."""
+    documents = [document(name) for name in names]
+    task = asyncio.create_task(store.store(documents, deadline=deadline or soon()))
+    await asyncio.sleep(0)
+    return task
+
+
+def never_asked(*_: Any) -> Collection[int]:
+    raise AssertionError("nothing should have been inserted")
+
+
+def with_store(
+    scenario: Callable[[GroupCommit, Held], Awaitable[None]],
+) -> Callable[[], None]:
+    """Run an async test with an open store, close it, and leave no call hanging."""
+
+    @wraps(scenario)
+    def test() -> None:
+        asyncio.run(_play(scenario))
+
+    # pytest would take the scenario's parameters for fixtures.
+    del test.__wrapped__
+    return test
+
+
+async def _play(scenario: Callable[[GroupCommit, Held], Awaitable[None]]) -> None:
+    insert = Held()
+    store = GroupCommit(insert, lambda: None)
+    await store.open()
+    try:
+        await scenario(store, insert)
+    finally:
+        insert.let_go()
+        await store.close()
+
+
+@pytest.fixture(autouse=True)
+def _fast_and_clean(monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
+    monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", 0.001)
+
+
+@with_store
+async def test_an_idle_store_inserts_at_once(store: GroupCommit, insert: Held) -> None:
+    one = await ask(store, "a")
+    assert await insert.group() == ["a"]
+    insert.let_go()
+    assert await one == 0
+
+
+@with_store
+async def test_what_arrives_meanwhile_goes_into_one_next_insert(
+    store: GroupCommit, insert: Held
+) -> None:
+    first = await ask(store, "a")
+    assert await insert.group() == ["a"]
+    others = [await ask(store, "b"), await ask(store, "c", "d"), await ask(store, "e")]
+    assert insert.entered.empty()
+    insert.let_go()
+    assert await insert.group() == ["b", "c", "d", "e"]
+    assert first.done()
+    assert not any(task.done() for task in others)
+    insert.let_go()
+    assert await asyncio.gather(*others) == [0, 0, 0]
+    assert insert.entered.empty()
+
+
+@with_store
+async def test_each_request_is_told_its_own_duplicates(store: GroupCommit, insert: Held) -> None:
+    await ask(store, "a")
+    await insert.group()
+    tasks = [await ask(store, "b", "c"), await ask(store, "d"), await ask(store, "e", "f", "g")]
+    insert.let_go()
+    await insert.group()
+    insert.let_go(frozenset({1, 3, 4, 5}))
+    assert await asyncio.gather(*tasks) == [1, 0, 3]
+
+
+@with_store
+async def test_a_failed_group_refuses_each_of_its_requests_and_no_other(
+    store: GroupCommit, insert: Held
+) -> None:
+    await ask(store, "a")
+    await insert.group()
+    group = [await ask(store, "b"), await ask(store, "c")]
+    insert.let_go()
+    await insert.group()
+    later = await ask(store, "d")
+    insert.let_go(NotStored("away"))
+    assert [str(e) for e in await asyncio.gather(*group, return_exceptions=True)] == ["away"] * 2
+    assert await insert.group() == ["d"]
+    insert.let_go()
+    assert await later == 0
+
+
+@with_store
+async def test_an_unforeseen_error_costs_one_group_and_not_the_store(
+    store: GroupCommit, insert: Held
+) -> None:
+    first = await ask(store, "a")
+    await insert.group()
+    insert.let_go(TypeError("unforeseen"))
+    with pytest.raises(NotStored):
+        await first
+    second = asyncio.create_task(_until_stored(store, "b"))
+    assert await insert.group() == ["b"]
+    insert.let_go()
+    assert await second == 0
+    assert not store.dead
+
+
+async def _until_stored(store: GroupCommit, name: str) -> int:
+    while True:
+        with suppress(NotStored):
+            return await store.store([document(name)], deadline=soon())
+        await asyncio.sleep(0)
+
+
+def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        insert = Held()
+        store = GroupCommit(insert, lambda: None)
+        await store.open()
+        assert not store.dead
+        under_way = await ask(store, "a", deadline=time.monotonic() + 0.1)
+        await insert.group()
+        insert.let_go(None)  # type: ignore[arg-type]
+        with pytest.raises(NotStored):
+            await under_way
+        await asyncio.wait([asyncio.create_task(_ended(store))], timeout=WAIT_SECONDS)
+        assert store.dead
+        await store.close()
+
+    asyncio.run(scenario())
+    [record] = [r for r in caplog.records if r.levelname == "CRITICAL"]
+    assert record.exc_info is not None
+
+
+async def _ended(store: GroupCommit) -> None:
+    while not store.dead:  # noqa: ASYNC110  # nothing tells of this end
+        await asyncio.sleep(0)
+
+
+@with_store
+async def test_a_time_out_refuses_what_comes_after_it_until_the_insert_succeeds(
+    store: GroupCommit, insert: Held
+) -> None:
+    slow = await ask(store, "a", deadline=time.monotonic() + 0.55)
+    await insert.group()
+    patient = await ask(store, "b")
+    with pytest.raises(NotStored):
+        await slow
+    assert store.unavailable is not None
+    with pytest.raises(NotStored):
+        await store.store([document("c")], deadline=soon())
+    insert.let_go()
+    assert await insert.group() == ["b"]
+    assert store.unavailable is None
+    insert.let_go()
+    assert await patient == 0
+
+
+@with_store
+async def test_a_request_that_came_with_little_time_left_does_not_blame_mongodb(
+    store: GroupCommit, insert: Held
+) -> None:
+    late = await ask(store, "a", deadline=time.monotonic() + 0.01)
+    await insert.group()
+    with pytest.raises(NotStored):
+        await late
+    assert store.unavailable is None
+
+
+@with_store
+async def test_what_timed_out_or_left_before_its_turn_is_not_inserted(
+    store: GroupCommit, insert: Held
+) -> None:
+    await ask(store, "a")
+    await insert.group()
+    late = await ask(store, "late", deadline=time.monotonic() + 0.01)
+    gone = await ask(store, "gone")
+    kept = await ask(store, "kept")
+    gone.cancel()
+    with pytest.raises(NotStored):
+        await late
+    insert.let_go()
+    assert await insert.group() == ["kept"]
+    insert.let_go()
+    assert await kept == 0
+
+
+@with_store
+async def test_an_insert_gets_the_time_that_its_most_patient_request_has(
+    store: GroupCommit, insert: Held
+) -> None:
+    await ask(store, "a", deadline=time.monotonic() + 1)
+    _documents, seconds = await insert.arguments()
+    assert 0.5 < seconds <= 1
+    await ask(store, "b", deadline=time.monotonic() + 1)
+    await ask(store, "c", deadline=time.monotonic() + 5)
+    insert.let_go()
+    _documents, seconds = await insert.arguments()
+    assert 4 < seconds <= 5
+
+
+def test_after_a_failure_everything_is_refused_until_a_probe_succeeds() -> None:
+    async def scenario() -> None:
+        insert, probe = Held(), Held()
+        store = GroupCommit(insert, probe.probe)
+        probe.let_go()
+        await store.open()
+        await probe.arguments()
+        failing = await ask(store, "a")
+        await insert.group()
+        insert.let_go(NotStored("away"))
+        with pytest.raises(NotStored, match="away"):
+            await failing
+        for reason in ("still away", "no recvq"):
+            await probe.arguments()
+            probe.let_go(NotStored(reason))
+            # The next probe begins only after this one was taken notice of.
+        await probe.arguments()
+        with pytest.raises(NotStored, match="no recvq"):
+            await store.store([document("b")], deadline=soon())
+        probe.let_go()
+        stored = asyncio.create_task(_until_stored(store, "c"))
+        assert await insert.group() == ["c"]
+        insert.let_go()
+        assert await stored == 0
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_it_opens_without_mongodb_and_is_available_when_mongodb_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_commit, "START_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        insert, probe = Held(), Held()
+        store = GroupCommit(insert, probe.probe)
+        await store.open()
+        assert store.unavailable is not None
+        with pytest.raises(NotStored):
+            await store.store([document("a")], deadline=soon())
+        assert insert.entered.empty()
+        probe.let_go()
+        stored = asyncio.create_task(_until_stored(store, "b"))
+        assert await insert.group() == ["b"]
+        insert.let_go()
+        assert await stored == 0
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("bounds", [Bounds(documents=3), Bounds(bytes=3 * 300)])
+def test_beyond_its_bounds_a_request_is_refused_at_once(bounds: Bounds) -> None:
+    async def scenario() -> None:
+        insert = Held()
+        store = GroupCommit(insert, lambda: None, bounds=bounds)
+        await store.open()
+        under_way = asyncio.create_task(store.store([document("a")], deadline=soon()))
+        await insert.group()
+        three = [document(name, padding=250) for name in "bcd"]
+        waiting = asyncio.create_task(store.store(three, deadline=soon()))
+        await asyncio.sleep(0)
+        with pytest.raises(NotStored, match="too much"):
+            await store.store([document("e", padding=250)], deadline=soon())
+        assert store.unavailable is None
+        insert.let_go()
+        assert await insert.group() == ["b", "c", "d"]
+        again = asyncio.create_task(store.store([document("f")], deadline=soon()))
+        insert.let_go()
+        assert await insert.group() == ["f"]
+        insert.let_go()
+        assert [await under_way, await waiting, await again] == [0, 0, 0]
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_one_request_larger_than_the_bound_still_gets_its_turn() -> None:
+    async def scenario() -> None:
+        insert = Held()
+        store = GroupCommit(insert, lambda: None, bounds=Bounds(documents=1))
+        await store.open()
+        large = await ask(store, "a", "b", "c")
+        assert await insert.group() == ["a", "b", "c"]
+        insert.let_go()
+        assert await large == 0
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_closing_amid_an_insert_finishes_and_answers_what_waits() -> None:
+    async def scenario() -> None:
+        insert = Held()
+        store = GroupCommit(insert, lambda: None)
+        await store.open()
+        under_way = await ask(store, "a")
+        await insert.group()
+        waiting = await ask(store, "b")
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        with pytest.raises(NotStored, match="stopping"):
+            await store.store([document("c")], deadline=soon())
+        insert.let_go()
+        assert await insert.group() == ["b"]
+        insert.let_go()
+        assert [await under_way, await waiting] == [0, 0]
+        await closing
+        assert not store.dead
+        assert store.unavailable == "stopping"
+
+    asyncio.run(scenario())
+
+
+def test_closing_after_a_failure_answers_what_still_waits() -> None:
+    async def scenario() -> None:
+        insert = Held()
+        store = GroupCommit(insert, lambda: None)
+        await store.open()
+        under_way = await ask(store, "a")
+        await insert.group()
+        waiting = await ask(store, "b")
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        insert.let_go(NotStored("away"))
+        outcomes = await asyncio.gather(under_way, waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [NotStored, NotStored]
+        await closing
+
+    asyncio.run(scenario())
+
+
+def test_closing_does_not_wait_for_an_insert_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "STOP_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        insert = Held()
+        store = GroupCommit(insert, lambda: None)
+        await store.open()
+        hanging = await ask(store, "a")
+        await insert.group()
+        await asyncio.wait_for(store.close(), 2)
+        assert not hanging.done()
+        insert.let_go()
+        assert await hanging == 0
+
+    asyncio.run(scenario())
+
+
+def test_closing_amid_a_pause_asks_the_store_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(group_commit, "LONGEST_PAUSE_SECONDS", WAIT_SECONDS)
+    probes = []
+
+    def away() -> None:
+        probes.append(1)
+        raise NotStored("away")
+
+    async def scenario() -> None:
+        store = GroupCommit(never_asked, away)
+        await store.open()
+        await asyncio.wait_for(store.close(), 2)
+
+    asyncio.run(scenario())
+    assert probes == [1]
+
+
+def test_it_may_be_closed_before_it_is_opened_twice_and_in_parallel() -> None:
+    async def scenario() -> None:
+        await GroupCommit(never_asked, lambda: None).close()
+        store = GroupCommit(never_asked, lambda: None)
+        await store.open()
+        await asyncio.gather(store.close(), store.close())
+        await store.close()
+        with pytest.raises(NotStored):
+            await store.store([document("a")], deadline=soon())
+
+    asyncio.run(scenario())
+
+
+def test_many_requests_at_once_are_all_stored_once_in_few_groups() -> None:
+    stored: list[str] = []
+    groups: list[int] = []
+    begin = threading.Event()
+
+    def insert(documents: Documents, seconds: float) -> Collection[int]:
+        begin.wait(WAIT_SECONDS)
+        stored.extend(document["name"] for document in documents)
+        groups.append(len(documents))
+        return ()
+
+    async def scenario() -> None:
+        store = GroupCommit(insert, lambda: None)
+        await store.open()
+        tasks = [await ask(store, str(number)) for number in range(500)]
+        begin.set()
+        await asyncio.gather(*tasks)
+        await store.close()
+
+    asyncio.run(scenario())
+    assert stored == [str(number) for number in range(500)]
+    assert len(groups) == 2
+
+
+def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pending, "HANGING_SECONDS", 0.05)
+
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        assert store.hanging is None
+        one = await ask(store, "a")
+        await insert.group()
+        told = await asyncio.to_thread(eventually, lambda: store.hanging)
+        assert told == "a call of MongoDB hangs"
+        insert.let_go()
+        await one
+        assert store.hanging is None
+
+    asyncio.run(_play(scenario))
+
+
+@with_store
+async def test_since_when_a_store_is_away_is_told_to_a_person(
+    store: GroupCommit, insert: Held
+) -> None:
+    assert store.trouble is None
+    one = await ask(store, "a")
+    await insert.group()
+    insert.let_go(NotStored("no"))
+    with pytest.raises(NotStored):
+        await one
+    assert store.trouble is not None
+    assert store.trouble.startswith("MongoDB away since 2")
+    assert store.trouble.endswith(" UTC: no")

@@ -1,0 +1,303 @@
+"""What a front desk counts and measures, where it stands, and that it stands in nobody's way."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+import urllib.request
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+from prometheus_client.parser import text_string_to_metric_families
+from pymongo.database import Database
+
+from frontdesk import app, http, process
+from frontdesk.errors import NotStored
+from frontdesk.metrics import REASONS, Figures, status_words
+from frontdesk.tls import Certificate
+from linedesk.compose.private_mongod import free_port
+from linedesk.runtime.metrics import Snapshot, Snapshots
+from linedesk.store.client import Client
+from linedesk.store.documents import STATUS
+from linedesk.store.queue.guard import NOT_LOOKED_AT
+from linedesk.store.spool.spool import Held
+from tests.dispatcher.faults import failing
+from tests.frontdesk.authority import Authority
+from tests.frontdesk.desk import DeskProcess, signed_head, text_event, webhook
+from tests.frontdesk.inprocess import Running, in_loop, quick, running
+from tests.waiting import eventually
+
+__all__ = ["quick"]
+
+
+def figures_of(figures: Figures) -> dict[str, Any]:
+    return Snapshots(figures.registry).take().figures
+
+
+# --- counts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "STORE_SECONDS", 0.2)
+    monkeypatch.setattr(http, "HEAD_SECONDS", 0.2)
+    unfinished = signed_head(webhook(), "Content-Length: 99999")
+
+    async def refused(desk: Running, data: bytes, status: int, reason: str) -> None:
+        before = dict(desk.figures.refused)
+        line = await desk.connect()
+        line.send(data)
+        assert (await line.answer()).status == status
+        after = {**before, reason: before[reason] + 1}
+        assert desk.figures.refused == after
+        assert figures_of(desk.figures)["refusedRequests"] == after
+
+    async def scenario() -> None:
+        async with running() as desk:
+            head = b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: "
+            await refused(desk, head + b"0\r\n\r\n", 401, "signature")
+            await refused(desk, signed_head(b"[]", "Content-Length: 2") + b"[]", 400, "body")
+            await refused(desk, head + b"99999999\r\n\r\n", 413, "size")
+            await refused(desk, unfinished, 408, "slow")
+            await refused(desk, b"POST /callback HTTP/1.1\r\n", 408, "slow")
+            await refused(desk, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, "http")
+            await refused(desk, b"GET /callback HTTP/1.1\r\nHost: x\r\n\r\n", 405, "http")
+            await refused(desk, b"\0\0\0\r\n\r\n", 400, "http")
+            await refused(desk, b"GET / HTTP/1.1\r\nA: " + b"a" * 70_000, 431, "http")
+
+            async def store(*_: object, **__: object) -> int:
+                raise NotStored("neither")
+
+            monkeypatch.setattr(desk.store, "store", store)
+            await refused(desk, signed(text_event("01J")), 503, "store")
+            assert set(desk.figures.refused) == set(REASONS)
+        async with running(late_seconds=-1.0) as desk:
+            await refused(desk, signed(text_event("01J")), 503, "overload")
+        async with running(most_requests=0) as desk:
+            await refused(desk, signed(text_event("01J")), 503, "overload")
+        async with running(most_connections=0) as desk:
+            await refused(desk, b"", 503, "overload")
+        async with running(most_connections=1) as desk:
+            first, _ = await desk.connect(), await desk.connect()
+            assert await first.ended()
+            assert desk.figures.refused["evicted"] == 1
+
+    in_loop(scenario)
+
+
+@pytest.mark.usefixtures("quick")
+def test_under_tls_a_connection_that_comes_to_nothing_is_counted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue(serial=1)
+    trusting = ssl.create_default_context(cafile=str(authority.root))
+
+    async def scenario() -> None:
+        async with running(Certificate(pair.certificate, pair.key), most_connections=1) as desk:
+            stranger = await desk.connect()
+            stranger.send(b"GET / HTTP/1.1\r\n\r\n")
+            await desk.reach(lambda: desk.figures.refused["http"] == 1)
+            line = await desk.connect(trusting)
+            assert (await line.post()).status == 200
+            await desk.reach(lambda: figures_of(desk.figures)["connections"] == 1)
+            turned_away = await desk.connect()
+            assert await turned_away.ended()
+            assert desk.figures.refused["overload"] == 1
+
+    in_loop(scenario)
+
+
+def signed(*events: dict[str, Any]) -> bytes:
+    body = webhook(*events)
+    return signed_head(body, f"Content-Length: {len(body)}") + body
+
+
+def test_events_and_seconds_are_counted_of_what_was_answered_200() -> None:
+    figures = Figures()
+    assert figures_of(figures)["acceptedEvents"] == 0
+    assert figures_of(figures)["storeSeconds"] == {"count": 0, "sum": 0}
+    figures.accepted(3, 1, 0.25)
+    figures.accepted(1, 0, 7.5)
+    figures.accepted(0, 0, 0.001)  # LINE's connectivity check stores nothing
+    found = figures_of(figures)
+    assert found["acceptedEvents"] == 4
+    assert found["duplicateEvents"] == 1
+    assert found["storeSeconds"] == {"count": 2, "sum": 7.75}
+    [seconds] = [one for one in figures.collect() if one.name == "linedesk_store_seconds"]
+    buckets = {one.labels["le"]: one.value for one in seconds.samples if "le" in one.labels}
+    assert (buckets["0.1"], buckets["0.25"], buckets["5.0"]) == (0, 1, 1)
+    assert (buckets["10.0"], buckets["+Inf"]) == (2, 2)
+
+
+# --- gauges -----------------------------------------------------------------------------------
+
+
+class Spooling:
+    spooled_events = 12
+    no_spool: str | None = None
+
+    def __init__(self) -> None:
+        accepted = datetime.now(UTC) - timedelta(seconds=60)
+        oldest = RawBSONDocument(bson.encode({"acceptTime": accepted}))
+        self.held = Held(documents=7, bytes=1_400, oldest=oldest)
+
+
+class Guarding:
+    share: float | None = None
+    closed: str | None = NOT_LOOKED_AT
+
+
+def test_gauges_are_asked_of_their_owners_and_left_out_while_unknown() -> None:
+    figures, guard, spooling = Figures(), Guarding(), Spooling()
+    figures.watch_guard(guard)  # type: ignore[arg-type]
+    figures.watch_spool(spooling, max_bytes=1_000_000)
+    figures.watch_certificate(lambda: 1_800_000_000.0)
+    found = figures_of(figures)
+    assert not found.keys() & {"recvqUnreadShare", "recvqClosed"}
+    assert 59 < found["spoolOldestSeconds"] < 90
+    assert found["spoolDocuments"] == 7
+    assert found["spoolBytes"] == 1_400
+    assert found["spoolMaxBytes"] == 1_000_000
+    assert found["spooledEvents"] == 12
+    assert found["spoolAvailable"] == 1
+    spooling.no_spool = "the spool cannot be opened"
+    assert figures_of(figures)["spoolAvailable"] == 0
+    assert found["certificateEndsSeconds"] == 1_800_000_000
+    guard.closed = "recvq is not capped"
+    closed = figures_of(figures)["recvqClosed"]
+    assert (closed, type(closed)) == (1, int)
+    guard.share, guard.closed, spooling.held = 0.25, None, Held()
+    found = figures_of(figures)
+    assert (found["recvqUnreadShare"], found["recvqClosed"]) == (0.25, 0)
+    assert (found["spoolDocuments"], found["spoolOldestSeconds"]) == (0, 0)
+
+
+def test_the_status_line_is_made_of_the_same_figures() -> None:
+    assert status_words(Snapshot(), trouble=None) == (
+        "0 events accepted · 0.0/s · 0 requests refused · spool empty"
+    )
+    without = Snapshot(figures={"spoolDocuments": 0, "spoolAvailable": 0})
+    assert status_words(without, trouble=None).endswith(" · no spool")
+    snapshot = Snapshot(
+        figures={
+            "acceptedEvents": 1_204,
+            "refusedRequests": {"body": 1, "http": 2_000},
+            "spoolDocuments": 3_000,
+        },
+        per_second={"acceptedEvents": 12.34},
+    )
+    assert status_words(snapshot, trouble="MongoDB away since 14:02") == (
+        "MongoDB away since 14:02 · 1,204 events accepted · 12.3/s · 2,001 requests refused · "
+        "spool 3,000 documents"
+    )
+
+
+# --- real processes ---------------------------------------------------------------------------
+
+
+def scraped(port: int) -> dict[str, float]:
+    """The figures of one scrape, by name and labels."""
+    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)) as answer:
+        text = answer.read().decode()
+    return {
+        ",".join([sample.name, *sample.labels.values()]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "BESIDE_SECONDS", 0.05)
+    told: list[str] = []
+    waited: list[float] = []
+
+    class Hanging:
+        def start(self) -> None:
+            told.append("start")
+
+        def stop(self) -> None:
+            told.append("stop")
+
+        def join(self, timeout_seconds: float) -> None:
+            told.append("join")
+            waited.append(timeout_seconds)
+            threading.Event().wait(timeout_seconds)
+
+    with process._beside() as beside:
+        for _ in range(2):
+            beside(Hanging())  # type: ignore[arg-type]
+    assert told == ["start", "start", "stop", "stop", "join", "join"]
+    assert sum(waited) < 0.06
+
+
+def test_its_row_says_what_metrics_say_and_stands_in_nobodys_way(
+    database: Database[Any], client: Client, mongo_uri: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    desk = DeskProcess(
+        uri=mongo_uri,
+        database=database.name,
+        SPOOL_PATH=str(tmp_path / "spool.db"),
+        FRONTDESK_METRICS_PORT=str(port),
+    )
+    whose = {"appName": "linedesk-frontdesk"}
+    with failing(client, ["update"], errorCode=13, **whose), desk:
+        desk.wait_for_line("status not written")
+        assert desk.post(text_event("01A"), text_event("01B")).status == 200
+        assert desk.post(text_event("01A")).status == 200
+        client.admin.command({"configureFailPoint": "failCommand", "mode": "off"})
+        found = eventually(lambda: database[STATUS].find_one({"figures.acceptedEvents": 3}))
+        assert found["_id"].endswith(f"/{desk.process.pid}")
+        assert (found["role"], found["state"]) == ("frontdesk", "working")
+        assert found["words"].startswith("3 events accepted · ")
+        assert found["figures"]["duplicateEvents"] == desk.log.count("duplicates=1")
+        assert found["lately"]["storeSeconds"]["count"] == 2
+        told = scraped(port)
+        assert told["linedesk_accepted_events_total"] == 3
+        assert told["linedesk_store_seconds_count"] == 2
+        assert told["linedesk_recvq_closed"] == 0
+        assert told["linedesk_spool_max_bytes"] == found["figures"]["spoolMaxBytes"]
+        assert told["process_resident_memory_bytes"] > 0
+        assert desk.log.count("status not written") == 1
+
+        with failing(client, ["update"], blockConnection=True, blockTimeMS=4_000, **whose):
+            began = time.monotonic()
+            # So long that its next row hangs.
+            while time.monotonic() - began < 1.2:
+                assert desk.post(text_event("01C")).status == 200
+            assert desk.stop() == 0
+
+
+def test_front_desks_that_share_a_port_have_each_a_port_of_metrics(
+    database: Database[Any], mongo_uri: str, tmp_path: Path
+) -> None:
+    port, metrics_ports = free_port(), (free_port(), free_port())
+    with ExitStack() as ended:
+        desks = [
+            ended.enter_context(
+                DeskProcess(
+                    uri=mongo_uri,
+                    database=database.name,
+                    port=port,
+                    arguments=["--share-port"],
+                    SPOOL_PATH=str(tmp_path / "spool.db"),
+                    FRONTDESK_METRICS_PORT=str(metrics_port),
+                )
+            )
+            for metrics_port in metrics_ports
+        ]
+        for desk in desks:
+            desk.wait_for_line("metrics served")
+        for number in range(40):
+            assert desks[0].post(text_event(f"{number}")).status == 200
+        told = [scraped(one)["linedesk_accepted_events_total"] for one in metrics_ports]
+        assert told == [desk.log.count("accepted events=1") for desk in desks]
+        assert sum(told) == 40
+        assert all(told)

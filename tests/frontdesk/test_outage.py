@@ -1,0 +1,237 @@
+"""A front desk whose MongoDB goes away, freezes, crashes, comes back, or was never prepared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from tests.conftest import missing
+from tests.frontdesk.desk import BROKEN_OFF, DeskProcess, in_threads, text_event
+from tests.servers import throwaway_mongod
+from tests.waiting import eventually
+
+# LINE counts a webhook as failed when its answer takes longer.
+LINES_PATIENCE_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def own_mongod() -> Iterator[EmbeddedMongod]:
+    """A mongod that a test may stop; it is started again for the next one."""
+    try:
+        find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+    with throwaway_mongod() as server:
+        yield server
+
+
+@pytest.fixture
+def own_client(own_mongod: EmbeddedMongod) -> Iterator[Client]:
+    if own_mongod.pid is None:
+        own_mongod.start()
+    with connect(own_mongod.uri, app_name="tests") as client:
+        yield client
+
+
+@pytest.fixture
+def own_database(own_client: Client) -> Database[Any]:
+    database = own_client[f"outage_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=16 * MEGABYTE)
+    return database
+
+
+@pytest.fixture
+def desk(own_mongod: EmbeddedMongod, own_database: Database[Any]) -> Iterator[DeskProcess]:
+    with DeskProcess(uri=own_mongod.uri, database=own_database.name) as desk:
+        yield desk
+
+
+def wait_until_ready(desk: DeskProcess) -> None:
+    eventually(lambda: desk.ask("GET", "/readyz").status == 200)
+
+
+def assert_refused_in_time(desk: DeskProcess, event_id: str) -> None:
+    started = time.monotonic()
+    answer = desk.post(text_event(event_id))
+    assert time.monotonic() - started < LINES_PATIENCE_SECONDS
+    assert answer.status == 503
+    assert "127.0.0.1" not in answer.error
+
+
+def test_it_starts_before_mongodb_answers_503_in_time_without_it_and_200_whenever_it_is_there(
+    own_mongod: EmbeddedMongod, own_database: Database[Any]
+) -> None:
+    own_mongod.stop()
+    with DeskProcess(uri=own_mongod.uri, database=own_database.name) as desk:
+        reason = "MongoDB does not answer; the spool cannot be opened: see SPOOL_PATH"
+        eventually(lambda: desk.ask("GET", "/readyz").error == reason)
+        assert desk.ask("GET", "/readyz").status == 503
+        assert_refused_in_time(desk, "early")
+        own_mongod.start()
+        wait_until_ready(desk)
+        assert desk.post(text_event("before")).status == 200
+        own_mongod.stop()
+        for number in range(5):
+            assert_refused_in_time(desk, f"during-{number}")
+        assert desk.ask("GET", "/readyz").status == 503
+        assert desk.ask("GET", "/healthz").status == 200
+        assert desk.post().status == 200
+        own_mongod.start()
+        wait_until_ready(desk)
+        assert desk.post(text_event("after")).status == 200
+        ids = {document["eventId"] for document in own_database["recvq"].find()}
+        assert {"before", "after"} <= ids
+
+
+def test_after_one_time_out_the_next_requests_are_refused_at_once(
+    own_mongod: EmbeddedMongod, own_database: Database[Any], desk: DeskProcess
+) -> None:
+    assert desk.post(text_event("before")).status == 200
+    assert own_mongod.pid is not None
+    os.kill(own_mongod.pid, signal.SIGSTOP)
+    try:
+        in_threads(8, lambda number: assert_refused_in_time(desk, f"first-{number}"))
+        started = time.monotonic()
+        for number in range(20):
+            assert_refused_in_time(desk, f"next-{number}")
+        assert time.monotonic() - started < 1
+    finally:
+        os.kill(own_mongod.pid, signal.SIGCONT)
+    wait_until_ready(desk)
+    assert desk.post(text_event("after")).status == 200
+    assert own_database["recvq"].count_documents({"eventId": {"$regex": "^next"}}) == 0
+
+
+def test_what_was_accepted_survives_a_crash_of_mongodb(
+    own_mongod: EmbeddedMongod, own_database: Database[Any], desk: DeskProcess
+) -> None:
+    accepted: list[str] = []
+    enough, crashed = threading.Event(), threading.Event()
+
+    def post_until_the_crash(number: int) -> None:
+        turn = 0
+        while not crashed.is_set():
+            event_id = f"{number}-{turn}"
+            if desk.post(text_event(event_id)).status == 200:
+                accepted.append(event_id)
+            if len(accepted) > 300:
+                enough.set()
+            turn += 1
+
+    load = threading.Thread(target=in_threads, args=(8, post_until_the_crash))
+    load.start()
+    assert enough.wait(20)
+    own_mongod.kill()
+    crashed.set()
+    load.join(20)
+    own_mongod.start()
+    wait_until_ready(desk)
+    stored = {document["eventId"] for document in own_database["recvq"].find()}
+    assert set(accepted) <= stored
+
+
+def test_what_was_accepted_survives_a_crash_of_the_front_desk(
+    own_mongod: EmbeddedMongod, own_database: Database[Any]
+) -> None:
+    desk = DeskProcess(uri=own_mongod.uri, database=own_database.name).start()
+    desk.wait_for_line("listening ")
+    accepted: list[str] = []
+    enough = threading.Event()
+
+    def post_until_the_crash(number: int) -> None:
+        for turn in range(10_000):
+            event_id = f"{number}-{turn}"
+            try:
+                answer = desk.post(text_event(event_id))
+            except BROKEN_OFF:
+                return
+            if answer.status == 200:
+                accepted.append(event_id)
+            if len(accepted) > 200:
+                enough.set()
+
+    load = threading.Thread(target=in_threads, args=(8, post_until_the_crash))
+    load.start()
+    assert enough.wait(20)
+    assert desk.stop(signal.SIGKILL) == -signal.SIGKILL
+    load.join(20)
+    stored = {document["eventId"] for document in own_database["recvq"].find()}
+    assert set(accepted) <= stored
+
+
+def test_without_a_recvq_as_it_must_be_it_says_what_to_do_and_makes_none(
+    own_mongod: EmbeddedMongod, own_client: Client
+) -> None:
+    database = own_client[f"empty_{uuid.uuid4().hex[:12]}"]
+    with DeskProcess(uri=own_mongod.uri, database=database.name) as desk:
+        assert "linedesk init" in desk.ask("GET", "/readyz").error
+        assert desk.post(text_event("early")).status == 503
+        assert database.list_collection_names() == []
+        database.create_collection("recvq")
+        eventually(lambda: "not capped" in desk.ask("GET", "/readyz").error)
+        assert desk.post(text_event("early")).status == 503
+        assert database["recvq"].count_documents({}) == 0
+        database.drop_collection("recvq")
+        create_collections(database, capped_bytes=MEGABYTE)
+        wait_until_ready(desk)
+        assert desk.post(text_event("now")).status == 200
+
+
+def test_it_serves_tls_where_a_certificate_is_set(
+    own_mongod: EmbeddedMongod, own_database: Database[Any], tmp_path: Path
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with DeskProcess(
+        uri=own_mongod.uri,
+        database=own_database.name,
+        FRONTDESK_TLS_CERT=str(certificate),
+        FRONTDESK_TLS_KEY=str(key),
+    ) as desk:
+        assert desk.ask_tls("/readyz", trusted=certificate).status == 200
+        row = eventually(lambda: own_database["status"].find_one())
+        left_seconds = row["figures"]["certificateEndsSeconds"] - time.time()
+        assert 86_400 < left_seconds < 2 * 86_400 + 60
+
+
+def test_a_certificate_that_cannot_be_used_is_named(
+    own_mongod: EmbeddedMongod, own_database: Database[Any], tmp_path: Path
+) -> None:
+    certificate, _ = make_certificate(tmp_path)
+    desk = DeskProcess(
+        uri=own_mongod.uri,
+        database=own_database.name,
+        FRONTDESK_TLS_CERT=str(certificate),
+        FRONTDESK_TLS_KEY=str(certificate),
+    ).start()
+    assert desk.wait() == 78
+    assert "FRONTDESK_TLS_KEY" in desk.log
+    assert len(desk.lines) == 1
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost, and its key."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
+    options = ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost"]
+    files = ["-out", str(certificate), "-keyout", str(key)]
+    try:
+        subprocess.run(
+            [*command, *options, *names, *files], check=True, capture_output=True, timeout=30
+        )
+    except FileNotFoundError:
+        missing("openssl, which makes the certificate for this test, is not installed")
+    return certificate, key

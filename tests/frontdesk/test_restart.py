@@ -1,0 +1,110 @@
+"""A front desk that is stopped and started again under load, on a socket that stays open."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from frontdesk.errors import CannotListen
+from frontdesk.server import Address, listeners
+from tests.frontdesk.desk import DeskProcess
+from tests.frontdesk.load import Load, plain
+
+RESTARTS = 2
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """What systemd opens, and keeps while no front desk runs."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        yield listener
+
+
+def test_restarts_under_load_on_a_socket_that_stays_open_fail_no_request(
+    database: Database[Any], mongo_uri: str, listener: socket.socket, tmp_path: Path
+) -> None:
+    def started() -> DeskProcess:
+        desk = DeskProcess(
+            uri=mongo_uri,
+            database=database.name,
+            listener=listener,
+            FRONTDESK_PORT="8000",
+            SPOOL_PATH=str(tmp_path / "spool.db"),
+            NOTIFY_SOCKET=str(tmp_path / "notify"),
+        )
+        stack.callback(desk.start().stop)
+        desk.wait_for_line("listening ")
+        return desk
+
+    with heard(tmp_path / "notify") as words, ExitStack() as stack:
+        with Load(partial(plain, listener.getsockname()[1])) as load:
+            desk = started()
+            desk.process.send_signal(signal.SIGHUP)
+            desk.wait_for_line("reading the certificate anew tls=False")
+            for _ in range(RESTARTS):
+                desk.wait_for_line("accepted ", times=50)
+                assert desk.stop() == 0
+                desk = started()
+            desk.wait_for_line("accepted ", times=50)
+        assert desk.stop() == 0
+    print(f"requests={len(load.seconds)} slowest_seconds={max(load.seconds):.3f}")
+    assert load.failed == []
+    stored = {document["eventId"] for document in database["recvq"].find({}, {"eventId": 1})}
+    assert set(load.accepted) == stored
+    assert words.count("RELOADING=1") == 1
+    assert words.count("STOPPING=1") == RESTARTS + 1
+    # One more, after the reload.
+    assert words.count("READY=1") == RESTARTS + 2
+    assert any(word.startswith("STATUS=") and "events accepted" in word for word in words)
+    assert "inherited socket is not the one of the settings" in desk.log
+
+
+def test_a_socket_that_does_not_listen_is_refused() -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        with pytest.raises(CannotListen, match="ListenStream="), listeners(Address(), [mute]):
+            pass
+
+
+def test_several_sockets_may_be_handed_over_and_none_is_ended_for_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
+        ports = [each.getsockname()[1] for each in (one, two)]
+        with listeners(Address(port=ports[1]), [one.dup(), two.dup()]) as sockets:
+            assert [each.getsockname()[1] for each in sockets] == ports
+        assert caplog.records == []
+        for port in ports:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        with listeners(Address(host="::1", port=ports[0]), [one.dup()]):
+            assert "inherited socket is not the one of the settings" in caplog.text
+
+
+@contextmanager
+def heard(path: Path) -> Iterator[list[str]]:
+    """What processes say to systemd on this socket, line by line; complete at the end."""
+    words: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.bind(str(path))
+
+        def listen() -> None:
+            while message := ear.recv(4096):
+                words.extend(message.decode().split("\n"))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            yield words
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
+                mouth.sendto(b"", str(path))
+            thread.join(10)

@@ -1,0 +1,222 @@
+"""What the server tells whoever runs it, and the order of its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from frontdesk import server
+from linedesk.store.spool.spool import Held
+from tests.frontdesk.inprocess import TOKEN, Running, in_loop, quick, request, running
+
+__all__ = ["quick"]
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def accepts(desk: Running) -> bool:
+    return all(one.is_serving() for one in desk.server.servers)
+
+
+# --- what it tells ----------------------------------------------------------------------------
+
+
+class Spooling:
+    held = Held(documents=1204)
+    spooled_events = 0
+    no_spool: str | None = None
+
+
+def test_it_is_ready_once_it_listens_and_then_tells_figures_each_second() -> None:
+    async def scenario() -> None:
+        async with running() as desk:
+            assert desk.service.words[0][0] == "ready"
+            line = await desk.connect()
+            assert (await line.post()).status == 200
+            line.send(b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+            assert (await line.answer()).status == 401
+            desk.figures.watch_spool(Spooling(), max_bytes=1)
+            desk.store.trouble = "MongoDB away since 14:02"
+            await desk.reach(lambda: "1,204" in desk.service.last("alive"))
+            status = desk.service.last("alive")
+            assert status.startswith("MongoDB away since 14:02 · 1 events accepted · ")
+            assert status.endswith("/s · 1 requests refused · spool 1,204 documents")
+            assert desk.server.tell() == {"state": "working", "words": status}
+            desk.store.unavailable = "neither store works"
+            assert desk.server.tell()["state"] == "waiting"
+            await desk.stop()
+            told = desk.service.last("stopping")
+            assert desk.server.tell() == {"state": "stopping", "words": told}
+
+    in_loop(scenario)
+
+
+def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:
+    async def scenario() -> None:
+        async with running() as desk:
+            desk.store.hanging = "a call of MongoDB hangs"
+            await desk.reach(lambda: desk.service.last("unwell"))
+            assert desk.service.last("unwell").startswith("a call of MongoDB hangs · ")
+            before = len([word for word, _ in desk.service.words if word == "alive"])
+            told = len(desk.service.words)
+            await desk.reach(lambda: len(desk.service.words) > told)
+            assert len([w for w, _ in desk.service.words if w == "alive"]) == before
+            desk.store.hanging = None
+            await desk.reach(lambda: desk.service.last("alive"))
+
+    in_loop(scenario)
+
+
+def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
+    async def scenario() -> None:
+        async with running() as desk:
+
+            async def asked(*headers: str, source: str = "127.0.0.1") -> Any:
+                line = await desk.connect(source=source)
+                head = "\r\n".join(["GET /readyz HTTP/1.1", "Host: x", *headers])
+                line.send(f"{head}\r\n\r\n".encode())
+                answer = await line.answer()
+                return answer.status, json.loads(answer.body)
+
+            # What passes for another machine: not the address that is asked.
+            stranger, token = "127.0.0.2", f"Authorization: Bearer {TOKEN}"
+            desk.store.spool, desk.store.no_spool = {"documents": 1}, "it is full"
+            details = {
+                "status": "ready",
+                "spool": {"documents": 1},
+                "warning": "no spool: it is full",
+            }
+            assert await asked() == (200, details)
+            assert await asked(token, source=stranger) == (200, details)
+            for headers, source in (
+                ([], stranger),
+                (["Authorization: Bearer "], stranger),
+                (["Authorization: Bearer wrong"], stranger),
+                ([token.replace("Bearer", "Basic")], stranger),
+                (["X-Forwarded-For: 127.0.0.1"], stranger),
+                # By a proxy anybody asks.
+                (["X-Forwarded-For: 203.0.113.7"], "127.0.0.1"),
+                (["X-Forwarded-For: 127.0.0.1"], "127.0.0.1"),
+                (["Forwarded: for=127.0.0.1"], "127.0.0.1"),
+            ):
+                assert await asked(*headers, source=source) == (200, {"status": "ready"})
+            desk.store.unavailable = "MongoDB does not answer; the spool is full"
+            assert await asked() == (503, {"error": desk.store.unavailable})
+            assert await asked(source=stranger) == (503, {"error": "not ready"})
+
+    in_loop(scenario)
+
+
+# --- its end ----------------------------------------------------------------------------------
+
+
+def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "LINGER_SECONDS", 10.0)
+
+    async def scenario() -> None:
+        async with running() as desk:
+            idle = await desk.connect()
+            assert "connection" not in (await idle.post()).headers
+            waiting = await desk.connect()
+            desk.store.free.clear()
+            waiting.send(request() * 3)
+            await desk.reach(lambda: desk.server.server_state.tasks)
+            stop = asyncio.create_task(desk.stop())
+            await desk.reach(lambda: desk.service.last("stopping"))
+            late = await desk.connect()
+            late.send(request())
+            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+            desk.store.free.set()
+            for _ in range(2):
+                assert "connection" not in (await waiting.answer()).headers
+            for line in (waiting, late):
+                answer = await line.answer()
+                assert (answer.status, answer.headers["connection"]) == (200, "close")
+            assert not stop.done()
+            answer = await idle.post()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            await stop
+            assert desk.store.stored == 6
+
+    in_loop(scenario)
+
+
+def test_without_connections_a_stop_does_not_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LINGER_SECONDS", 60.0)
+
+    async def scenario() -> None:
+        async with running() as desk:
+            line = await desk.connect()
+            assert (await line.post()).status == 200
+            line.writer.close()
+            async with asyncio.timeout(10):
+                await desk.stop()
+
+    in_loop(scenario)
+
+
+def test_who_was_accepted_and_has_not_spoken_yet_is_heard_after_the_last_accept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(server, "SILENT_SECONDS", 10.0)
+
+    async def scenario() -> None:
+        async with running() as desk:
+            whole, half = await desk.connect(), await desk.connect()
+            await desk.reach(lambda: len(desk.server.server_state.connections) == 2)
+            half.send(request()[:20])
+            stop = asyncio.create_task(desk.stop())
+            await desk.reach(lambda: not accepts(desk))
+            whole.send(request())
+            half.send(request()[20:])
+            for line in (whole, half):
+                answer = await line.answer()
+                assert (answer.status, answer.headers["connection"]) == (200, "close")
+            await stop
+
+    in_loop(scenario)
+
+
+def test_who_comes_after_the_last_accept_waits_for_the_successor() -> None:
+    async def scenario() -> None:
+        async with running() as desk:
+            await desk.stop()
+            # No reset, since a copy of the socket is open; the kernel takes the request, too.
+            line = await desk.connect()
+            line.send(request())
+            successor = Running(desk.kept.dup())
+            assert (await line.answer()).status == 200
+            line.writer.close()
+            await successor.stop()
+            successor.close()
+
+    in_loop(scenario)
+
+
+def test_neither_the_silent_nor_the_half_nor_the_deaf_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LINGER_SECONDS", "SILENT_SECONDS", "DRAIN_SECONDS"):
+        monkeypatch.setattr(server, name, 0.1)
+
+    async def scenario() -> None:
+        async with running() as desk:
+            silent, half_head, half_body, idle, deaf = [await desk.connect() for _ in range(5)]
+            assert (await idle.post()).status == 200
+            half_head.send(request()[:20])
+            half_body.send(request()[:-1])
+            desk.store.free.clear()
+            deaf.send(request())
+            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+            async with asyncio.timeout(2):
+                await desk.stop()
+            for line in (silent, half_head, half_body, idle, deaf):
+                assert await line.ended()
+            assert desk.store.closed
+
+    in_loop(scenario)

@@ -1,0 +1,464 @@
+"""Real front desks with a spool: MongoDB stopped, frozen or full, disks full, and kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.spool.spool import Spool
+from tests.conftest import missing
+from tests.frontdesk.cut_line import Gate
+from tests.frontdesk.desk import BROKEN_OFF, Answer, DeskProcess, text_event
+from tests.linedesk.store.spool.test_spool import raw, small_disk
+from tests.servers import throwaway_mongod
+from tests.waiting import eventually
+
+# What the front desk promises; LINE itself waits 2 s.
+SPOOLED_SECONDS = 1.5
+REFUSED_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def own_mongod() -> Iterator[EmbeddedMongod]:
+    try:
+        find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+    with throwaway_mongod() as server:
+        yield server
+
+
+@pytest.fixture
+def gate(own_mongod: EmbeddedMongod) -> Iterator[Gate]:
+    """The way to a MongoDB that the front desk finds gone and back without a restart of it."""
+    if own_mongod.pid is None:
+        own_mongod.start()
+    with Gate(own_mongod.port) as gate:
+        yield gate
+
+
+@pytest.fixture
+def own_client(own_mongod: EmbeddedMongod) -> Iterator[Client]:
+    if own_mongod.pid is None:
+        own_mongod.start()
+    with connect(own_mongod.uri, app_name="tests") as client:
+        yield client
+
+
+@pytest.fixture
+def own_database(own_client: Client) -> Database[Any]:
+    database = own_client[f"spool_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=16 * MEGABYTE)
+    return database
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool.db"
+
+
+def make_desk(database: Database[Any], uri: str, path: Path, **options: Any) -> DeskProcess:
+    settings = {"SPOOL_PATH": str(path), **options}
+    return DeskProcess(uri=uri, database=database.name, **settings)
+
+
+def ready(desk: DeskProcess) -> Any:
+    answer = desk.ask("GET", "/readyz")
+    return answer.status, json.loads(answer.body)
+
+
+def wait_until_drained(desk: DeskProcess) -> None:
+    eventually(lambda: ready(desk) == (200, {"status": "ready"}), seconds=30)
+
+
+def event(key: str, number: int) -> dict[str, Any]:
+    return text_event(f"{key}-{number}", source={"type": "user", "userId": key})
+
+
+def post_in_time(desk: DeskProcess, what: dict[str, Any], seconds: float) -> Answer:
+    started = time.monotonic()
+    answer = desk.post(what)
+    assert time.monotonic() - started < seconds
+    return answer
+
+
+def in_order_by_key(database: Database[Any]) -> dict[str, list[int]]:
+    """The numbers of each key's events as they are in recvq; every event is there once."""
+    found = defaultdict(list)
+    names = []
+    for document in database["recvq"].find().sort("$natural", 1):
+        names.append(document["eventId"])
+        found[document["key"]].append(int(document["eventId"].rpartition("-")[2]))
+    assert len(names) == len(set(names))
+    return found
+
+
+def assert_all_there(database: Database[Any], accepted: dict[str, list[int]]) -> None:
+    found = in_order_by_key(database)
+    for key, numbers in accepted.items():
+        assert set(numbers) <= set(found[key])
+        assert found[key] == sorted(found[key])
+
+
+class Load:
+    """Senders, each with a key of its own, which send the next event after the last answer."""
+
+    def __init__(self, desk: DeskProcess, senders: int = 6, name: str = "U") -> None:
+        self.desk = desk
+        self.accepted: dict[str, list[int]] = defaultdict(list)
+        self.refused = 0
+        self.slowest = 0.0
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._send, args=(f"{name}{number}",))
+            for number in range(senders)
+        ]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(20)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.accepted.values()))
+
+    def wait_for_more(self, count: int = 60) -> None:
+        wanted = self.count + count
+        eventually(lambda: self.count >= wanted, seconds=30)
+
+    def _send(self, key: str) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            started = time.monotonic()
+            try:
+                answer = self.desk.post(event(key, number))
+            except BROKEN_OFF:
+                self._stop.wait(0.02)
+                continue
+            self.slowest = max(self.slowest, time.monotonic() - started)
+            if answer.status == 200:
+                self.accepted[key].append(number)
+            else:
+                self.refused += 1
+
+
+def test_with_mongodb_stopped_it_answers_200_in_time_and_brings_all_when_it_is_back(
+    own_mongod: EmbeddedMongod, own_database: Database[Any], path: Path
+) -> None:
+    with make_desk(own_database, own_mongod.uri, path) as desk:
+        assert ready(desk) == (200, {"status": "ready"})
+        assert desk.post(event("U1", 0)).status == 200
+        own_mongod.kill()
+        for number in range(1, 6):
+            assert post_in_time(desk, event("U1", number), SPOOLED_SECONDS).status == 200
+        eventually(lambda: ready(desk)[1].get("spool", {}).get("documents") == 5)
+        status, body = ready(desk)
+        assert (status, body["status"]) == (200, "ready")
+        assert body["spool"]["bytes"] > 500
+        assert body["spool"]["oldestSeconds"] >= 0
+        own_mongod.start()
+        wait_until_drained(desk)
+        assert desk.post(event("U1", 6)).status == 200
+        assert in_order_by_key(own_database) == {"U1": [0, 1, 2, 3, 4, 5, 6]}
+        desk.wait_for_line('spooling began reason="MongoDB')
+        desk.wait_for_line("spooling ended documents=5")
+        desk.wait_for_line("draining spool documents=5")
+        desk.wait_for_line("spool is empty documents=5")
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_a_kill_at_any_moment_loses_nothing_that_was_accepted(
+    gate: Gate, own_database: Database[Any], path: Path, seed: int
+) -> None:
+    moments = random.Random(seed)
+    desk = make_desk(own_database, gate.uri, path)
+    desk.start()
+    desk.wait_for_line("listening ")
+    gate.shut()
+    with Load(desk) as load:
+        for _ in range(2):
+            load.wait_for_more(moments.randrange(1, 80))
+            desk.stop(signal.SIGKILL)
+            desk.lines.clear()
+            desk.start()
+            desk.wait_for_line("listening ")
+        load.wait_for_more()
+        gate.open()
+        load.wait_for_more(moments.randrange(1, 80))
+        # Most likely amid the drain.
+        desk.stop(signal.SIGKILL)
+        desk.lines.clear()
+        desk.start()
+        desk.wait_for_line("listening ")
+        load.wait_for_more()
+    wait_until_drained(desk)
+    desk.stop()
+    assert_all_there(own_database, load.accepted)
+
+
+@pytest.mark.parametrize("place", ["append", "remove"])
+def test_a_kill_right_after_the_spools_commit_or_before_its_removal_doubles_nothing(
+    gate: Gate, own_database: Database[Any], path: Path, place: str
+) -> None:
+    if place == "append":
+        gate.shut()
+    else:
+        spool_some(path)
+    by = {"module": "tests.frontdesk.dying_desk", "arguments": [place]}
+    dying = make_desk(own_database, gate.uri, path, **by)
+    dying.start()
+    if place == "append":
+        dying.wait_for_line("listening ")
+        with pytest.raises(BROKEN_OFF):
+            dying.post(event("U1", 0))
+    assert dying.wait() == -signal.SIGKILL
+    if place == "remove":
+        assert in_order_by_key(own_database) == {"U1": [0, 1, 2]}
+    with make_desk(own_database, gate.uri, path) as desk:
+        assert desk.post(event("U1", 0)).status == 200
+        if place == "append":
+            gate.open()
+        wait_until_drained(desk)
+    expected = [0] if place == "append" else [0, 1, 2]
+    assert in_order_by_key(own_database) == {"U1": expected}
+
+
+def spool_some(path: Path) -> None:
+    """As a front desk does that ended before MongoDB was back."""
+    with closing(Spool(path, max_bytes=16 * MEGABYTE)) as spool:
+        spool.append([raw(f"U1-{number}", key="U1") for number in range(3)])
+
+
+def test_two_front_desks_share_a_port_and_a_spool_and_one_of_them_is_killed(
+    gate: Gate, own_database: Database[Any], path: Path
+) -> None:
+    def sharing(port: int | None = None) -> DeskProcess:
+        return make_desk(own_database, gate.uri, path, port=port, arguments=["--share-port"])
+
+    first = sharing().start()
+    first.wait_for_line("listening ")
+    with sharing(first.port) as second:
+        with Load(second) as load:
+            load.wait_for_more()
+            gate.shut()
+            load.wait_for_more(150)
+            gate.open()
+            load.wait_for_more(100)
+            first.stop(signal.SIGKILL)
+            load.wait_for_more()
+        assert "accepted events=1" in first.log
+        assert "accepted events=1" in second.log
+        wait_until_drained(second)
+    assert load.refused == 0
+    assert_all_there(own_database, load.accepted)
+
+
+def test_with_a_full_disk_and_mongodb_away_it_is_503_in_time_and_recovers_alone(
+    gate: Gate, own_database: Database[Any], tmp_path: Path
+) -> None:
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        make_desk(own_database, gate.uri, disk / "spool.db") as desk,
+    ):
+        gate.shut()
+        accepted, refused = 0, None
+        for number in range(200):
+            large = event("U1", number) | {"padding": "x" * 50_000}
+            answer = post_in_time(desk, large, REFUSED_SECONDS)
+            if answer.status == 503:
+                refused = answer
+                break
+            accepted += 1
+        assert refused is not None
+        assert "disk is full" in refused.error
+        assert accepted > 10
+        status, body = ready(desk)
+        assert status == 503
+        assert "MongoDB" in body["error"]
+        assert "disk is full" in body["error"]
+        desk.wait_for_line('store unavailable store="the spool" reason="the spool\'s disk is full"')
+        gate.open()
+        wait_until_drained(desk)
+        assert in_order_by_key(own_database) == {"U1": list(range(accepted))}
+        desk.wait_for_line('store available store="the spool"', times=2)
+        gate.shut()
+        assert post_in_time(desk, event("U2", 0), SPOOLED_SECONDS).status == 200
+
+
+def test_a_full_recvq_goes_to_the_spool_and_a_full_spool_is_503(
+    own_mongod: EmbeddedMongod, own_client: Client, path: Path
+) -> None:
+    database = own_client[f"small_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    with make_desk(database, own_mongod.uri, path, SPOOL_MAX_MB="1") as desk:
+        statuses = []
+        for number in range(300):
+            large = event(f"U{number}", 0) | {"padding": "x" * 40_000}
+            statuses.append(post_in_time(desk, large, REFUSED_SECONDS).status)
+            if statuses[-1] == 503:
+                break
+        stored = database["recvq"].count_documents({})
+        # Nothing is read here, so all that is stored is unread; it is 200 beyond that.
+        assert stored < len(statuses) - 5
+        assert set(statuses[:-1]) == {200}
+        assert "recvq is full" in ready(desk)[1]["error"]
+        assert "SPOOL_MAX_MB" in ready(desk)[1]["error"]
+        # Somebody read everything: then all that was accepted comes in, and more is taken.
+        [newest] = database["recvq"].find().sort("$natural", -1).limit(1)
+        row = {"$set": {"after": newest["_id"]}}
+        database["progress"].update_one({"_id": "dispatcher"}, row, upsert=True)
+        eventually(lambda: ready(desk)[0] == 200)
+
+
+def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_aside(
+    gate: Gate, own_database: Database[Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "missing" / "spool.db"
+    with make_desk(own_database, gate.uri, path) as desk:
+        assert desk.post(event("U1", 0)).status == 200
+        warning = "no spool: the spool cannot be opened: see SPOOL_PATH"
+        assert ready(desk) == (200, {"status": "ready", "warning": warning})
+        gate.shut()
+        for number in range(1, 4):
+            assert post_in_time(desk, event("U1", number), REFUSED_SECONDS).status == 503
+        assert desk.log.count('unavailable store="the spool"') == 1
+        # It is used as soon as it can be, even if what is there must make room first.
+        folder = tmp_path / "made"
+        folder.mkdir()
+        (folder / path.name).write_bytes(b"this is no database" * 500)
+        folder.rename(path.parent)
+        assert desk.wait_for_line("spool set aside").count("ERROR")
+        eventually(lambda: ready(desk)[0] == 200)
+        assert post_in_time(desk, event("U1", 4), SPOOLED_SECONDS).status == 200
+    assert len(list(path.parent.glob("spool.db.damaged-*Z"))) == 1
+
+
+# --- one front desk for several, each with keys of its own and a spool that is empty again -------
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A front desk whose MongoDB is behind a gate that stands open, and whose spool is empty."""
+
+    desk: DeskProcess
+    gate: Gate
+    database: Database[Any]
+    path: Path
+
+    def stored(self, key: str) -> list[Any]:
+        """What recvq holds of a key, in its order."""
+        return list(self.database["recvq"].find({"key": key}).sort("$natural", 1))
+
+
+@pytest.fixture(scope="module")
+def common(
+    own_mongod: EmbeddedMongod, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
+    if own_mongod.pid is None:
+        own_mongod.start()
+    path = tmp_path_factory.mktemp("common") / "spool.db"
+    with connect(own_mongod.uri, app_name="tests") as client, Gate(own_mongod.port) as gate:
+        database = client[f"spool_{uuid.uuid4().hex[:12]}"]
+        create_collections(database, capped_bytes=16 * MEGABYTE)
+        with make_desk(database, gate.uri, path) as desk:
+            yield Shared(desk, gate, database, path)
+
+
+@pytest.fixture
+def shared(common: Shared) -> Iterator[Shared]:
+    yield common
+    if not common.gate.stands_open:
+        common.gate.open()
+    wait_until_drained(common.desk)
+
+
+def test_mongodb_frozen_under_load_costs_no_event_no_order_and_no_late_answer(
+    own_mongod: EmbeddedMongod, shared: Shared
+) -> None:
+    assert own_mongod.pid is not None
+    ended = shared.desk.log.count("spooling ended")
+    with Load(shared.desk, name="F") as load:
+        load.wait_for_more()
+        os.kill(own_mongod.pid, signal.SIGSTOP)
+        try:
+            frozen_until = time.monotonic() + 5
+            load.wait_for_more(100)
+            eventually(lambda: time.monotonic() > frozen_until)
+        finally:
+            os.kill(own_mongod.pid, signal.SIGCONT)
+        shared.desk.wait_for_line("spooling ended", times=ended + 1)
+        load.wait_for_more()
+    assert load.refused == 0
+    assert load.slowest < REFUSED_SECONDS
+    wait_until_drained(shared.desk)
+    assert_all_there(shared.database, load.accepted)
+
+
+def test_a_locked_spool_is_503_in_time_with_the_reason(shared: Shared) -> None:
+    desk = shared.desk
+    with closing(sqlite3.connect(shared.path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        assert post_in_time(desk, event("L", 0), REFUSED_SECONDS).status == 200
+        shared.gate.shut()
+        answer = post_in_time(desk, event("L", 1), REFUSED_SECONDS)
+        assert (answer.status, "locked" in answer.error) == (503, True)
+    eventually(lambda: ready(desk)[0] == 200)
+    assert post_in_time(desk, event("L", 2), SPOOLED_SECONDS).status == 200
+
+
+def test_an_unsend_empties_what_the_spool_holds_of_its_message(shared: Shared) -> None:
+    waits = shared.desk.log.count("spool waits")
+    shared.gate.shut()
+    whose = {"source": {"type": "user", "userId": "S"}}
+    secret = text_event(
+        "one", "ひみつのことば", message={"type": "text", "id": "77", "text": "ひみつ"}, **whose
+    )
+    unsend = text_event("two", type="unsend", unsend={"messageId": "77"}, **whose)
+    del unsend["message"]
+    assert shared.desk.post(secret).status == 200
+    assert shared.desk.post(unsend).status == 200
+    eventually(lambda: ready(shared.desk)[1]["spool"]["documents"] == 2)
+    # The drain may have had the first one in hand before; what it brings then, the dispatcher
+    # empties when it comes to the unsend.
+    shared.desk.wait_for_line("spool waits", times=waits + 1)
+    shared.gate.open()
+    wait_until_drained(shared.desk)
+    first, second = shared.stored("S")
+    assert first["event"]["message"] == {"type": "text", "id": "77"}
+    assert second["event"]["unsend"] == {"messageId": "77"}
+
+
+def test_an_idle_front_desk_costs_next_to_nothing(shared: Shared) -> None:
+    before = cpu_seconds(shared.desk.process.pid)
+    threading.Event().wait(2)
+    assert cpu_seconds(shared.desk.process.pid) - before < 0.2
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

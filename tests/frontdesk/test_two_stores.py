@@ -1,0 +1,393 @@
+"""Two stores in one process, with inserts that the test holds: order, hand-over, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frontdesk import group_commit, store
+from frontdesk.errors import KeysHeld, NotStored
+from frontdesk.store import Spools, TwoStores
+from linedesk.store.errors import SpoolUnavailable
+from linedesk.store.spool.drain import Drain
+from linedesk.store.spool.spool import Spool
+from tests.frontdesk.test_group_commit import Held
+from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
+
+WAIT_SECONDS = 10.0
+
+
+class Scene:
+    """A store whose inserts into recvq are held, whose drain rests, and whose spool is real."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.patch = monkeypatch
+        self.insert, self.probe = Held(), Held()
+        self.spools = Spools(self.connection(), self.connection())
+        # Never started here: what is spooled stays until the test removes it.
+        self.drain = Drain(self.connection(), None)  # type: ignore[arg-type]
+        monkeypatch.setattr(self.drain, "start", lambda: None)
+        self.store = TwoStores(self.insert, self.probe.probe, self.spools, self.drain)
+
+    def connection(self) -> Spool:
+        return Spool(self.path, max_bytes=16 * MEGABYTE)
+
+    def spooled(self) -> list[str]:
+        spool = self.connection()
+        try:
+            return names(spool)
+        finally:
+            spool.close()
+
+    async def ask(self, *of: str, seconds: float = WAIT_SECONDS) -> asyncio.Task[int]:
+        """Begin to store documents named `key-number`; returns once they wait for their turn."""
+        documents = [raw(name, key=name.partition("-")[0]) for name in of]
+        deadline = time.monotonic() + seconds
+        task = asyncio.create_task(self.store.store(documents, deadline=deadline))
+        await asyncio.sleep(0)
+        return task
+
+    async def inserted(self) -> list[str]:
+        """Wait for the next insert to begin; returns the names of its documents."""
+        documents, _ = await self.insert.arguments()
+        return [document["eventId"] for document in documents]
+
+
+Play = Callable[[Scene], Awaitable[None]]
+
+
+def scene(play: Play) -> Callable[..., None]:
+    """Run an async test on an open store whose first probe has succeeded."""
+
+    @wraps(play)
+    def test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", 0.001)
+        asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch)))
+
+    del test.__wrapped__
+    return test
+
+
+async def _play(play: Play, scene: Scene) -> None:
+    scene.probe.let_go()
+    await scene.store.open()
+    try:
+        await play(scene)
+    finally:
+        for _ in range(10):
+            scene.insert.let_go()
+            scene.probe.let_go()
+        await scene.store.close()
+
+
+def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MONGODB_SECONDS", 0.0)
+    monkeypatch.setattr(store, "DRAIN_SECONDS", 0.05)
+    scene, end = Scene(tmp_path / "spool.db", monkeypatch), threading.Event()
+    draining = threading.Thread(target=end.wait, args=(WAIT_SECONDS,))
+    monkeypatch.setattr(scene.drain, "_thread", draining)
+    draining.start()
+
+    async def play() -> None:
+        await scene.store.open()
+        await scene.probe.arguments()
+        task = await scene.ask("A-1")
+        assert await task == 0
+        async with asyncio.timeout(2):
+            await scene.store.close()
+            await scene.store.close()
+
+    try:
+        asyncio.run(play())
+        assert scene.spooled() == ["A-1"]
+    finally:
+        end.set()
+        scene.probe.let_go()
+        draining.join()
+
+
+@scene
+async def test_what_mongodb_confirms_never_touches_the_spool(scene: Scene) -> None:
+    task = await scene.ask("A-1")
+    assert await scene.inserted() == ["A-1"]
+    scene.insert.let_go()
+    assert await task == 0
+    assert scene.spooled() == []
+    assert scene.store.unavailable is None
+    assert scene.store.spool is None
+
+
+@scene
+async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
+    scene: Scene,
+) -> None:
+    first = await scene.ask("A-1", seconds=0.6)
+    await scene.inserted()
+    rest = [await scene.ask(name) for name in ("A-2", "B-1", "A-3")]
+    assert await first == 0
+    assert await asyncio.gather(*rest) == [0, 0, 0]
+    assert scene.spooled() == ["A-1", "A-2", "B-1", "A-3"]
+    # And what comes now, while the insert still hangs, goes straight behind them.
+    assert await (await scene.ask("A-4")) == 0
+    assert scene.spooled()[-1] == "A-4"
+    assert scene.insert.entered.empty()
+
+
+@scene
+async def test_a_failed_insert_spools_what_waited_behind_it_before_anything_newer(
+    scene: Scene,
+) -> None:
+    first = await scene.ask("A-1")
+    await scene.inserted()
+    second = await scene.ask("A-2")
+    scene.insert.let_go(NotStored("MongoDB does not answer"))
+    assert [await first, await second] == [0, 0]
+    assert await (await scene.ask("A-3")) == 0
+    assert scene.spooled() == ["A-1", "A-2", "A-3"]
+    assert scene.store.unavailable is None
+    assert scene.store.spool is not None
+
+
+@scene
+async def test_a_request_with_little_time_takes_all_along_and_blames_nobody(scene: Scene) -> None:
+    ahead = await scene.ask("A-1")
+    await scene.inserted()
+    late = await scene.ask("A-2", seconds=0.05)
+    behind = await scene.ask("A-3")
+    assert [await ahead, await late, await behind] == [0, 0, 0]
+    assert scene.spooled() == ["A-1", "A-2", "A-3"]
+    scene.insert.let_go()
+    other = await scene.ask("B-1")
+    assert await scene.inserted() == ["B-1"]
+    scene.insert.let_go()
+    assert await other == 0
+
+
+@scene
+async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probing_again(
+    scene: Scene,
+) -> None:
+    task = await scene.ask("A-1", seconds=0.6)
+    await scene.inserted()
+    assert await task == 0
+    assert scene.store._recvq.unavailable is not None
+    # The spool's disk was slow: so late it is told that nothing was inserted.
+    scene.insert.let_go(KeysHeld([("main", "A")]))
+    scene.probe.let_go()
+    await until(lambda: scene.store._recvq.unavailable is None)
+    other = await scene.ask("B-1")
+    assert await scene.inserted() == ["B-1"]
+    scene.insert.let_go()
+    assert await other == 0
+
+
+@scene
+async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
+    told: list[str] = []
+    scene.patch.setattr(store.log, "warning", lambda text, *_: told.append(text[:14]))
+    scene.patch.setattr(store.log, "info", lambda text, *said: told.append(text % said))
+    ahead = await scene.ask("A-1")
+    await scene.inserted()
+    # Too little time of its own: that is no outage, and nothing would tell its end.
+    late = await scene.ask("A-2", seconds=0.05)
+    assert [await ahead, await late] == [0, 0]
+    scene.insert.let_go()
+    assert told == []
+    failing = await scene.ask("B-1")
+    await scene.inserted()
+    scene.insert.let_go(NotStored("MongoDB does not answer"))
+    assert await failing == 0
+    scene.probe.let_go()
+    await until(lambda: len(told) > 1)
+    assert told[0] == "spooling began"
+    assert told[1].startswith("spooling ended documents=1 ")
+    assert scene.store.spooled_events == 3
+
+
+@scene
+async def test_a_key_that_is_spooled_queues_up_there_while_others_go_on(scene: Scene) -> None:
+    await another_process_spools(scene, "A-1")
+    tasks = [await scene.ask("A-2"), await scene.ask("B-1")]
+    assert await scene.inserted() == ["B-1"]
+    scene.insert.let_go()
+    assert await asyncio.gather(*tasks) == [0, 0]
+    assert scene.spooled() == ["A-1", "A-2"]
+    remove_all(scene)
+    again = await scene.ask("A-3")
+    assert await scene.inserted() == ["A-3"]
+    scene.insert.let_go()
+    assert await again == 0
+
+
+@scene
+async def test_a_request_of_several_keys_goes_behind_as_a_whole_and_so_do_its_keys(
+    scene: Scene,
+) -> None:
+    blocker = await scene.ask("Z-1")
+    await scene.inserted()
+    await another_process_spools(scene, "A-1")
+    tasks = [await scene.ask("A-2", "B-1"), await scene.ask("B-2"), await scene.ask("C-1")]
+    scene.insert.let_go()
+    assert await scene.inserted() == ["C-1"]
+    scene.insert.let_go()
+    assert await asyncio.gather(blocker, *tasks) == [0, 0, 0, 0]
+    assert scene.spooled() == ["A-1", "A-2", "B-1", "B-2"]
+
+
+@scene
+async def test_what_is_still_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) -> None:
+    append = Held()
+    whole = scene.spools.writer.append
+
+    def held_append(documents: Sequence[Any]) -> None:
+        append(documents)
+        whole(documents)
+
+    scene.patch.setattr(scene.spools.writer, "append", held_append)
+    failing = await scene.ask("A-1")
+    await scene.inserted()
+    scene.insert.let_go(NotStored("MongoDB does not answer"))
+    await append.arguments()
+    # recvq is back before the spool's disk has A-1.
+    scene.probe.let_go()
+    await until(lambda: scene.store._recvq.unavailable is None)
+    second, other = await scene.ask("A-2"), await scene.ask("B-1")
+    assert await scene.inserted() == ["B-1"]
+    scene.insert.let_go()
+    assert await other == 0
+    for _ in range(2):
+        append.let_go()
+    assert [await failing, await second] == [0, 0]
+    assert scene.spooled() == ["A-1", "A-2"]
+
+
+@scene
+async def test_an_insert_that_succeeds_late_answers_what_the_spool_has_not_yet(
+    scene: Scene,
+) -> None:
+    append = Held()
+    scene.patch.setattr(scene.spools.writer, "append", lambda documents: append(documents))
+    first = await scene.ask("A-1", seconds=0.6)
+    await scene.inserted()
+    await append.arguments()
+    scene.insert.let_go(frozenset({0}))
+    assert await first == 1
+    append.let_go()
+    await until(lambda: scene.store._recvq.unavailable is None)
+
+
+@scene
+async def test_where_neither_store_works_each_says_why_within_the_time(scene: Scene) -> None:
+    def full(documents: Sequence[Any]) -> None:
+        raise SpoolUnavailable("the spool's disk is full")
+
+    scene.patch.setattr(scene.spools.writer, "append", full)
+    scene.patch.setattr(scene.spools.writer, "probe", lambda: full(()))
+    failing = await scene.ask("A-1")
+    await scene.inserted()
+    scene.insert.let_go(NotStored("MongoDB does not answer"))
+    with pytest.raises(NotStored, match="disk is full"):
+        await failing
+    with pytest.raises(NotStored, match="MongoDB does not answer; the spool's disk is full"):
+        await (await scene.ask("A-2"))
+    assert scene.store.unavailable == "MongoDB does not answer; the spool's disk is full"
+
+
+@scene
+async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
+    append = Held()
+    scene.patch.setattr(store, "SPOOL_SECONDS", 0.2)
+    scene.patch.setattr(scene.spools.writer, "append", lambda documents: append(documents))
+    started = time.monotonic()
+    task = await scene.ask("A-1", seconds=0.6)
+    await scene.inserted()
+    with pytest.raises(NotStored, match="the spool did not confirm in time"):
+        await task
+    assert time.monotonic() - started < 1.5
+    append.let_go()
+
+
+@scene
+async def test_a_spool_that_cannot_be_read_stops_nobody_unless_it_held_something(
+    scene: Scene,
+) -> None:
+    def unreadable(documents: Any) -> Any:
+        raise SpoolUnavailable("the spool's disk fails")
+
+    reader = scene.spools.reader
+    whole = reader.keys_held
+    scene.patch.setattr(reader, "keys_held", unreadable)
+    task = await scene.ask("A-1")
+    assert await scene.inserted() == ["A-1"]
+    scene.insert.let_go()
+    assert await task == 0
+
+    scene.patch.setattr(store, "UNREADABLE_SECONDS", 0.0)
+    scene.patch.setattr(reader, "keys_held", whole)
+    scene.patch.setattr(scene.store._recvq._insert, "_unreadable_until", 0.0)
+    await another_process_spools(scene, "B-1")
+    assert await (await scene.ask("B-2")) == 0
+    scene.patch.setattr(reader, "keys_held", unreadable)
+    assert await (await scene.ask("C-1")) == 0
+    assert scene.spooled() == ["B-1", "B-2", "C-1"]
+
+
+@scene
+async def test_closing_spools_what_mongodb_no_longer_confirms(scene: Scene) -> None:
+    under_way = await scene.ask("A-1")
+    await scene.inserted()
+    waiting = await scene.ask("A-2")
+    closing = asyncio.create_task(scene.store.close())
+    await asyncio.sleep(0)
+    scene.insert.let_go(NotStored("MongoDB does not answer"))
+    assert [await under_way, await waiting] == [0, 0]
+    await closing
+    assert scene.spooled() == ["A-1", "A-2"]
+
+
+async def another_process_spools(scene: Scene, *of: str) -> None:
+    spool = scene.connection()
+    spool.append([raw(name, key=name.partition("-")[0]) for name in of])
+    spool.close()
+
+
+def remove_all(scene: Scene) -> None:
+    spool = scene.connection()
+    spool.remove(spool.oldest(documents=1000, max_bytes=1 << 40))
+    spool.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110  # the condition tells nobody
+            await asyncio.sleep(0.005)
+
+
+def test_a_start_does_not_wait_for_a_mongodb_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MONGODB_SECONDS", 0.01)
+
+    async def play() -> None:
+        scene = Scene(tmp_path / "spool.db", monkeypatch)
+        opening = asyncio.create_task(scene.store.open())
+        try:
+            # Its first probe never comes back meanwhile; one store alone would wait 3 s for it.
+            await asyncio.wait_for(opening, 2.5)
+            assert await (await scene.ask("A-1")) == 0
+            assert scene.spooled() == ["A-1"]
+        finally:
+            scene.probe.let_go()
+            await scene.store.close()
+
+    asyncio.run(play())

@@ -1,0 +1,206 @@
+"""Which handler runs for which event."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from linebot.v3.webhooks import (
+    FollowEvent,
+    ImageMessageContent,
+    MessageEvent,
+    StickerMessageContent,
+    TextMessageContent,
+)
+
+from jobworker.bot.events import model_of
+from jobworker.errors import NoTimerHandler
+from linedesk import BadHandler, BadState, BadTimer, Bot, TimerEvent
+
+COMMON = {
+    "mode": "active",
+    "timestamp": 1,
+    "webhookEventId": "01",
+    "deliveryContext": {"isRedelivery": False},
+    "source": {"type": "user", "userId": "U1"},
+    "replyToken": "T",
+}
+TEXT = model_of(
+    {
+        **COMMON,
+        "type": "message",
+        "message": {"type": "text", "id": "1", "text": "a", "quoteToken": "q"},
+    }
+)
+STICKER = model_of(
+    {
+        **COMMON,
+        "type": "message",
+        "message": {
+            "type": "sticker",
+            "id": "1",
+            "packageId": "1",
+            "stickerId": "1",
+            "stickerResourceType": "STATIC",
+            "quoteToken": "q",
+        },
+    }
+)
+FOLLOW = model_of({**COMMON, "type": "follow", "follow": {"isUnblocked": False}})
+
+
+def chosen(bot: Bot, event: Any) -> Any:
+    rule = bot.rule_for(event)
+    return rule and rule.handler
+
+
+def test_a_message_goes_to_the_handler_of_its_class() -> None:
+    bot = Bot()
+
+    @bot.add(MessageEvent, message=TextMessageContent)
+    def text(event: Any, talk: Any) -> None: ...
+
+    @bot.add(MessageEvent, message=(ImageMessageContent, StickerMessageContent))
+    def seen(event: Any, talk: Any) -> None: ...
+
+    assert chosen(bot, TEXT) is text
+    assert chosen(bot, STICKER) is seen
+    assert chosen(bot, FOLLOW) is None
+
+
+def test_a_handler_of_all_messages_gets_what_no_other_is_for() -> None:
+    bot = Bot()
+
+    @bot.add(MessageEvent)
+    def any_message(event: Any, talk: Any) -> None: ...
+
+    @bot.add(MessageEvent, message=TextMessageContent)
+    def text(event: Any, talk: Any) -> None: ...
+
+    assert chosen(bot, STICKER) is any_message
+    assert chosen(bot, TEXT) is text
+
+
+def test_the_default_gets_the_rest() -> None:
+    bot = Bot()
+
+    @bot.default()
+    def rest(event: Any, talk: Any) -> None: ...
+
+    @bot.add(FollowEvent)
+    def follow(event: Any, talk: Any) -> None: ...
+
+    assert chosen(bot, TEXT) is rest
+    assert chosen(bot, FOLLOW) is follow
+    assert chosen(bot, model_of({"type": "brandNew"})) is rest
+
+
+def test_a_later_handler_of_the_same_classes_replaces_an_earlier_one() -> None:
+    bot = Bot()
+
+    @bot.add(FollowEvent)
+    def first(event: Any, talk: Any) -> None: ...
+
+    @bot.add(FollowEvent)
+    def second(event: Any, talk: Any) -> None: ...
+
+    assert chosen(bot, FOLLOW) is second
+
+
+def test_a_timer_goes_to_the_handler_of_its_name_or_of_what_stands_before_the_colon() -> None:
+    bot = Bot()
+
+    @bot.timer("ring")
+    def ring(event: Any, talk: Any) -> None: ...
+
+    @bot.timer("ring:last")
+    def last(event: Any, talk: Any) -> None: ...
+
+    def rung(name: str) -> Any:
+        return chosen(bot, TimerEvent(name, {}, datetime.now(UTC), f"main/U1/{name}", 1))
+
+    assert [rung(name) for name in ("ring", "ring:1", "ring:1:2")] == [ring] * 3
+    assert rung("ring:last") is last
+    for unknown in ("rings", "r", ":ring", "wake:ring"):
+        with pytest.raises(NoTimerHandler):
+            rung(unknown)
+
+
+def test_the_decorator_returns_the_handler_itself() -> None:
+    bot = Bot()
+
+    def handler(event: Any, talk: Any) -> None: ...
+
+    assert bot.add(FollowEvent)(handler) is handler
+    assert bot.default()(handler) is handler
+
+
+def test_profiles_are_the_bot_s_wish_unless_a_rule_says_otherwise() -> None:
+    bot = Bot(profiles=True)
+
+    @bot.add(FollowEvent, profile=False)
+    def without(event: Any, talk: Any) -> None: ...
+
+    @bot.default()
+    def with_profile(event: Any, talk: Any) -> None: ...
+
+    follow, rest = bot.rule_for(FOLLOW), bot.rule_for(TEXT)
+    assert follow is not None
+    assert rest is not None
+    assert (follow.profile, rest.profile) == (False, True)
+
+
+# What would never run is refused when the bot's module is imported, not passed over in silence.
+
+
+async def coroutine(event: Any, talk: Any) -> None: ...
+
+
+def generator(event: Any, talk: Any) -> Any:
+    yield
+
+
+async def both(event: Any, talk: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("handler", [coroutine, generator, both, None, "handler"])
+def test_what_does_not_run_when_it_is_called_is_no_handler(handler: Any) -> None:
+    for decorate in (
+        Bot().add(MessageEvent),
+        Bot().default(),
+        Bot().timer("a"),
+        Bot().timeout("a"),
+    ):
+        with pytest.raises(BadHandler):
+            decorate(handler)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ("message", None),
+        (generator, None),
+        (TextMessageContent, None),
+        (TimerEvent, None),
+        (MessageEvent, "text"),
+        (MessageEvent, [TextMessageContent, MessageEvent]),
+    ],
+)
+def test_a_handler_is_for_classes_that_can_be_met(event: Any, message: Any) -> None:
+    with pytest.raises(BadHandler):
+        Bot().add(event, message)
+
+
+def test_a_handler_is_for_states_that_a_conversation_can_stand_in() -> None:
+    handler = chosen
+    for state in (5, "", ["asked", 5]):
+        with pytest.raises(BadState):
+            Bot().add(MessageEvent, state=state)(handler)  # type: ignore[arg-type]
+        with pytest.raises(BadState):
+            Bot().default(state=state)(handler)  # type: ignore[arg-type]
+    with pytest.raises(BadState):
+        Bot().timeout(chosen)  # type: ignore[arg-type]
+    with pytest.raises(BadTimer, match="is no function"):
+        Bot().timer(chosen)  # type: ignore[arg-type]

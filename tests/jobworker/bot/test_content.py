@@ -1,0 +1,612 @@
+"""What users send, brought to a file: whole or not at all, in pieces, whatever LINE does."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from linebot.v3.webhooks import (
+    ContentProvider,
+    FileMessageContent,
+    ImageMessageContent,
+    MessageEvent,
+    StickerMessageContent,
+)
+from urllib3.util.ssl_ import create_urllib3_context
+
+from jobworker.bot import content
+from jobworker.bot.content import Contents, content_id
+from jobworker.bot.talk import Talk
+from jobworker.errors import (
+    BotError,
+    ContentFailed,
+    ContentGone,
+    ContentNotFound,
+    ContentNotReady,
+    ContentRefused,
+    ContentTooLarge,
+    ExternalContent,
+    GateClosed,
+    Lasting,
+    LineAway,
+    NoContent,
+)
+from jobworker.line import deadline
+from jobworker.line.breaker import Breaker, State
+from jobworker.line.call_log import CallLog
+from jobworker.line.gate import Gate
+from jobworker.line.hosts import Host
+from linedesk import Bot, Content
+from linedesk import runs as failures
+from linesim import Sim
+from linesim.model.media import Medium
+from tests.jobworker.line.test_deadline import _tls
+from tests.jobworker.test_handler_call import abandon
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(content, "LONGEST_PAUSE_SECONDS", 0.02)
+
+
+class Lone:
+    """Contents by themselves, with a gate of their own."""
+
+    def __init__(self, url: str, token: str, collection: Any) -> None:
+        def step(action: Callable[[], None]) -> None:
+            threading.Thread(target=action).start()
+
+        self.breaker = Breaker()
+        self.gate = Gate(
+            0.0,
+            step=step,
+            later=lambda seconds, f: f(),
+            lease_is_fresh=lambda: True,
+            held_seconds=self.breaker.held_seconds,
+        )
+        self.calls = CallLog(collection)
+        self.stopping = threading.Event()
+        self.contents = Contents(
+            Host(url, self.gate, self.breaker), token, calls=self.calls, stopping=self.stopping
+        )
+
+    @property
+    def rows(self) -> list[tuple[str, int | None]]:
+        return [(row["endpoint"], row["status"]) for row in self.calls._rows]
+
+
+@pytest.fixture
+def lone(sim: Sim, database: Any) -> Iterator[Lone]:
+    made = Lone(sim.url, sim.token, database.calls)
+    yield made
+    made.contents.close()
+
+
+@pytest.fixture
+def lone_at(database: Any) -> Iterator[Callable[[bytes], Lone]]:
+    """On a server that gives each connection the same raw answer, and hangs up."""
+    with ExitStack() as stack:
+
+        def make(raw: bytes) -> Lone:
+            made = Lone(stack.enter_context(wire(raw)), "t", database.calls)
+            stack.callback(made.contents.close)
+            return made
+
+        yield make
+
+
+def sent(sim: Sim, data: bytes = b"0123456789" * 1000, **more: Any) -> str:
+    """The message id of a photo that a user has sent."""
+    medium = Medium(data, "image/jpeg", "photo.jpg")
+    event = sim.drafts.medium(more.pop("kind", "image"), sim.add_user("花子"), medium, **more)
+    return str(event["message"]["id"])
+
+
+# Whole, in pieces.
+
+
+def test_it_comes_whole_under_its_name(lone: Lone, sim: Sim, tmp_path: Path) -> None:
+    id_, to = sent(sim), tmp_path / "photo.jpg"
+    got = lone.contents.fetch(id_, to)
+    assert got == Content(to, "image/jpeg", 10_000)
+    assert to.read_bytes() == b"0123456789" * 1000
+    assert list(tmp_path.iterdir()) == [to]
+    assert lone.rows == [("/v2/bot/message/{messageId}/content", 200)]
+    assert next(iter(lone.calls._rows))["requestId"] == sim.calls_to("content")[-1].request_id
+
+
+def test_an_empty_file_is_a_file(lone: Lone, sim: Sim, tmp_path: Path) -> None:
+    assert lone.contents.fetch(sent(sim, b""), str(tmp_path / "empty")).size == 0
+
+
+def resident(name: str) -> int:
+    """A figure of this process's memory in bytes, as Linux tells it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def test_200_mb_go_through_a_few_mb_of_memory(lone: Lone, sim: Sim, tmp_path: Path) -> None:
+    block = bytes(range(256)) * 4096
+    event = sim.drafts.medium(
+        "video", sim.add_user("花子"), Medium(block, "video/mp4", "long.mp4", repeats=200)
+    )
+    lone.contents.fetch(sent(sim), tmp_path / "first")
+    # From here on the kernel counts the highest anew.
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    got = lone.contents.fetch(event["message"]["id"], tmp_path / "long.mp4")
+    grown = resident("VmHWM") - before
+    assert (got.size, got.path.stat().st_size) == (200 * MEGABYTE, 200 * MEGABYTE)
+    assert grown < 20 * MEGABYTE, f"{grown / MEGABYTE:.0f} MB"
+    whole, expected = hashlib.md5(usedforsecurity=False), hashlib.md5(usedforsecurity=False)
+    with got.path.open("rb") as file:
+        while piece := file.read(MEGABYTE):
+            whole.update(piece)
+            expected.update(block)
+    assert whole.digest() == expected.digest()
+    got.path.unlink()
+
+
+# What LINE says instead.
+
+
+def test_a_video_in_preparation_is_waited_for_without_the_gate(
+    lone: Lone, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = sent(sim, kind="video")
+    sim.answer_next("content", 202, b"", times=3)
+    turns: list[bool] = []
+    pause = Contents._pause
+
+    def paused(self: Contents, count: int, **more: Any) -> None:
+        with lone.gate.turn():
+            turns.append(True)
+        pause(self, count, **more)
+
+    monkeypatch.setattr(Contents, "_pause", paused)
+    assert lone.contents.fetch(id_, tmp_path / "v.mp4").size == 10_000
+    assert [status for _, status in lone.rows] == [202, 202, 202, 200]
+    assert turns == [True] * 3
+    assert lone.breaker.state is State.CLOSED
+
+
+def test_a_video_that_is_not_ready_in_time_is_not_ready(
+    lone: Lone, sim: Sim, tmp_path: Path
+) -> None:
+    id_ = sent(sim, kind="video", preparing_seconds=600)
+    began = time.monotonic()
+    with pytest.raises(ContentNotReady):
+        lone.contents.fetch(id_, tmp_path / "v.mp4", ready_seconds=0.2)
+    assert 0.15 < time.monotonic() - began < 5
+    assert list(tmp_path.iterdir()) == []
+    assert not issubclass(ContentNotReady, Lasting)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(404, ContentNotFound), (410, ContentGone), (400, ContentRefused), (403, ContentRefused)],
+)
+def test_a_refusal_is_told_apart_and_asked_once(
+    lone: Lone, sim: Sim, tmp_path: Path, status: int, error: type[Exception]
+) -> None:
+    id_ = sent(sim)
+    sim.answer_next("content", status)
+    with pytest.raises(ContentRefused) as raised:
+        lone.contents.fetch(id_, tmp_path / "photo.jpg")
+    assert raised.type is error
+    assert issubclass(error, Lasting)
+    assert [got for _, got in lone.rows] == [status]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_taken_back_is_gone_and_what_never_was_is_not_found(
+    lone: Lone, sim: Sim, tmp_path: Path
+) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.medium("image", user)
+    sim.drafts.unsend(event["message"]["id"], user)
+    with pytest.raises(ContentGone):
+        lone.contents.fetch(event["message"]["id"], tmp_path / "a")
+    with pytest.raises(ContentNotFound):
+        lone.contents.fetch("1?a=b", tmp_path / "a")
+    assert sim.calls[-1].endpoint == "content", "an id stays within its part of the path"
+
+
+def test_a_refused_token_stops_the_calls_and_is_no_fault_of_the_message(
+    lone: Lone, sim: Sim, tmp_path: Path
+) -> None:
+    id_ = sent(sim)
+    sim.answer_next("content", 401)
+    with pytest.raises(LineAway):
+        lone.contents.fetch(id_, tmp_path / "photo.jpg")
+    assert lone.breaker.state is State.UNAUTHORIZED
+    with pytest.raises(LineAway):
+        lone.contents.fetch(id_, tmp_path / "photo.jpg")
+    assert len(lone.rows) == 1
+
+
+# What breaks.
+
+
+def broken_off(sim: Sim, times: int) -> None:
+    sim.cut_next("content", 5_000, times=times)
+
+
+def unanswered(sim: Sim, times: int) -> None:
+    sim.close_next("content", times=times)
+
+
+def failing(sim: Sim, times: int) -> None:
+    sim.answer_next("content", 503, times=times)
+
+
+def limited(sim: Sim, times: int) -> None:
+    sim.answer_next("content", 429, times=times)
+
+
+@pytest.mark.parametrize("trouble", [broken_off, unanswered, failing, limited])
+def test_what_breaks_off_twice_is_begun_anew(
+    lone: Lone, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
+) -> None:
+    id_, to = sent(sim), tmp_path / "photo.jpg"
+    trouble(sim, 2)
+    assert lone.contents.fetch(id_, to).size == 10_000
+    assert to.read_bytes() == b"0123456789" * 1000
+    assert len(lone.rows) == 3
+
+
+@pytest.mark.parametrize("trouble", [broken_off, unanswered, failing, limited])
+def test_what_breaks_off_each_time_leaves_nothing_behind(
+    lone: Lone, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
+) -> None:
+    id_, to = sent(sim), tmp_path / "photo.jpg"
+    to.write_bytes(b"before")
+    trouble(sim, 3)
+    with pytest.raises(ContentFailed):
+        lone.contents.fetch(id_, to)
+    assert to.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [to]
+    assert not issubclass(ContentFailed, Lasting)
+
+
+def test_nothing_is_left_of_what_broke_off_in_what_came_then(
+    lone: Lone, sim: Sim, tmp_path: Path
+) -> None:
+    sim.cut_next("content", 5_000)
+    sim.answer_next("content", 200, b"short")
+    assert lone.contents.fetch(sent(sim), tmp_path / "a").size == 5
+    assert (tmp_path / "a").read_bytes() == b"short"
+
+
+@contextmanager
+def wire(raw: bytes, tls: Callable[[socket.socket], socket.socket] | None = None) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with suppress(OSError), connection:
+                    encrypted = tls(connection) if tls else connection
+                    with encrypted:
+                        encrypted.recv(65536)
+                        encrypted.sendall(raw)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        scheme = "https" if tls else "http"
+        yield f"{scheme}://localhost:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        OK + b"Content-Length: 10\r\n\r\n01234",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n012",
+        OK + b"\r\n01234",
+        OK + b"Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n01234",
+        b"no http",
+        b"",
+    ],
+    ids=["short", "no last chunk", "half a chunk", "no end", "gzip", "garbage", "none"],
+)
+def test_what_is_not_proved_whole_is_not_taken(
+    lone_at: Callable[[bytes], Lone], raw: bytes, tmp_path: Path
+) -> None:
+    lone = lone_at(raw)
+    with pytest.raises(ContentFailed):
+        lone.contents.fetch("1", tmp_path / "photo.jpg")
+    assert list(tmp_path.iterdir()) == []
+    assert len(lone.rows) == 3
+
+
+def test_a_redirect_is_not_followed(
+    lone_at: Callable[[bytes], Lone], sim: Sim, tmp_path: Path
+) -> None:
+    head = f"HTTP/1.1 302 There\r\nLocation: {sim.url}/sim/state\r\nContent-Length: 0\r\n\r\n"
+    lone = lone_at(head.encode())
+    with pytest.raises(ContentFailed):
+        lone.contents.fetch("1", tmp_path / "a")
+
+
+def test_a_chunked_body_with_its_end_is_whole(
+    lone_at: Callable[[bytes], Lone], tmp_path: Path
+) -> None:
+    lone = lone_at(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n0\r\n\r\n")
+    got = lone.contents.fetch("1", tmp_path / "x")
+    assert got == Content(tmp_path / "x", "application/octet-stream", 5)
+
+
+def test_under_tls_the_server_has_to_prove_who_it_is(
+    certificate: tuple[Path, Path], database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusting = create_urllib3_context()
+    trusting.load_verify_locations(certificate[0])
+    trusting.sslsocket_class = deadline.TimedTlsSocket
+    with wire(OK + b"Content-Length: 5\r\n\r\n01234", lambda one: _tls(one, certificate)) as url:
+        doubtful = Lone(url, "t", database.calls)
+        with pytest.raises(ContentFailed, match="SSLError"):
+            doubtful.contents.fetch("1", tmp_path / "a")
+        doubtful.contents.close()
+        monkeypatch.setattr(deadline, "_tls_context", lambda: trusting)
+        lone = Lone(url, "t", database.calls)
+        assert lone.contents.fetch("1", tmp_path / "a").size == 5
+        lone.contents.close()
+
+
+def test_a_silent_or_dripping_answer_ends_in_time(
+    lone: Lone, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read is bounded, and the whole: pieces that come in time do not go on for ever."""
+    id_ = sent(sim)
+    monkeypatch.setattr(content, "TRIES", 1)
+    began = time.monotonic()
+    monkeypatch.setattr(content, "READ_SECONDS", 0.2)
+    sim.drip_next("content", 30.0)
+    with pytest.raises(ContentFailed):
+        lone.contents.fetch(id_, tmp_path / "a")
+    monkeypatch.setattr(content, "READ_SECONDS", 10.0)
+    monkeypatch.setattr(content, "DOWNLOAD_SECONDS", 0.3)
+    sim.drip_next("content", 0.01)
+    with pytest.raises(ContentFailed):
+        lone.contents.fetch(id_, tmp_path / "a")
+    assert time.monotonic() - began < 5
+    with lone.gate.turn():
+        pass
+
+
+@pytest.mark.parametrize("trouble", [broken_off, failing])
+def test_downloads_that_break_open_the_data_host_s_breaker_only(
+    room: Rooms, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
+) -> None:
+    desk = room(Bot(), data_base=sim.url.replace("127.0.0.1", "localhost"))
+    hosts = desk.desk.line.hosts
+    for _ in range(4):
+        hosts.data.breaker.failed("another")
+    trouble(sim, 1)
+    with pytest.raises(LineAway):
+        desk.desk.line.contents.fetch(sent(sim), tmp_path / "a")
+    assert hosts.data.breaker.state is not State.CLOSED
+    assert hosts.api.breaker.state is State.CLOSED
+
+
+# Bounds.
+
+
+def test_what_is_too_large_is_left_at_its_bound(
+    lone: Lone, lone_at: Callable[[bytes], Lone], sim: Sim, tmp_path: Path
+) -> None:
+    with pytest.raises(ContentTooLarge):
+        lone.contents.fetch(sent(sim), tmp_path / "a", most_bytes=9_999)
+    assert lone.contents.fetch(sent(sim), tmp_path / "a", most_bytes=10_000).size == 10_000
+    endless = OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"5\r\n01234\r\n" * 10
+    other = lone_at(endless)
+    with pytest.raises(ContentTooLarge):
+        other.contents.fetch("1", tmp_path / "b", most_bytes=20)
+    assert len(other.rows) == 1
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_file_that_cannot_be_written_is_no_fault_of_line_s(
+    lone: Lone, sim: Sim, tmp_path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        lone.contents.fetch(sent(sim), tmp_path / "missing" / "a")
+    with pytest.raises(IsADirectoryError):
+        lone.contents.fetch(sent(sim), tmp_path)
+    assert lone.rows == []
+
+
+# Which message.
+
+
+def test_the_id_comes_from_the_sdk_s_object_from_line_s_json_or_as_it_is() -> None:
+    line = ContentProvider(type="line")
+    image = ImageMessageContent(id="1", contentProvider=line, quoteToken="q")
+    file = FileMessageContent(id="2", fileName="a.txt", fileSize=3)
+    json = {"type": "video", "id": "3", "contentProvider": {"type": "line"}}
+    assert [content_id(one) for one in (image, file, json, "4")] == ["1", "2", "3", "4"]
+
+
+def test_what_has_no_content_is_a_mistake_and_what_is_not_line_s_is_said_so() -> None:
+    sticker = StickerMessageContent(
+        id="1", packageId="1", stickerId="1", stickerResourceType="STATIC", quoteToken="q"
+    )
+    event = MessageEvent.construct(type="message", message=sticker)
+    for nothing in (sticker, event, {"type": "image"}, {}, "", None, 7):
+        with pytest.raises(NoContent):
+            content_id(nothing)
+    external = ContentProvider(type="external", originalContentUrl="https://example.com/a.jpg")
+    with pytest.raises(ExternalContent):
+        content_id(ImageMessageContent(id="1", contentProvider=external, quoteToken="q"))
+
+
+# In a handler.
+
+
+def saving_bot(
+    to: Path | None, after: Callable[[Content], None] = lambda got: None, **bounds: float
+) -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        got = talk.content(event.message, to, **bounds)
+        after(got)
+        talk.reply(f"{got.type} {got.size}")
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def test_a_handler_gets_a_file_that_goes_when_it_ends(room: Rooms, sim: Sim) -> None:
+    user, paths = sim.add_user("花子"), []
+
+    def look(got: Content) -> None:
+        assert got.path.stat().st_size == got.size
+        paths.append(got.path)
+        if len(paths) == 1:
+            raise RuntimeError("planted")
+
+    desk = room(saving_bot(None, look))
+    document = desk.send(sim.drafts.medium("image", user))
+    desk.until_quiet()
+    assert len(texts(sim, user)) == 1
+    assert len(set(paths)) == 2
+    assert not any(path.exists() for path in paths)
+    asked = {"endpoint": content.ENDPOINT, "eventId": document["eventId"], "key": user.user_id}
+    assert eventually(lambda: desk.database.calls.count_documents(asked)) == 2
+
+
+def test_outside_of_a_handler_it_needs_a_path(lone: Lone, sim: Sim) -> None:
+    with pytest.raises(BotError, match="needs a path"):
+        lone.contents.fetch(sent(sim))
+
+
+def test_what_is_not_ready_or_fails_is_asked_for_again_by_another_try(
+    room: Rooms, sim: Sim, tmp_path: Path
+) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("content", 202, b"")
+    sim.answer_next("content", 503, times=content.TRIES)
+    desk = room(saving_bot(tmp_path / "v", ready_seconds=0.0), tries=1)
+    desk.send(sim.drafts.medium("video", user))
+    desk.until_quiet()
+    assert len(texts(sim, user)) == 1
+    assert desk.letters() == []
+
+
+@pytest.mark.parametrize("error", [ContentNotReady("202"), ContentFailed("503")])
+def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception) -> None:
+    """HANDLER_TRIES would be over in seconds, and the photo of a short outage lost."""
+
+    def ends(minutes: float, *, has_sent: bool = False) -> bool:
+        first_at = datetime.now(UTC) - timedelta(minutes=minutes)
+        failure = failures.raised(error, has_sent=has_sent)
+        return failure.ends_it(failures=50, tries=3, first_at=first_at)
+
+    assert [ends(0), ends(9.9), ends(10.1), ends(0, has_sent=True)] == [False, False, True, True]
+
+
+def test_what_is_gone_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("content", 410)
+    desk = room(saving_bot(tmp_path / "v"))
+    desk.send(sim.drafts.medium("video", user))
+    desk.until_quiet()
+    (letter,) = eventually(desk.letters)
+    assert (letter["cause"], letter["attempts"]) == ("handler: ContentGone", 1)
+
+
+def test_a_queue_behind_a_slow_download_is_no_failure_of_those_who_wait(
+    room: Rooms, sim: Sim, tmp_path: Path
+) -> None:
+    """They leave their threads in between, and none is taken for a handler that hangs."""
+    user, runs = sim.add_user("花子"), []
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        talk.reply(str(talk.content(event.message, tmp_path / "photo").size))
+
+    desk = room(bot, tries=1, data_base=sim.url.replace("127.0.0.1", "localhost"))
+    gate = desk.desk.line.hosts.data.gate
+    assert gate.handler_turn_seconds == 20.0, "a third of what a handler has"
+    gate.handler_turn_seconds = 0.02
+    with gate.turn():
+        desk.send(sim.drafts.medium("image", user))
+        eventually(lambda: len(runs) > 1)
+    desk.until_quiet()
+    assert (len(texts(sim, user)), desk.letters()) == (1, [])
+
+
+def test_a_stop_ends_a_download_and_loses_nothing(room: Rooms, sim: Sim, tmp_path: Path) -> None:
+    user = sim.add_user("花子")
+    sim.drip_next("content", 0.02, piece_bytes=16)
+    first = room(saving_bot(tmp_path / "photo"))
+    calls = len(sim.calls_to("content"))
+    document = first.send(sim.drafts.medium("image", user))
+    eventually(lambda: len(sim.calls_to("content")) > calls)
+    began = time.monotonic()
+    first.__exit__()
+    assert time.monotonic() - began < 10
+    assert list(tmp_path.iterdir()) == []
+    second = room(saving_bot(tmp_path / "photo"), epoch=2)
+    second.put_document(document, again=True)
+    second.until_quiet()
+    assert len(texts(sim, user)) == 1
+
+
+def test_a_download_of_an_abandoned_handler_ends_and_frees_the_gate(
+    room: Rooms, sim: Sim, tmp_path: Path
+) -> None:
+    user, raised = sim.add_user("花子"), []
+    sim.drip_next("content", 0.02, piece_bytes=16)
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        try:
+            talk.content(event.message, tmp_path / "photo")
+        except GateClosed as error:
+            raised.append(error)
+            raise
+        talk.reply("はい")
+
+    desk = room(bot, data_base=sim.url.replace("127.0.0.1", "localhost"))
+    calls = len(sim.calls_to("content"))
+    desk.send(sim.drafts.medium("image", user))
+    eventually(lambda: len(sim.calls_to("content")) > calls)
+    with desk.desk.gate.turn():
+        """Sends go on meanwhile."""
+    assert abandon(desk) == 1
+    eventually(lambda: raised)
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+    assert [path.name for path in tmp_path.iterdir()] == ["photo"]

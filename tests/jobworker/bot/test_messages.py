@@ -1,0 +1,168 @@
+"""What a bot may send becomes LINE's JSON, and long texts are cut where nobody sees it."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from linebot.v3.messaging import (
+    FlexBubble,
+    FlexMessage,
+    QuickReply,
+    QuickReplyItem,
+    StickerMessage,
+    TextMessage,
+)
+from linebot.v3.messaging.models import MessageAction
+
+from jobworker.bot.messages import TEXT_UNITS, split_text, to_messages, units
+from linedesk import BadMessage, NoMessages, TooManyMessages
+from tests import line_openapi
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
+CLUSTERS = {
+    "an emoji beyond the basic plane": "\U0001f600",
+    "a family of joined emoji": FAMILY,
+    "a skin tone": "\U0001f44d\U0001f3fd",
+    "a flag of two letters": "\U0001f1ef\U0001f1f5",
+    "a flag of tags": "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    "a keycap": "1\ufe0f\u20e3",
+    "a heart with its variation": "\u2764\ufe0f",
+    "a combining dakuten": "か\u3099",
+    "a half-width dakuten": "ｶﾞ",
+    "accents on accents": "e\u0301\u0323",
+    "a spacing vowel sign": "\u0915\u093f",
+    "an ideograph with its variant": "葛\U000e0100",
+}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS.keys())
+def test_a_cut_never_falls_inside(cluster: str) -> None:
+    for filling in range(TEXT_UNITS - units(cluster), TEXT_UNITS + 1):
+        text = "あ" * filling + cluster + "あ" * 10
+        parts = split_text(text)
+        assert "".join(parts) == text
+        assert any(cluster in part for part in parts)
+
+
+def test_two_flags_in_a_row_may_be_parted() -> None:
+    flags = "\U0001f1ef\U0001f1f5" * 3
+    assert split_text(flags, most=4) == ["\U0001f1ef\U0001f1f5"] * 3
+
+
+TEXTS = st.text(
+    st.sampled_from([*"".join(CLUSTERS.values()), "a", "あ", "\n", "\r", " "]), min_size=1
+) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS, st.integers(min_value=100, max_value=120))
+def test_joined_parts_are_the_text_and_each_fits(text: str, most: int) -> None:
+    parts = split_text(text * 30, most=most)
+    assert "".join(parts) == text * 30
+    assert all(0 < units(part) <= most for part in parts)
+
+
+def test_a_text_of_exactly_the_limit_stays_whole() -> None:
+    assert len(split_text("\U0001f600" * 2_500)) == 1
+    assert len(split_text("\U0001f600" * 2_500 + "a")) == 2
+
+
+def test_units_are_those_of_utf_16() -> None:
+    text = "a\u3042\U0001f600" + FAMILY
+    assert units(text) == len(text.encode("utf-16-le")) // 2
+
+
+def test_a_run_of_marks_without_end_is_cut_all_the_same() -> None:
+    text = "e" + "\u0301" * 12_000
+    assert unicodedata.combining("\u0301")
+    parts = split_text(text)
+    assert "".join(parts) == text
+    assert all(units(part) <= TEXT_UNITS for part in parts)
+
+
+def test_a_long_text_becomes_several_messages() -> None:
+    messages = to_messages("あ" * 12_000)
+    assert [len(message["text"]) for message in messages] == [5_000, 5_000, 2_000]
+
+
+def test_texts_sdk_objects_json_and_lists_of_them() -> None:
+    quick = QuickReply(items=[QuickReplyItem(action=MessageAction(label="はい", text="はい"))])
+    messages = to_messages(
+        "こんにちは",
+        [
+            TextMessage(text="ね", quick_reply=quick),
+            (StickerMessage(package_id="446", sticker_id="1988"),),
+        ],
+        {"type": "text", "text": "そのまま"},
+    )
+    for message in messages:
+        line_openapi.check_messaging("Message", message)
+    assert [message["type"] for message in messages] == ["text", "text", "sticker", "text"]
+    assert messages[1]["quickReply"]["items"][0]["action"]["text"] == "はい"
+    assert "quoteToken" not in messages[1]
+
+
+def test_an_sdk_object_with_parts_of_its_own() -> None:
+    bubble = FlexBubble.from_dict(
+        {"type": "bubble", "body": {"type": "box", "layout": "vertical", "contents": []}}
+    )
+    (message,) = to_messages(FlexMessage(alt_text="表", contents=bubble))
+    line_openapi.check_messaging("FlexMessage", message)
+
+
+@pytest.mark.parametrize("items", [(), ([],), ([[], ()],)])
+def test_a_send_needs_a_message(items: Any) -> None:
+    with pytest.raises(NoMessages):
+        to_messages(*items)
+
+
+def test_five_messages_at_the_most() -> None:
+    assert len(to_messages(*"12345")) == 5
+    with pytest.raises(TooManyMessages):
+        to_messages(*"123456")
+    with pytest.raises(TooManyMessages):
+        to_messages("あ" * 25_001)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "",
+        None,
+        5,
+        b"bytes",
+        {},
+        {"type": 1},
+        {"text": "type is missing"},
+        TextMessage,
+        {"type": "text", "text": datetime.now(UTC)},
+        {"type": "text", "text": b"bytes"},
+        {"type": "text", "text": ObjectId()},
+        {"type": "text", "text": "\ud83d"},
+        {"type": "text", "x": float("nan")},
+        {"type": "text", "x": {1, 2}},
+    ],
+)
+def test_what_is_no_message_is_refused_at_once(item: Any) -> None:
+    with pytest.raises(BadMessage):
+        to_messages(item)
+
+
+def test_a_message_that_holds_itself_is_refused() -> None:
+    endless: dict[str, Any] = {"type": "flex"}
+    endless["contents"] = endless
+    with pytest.raises(BadMessage):
+        to_messages(endless)
+
+
+def test_what_was_handed_in_may_be_changed_afterwards() -> None:
+    mine: dict[str, Any] = {"type": "text", "text": "一"}
+    (message,) = to_messages(mine)
+    mine["text"] = "二"
+    assert message["text"] == "一"

@@ -1,0 +1,373 @@
+"""Conversations as state machines, from a user's message to what MongoDB holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from linebot.v3.webhooks import (
+    FollowEvent,
+    MessageEvent,
+    StickerMessageContent,
+    TextMessageContent,
+    UnfollowEvent,
+)
+
+from jobworker.bot.talk import Around
+from jobworker.record.conversations import Conversation
+from linedesk import BadState, BadTimer, Bot, Talk
+from linedesk.store.documents import Document, make_document
+from linedesk.store.timers import make_timer_document
+from linesim import Sim
+from tests.jobworker.worker_harness import Room
+
+MakeRoom = Callable[..., Room]
+
+
+def an_order(**options: Any) -> Bot:
+    """Takes an order: first what, then how many; within five minutes each."""
+    bot = Bot(**options)
+
+    @bot.add(MessageEvent, message=TextMessageContent)
+    def idle(event: Any, talk: Talk) -> None:
+        if event.message.text == "注文":
+            talk.expect("asking_what", within=300)
+            talk.reply("何にしますか？")
+        else:
+            talk.reply("いらっしゃいませ")
+
+    @bot.add(MessageEvent, message=TextMessageContent, state="asking_what")
+    def what(event: Any, talk: Talk) -> None:
+        talk.data["what"] = event.message.text
+        talk.state = "asking_how_many"
+        talk.reply("いくつですか？")
+
+    @bot.add(MessageEvent, message=TextMessageContent, state="asking_how_many")
+    def how_many(event: Any, talk: Talk) -> None:
+        talk.state = None
+        talk.reply(f"{talk.data.pop('what')}を{event.message.text}")
+
+    @bot.default(state=["asking_what", "asking_how_many"])
+    def again(event: Any, talk: Talk) -> None:
+        talk.reply("文字でお願いします")
+
+    @bot.timeout("asking_what")
+    def too_late(event: Any, talk: Talk) -> None:
+        talk.push(f"またどうぞ {talk.state}")
+
+    @bot.add(FollowEvent)
+    def welcome(event: Any, talk: Talk) -> None:
+        talk.reply(f"ようこそ {talk.state}")
+
+    @bot.add(UnfollowEvent)
+    def goodbye(event: Any, talk: Talk) -> None:
+        talk.forget()
+
+    return bot
+
+
+def a_talk() -> Talk:
+    event = {"webhookEventId": "E1", "source": {"type": "user", "userId": "U1"}}
+    document = make_document(event, channel="main", accept_time=datetime.now(UTC))
+    return Talk(document, Around(load=lambda: Conversation("main/U1"), api=lambda: None))
+
+
+def texts(room: Room, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in room.sim.answers(chat)]
+
+
+def hears(room: Room, user: Any, text: str, **where: Any) -> str | None:
+    """What the bot answers."""
+    room.says(user, text, **where)
+    room.until_quiet()
+    return texts(room, where.get("chat", user))[-1]
+
+
+def rows(room: Room) -> list[Document]:
+    return list(room.database.schedule.find({"runAt": {"$ne": None}}))
+
+
+def ring(room: Room, row: Document) -> None:
+    """As the scheduler does when the row is due."""
+    room.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
+    room.until_quiet()
+
+
+@pytest.fixture(autouse=True)
+def _no_timers_left(database: Any) -> None:
+    database.schedule.delete_many({})
+
+
+# States in private.
+
+
+def test_a_message_goes_to_the_handler_of_the_state(room: MakeRoom, sim: Sim) -> None:
+    shop, user, other = room(an_order()), sim.add_user("花子"), sim.add_user("太郎")
+    assert hears(shop, user, "こんにちは") == "いらっしゃいませ"
+    assert hears(shop, user, "注文") == "何にしますか？"
+    assert hears(shop, other, "こんにちは") == "いらっしゃいませ"
+    assert hears(shop, user, "お茶") == "いくつですか？"
+    assert hears(shop, user, "二つ") == "お茶を二つ"
+    assert hears(shop, user, "二つ") == "いらっしゃいませ"
+    found = shop.conversation(user.user_id)
+    assert (found["state"], found["data"]) == (None, {})
+
+
+def test_the_fallback_takes_what_a_person_does_and_no_news(room: MakeRoom, sim: Sim) -> None:
+    shop, user = room(an_order()), sim.add_user("花子")
+    hears(shop, user, "注文")
+    shop.send(sim.drafts.sticker(user))
+    shop.send(sim.drafts.postback(user, "a=1"))
+    shop.send(sim.drafts.follow(user))
+    shop.until_quiet()
+    expected = ["文字でお願いします", "文字でお願いします", "ようこそ asking_what"]
+    assert texts(shop, user)[1:] == expected
+
+
+def test_a_rule_of_the_message_s_class_goes_before_the_fallback() -> None:
+    bot = an_order()
+
+    @bot.add(MessageEvent, message=StickerMessageContent, state="asking_what")
+    def sticker(event: Any, talk: Talk) -> None: ...
+
+    @bot.add(MessageEvent, state="asking_what")
+    def any_message(event: Any, talk: Talk) -> None: ...
+
+    classes = [StickerMessageContent, TextMessageContent]
+    models = [MessageEvent.construct(message=one.construct()) for one in classes]
+    found = [bot.rule_for(model, "asking_what") for model in models]
+    assert found[0] is not None
+    assert found[0].handler is sticker
+    assert found[1] is not None
+    assert found[1].handler.__name__ == "what"
+    image = bot.rule_for(MessageEvent.construct(message=None), "asking_what")
+    assert image is not None
+    assert image.handler is any_message
+
+
+def test_state_and_answer_are_one_record_and_a_handler_that_fails_changes_neither(
+    room: MakeRoom, sim: Sim
+) -> None:
+    bot, fails = Bot(), threading.Event()
+
+    @bot.add(MessageEvent)
+    def step(event: Any, talk: Talk) -> None:
+        talk.data["n"] = talk.data.get("n", 0) + 1
+        talk.expect("waiting", within=60)
+        talk.after(5, "later")
+        talk.reply(f"{talk.data['n']}")
+        if fails.is_set():
+            fails.clear()
+            raise RuntimeError("once")
+
+    place, user = room(bot), sim.add_user("花子")
+    fails.set()
+    assert hears(place, user, "a") == "1"
+    assert hears(place, user, "b") == "2"
+    found = place.conversation(user.user_id)
+    assert (found["state"], found["data"], found["n"]) == ("waiting", {"n": 2}, 2)
+    assert {row["name"]: row["n"] for row in rows(place)} == {"~state": 2, "later": 2}
+
+
+def test_a_conversation_goes_on_after_a_restart_in_the_middle(room: MakeRoom, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    first = room(an_order())
+    hears(first, user, "注文")
+    hears(first, user, "お茶")
+    second = room(an_order(), epoch=2)
+    assert hears(second, user, "二つ") == "お茶を二つ"
+
+
+# Time-outs.
+
+
+def test_a_state_is_left_when_its_time_is_over(room: MakeRoom, sim: Sim) -> None:
+    shop, user = room(an_order()), sim.add_user("花子")
+    before = datetime.now(UTC)
+    hears(shop, user, "注文")
+    (row,) = rows(shop)
+    until = shop.conversation(user.user_id)["until"]
+    assert timedelta(seconds=299) < until - before < timedelta(seconds=310)
+    assert timedelta(0) <= row["runAt"] - until <= timedelta(milliseconds=1)
+    ring(shop, row)
+    assert texts(shop, user)[-1] == "またどうぞ None"
+    found = shop.conversation(user.user_id)
+    assert (found["state"], found["until"]) == (None, None)
+    assert hears(shop, user, "お茶") == "いらっしゃいませ"
+
+
+def test_entering_another_state_ends_the_time_of_the_first(room: MakeRoom, sim: Sim) -> None:
+    shop, user = room(an_order()), sim.add_user("花子")
+    hears(shop, user, "注文")
+    (row,) = rows(shop)
+    hears(shop, user, "お茶")
+    assert rows(shop) == []
+    assert shop.conversation(user.user_id)["until"] is None
+    ring(shop, row)
+    assert shop.conversation(user.user_id)["state"] == "asking_how_many"
+    assert texts(shop, user)[-1] == "いくつですか？"
+
+
+def test_entering_the_same_state_begins_its_time_anew(room: MakeRoom, sim: Sim) -> None:
+    bot = Bot()
+
+    @bot.add(MessageEvent)
+    def wait(event: Any, talk: Talk) -> None:
+        talk.expect("waiting", within=60)
+
+    place, user = room(bot), sim.add_user("花子")
+    place.says(user, "a")
+    place.until_quiet()
+    (first,) = rows(place)
+    place.says(user, "b")
+    place.until_quiet()
+    (second,) = rows(place)
+    assert second["n"] > first["n"]
+    ring(place, first)
+    assert place.conversation(user.user_id)["state"] == "waiting"
+    ring(place, second)
+    assert place.conversation(user.user_id)["state"] is None
+
+
+def test_a_time_out_of_a_state_without_a_handler_leaves_it_in_silence(
+    room: MakeRoom, sim: Sim
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def anything(event: Any, talk: Talk) -> None:
+        talk.expect("waiting", within=60)
+
+    place, user = room(bot), sim.add_user("花子")
+    place.says(user, "a")
+    place.until_quiet()
+    ring(place, rows(place)[0])
+    assert place.conversation(user.user_id)["state"] is None
+    assert (texts(place, user), place.letters()) == ([], [])
+
+
+def test_a_time_out_that_finds_another_state_does_nothing(room: MakeRoom, sim: Sim) -> None:
+    """What an operator or `forget` has emptied meanwhile is not left once more."""
+    shop, user = room(an_order()), sim.add_user("花子")
+    hears(shop, user, "注文")
+    id_ = {"key": user.user_id}
+    shop.database.conversations.update_one(id_, {"$set": {"state": "asking_how_many"}})
+    ring(shop, rows(shop)[0])
+    assert shop.conversation(user.user_id)["state"] == "asking_how_many"
+    assert texts(shop, user) == ["何にしますか？"]
+
+
+@pytest.mark.parametrize("state", ["", 1, None, ["a"], True])
+def test_a_state_is_a_text(state: Any) -> None:
+    talk = a_talk()
+    with pytest.raises(BadState):
+        talk.expect(state, within=60)
+    if state is not None:
+        with pytest.raises(BadState):
+            talk.state = state
+    assert talk.decision().is_empty
+
+
+@pytest.mark.parametrize("within", [-1, float("nan"), float("inf"), "60", True])
+def test_the_time_of_a_state_is_a_number_of_seconds(within: Any) -> None:
+    talk = a_talk()
+    with pytest.raises(BadTimer):
+        talk.expect("waiting", within=within)
+    assert talk.decision().is_empty
+
+
+def test_within_one_handler_the_last_word_on_the_state_counts() -> None:
+    talk = a_talk()
+    talk.expect("a", within=60)
+    talk.state = "b"
+    decision = talk.decision()
+    assert decision.changes == {"state": "b"}
+    assert [(one["name"], one["runAt"]) for one in decision.effects] == [("~state", None)]
+    talk = a_talk()
+    talk.expect("a", within=60)
+    talk.state = "b"
+    talk.expect("c", within=60)
+    decision = talk.decision()
+    assert decision.changes["state"] == "c"
+    assert [one["data"] for one in decision.effects] == [{"state": "c"}]
+
+
+# Groups.
+
+
+def test_in_a_group_the_state_is_the_group_s(room: MakeRoom, sim: Sim) -> None:
+    shop, hanako, taro = room(an_order()), sim.add_user("花子"), sim.add_user("太郎")
+    group = sim.add_group("仲間", [hanako, taro])
+    hears(shop, hanako, "注文", chat=group)
+    assert hears(shop, taro, "お茶", chat=group) == "いくつですか？"
+    assert "states" not in shop.conversation(group.chat_id)
+    assert hears(shop, taro, "こんにちは") == "いらっしゃいませ"
+
+
+def test_in_a_group_the_state_is_each_member_s_if_the_bot_says_so(room: MakeRoom, sim: Sim) -> None:
+    shop = room(an_order(per_member=True))
+    hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
+    group = sim.add_group("仲間", [hanako, taro])
+    hears(shop, hanako, "注文", chat=group)
+    assert hears(shop, taro, "こんにちは", chat=group) == "いらっしゃいませ"
+    hears(shop, taro, "注文", chat=group)
+    assert hears(shop, hanako, "お茶", chat=group) == "いくつですか？"
+    found = shop.conversation(group.chat_id)
+    assert found["state"] is None
+    assert {who: place["state"] for who, place in found["states"].items()} == {
+        hanako.user_id: "asking_how_many",
+        taro.user_id: "asking_what",
+    }
+    (row,) = rows(shop)
+    assert row["_id"] == f"main/{group.chat_id}/{taro.user_id}/~state"
+    ring(shop, row)
+    left = shop.conversation(group.chat_id)["states"]
+    assert {who: place["state"] for who, place in left.items()} == {
+        hanako.user_id: "asking_how_many"
+    }
+    assert texts(shop, group)[-1] == "またどうぞ None"
+    assert hears(shop, hanako, "二つ", chat=group) == "お茶を二つ"
+    assert shop.conversation(group.chat_id)["states"] == {}
+
+
+def test_in_private_a_member_s_place_is_the_conversation_s(room: MakeRoom, sim: Sim) -> None:
+    shop, user = room(an_order(per_member=True)), sim.add_user("花子")
+    hears(shop, user, "注文")
+    assert shop.conversation(user.user_id)["state"] == "asking_what"
+
+
+# Forgetting.
+
+
+def test_forget_empties_state_and_data_and_ends_the_state_s_time(room: MakeRoom, sim: Sim) -> None:
+    shop, user = room(an_order()), sim.add_user("花子")
+    hears(shop, user, "注文")
+    shop.database.conversations.update_one({"key": user.user_id}, {"$set": {"data.what": "お茶"}})
+    shop.send(sim.drafts.unfollow(user))
+    shop.until_quiet()
+    found = shop.conversation(user.user_id)
+    names = ("state", "until", "data", "profile")
+    assert [found[name] for name in names] == [None, None, {}, None]
+    assert rows(shop) == []
+
+
+def test_forget_in_a_group_empties_every_member_s_place(room: MakeRoom, sim: Sim) -> None:
+    bot = an_order(per_member=True)
+
+    @bot.add(MessageEvent, message=StickerMessageContent, state="asking_what")
+    def forget(event: Any, talk: Talk) -> None:
+        talk.forget()
+
+    shop, hanako, taro = room(bot), sim.add_user("花子"), sim.add_user("太郎")
+    group = sim.add_group("仲間", [hanako, taro])
+    for user in (hanako, taro):
+        hears(shop, user, "注文", chat=group)
+    shop.send(sim.drafts.sticker(hanako, chat=group))
+    shop.until_quiet()
+    assert shop.conversation(group.chat_id)["states"] == {}
+    (row,) = rows(shop)
+    ring(shop, row)
+    assert texts(shop, group) == ["何にしますか？"] * 2

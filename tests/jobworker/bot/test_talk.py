@@ -1,0 +1,247 @@
+"""What a handler decides through `talk`, before anything is recorded."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from jobworker.bot.talk import Around, Talk
+from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
+from linedesk import (
+    BadMessage,
+    BadRecipient,
+    NobodyToAnswer,
+    NoMessages,
+    TalkEnded,
+    TooManyMessages,
+    TooManyUsers,
+)
+from linedesk.store.documents import make_document
+
+ACCEPTED = datetime(2026, 11, 21, tzinfo=UTC)
+USER = {"type": "user", "userId": "U1"}
+GROUP = {"type": "group", "groupId": "C1", "userId": "U1"}
+
+
+def talk_on(
+    event: dict[str, Any] | None = None, stored: dict[str, Any] | None = None, **more: Any
+) -> Talk:
+    raw = {"webhookEventId": "E1", "replyToken": "T", "source": USER, **(event or {}), **more}
+    document = make_document(raw, channel="main", accept_time=ACCEPTED)
+    around = Around(load=lambda: Conversation.from_document("main/U1", stored), api=lambda: None)
+    return Talk(document, around)
+
+
+def ways(decision: Decision) -> list[tuple[str, int]]:
+    return [(effect["way"], len(effect["messages"])) for effect in decision.effects]
+
+
+def test_a_handler_that_does_nothing_decides_nothing() -> None:
+    assert talk_on().decision().is_empty
+
+
+def test_reading_alone_decides_nothing() -> None:
+    talk = talk_on(stored={"state": "open", "data": {"n": 1}, "friend": True})
+    assert (talk.state, talk.data, talk.friend, talk.profile) == ("open", {"n": 1}, True, None)
+    assert talk.decision().is_empty
+
+
+def test_a_reply_uses_the_event_s_token() -> None:
+    talk = talk_on()
+    talk.reply("はい")
+    (effect,) = talk.decision().effects
+    assert effect["way"] == "reply"
+    assert (effect["token"], effect["tokenFrom"], effect["to"]) == ("T", ACCEPTED, "U1")
+    assert (effect["id"], effect["eventId"], effect["triedAt"]) == ("E1/0", "E1", None)
+
+
+def test_replies_in_a_row_travel_as_one() -> None:
+    talk = talk_on()
+    talk.reply("一")
+    talk.reply("二", "三")
+    assert ways(talk.decision()) == [("reply", 3)]
+
+
+def test_what_does_not_fit_the_reply_is_pushed() -> None:
+    talk = talk_on()
+    talk.reply(*"1234")
+    talk.reply(*"56")
+    talk.reply("7")
+    assert ways(talk.decision()) == [("reply", 4), ("push", 2), ("push", 1)]
+
+
+def test_order_is_kept_when_something_stands_between_two_replies() -> None:
+    talk = talk_on()
+    talk.reply("一")
+    talk.push("二", to="U2")
+    talk.reply("三")
+    decision = talk.decision()
+    assert ways(decision) == [("reply", 1), ("push", 1), ("push", 1)]
+    assert [effect["to"] for effect in decision.effects] == ["U1", "U2", "U1"]
+    assert [effect["token"] for effect in decision.effects] == ["T", None, None]
+
+
+def test_an_event_without_a_token_is_answered_by_push() -> None:
+    talk = talk_on(replyToken=None)
+    talk.reply("はい")
+    assert ways(talk.decision()) == [("push", 1)]
+
+
+def test_every_send_has_a_retry_key_of_its_own() -> None:
+    talk = talk_on()
+    talk.reply("一")
+    talk.push("二")
+    talk.multicast(["U2", "U3"], "三")
+    keys = {effect["retryKey"] for effect in talk.decision().effects}
+    assert len(keys) == 3
+
+
+def test_in_a_group_the_answer_goes_to_the_group() -> None:
+    talk = talk_on(source=GROUP)
+    talk.push("はい")
+    assert talk.decision().effects[0]["to"] == "C1"
+    assert (talk.key, talk.user_id) == ("C1", "U1")
+
+
+@pytest.mark.parametrize(
+    "source", [None, "U1", [], {}, {"type": "user"}, {"type": "group", "groupId": 5}]
+)
+def test_an_event_from_nobody_can_only_be_answered_with_a_receiver(source: Any) -> None:
+    talk = talk_on(source=source)
+    with pytest.raises(NobodyToAnswer):
+        talk.reply("はい")
+    with pytest.raises(NobodyToAnswer):
+        talk.push("はい")
+    talk.push("はい", to="U9")
+    assert talk.decision().effects[0]["to"] == "U9"
+
+
+def test_a_source_of_an_unknown_type_can_be_answered() -> None:
+    talk = talk_on(source={"userId": "U1"})
+    talk.reply("はい")
+    assert talk.decision().effects[0]["to"] == "U1"
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"), [((), NoMessages), (("",), BadMessage), ("123456", TooManyMessages)]
+)
+def test_what_line_would_refuse_is_refused_in_the_handler(messages: Any, error: type) -> None:
+    talk = talk_on()
+    for send in (talk.reply, talk.push, lambda *m: talk.multicast(["U2"], *m)):
+        with pytest.raises(error):
+            send(*messages)
+    assert talk.decision().is_empty
+
+
+@pytest.mark.parametrize("users", [[], [f"U{n}" for n in range(501)]])
+def test_a_multicast_goes_to_one_to_five_hundred(users: list[str]) -> None:
+    with pytest.raises(TooManyUsers):
+        talk_on().multicast(users, "はい")
+
+
+def test_a_multicast_names_each_user_once() -> None:
+    talk = talk_on()
+    talk.multicast(["U2", "U3", "U2"], "はい")
+    assert talk.decision().effects[0]["to"] == ["U2", "U3"]
+
+
+def test_state_and_data_are_decided_only_where_they_change() -> None:
+    talk = talk_on(stored={"state": "a", "data": {"list": [1]}})
+    talk.state = "b"
+    assert talk.decision().changes == {"state": "b"}
+    talk.data["list"].append(2)
+    assert talk.decision().changes == {"state": "b", "data": {"list": [1, 2]}}
+    talk.state = "a"
+    assert talk.decision().changes == {"data": {"list": [1, 2]}}
+
+
+def test_true_is_another_value_than_one() -> None:
+    talk = talk_on(stored={"data": {"on": 1}})
+    talk.data["on"] = True
+    changed = talk.decision().changes["data"]["on"]
+    assert changed is True
+
+
+def test_a_decision_is_not_changed_by_what_comes_after_it() -> None:
+    talk = talk_on()
+    talk.data["n"] = 1
+    decision = talk.decision()
+    talk.data["n"] = 2
+    assert decision.changes == {"data": {"n": 1}}
+
+
+def test_forget_empties_what_is_kept_of_people() -> None:
+    talk = talk_on(
+        stored={
+            "profile": {"displayName": "花子"},
+            "state": "a",
+            "data": {"n": 1},
+            "members": {"U2": {}},
+        }
+    )
+    talk.forget()
+    assert talk.decision().changes == {"profile": None, "state": None, "data": {}, "members": {}}
+
+
+def test_the_name_is_the_sender_s_in_private_and_in_groups() -> None:
+    stored = {
+        "profile": {"displayName": "花子"},
+        "members": {"U1": {"displayName": "太郎"}},
+    }
+    assert talk_on(stored=stored).display_name == "花子"
+    assert talk_on(source=GROUP, stored=stored).display_name == "太郎"
+    assert talk_on(source={**GROUP, "userId": "U2"}, stored=stored).display_name is None
+
+
+def test_a_group_keeps_the_profiles_of_its_last_members() -> None:
+    stored = {"members": {f"U{n}": {"displayName": str(n)} for n in range(100, 100 + MOST_MEMBERS)}}
+    talk = talk_on(source=GROUP, stored=stored)
+    talk.know_profile({"displayName": "太郎"})
+    decision = talk.decision()
+    assert decision.changes == {"members.U1": {"displayName": "太郎"}}
+    assert decision.gone == ["members.U100"]
+
+
+@pytest.mark.parametrize("odd", ["U.1", "$U1"])
+def test_members_that_are_no_paths_are_written_whole(odd: str) -> None:
+    talk = talk_on(source=GROUP, stored={"members": {odd: {"displayName": "?"}}})
+    talk.know_profile({"displayName": "太郎"})
+    decision = talk.decision()
+    assert set(decision.changes["members"]) == {odd, "U1"}
+    assert not decision.gone
+
+
+@pytest.mark.parametrize("to", ["", ObjectId(), b"U1", 1, {"userId": "U1"}])
+def test_a_send_to_what_is_no_id_is_refused(to: Any) -> None:
+    with pytest.raises(BadRecipient):
+        talk_on().push("はい", to=to)
+
+
+def test_a_multicast_to_one_text_is_to_one_user() -> None:
+    talk = talk_on()
+    talk.multicast("U1", "はい")
+    assert talk.decision().effects[0]["to"] == ["U1"]
+
+
+def test_an_older_name_outlives_a_refused_profile() -> None:
+    talk = talk_on(stored={"profile": {"displayName": "花子", "at": ACCEPTED}})
+    talk.know_profile({"at": ACCEPTED})
+    assert talk.display_name == "花子"
+
+
+def test_what_is_sent_or_set_after_the_end_is_refused_and_not_lost_in_silence() -> None:
+    talk = talk_on()
+    talk.reply("in time")
+    decision = talk.decision()
+    for late in (
+        lambda: talk.reply("late"),
+        lambda: talk.push("late"),
+        lambda: talk.after(5, "late"),
+        lambda: talk.cancel("late"),
+    ):
+        with pytest.raises(TalkEnded):
+            late()
+    assert [one["text"] for one in decision.effects[0]["messages"]] == ["in time"]

@@ -1,0 +1,606 @@
+"""Timers that a bot sets, moves and cancels: recorded, carried out, heard while they count."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from pymongo.database import Database
+
+from jobworker.bot.states import STATE_TIMER
+from jobworker.bot.talk import Talk
+from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
+from jobworker.effects import numbered
+from jobworker.record.dead_letters import DeadLetters, is_sound
+from jobworker.record.schedule import Schedule
+from linedesk import BadTimer, Bot, TimerEvent, TooManyTimers
+from linedesk.store.documents import SCHEDULE, Document
+from linedesk.store.errors import StoreUnavailable
+from linedesk.store.queue.guard import Guard
+from linedesk.store.queue.replays import Replays, effect_again, event_again, replay_name
+from linedesk.store.timers import make_timer_document
+from linesim import Sim
+from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+Db = Database[Any]
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+WAIT_SECONDS = 15.0
+
+
+# What a handler decides, as effects.
+
+
+@pytest.fixture
+def timers() -> Timers:
+    source = {"type": "user", "userId": "U1"}
+    return Timers(event_id="E1", channel="main", key="U1", member=None, source=source)
+
+
+def test_a_timer_is_recorded_with_its_absolute_time(timers: Timers) -> None:
+    timers.after(180, "egg", {"size": "M"}, now=NOW)
+    assert list(timers.effects()) == [
+        {
+            "id": "E1/timer/egg",
+            "type": "timer",
+            "eventId": "E1",
+            "timer": "main/U1/egg",
+            "channel": "main",
+            "key": "U1",
+            "name": "egg",
+            "n": None,
+            "runAt": NOW + timedelta(seconds=180),
+            "every": None,
+            "data": {"size": "M"},
+            "source": {"type": "user", "userId": "U1"},
+        }
+    ]
+
+
+def test_a_daily_timer_is_recorded_with_its_first_time(timers: Timers) -> None:
+    timers.every("7:30", "pill", {}, tz="Asia/Tokyo", now=NOW)
+    (effect,) = timers.effects()
+    assert effect["every"] == {"at": "07:30", "tz": "Asia/Tokyo"}
+    assert effect["runAt"] == datetime(2026, 11, 21, 22, 30, tzinfo=UTC)
+
+
+def test_a_cancel_is_a_timer_without_a_time(timers: Timers) -> None:
+    timers.cancel("egg")
+    (effect,) = timers.effects()
+    assert (effect["timer"], effect["runAt"], effect["every"]) == ("main/U1/egg", None, None)
+
+
+def test_members_of_a_group_have_timers_of_one_name_side_by_side() -> None:
+    for member, row in ((None, "main/C1/egg"), ("U1", "main/C1/U1/egg"), ("U2", "main/C1/U2/egg")):
+        timers = Timers(event_id="E1", channel="main", key="C1", member=member, source=None)
+        timers.cancel("egg")
+        assert [one["timer"] for one in timers.effects()] == [row]
+
+
+def test_of_one_name_the_last_counts_and_all_stand_in_the_order_of_deciding(
+    timers: Timers,
+) -> None:
+    timers.after(1, "egg", {}, now=NOW)
+    timers.cancel("rice")
+    timers.after(2, "rice", {}, now=NOW)
+    timers.cancel("egg")
+    timers.after(3, "egg", {}, now=NOW)
+    effects = list(timers.effects())
+    assert [one["name"] for one in effects] == ["rice", "egg"]
+    assert [one["runAt"] - NOW for one in effects] == [timedelta(seconds=s) for s in (2, 3)]
+
+
+def test_no_timer_is_due_before_its_time_by_the_rounding_of_a_date(timers: Timers) -> None:
+    exact = NOW.replace(microsecond=123_000)
+    for moment in (exact, exact - timedelta(microseconds=1), exact - timedelta(microseconds=999)):
+        timers.at(moment, f"{moment}"[-12:-6], {})
+    assert {one["runAt"] for one in timers.effects()} == {exact}
+
+
+def test_a_moment_may_stand_in_any_zone(timers: Timers) -> None:
+    timers.at(datetime(2026, 11, 21, 18, 0, tzinfo=ZoneInfo("Asia/Tokyo")), "egg", {})
+    assert next(timers.effects())["runAt"] == NOW
+
+
+def test_what_comes_along_is_as_it_was_when_the_timer_was_set(timers: Timers) -> None:
+    eggs = ["M"]
+    timers.after(1, "egg", {"eggs": eggs}, now=NOW)
+    eggs.append("L")
+    assert next(timers.effects())["data"] == {"eggs": ["M"]}
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [-0.001, MOST_SECONDS + 1, 10**400, float("nan"), float("inf"), True, "1", None],
+)
+def test_seconds_that_cannot_be_are_refused(timers: Timers, seconds: Any) -> None:
+    with pytest.raises(BadTimer):
+        timers.after(seconds, "egg", {}, now=NOW)
+    assert not list(timers.effects())
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(2026, 1, 1),
+        NOW.date(),
+        1_790_000_000,
+        None,
+        datetime.min.replace(tzinfo=ZoneInfo("Asia/Tokyo")),
+        datetime.max.replace(tzinfo=UTC),
+    ],
+)
+def test_a_moment_that_cannot_be_is_refused(timers: Timers, moment: Any) -> None:
+    with pytest.raises(BadTimer):
+        timers.at(moment, "egg", {})
+
+
+@pytest.mark.parametrize(
+    ("at", "tz"), [("24:00", "UTC"), (730, "UTC"), ("7:30", "Mars"), ("7:30", None)]
+)
+def test_a_time_of_day_that_cannot_be_is_refused(timers: Timers, at: Any, tz: Any) -> None:
+    with pytest.raises(BadTimer):
+        timers.every(at, "egg", {}, tz=tz, now=NOW)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101, "a/b", "~state", 1, None])
+def test_a_name_that_cannot_be_is_refused(name: Any) -> None:
+    with pytest.raises(BadTimer):
+        checked_name(name)
+
+
+def test_an_event_sets_a_hundred_timers_and_no_more(timers: Timers) -> None:
+    for n in range(MOST_TIMERS):
+        timers.after(n, f"{n}", {}, now=NOW)
+    timers.cancel("0")
+    with pytest.raises(TooManyTimers):
+        timers.cancel("one more")
+    # Of a state, which has to be left all the same.
+    timers.cancel(STATE_TIMER)
+    assert len(list(timers.effects())) == MOST_TIMERS + 1
+
+
+def test_the_number_of_a_record_goes_to_its_timers_alone(timers: Timers) -> None:
+    timers.cancel("egg")
+    (effect,) = timers.effects()
+    send = {"id": "E1/0", "type": "send"}
+    assert numbered([send, effect], 7) == [send, {**effect, "n": 7}]
+    assert effect["n"] is None
+
+
+# Through a worker.
+
+
+class Kitchen:
+    """A bot that does what it is told: "egg 180", "no egg", "rice 60, no egg"."""
+
+    def __init__(self) -> None:
+        self.bot = Bot()
+        self.heard: list[TimerEvent] = []
+        self.bot.default()(self.told)
+        for name in ("egg", "rice"):
+            self.bot.timer(name)(self.rang)
+
+    def told(self, event: Any, talk: Talk) -> None:
+        for order in talk.raw["message"]["text"].split(", "):
+            match order.split():
+                case ["no", name]:
+                    talk.cancel(name)
+                case [name, "daily"]:
+                    talk.every("07:30", name)
+                case [name, seconds]:
+                    talk.after(float(seconds), name, told=order)
+                case ["fail"]:
+                    raise ValueError
+                case ["say"]:
+                    talk.push("はい")
+
+    def rang(self, event: TimerEvent, talk: Talk) -> None:
+        self.heard.append(event)
+        talk.push(f"{event.name}ができました")
+
+
+@pytest.fixture
+def kitchen() -> Kitchen:
+    return Kitchen()
+
+
+def the_row(database: Db, name: str) -> Document:
+    found: Document | None = database[SCHEDULE].find_one({"name": name})
+    assert found is not None
+    return found
+
+
+def a_ring(database: Db, name: str = "egg") -> Document:
+    """The document that the scheduler makes of the row as it is now."""
+    return make_timer_document(the_row(database, name), accept_time=datetime.now(UTC))
+
+
+def say(desk: Room, user: Any, text: str) -> None:
+    desk.says(user, text)
+    desk.until_quiet()
+
+
+def ring(desk: Room, document: Document) -> None:
+    desk.put_document(document)
+    desk.until_quiet()
+
+
+def put_back(desk: Room, letter: Document) -> Document:
+    """The document of the letter's replay, which an operator has begun."""
+    again = effect_again if "effect" in letter else event_again
+    document = again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    assert Replays(desk.database, Guard(desk.database)).replay(letter, document)
+    return document
+
+
+def test_a_timer_becomes_a_row_that_the_scheduler_can_ring(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(kitchen.bot)
+    document = desk.says(user, "egg 180, rice daily")
+    desk.until_quiet()
+    egg, rice = the_row(database, "egg"), the_row(database, "rice")
+    due = egg.pop("runAt")
+    assert timedelta(seconds=150) < due - datetime.now(UTC) <= timedelta(seconds=180)
+    assert egg == {
+        "_id": f"{CHANNEL}/{user.user_id}/egg",
+        "channel": CHANNEL,
+        "key": user.user_id,
+        "name": "egg",
+        "n": 1,
+        "every": None,
+        "data": {"told": "egg 180"},
+        "source": {"type": "user", "userId": user.user_id},
+        "setBy": document["eventId"],
+    }
+    assert (rice["n"], rice["every"]) == (1, {"at": "07:30", "tz": "Asia/Tokyo"})
+    assert desk.conversation(user.user_id)["n"] == 1
+
+    ring(desk, a_ring(database))
+    (event,) = kitchen.heard
+    assert (event.name, event.data, event.due) == ("egg", {"told": "egg 180"}, due)
+    assert [bubble.text for bubble in sim.answers(user)] == ["eggができました"]
+
+
+def test_a_timer_that_was_moved_rings_at_its_new_time_alone(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "jobworker")
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180")
+    first = a_ring(database)
+    say(desk, user, "egg 300")
+    second = a_ring(database)
+    assert (first["event"]["timer"]["n"], second["event"]["timer"]["n"]) == (1, 2)
+    # The scheduler had rung it before it heard of the move.
+    ring(desk, first)
+    assert kitchen.heard == []
+    assert "timer was overtaken" in caplog.text
+    ring(desk, second)
+    assert [event.data for event in kitchen.heard] == [{"told": "egg 300"}]
+
+
+def test_a_cancelled_timer_is_not_heard_and_its_row_goes_after_a_while(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180")
+    rung = a_ring(database)
+    say(desk, user, "no egg")
+    row = the_row(database, "egg")
+    assert (row["n"], row["runAt"], row["every"], row["data"]) == (2, None, None, {})
+    assert abs(datetime.now(UTC) - row["endedAt"]) < timedelta(seconds=30)
+    ring(desk, rung)
+    # Replayed by an operator from where it was given up, or so it might look.
+    letter = {"_id": rung["eventId"], "document": rung}
+    ring(desk, event_again(letter, name=replay_name(letter), now=datetime.now(UTC)))
+    assert kitchen.heard == []
+
+    database["schedule"].update_one({"_id": row["_id"]}, {"$set": {"setAside": "by a person"}})
+    say(desk, user, "egg 60")
+    row = the_row(database, "egg")
+    assert row["n"] == 3
+    assert not {"endedAt", "setAside"} & set(row)
+    ring(desk, a_ring(database))
+    assert len(kitchen.heard) == 1
+
+
+def test_a_ring_ends_unheard_while_what_overtook_it_is_still_in_the_outbox(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180, rice 180")
+    egg, rice = a_ring(database), a_ring(database, "rice")
+    go_on, enter = threading.Event(), Schedule.enter
+
+    def held_up(schedule: Schedule, effect: Any) -> Any:
+        assert go_on.wait(WAIT_SECONDS)
+        return enter(schedule, effect)
+
+    monkeypatch.setattr(Schedule, "enter", held_up)
+    desk.says(user, "no egg")
+    desk.put_document(egg)
+    desk.put_document(rice)
+    desk.until_decided()
+    assert the_row(database, "egg")["n"] == 1
+    assert [event.name for event in kitchen.heard] == ["rice"]
+    go_on.set()
+    desk.until_quiet()
+    assert the_row(database, "egg")["n"] == 2
+
+
+def test_a_ring_whose_row_is_gone_is_heard_when_an_operator_puts_it_back(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    """It cannot be told from one that was inserted into recvq past the scheduler."""
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180")
+    rung = a_ring(database)
+    database[SCHEDULE].delete_many({})
+    ring(desk, rung)
+    assert kitchen.heard == []
+    (letter,) = desk.letters()
+    assert letter["cause"].startswith("refused: it is shaped like a timer's ring")
+    ring(desk, put_back(desk, letter))
+    assert [event.name for event in kitchen.heard] == ["egg"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"timer.data": {"told": "anything"}},
+        {"timer.name": "rice"},
+        {"timer.id": "main/U9/egg"},
+        {"timer.n": 7},
+        {"source": {"type": "user", "userId": "U9"}},
+        {"key": "U9"},
+    ],
+    ids=lambda forged: next(iter(forged)),
+)
+def test_a_ring_that_tells_what_its_row_does_not_is_refused(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, forged: dict[str, Any]
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180")
+    rung = a_ring(database)
+    ((path, value),) = forged.items()
+    place = rung if path == "key" else rung["event"]
+    *above, name = path.split(".")
+    for part in above:
+        place = place[part]
+    place[name] = value
+    ring(desk, rung)
+    assert kitchen.heard == []
+    assert [letter["cause"].partition(":")[0] for letter in desk.letters()] == ["refused"]
+
+
+@pytest.mark.parametrize("timer", [None, [], "egg", {"id": {"$gt": ""}, "n": 0}, {"id": "x"}])
+def test_an_event_that_only_looks_like_a_timer_is_nobodys_ring(
+    room: Rooms, sim: Sim, kitchen: Kitchen, timer: Any
+) -> None:
+    desk, seen = room(kitchen.bot), []
+    say(desk, sim.add_user("花子"), "egg 180")
+    kitchen.bot.default()(lambda event, talk: seen.append(event))
+    desk.put({"type": "timer", "timer": timer, "source": {"type": "user", "userId": "U1"}})
+    desk.until_quiet()
+    assert len(seen) == 1
+
+
+def test_timers_do_not_wait_behind_a_send_that_is_stuck(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    desk.desk.gate.close()
+    desk.says(user, "say, egg 180")
+    eventually(lambda: database[SCHEDULE].find_one({"name": "egg"}))
+    eventually(lambda: [one["type"] for one in desk.pending()] == ["send"])
+    assert len(desk.desk.outbox) == 1
+
+
+def test_a_standby_event_sets_no_timers(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    desk.put({**sim.drafts.text(user, "egg 180"), "mode": "standby"})
+    desk.until_quiet()
+    assert database[SCHEDULE].count_documents({}) == 0
+
+
+def test_a_handler_that_is_given_up_sets_no_timers(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot, tries=2)
+    say(desk, user, "egg 180, fail")
+    assert [letter["attempts"] for letter in desk.letters()] == [2]
+    assert database[SCHEDULE].count_documents({}) == 0
+
+
+def test_timers_of_a_message_that_is_taken_back_stay(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    document = desk.says(user, "egg 180")
+    desk.until_quiet()
+    kitchen.bot.default()(lambda event, talk: None)
+    desk.put(sim.drafts.unsend(document["event"]["message"]["id"], user))
+    desk.until_quiet()
+    ring(desk, a_ring(database))
+    assert len(kitchen.heard) == 1
+
+
+def test_a_timer_that_no_handler_is_for_is_given_up_until_there_is_one(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "soup 180")
+    ring(desk, a_ring(database, "soup"))
+    (letter,) = desk.letters()
+    assert (letter["cause"], letter["attempts"]) == ("handler: NoTimerHandler", 1)
+    kitchen.bot.timer("soup")(kitchen.rang)
+    ring(desk, put_back(desk, letter))
+    assert [event.name for event in kitchen.heard] == ["soup"]
+
+
+def test_any_data_that_mongodb_holds_comes_back(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    data = {"$set": 1, "a.b": {"$inc": 2, "": None}, "_id": [1], "text": "😀", "seconds": 1}
+    kitchen.bot.default()(lambda event, talk: talk.after(1, "egg", **data))
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "?")
+    say(desk, user, "?")
+    ring(desk, a_ring(database))
+    assert [event.data for event in kitchen.heard] == [data]
+
+
+@pytest.mark.parametrize("data", [{"a": 2**64}, {"a": object()}, {"a": {1: 1}}, {"a": "x" * 2**22}])
+def test_data_that_mongodb_cannot_hold_is_given_up_at_once(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, data: dict[str, Any]
+) -> None:
+    kitchen.bot.default()(lambda event, talk: talk.after(1, "egg", **data))
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "?")
+    (letter,) = desk.letters()
+    assert (letter["cause"], letter["attempts"]) == ("handler: StateTooLarge", 1)
+    assert database[SCHEDULE].count_documents({}) == 0
+
+
+def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    write, written = DeadLetters.write, []
+
+    def unsure(letters: DeadLetters, letter: Document) -> None:
+        # Nobody may set it any more by then, whoever dies here and whatever MongoDB takes later.
+        assert sorted(one["type"] for one in desk.pending()) == ["deadletter", "timer"]
+        write(letters, letter)
+        written.append(letter)
+        if len(written) == 1:
+            database.command({"collMod": SCHEDULE, "validator": {}})
+            raise StoreUnavailable("not confirmed")
+
+    monkeypatch.setattr(DeadLetters, "write", unsure)
+    database.command({"collMod": SCHEDULE, "validator": {"name": {"$ne": "egg"}}})
+    try:
+        say(desk, user, "egg 180, rice 180")
+    finally:
+        database.command({"collMod": SCHEDULE, "validator": {}})
+    assert len(written) == 2
+    (letter,) = desk.letters()
+    assert letter["cause"] == "MongoDB refuses the row: 121"
+    assert (letter["key"], letter["effect"]["timer"]) == (
+        user.user_id,
+        f"{CHANNEL}/{user.user_id}/egg",
+    )
+    assert [row["name"] for row in database[SCHEDULE].find()] == ["rice"]
+
+    assert is_sound(letter)
+    name = replay_name(letter)
+    ring(desk, put_back(desk, letter))
+    row = the_row(database, "egg")
+    assert (row["n"], row["runAt"], row["setBy"]) == (2, letter["effect"]["runAt"], name)
+
+
+def test_a_timer_of_a_conversation_that_lost_its_number_is_not_lost_without_a_word(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
+) -> None:
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    say(desk, user, "egg 180")
+    say(desk, user, "egg 240")
+    database.conversations.delete_many({})
+    say(desk, user, "egg 300")
+    (letter,) = desk.letters()
+    assert letter["cause"] == "its row in schedule has a number above its conversation's"
+    assert (letter["effect"]["data"], the_row(database, "egg")["n"]) == ({"told": "egg 300"}, 2)
+
+
+@pytest.mark.parametrize("broken", ["timer", "name", "n", "runAt", "source", "eventId"])
+def test_a_hand_made_timer_that_cannot_be_recorded_is_told(timers: Timers, broken: str) -> None:
+    timers.cancel("egg")
+    (effect,) = timers.effects()
+    assert is_sound({"effect": effect})
+    del effect[broken]
+    assert not is_sound({"effect": effect})
+
+
+def test_a_timer_waits_for_mongodb_with_all_its_event_set(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing leaves the outbox before all of it is in its rows, however often it takes."""
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    enter, asked = Schedule.enter, []
+
+    def failing(schedule: Schedule, effect: Any) -> Any:
+        asked.append(effect["name"])
+        if asked.count("rice") in (1, 2) and effect["name"] == "rice":
+            assert len(desk.pending()) == 2
+            raise StoreUnavailable("away")
+        return enter(schedule, effect)
+
+    monkeypatch.setattr(Schedule, "enter", failing)
+    say(desk, user, "egg 180, rice 180")
+    assert asked == ["egg", "rice", "rice", "rice"]
+    assert [the_row(database, name)["n"] for name in ("egg", "rice")] == [1, 1]
+
+
+def test_effects_on_their_way_are_counted_and_taken_in_hand_once(
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outbox that is read again while they are on their way shows them once more."""
+    user, desk = sim.add_user("花子"), room(kitchen.bot)
+    go_on, enter, entered = threading.Event(), Schedule.enter, []
+
+    def held_up(schedule: Schedule, effect: Any) -> Any:
+        entered.append(effect["id"])
+        assert go_on.wait(WAIT_SECONDS)
+        return enter(schedule, effect)
+
+    monkeypatch.setattr(Schedule, "enter", held_up)
+    desk.says(user, "egg 180, rice 180")
+    desk.until_decided()
+    id_, outbox = f"{CHANNEL}/{user.user_id}", desk.desk.outbox
+    pending = desk.pending()
+    outbox.add(id_, pending)
+    assert len(outbox) == 2
+    go_on.set()
+    desk.until_quiet()
+    assert len(outbox) == 0
+    assert len(entered) == 2
+    # Read before they left it, and taken in hand after: their numbers make it harmless.
+    before = list(database[SCHEDULE].find())
+    outbox.add(id_, pending)
+    desk.until_quiet()
+    assert list(database[SCHEDULE].find()) == before
+
+
+# Times of a state.
+
+
+def test_a_state_s_time_that_was_overtaken_by_another_state_changes_nothing(
+    database: Db, room: Rooms, sim: Sim
+) -> None:
+    bot, ended = Bot(), []
+
+    @bot.default()
+    def answer(event: Any, talk: Talk) -> None:
+        talk.expect(talk.raw["message"]["text"], within=300)
+
+    bot.timeout("first")(lambda event, talk: ended.append("first"))
+    bot.timeout("second")(lambda event, talk: ended.append("second"))
+    user, desk = sim.add_user("花子"), room(bot)
+    say(desk, user, "first")
+    late = a_ring(database, "~state")
+    say(desk, user, "second")
+    ring(desk, late)
+    assert (ended, desk.conversation(user.user_id)["state"]) == ([], "second")
+    ring(desk, a_ring(database, "~state"))
+    assert (ended, desk.conversation(user.user_id)["state"]) == (["second"], None)

@@ -1,0 +1,410 @@
+"""The circuit breaker: when it opens, what it keeps at the gate, and what brings LINE back."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobworker.bot.talk import Talk
+from jobworker.errors import GateClosed, LineAway
+from jobworker.line import breaker
+from jobworker.line import gate as gate_module
+from jobworker.line.breaker import Breaker, State
+from jobworker.sending import outbox, settling
+from linedesk import Bot
+from linesim import Sim
+from tests.jobworker.line.test_gate import Hand, Note
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+class Now:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture
+def line(now: Now) -> Breaker:
+    return Breaker(monotonic=now)
+
+
+def fails(line: Breaker, times: int, *whose: str) -> None:
+    names = whose or ("U1", "U2")
+    for n in range(times):
+        line.failed(names[n % len(names)])
+
+
+def test_four_failures_leave_it_closed(line: Breaker) -> None:
+    fails(line, 4)
+    assert (line.state, line.held_seconds()) == (State.CLOSED, 0.0)
+
+
+def test_five_failures_in_a_row_open_it(line: Breaker) -> None:
+    fails(line, 5)
+    assert line.state is State.OPEN
+    assert 0.8 <= line.held_seconds() <= 1.0
+
+
+def test_an_answer_in_between_begins_the_count_anew(line: Breaker) -> None:
+    fails(line, 4)
+    line.answered()
+    fails(line, 4)
+    assert line.state is State.CLOSED
+
+
+def test_one_conversation_alone_opens_nothing(line: Breaker) -> None:
+    fails(line, 50, "U1")
+    assert line.state is State.CLOSED
+    fails(line, 1, "U2")
+    assert line.state is State.OPEN
+
+
+def test_each_failed_probe_lengthens_the_pause_up_to_a_minute(line: Breaker, now: Now) -> None:
+    fails(line, 5)
+    pauses = [line.held_seconds()]
+    for _ in range(10):
+        now.seconds += line.held_seconds()
+        assert (line.state, line.held_seconds()) == (State.HALF_OPEN, 0.0)
+        line.failed("U1")
+        pauses.append(line.held_seconds())
+        assert line.state is State.OPEN
+    longest = [1, 2, 4, 8, 16, 32, *[60] * 5]
+    assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
+
+
+def test_an_answered_probe_closes_it_and_the_next_pause_is_short_again(
+    line: Breaker, now: Now
+) -> None:
+    fails(line, 5)
+    for _ in range(6):
+        now.seconds += line.held_seconds()
+        line.failed("U1")
+    now.seconds += line.held_seconds()
+    line.answered()
+    assert (line.state, line.held_seconds()) == (State.CLOSED, 0.0)
+    fails(line, 5)
+    assert line.held_seconds() <= 1.0
+
+
+def test_it_says_once_that_it_opened_and_once_that_it_closed(
+    line: Breaker, now: Now, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    fails(line, 5)
+    for _ in range(3):
+        now.seconds += 100.0
+        line.failed("U1")
+    now.seconds += 100.0
+    line.answered()
+    line.answered()
+    assert [
+        (record.levelname, record.getMessage().split(" seconds=")[0]) for record in caplog.records
+    ] == [
+        ("WARNING", "LINE fails, no calls but probes until it answers failures=5"),
+        ("INFO", "LINE answers again, calls go on"),
+    ]
+    assert caplog.records[1].getMessage().endswith("seconds=400.0 probes=3")
+
+
+def test_a_refused_token_stops_all_at_once_with_one_error_and_a_probe_a_minute(
+    line: Breaker, now: Now, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        line.unauthorized()
+        assert (line.state, line.held_seconds()) == (State.UNAUTHORIZED, 60.0)
+        now.seconds += 60.0
+        assert (line.state, line.held_seconds()) == (State.UNAUTHORIZED, 0.0)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "LINE_CHANNEL_ACCESS_TOKEN" in caplog.text
+    assert "restart" in caplog.text
+
+
+def test_a_failure_says_nothing_of_a_refused_token(line: Breaker, now: Now) -> None:
+    line.unauthorized()
+    now.seconds += 60.0
+    line.failed("U1")
+    assert (line.state, line.held_seconds()) == (State.UNAUTHORIZED, 60.0)
+    line.answered()
+    assert line.state is State.CLOSED
+
+
+def test_a_token_that_is_refused_while_it_is_open_is_told_too(
+    line: Breaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails(line, 5)
+    line.unauthorized()
+    assert line.state is State.UNAUTHORIZED
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
+# At the gate, by hand.
+
+
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    monkeypatch.setattr(gate_module, "LEAD_SECONDS", 0.0)
+    return Hand(0.1)
+
+
+def calls(story: list[str]) -> list[str]:
+    return [line for line in story if not line.startswith(("prepare", "after"))]
+
+
+def test_while_it_is_held_nothing_is_called_or_even_prepared(hand: Hand) -> None:
+    story: list[str] = []
+    hand.held_until = hand.now + 30.0
+    for n in range(3):
+        hand.gate.enter(Note(hand, str(n), deadline=n, story=story))
+    hand.advance(29.9)
+    assert story == []
+    assert not hand.steps
+
+
+def test_after_the_pause_exactly_one_is_called_the_most_urgent(hand: Hand) -> None:
+    story: list[str] = []
+    hand.held_until = hand.now + 30.0
+    for name, deadline in (("push", 90.0), ("reply", 20.0), ("late push", 95.0)):
+        entry = Note(hand, name, deadline=deadline, story=story)
+        # The probe fails: another pause.
+        entry.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
+        hand.gate.enter(entry)
+    hand.advance(31)
+    assert calls(story) == ["call reply"]
+    hand.advance(58)
+    assert calls(story) == ["call reply"]
+    hand.advance(2)
+    assert calls(story) == ["call reply", "call push"]
+
+
+def test_a_probe_that_was_answered_lets_all_go(hand: Hand) -> None:
+    story: list[str] = []
+    hand.held_until = hand.now + 30.0
+    for n in range(3):
+        hand.gate.enter(Note(hand, str(n), deadline=n, story=story))
+    hand.advance(31)
+    assert calls(story) == ["call 0", "call 1", "call 2"]
+
+
+def test_who_does_not_wait_is_sent_away_before_and_as_it_opens(hand: Hand) -> None:
+    story: list[str] = []
+    opening = Note(hand, "opening", story=story)
+    opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
+    for entry in (
+        opening,
+        Note(hand, "profile", deadline=1.0, patient=False, story=story),
+        Note(hand, "send", deadline=2.0, story=story),
+    ):
+        hand.gate.enter(entry)
+    hand.run()
+    assert calls(story) == ["call opening", "away profile"]
+    hand.gate.enter(Note(hand, "later profile", patient=False, story=story))
+    assert calls(story)[-1] == "away later profile"
+    hand.advance(61)
+    assert calls(story)[-1] == "call send"
+
+
+def test_a_handler_s_call_is_refused_in_its_own_words(hand: Hand) -> None:
+    hand.held_until = hand.now + 60.0
+    with pytest.raises(LineAway), hand.gate.turn():
+        pytest.fail("it called LINE")
+    assert issubclass(LineAway, GateClosed)
+    assert hand.gate.waiting == 0
+
+
+def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
+    opening = Note(hand, "opening")
+    opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
+    hand.gate.enter(opening)
+    ended: list[str] = []
+
+    def on_a_thread() -> None:
+        try:
+            with hand.gate.turn():
+                ended.append("called")
+        except LineAway:
+            ended.append("away")
+
+    thread = threading.Thread(target=on_a_thread)
+    thread.start()
+    eventually(lambda: hand.gate.waiting == 2)
+    hand.run()
+    thread.join(5)
+    assert ended == ["away"]
+    # The gate is free for what comes after the pause.
+    following = Note(hand, "following")
+    hand.gate.enter(following)
+    hand.advance(61)
+    assert following.called
+
+
+def test_a_handler_may_make_the_probe(hand: Hand) -> None:
+    """Else a bot whose handlers make all the calls would never find LINE back."""
+    hand.held_until = hand.now + 60.0
+    hand.advance(60)
+    ended: list[str] = []
+
+    def on_a_thread() -> None:
+        with hand.gate.turn():
+            ended.append("called")
+
+    thread = threading.Thread(target=on_a_thread)
+    thread.start()
+    eventually(lambda: hand.steps)
+    hand.run()
+    thread.join(5)
+    assert ended == ["called"]
+
+
+# A whole jobworker against the simulator.
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(breaker, "LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.1)
+
+
+def a_bot(way: str = "push") -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        getattr(talk, way)("はい")
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+@pytest.mark.parametrize("accept", [False, True], ids=["not accepted", "accepted"])
+@pytest.mark.parametrize("way", ["push", "reply"])
+def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
+    room: Rooms, sim: Sim, short: None, way: str, accept: bool
+) -> None:
+    users = [sim.add_user(f"客{n}") for n in range(30)]
+    sim.answer_next(way, 503, times=10, accept=accept)
+    before = len(sim.calls)
+    desk = room(a_bot(way))
+    for user in users:
+        desk.says(user, "?")
+    eventually(lambda: desk.desk.breaker.state is not State.CLOSED)
+    desk.until_quiet()
+    assert [texts(sim, user) for user in users] == [["はい"]] * 30
+    assert desk.desk.breaker.state is State.CLOSED
+    assert len(sim.calls) - before == 40
+    assert desk.letters() == []
+
+
+def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(breaker, "LONGEST_PAUSE_SECONDS", 3600.0)
+    users = [sim.add_user(f"客{n}") for n in range(50)]
+    sim.answer_next("push", 500, times=1000)
+    desk = room(a_bot())
+    for user in users[:20]:
+        desk.says(user, "?")
+    eventually(lambda: desk.desk.breaker.state is State.OPEN)
+    made = len(sim.calls)
+    for user in users[20:]:
+        desk.says(user, "?")
+    desk.until_decided()
+    # All four threads are free, and fifty sends wait.
+    barrier = threading.Barrier(5)
+    for _ in range(4):
+        desk.pool.step(lambda: barrier.wait(5) and None)
+    barrier.wait(5)
+    assert len(sim.calls) == made
+    assert len(desk.pending()) == 50
+
+
+def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
+    room: Rooms, sim: Sim, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was recorded first and is back at the gate at once, but has gone behind the others."""
+    monkeypatch.setattr(outbox, "PUSH_SECONDS", 0.0)
+    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 0.0)
+    ill, well = sim.add_user("病"), [sim.add_user(f"客{n}") for n in range(5)]
+    desk, fresh = room(a_bot()), threading.Event()
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    post = desk.desk.outbox.tools.call
+
+    def call(path: str, body: dict[str, Any], **more: Any) -> Any:
+        if body["to"] == ill.user_id:
+            sim.answer_next("push", 500)
+        return post(path, body, **more)
+
+    object.__setattr__(desk.desk.outbox.tools, "call", call)
+    desk.says(ill, "?")
+    desk.until_decided()
+    for user in well:
+        desk.says(user, "?")
+    desk.until_decided()
+    for whose in ("U1", "U2", "U1", "U2", "U1"):
+        desk.desk.breaker.failed(whose)
+    fresh.set()
+    sim.wait_for(lambda: all(texts(sim, user) == ["はい"] for user in well))
+    assert texts(sim, ill) == []
+
+
+def test_a_refused_token_stops_the_channel_and_burns_nothing(
+    room: Rooms, sim: Sim, short: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = [sim.add_user(f"客{n}") for n in range(20)]
+    sim.answer_next("reply", 401, times=4)
+    before = len(sim.calls)
+    desk = room(a_bot("reply"))
+    for user in users:
+        desk.says(user, "?")
+    desk.until_quiet()
+    assert [texts(sim, user) for user in users] == [["はい"]] * 20
+    made = sim.calls[before:]
+    assert [call.endpoint for call in made] == ["reply"] * 24
+    refused = [call.started for call in made if call.status == 401]
+    assert [call.status for call in made[:4]] == [401] * 4
+    assert min(b - a for a, b in itertools.pairwise(refused)) >= 0.09
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    assert desk.letters() == []
+
+
+def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.4)
+    runs: list[str] = []
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(talk.key)
+        talk.reply(talk.api.get_profile(str(talk.user_id)).display_name)
+
+    user = sim.add_user("花子")
+    desk = room(bot, tries=1)
+    desk.desk.breaker.unauthorized()
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["花子"]
+    assert len(runs) > 1
+    assert desk.letters() == []

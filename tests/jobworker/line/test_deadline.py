@@ -1,0 +1,189 @@
+"""One deadline for a whole call, on plain connections and under TLS, from the name to the end."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError
+
+from jobworker.line import deadline
+from jobworker.line.deadline import make_timed, sent_at, within
+from tests.waiting import eventually
+
+Act = Callable[[socket.socket, threading.Event], None]
+SECONDS = 0.4
+
+
+@pytest.fixture(params=["http", "https"])
+def serve(
+    request: pytest.FixtureRequest, certificate: tuple[Path, Path]
+) -> Iterator[Callable[[Act], tuple[urllib3.PoolManager, str]]]:
+    """`serve(act)`: a server whose connections do that, and a timed manager that trusts it."""
+    ended = threading.Event()
+    with ExitStack() as stack:
+
+        def make(act: Act) -> tuple[urllib3.PoolManager, str]:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)
+            stack.callback(ended.set)
+
+            def one(plain: socket.socket) -> None:
+                with suppress(OSError), plain:
+                    connection = _tls(plain, certificate) if request.param == "https" else plain
+                    with connection:
+                        act(connection, ended)
+
+            def accept() -> None:
+                with suppress(OSError):
+                    while True:
+                        connection, _ = listener.accept()
+                        threading.Thread(target=one, args=(connection,), daemon=True).start()
+
+            threading.Thread(target=accept, daemon=True).start()
+            manager = urllib3.PoolManager(ca_certs=str(certificate[0]))
+            make_timed(manager)
+            stack.callback(manager.clear)
+            return manager, f"{request.param}://localhost:{listener.getsockname()[1]}/"
+
+        yield make
+
+
+def _tls(plain: socket.socket, files: tuple[Path, Path]) -> socket.socket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    return context.wrap_socket(plain, server_side=True)
+
+
+def ask(manager: urllib3.PoolManager, url: str, body: bytes = b"") -> tuple[Any, float]:
+    """The answer or error of one call bounded by SECONDS, and how long it took."""
+    started = time.monotonic()
+    got: Any
+    try:
+        with within(SECONDS):
+            got = manager.request("POST", url, body=body, retries=False, timeout=30.0)
+    except (HTTPError, OSError) as error:
+        got = error
+    return got, time.monotonic() - started
+
+
+def test_an_answer_in_time_is_read(serve: Any) -> None:
+    def act(connection: socket.socket, ended: threading.Event) -> None:
+        while connection.recv(65536):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    manager, url = serve(act)
+    for _ in range(2):
+        got, _ = ask(manager, url)
+        assert (got.status, got.data) == (200, b"{}")
+
+
+def test_what_was_sent_is_dated_on_its_thread(serve: Any) -> None:
+    def act(connection: socket.socket, ended: threading.Event) -> None:
+        while connection.recv(65536):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    manager, url = serve(act)
+    before = time.monotonic()
+    ask(manager, url, b"x")
+    assert before < sent_at() <= time.monotonic()
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_what_drips_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
+    def act(connection: socket.socket, ended: threading.Event) -> None:
+        connection.recv(65536)
+        connection.sendall(head)
+        while not ended.wait(0.02):
+            connection.sendall(b".")
+
+    manager, url = serve(act)
+    got, took = ask(manager, url)
+    assert isinstance(got, HTTPError)
+    assert SECONDS <= took < SECONDS + 1
+
+
+def test_a_peer_that_does_not_read_ends_with_the_call_s_time(serve: Any) -> None:
+    """It reads a little again and again, so each write by itself comes through."""
+
+    def act(connection: socket.socket, ended: threading.Event) -> None:
+        while not ended.wait(0.02):
+            connection.recv(1000)
+
+    manager, url = serve(act)
+    got, took = ask(manager, url, b"x" * 20_000_000)
+    assert isinstance(got, (HTTPError, OSError))
+    assert SECONDS <= took < SECONDS + 1
+
+
+def test_a_handshake_that_is_never_answered_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.3)
+    manager = urllib3.PoolManager()
+    make_timed(manager)
+    got: list[tuple[Any, float]] = []
+    # Nobody accepts, so the kernel connects and no byte ever comes back.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        # On a thread, since what fails here hangs.
+        asking = threading.Thread(target=lambda: got.append(ask(manager, url)), daemon=True)
+        asking.start()
+        asking.join(5)
+        assert not asking.is_alive()
+    ((answer, took),) = got
+    assert isinstance(answer, HTTPError)
+    assert took < 3
+    manager.clear()
+
+
+def test_beyond_a_call_there_is_no_deadline(serve: Any) -> None:
+    def act(connection: socket.socket, ended: threading.Event) -> None:
+        while connection.recv(65536):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    manager, url = serve(act)
+    ask(manager, url)
+    threading.Event().wait(SECONDS)
+    assert manager.request("POST", url, retries=False, timeout=5.0).status == 200
+
+
+def test_a_name_that_does_not_resolve_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.2)
+    answered = threading.Event()
+
+    def look_up(*_: Any) -> Any:
+        answered.wait(10)
+        raise socket.gaierror(-3, "no name server")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    manager = urllib3.PoolManager()
+    make_timed(manager)
+    got, took = ask(manager, "http://line.invalid/")
+    answered.set()
+    assert isinstance(got, ConnectTimeoutError)
+    assert took < 1
+
+
+def test_a_connection_that_comes_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.1)
+    goes_on = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def connect() -> socket.socket:
+            goes_on.wait(10)
+            return socket.create_connection(listener.getsockname())
+
+        assert deadline._connected(connect) is None
+        goes_on.set()
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(5)
+            assert connection.recv(1) == b""
+    eventually(lambda: "connecting" not in [thread.name for thread in threading.enumerate()])

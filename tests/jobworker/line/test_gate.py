@@ -1,0 +1,519 @@
+"""The gate: one call at a time, the interval between two starts, the order of those who wait."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dispatcher.keyed.pool import Pool
+from dispatcher.progress.tracker import Ledger
+from dispatcher.timer import Clock
+from jobworker.errors import GateClosed, LineAway
+from jobworker.line import gate as gate_module
+from jobworker.line.gate import Gate
+from linedesk.contract import JobResult
+from tests.waiting import eventually
+
+# By hand: one thread, a clock that moves when told, and steps that run when told.
+
+
+class Hand:
+    """The pool and the clock of a gate, moved by the test."""
+
+    def __init__(self, interval_seconds: float = 1.0) -> None:
+        self.now = 100.0
+        self.fresh = True
+        self.held_until = 0.0
+        self.sent_at = 0.0
+        self.steps: deque[Callable[[], None]] = deque()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self.gate = Gate(
+            interval_seconds,
+            step=self.steps.append,
+            later=lambda s, f: heapq.heappush(self._later, (self.now + s, next(self._numbers), f)),
+            lease_is_fresh=lambda: self.fresh,
+            sent_at=lambda: self.sent_at,
+            held_seconds=lambda: max(0.0, self.held_until - self.now),
+            monotonic=lambda: self.now,
+        )
+
+    def run(self) -> None:
+        while self.steps:
+            self.steps.popleft()()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, everything due on the way being done in its moment."""
+        end = self.now + seconds
+        self.run()
+        while self._later and self._later[0][0] <= end:
+            due, _, function = heapq.heappop(self._later)
+            self.now = max(self.now, due)
+            function()
+            self.run()
+        self.now = end
+
+
+@dataclass
+class Note:
+    """An entry that notes what happens to it."""
+
+    hand: Hand
+    name: str
+    deadline: float = 0.0
+    ready: bool = True
+    takes: float = 0.0
+    patient: bool = True
+    story: list[str] = field(default_factory=list)
+    called: list[float] = field(default_factory=list)
+    on_prepare: Callable[[], None] = lambda: None
+    on_call: Callable[[], None] = lambda: None
+    on_after: Callable[[], None] = lambda: None
+
+    def sent_away(self) -> None:
+        self.story.append(f"away {self.name}")
+
+    def prepare(self) -> bool:
+        self.story.append(f"prepare {self.name}")
+        self.on_prepare()
+        return self.ready
+
+    def call(self) -> None:
+        self.story.append(f"call {self.name}")
+        self.called.append(self.hand.now)
+        self.on_call()
+        self.hand.now += self.takes
+
+    def after(self) -> None:
+        self.story.append(f"after {self.name}")
+        self.on_after()
+
+
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    # The hand-moved clock stands still while a thread would wait for the rest of the interval.
+    monkeypatch.setattr(gate_module, "LEAD_SECONDS", 0.0)
+    return Hand()
+
+
+def test_the_first_entry_is_called_at_once(hand: Hand) -> None:
+    entry = Note(hand, "a")
+    hand.gate.enter(entry)
+    hand.run()
+    assert entry.story == ["prepare a", "call a", "after a"]
+    assert hand.gate.waiting == 0
+
+
+def test_starts_are_the_interval_apart(hand: Hand) -> None:
+    entries = [Note(hand, str(n), deadline=n) for n in range(4)]
+    for entry in entries:
+        hand.gate.enter(entry)
+    hand.advance(10)
+    assert [entry.called for entry in entries] == [[100.0], [101.0], [102.0], [103.0]]
+
+
+def test_a_long_call_delays_the_next_one_to_its_end(hand: Hand) -> None:
+    long, short = Note(hand, "long", takes=2.5), Note(hand, "short", deadline=1)
+    hand.gate.enter(long)
+    hand.gate.enter(short)
+    hand.advance(10)
+    assert (long.called, short.called) == ([100.0], [102.5])
+
+
+def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
+    """Connecting takes a while, or the thread does not run: LINE hears of it only then."""
+    slow, following = Note(hand, "slow", takes=0.4), Note(hand, "following", deadline=1)
+    slow.on_call = lambda: setattr(hand, "sent_at", hand.now + 0.3)
+    hand.gate.enter(slow)
+    hand.gate.enter(following)
+    hand.advance(10)
+    assert (slow.called, following.called) == ([100.0], [101.3])
+
+
+def test_the_most_urgent_goes_first(hand: Hand) -> None:
+    story: list[str] = []
+    for name, deadline in (("push", 160.0), ("late reply", 101.0), ("reply", 130.0)):
+        hand.gate.enter(Note(hand, name, deadline=deadline, story=story))
+    hand.advance(10)
+    assert [line for line in story if line.startswith("call")] == [
+        "call late reply",
+        "call reply",
+        "call push",
+    ]
+
+
+def test_equal_deadlines_are_served_as_they_came(hand: Hand) -> None:
+    story: list[str] = []
+    for name in "abc":
+        hand.gate.enter(Note(hand, name, deadline=5.0, story=story))
+    hand.advance(10)
+    assert [line for line in story if line.startswith("call")] == ["call a", "call b", "call c"]
+
+
+def test_one_that_comes_later_but_is_more_urgent_takes_the_next_turn(hand: Hand) -> None:
+    story: list[str] = []
+    for n in range(3):
+        hand.gate.enter(Note(hand, str(n), deadline=200.0 + n, story=story))
+    hand.advance(0.5)
+    hand.gate.enter(Note(hand, "urgent", deadline=150.0, story=story))
+    hand.advance(10)
+    assert [line for line in story if line.startswith("call")] == [
+        "call 0",
+        "call urgent",
+        "call 1",
+        "call 2",
+    ]
+
+
+def test_an_entry_moved_forward_is_served_by_its_new_deadline(hand: Hand) -> None:
+    story: list[str] = []
+    first = Note(hand, "first", deadline=1.0, story=story)
+    middle = Note(hand, "middle", deadline=50.0, story=story)
+    moved = Note(hand, "moved", deadline=60.0, story=story)
+    for entry in (first, middle, moved):
+        hand.gate.enter(entry)
+    moved.deadline = 10.0
+    hand.gate.enter(moved)
+    # Served once, it declines the turn that its old place in line still stands for.
+    moved.on_after = lambda: setattr(moved, "ready", False)
+    hand.advance(10)
+    assert [line for line in story if line.startswith("call")] == [
+        "call first",
+        "call moved",
+        "call middle",
+    ]
+
+
+def test_an_entry_that_declines_uses_no_turn(hand: Hand) -> None:
+    declining = [Note(hand, str(n), deadline=n, ready=False) for n in range(5)]
+    willing = Note(hand, "willing", deadline=9)
+    for entry in (*declining, willing):
+        hand.gate.enter(entry)
+    hand.run()
+    assert willing.called == [100.0]
+    assert not any(entry.called for entry in declining)
+
+
+def test_a_gate_where_all_declined_serves_the_next_one(hand: Hand) -> None:
+    hand.gate.enter(Note(hand, "declines", ready=False))
+    hand.run()
+    later = Note(hand, "later")
+    hand.gate.enter(later)
+    hand.run()
+    assert later.called
+
+
+def test_what_follows_an_answer_may_enter_again_at_once(hand: Hand) -> None:
+    entry = Note(hand, "a")
+    entry.on_after = lambda: hand.gate.enter(entry) if len(entry.called) < 3 else None
+    hand.gate.enter(entry)
+    hand.advance(10)
+    assert entry.called == [100.0, 101.0, 102.0]
+
+
+def test_without_a_fresh_lease_nothing_is_even_prepared(hand: Hand) -> None:
+    hand.fresh = False
+    entry = Note(hand, "a")
+    hand.gate.enter(entry)
+    hand.advance(5)
+    assert entry.story == []
+    hand.fresh = True
+    hand.advance(1)
+    assert entry.story == ["prepare a", "call a", "after a"]
+
+
+def test_a_lease_lost_while_preparing_stops_the_call(hand: Hand) -> None:
+    entry = Note(hand, "a")
+    entry.on_prepare = lambda: setattr(hand, "fresh", False)
+    hand.gate.enter(entry)
+    hand.advance(5)
+    assert entry.called == []
+    entry.on_prepare = lambda: None
+    hand.fresh = True
+    hand.advance(1)
+    assert len(entry.called) == 1
+    assert entry.story.count("after a") == 1
+
+
+def test_an_interval_of_nothing_calls_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "LEAD_SECONDS", 0.0)
+    hand = Hand(0.0)
+    entries = [Note(hand, str(n), deadline=n) for n in range(50)]
+    for entry in entries:
+        hand.gate.enter(entry)
+    hand.run()
+    assert all(entry.called == [100.0] for entry in entries)
+
+
+def test_a_closed_gate_calls_nothing(hand: Hand) -> None:
+    entry = Note(hand, "a")
+    hand.gate.close()
+    hand.gate.enter(entry)
+    hand.advance(5)
+    assert not entry.called
+
+
+def test_turns_take_as_long_as_the_calls_of_late(hand: Hand) -> None:
+    assert hand.gate.turn_seconds == 1.0
+    for n in range(60):
+        hand.gate.enter(Note(hand, str(n), takes=3.0))
+    hand.advance(300)
+    assert 2.9 < hand.gate.turn_seconds <= 3.0
+
+
+# With real threads.
+
+
+@dataclass
+class Line:
+    """LINE, as far as the gate is concerned: it sees who calls when, and who calls at once."""
+
+    gate: Gate
+    starts: list[float] = field(default_factory=list)
+    """As the gate itself dates them: what a thread reads later is later by chance."""
+    names: list[str] = field(default_factory=list)
+    together: int = 0
+    _inside: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def called(self, name: str) -> Iterator[None]:
+        with self._lock:
+            self.starts.append(self.gate._last_start)
+            self.names.append(name)
+            self._inside += 1
+            self.together = max(self.together, self._inside)
+        yield
+        with self._lock:
+            self._inside -= 1
+
+    @property
+    def closest(self) -> float:
+        return min(b - a for a, b in itertools.pairwise(self.starts))
+
+
+@dataclass
+class Caller:
+    """An entry that calls Line."""
+
+    line: Line
+    name: str
+    deadline: float
+    takes: float = 0.0
+    patient: bool = True
+
+    def sent_away(self) -> None:
+        pass
+
+    def prepare(self) -> bool:
+        return True
+
+    def call(self) -> None:
+        with self.line.called(self.name):
+            threading.Event().wait(self.takes)
+
+    def after(self) -> None:
+        pass
+
+
+@dataclass
+class Real:
+    """A gate on a real pool and clock."""
+
+    gate: Gate
+    pool: Pool
+    line: Line
+
+
+@pytest.fixture
+def real() -> Iterator[Callable[[float], Real]]:
+    ends: list[Callable[[], object]] = []
+
+    def make(interval_seconds: float) -> Real:
+        clock = Clock()
+        pool = Pool(
+            lambda task: JobResult.DONE,
+            Ledger(),
+            threads=4,
+            bound=10,
+            load=lambda ids: {},
+            later=clock.later,
+        )
+        gate = Gate(
+            interval_seconds, step=pool.step, later=clock.later, lease_is_fresh=lambda: True
+        )
+        clock.start()
+        pool.start()
+        ends.extend((gate.close, pool.stop, clock.stop))
+        ends.extend((lambda: pool.join(time.monotonic() + 5), lambda: clock.join(5)))
+        return Real(gate, pool, Line(gate))
+
+    yield make
+    for end in ends:
+        end()
+
+
+def test_never_two_calls_at_once_and_never_too_close(real: Callable[[float], Real]) -> None:
+    room = real(0.005)
+    line = room.line
+
+    def on_a_thread(n: int) -> None:
+        for turn in range(3):
+            with room.gate.turn(), line.called(f"thread {n} {turn}"):
+                threading.Event().wait(0.002 * (n % 3))
+
+    threads = [threading.Thread(target=on_a_thread, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for n in range(40):
+        room.gate.enter(Caller(line, str(n), n, takes=0.001 * (n % 8)))
+    for thread in threads:
+        thread.join(20)
+    eventually(lambda: len(line.starts) == 64)
+    assert line.together == 1
+    assert line.closest >= 0.005
+
+
+def test_a_saturated_gate_uses_its_turns(real: Callable[[float], Real]) -> None:
+    room = real(0.02)
+    line = room.line
+    for n in range(50):
+        room.gate.enter(Caller(line, str(n), n))
+    eventually(lambda: len(line.starts) == 50)
+    took = line.starts[-1] - line.starts[0]
+    assert line.closest >= 0.02
+    assert took <= 56 * 0.02
+    assert line.names == [str(n) for n in range(50)]
+
+
+def test_a_thread_that_waits_for_its_turn_is_served_in_the_same_order(
+    real: Callable[[float], Real],
+) -> None:
+    room = real(0.05)
+    line = room.line
+    now = time.monotonic()
+    room.gate.enter(Caller(line, "first", now, takes=0.05))
+    eventually(lambda: line.names)
+
+    def on_a_thread() -> None:
+        with room.gate.turn(within_seconds=60.0), line.called("thread"):
+            pass
+
+    thread = threading.Thread(target=on_a_thread)
+    thread.start()
+    eventually(lambda: room.gate.waiting == 1)
+    room.gate.enter(Caller(line, "can wait", now + 3600))
+    room.gate.enter(Caller(line, "urgent", now + 1))
+    thread.join(5)
+    eventually(lambda: len(line.names) == 4)
+    assert line.names == ["first", "urgent", "thread", "can wait"]
+
+
+def test_a_call_that_raises_frees_the_gate(real: Callable[[float], Real]) -> None:
+    room = real(0.0)
+    line = room.line
+    with pytest.raises(ZeroDivisionError), room.gate.turn():
+        _ = 1 / 0
+    room.gate.enter(Caller(line, "next", 0.0))
+    eventually(lambda: line.names == ["next"])
+
+
+def test_closing_releases_the_threads_that_wait(real: Callable[[float], Real]) -> None:
+    room = real(3600.0)
+    refused: list[str] = []
+
+    def on_a_thread() -> None:
+        try:
+            with room.gate.turn():
+                pass
+        except GateClosed:
+            refused.append("refused")
+
+    with room.gate.turn():
+        threads = [threading.Thread(target=on_a_thread) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: room.gate.waiting == 4)
+    # One of them may already hold the gate and wait for the interval.
+    room.gate.close()
+    for thread in threads:
+        thread.join(5)
+    assert refused == ["refused"] * 4
+
+
+def test_a_thread_that_gave_up_is_passed_over(
+    real: Callable[[float], Real], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = real(0.0)
+    line = room.line
+    monkeypatch.setattr(gate_module, "TURN_SECONDS", 0.01)
+    with room.gate.turn(), pytest.raises(GateClosed), room.gate.turn():
+        pass
+    room.gate.enter(Caller(line, "next", time.monotonic() + 3600))
+    eventually(lambda: line.names == ["next"])
+
+
+def test_a_thread_that_is_sent_away_as_it_gives_up_does_not_call(
+    real: Callable[[float], Real], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The breaker opens between the end of its wait and its giving up: it has no turn."""
+    gate = real(0.0).gate
+    gives_up = Gate._gives_up
+
+    def sent_away_first(self: Gate, turn: Any) -> bool:
+        turn.sent_away()
+        return gives_up(self, turn)
+
+    with gate.turn():
+        monkeypatch.setattr(gate_module, "TURN_SECONDS", 0.01)
+        monkeypatch.setattr(Gate, "_gives_up", sent_away_first)
+        with pytest.raises(LineAway), gate.turn():
+            pytest.fail("it called beside the one that holds the gate")
+
+
+def test_a_lease_that_runs_out_keeps_a_thread_from_calling(hand: Hand) -> None:
+    """It holds the gate, waits for the interval, and by then has been replaced."""
+    hand.gate.enter(Note(hand, "before"))
+    hand.run()
+    hand.gate.interval_seconds = 0.0
+    asked = iter([True, False])
+    hand.gate._lease_is_fresh = lambda: next(asked)
+    hand.now += 5
+
+    def on_a_thread() -> None:
+        with pytest.raises(GateClosed), hand.gate.turn():
+            pytest.fail("it called without a fresh lease")
+
+    thread = threading.Thread(target=on_a_thread)
+    thread.start()
+    eventually(lambda: hand.steps)
+    hand.run()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_thousand_that_wait_hold_no_thread(real: Callable[[float], Real]) -> None:
+    room = real(3600.0)
+    line = room.line
+    for n in range(1000):
+        room.gate.enter(Caller(line, str(n), n))
+    eventually(lambda: len(line.starts) == 1)
+    # Four steps at once, on all four threads: none of them waits at the gate.
+    barrier = threading.Barrier(5)
+
+    def meet() -> None:
+        barrier.wait(5)
+
+    for _ in range(4):
+        room.pool.step(meet)
+    barrier.wait(5)
+    assert room.gate.waiting == 999

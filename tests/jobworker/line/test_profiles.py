@@ -1,0 +1,498 @@
+"""The sender's profile: fetched once a day, and never at the price of a late answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobworker.bot.talk import Talk
+from jobworker.line import breaker, client, profiles, rate_limits
+from jobworker.line.answer import Answer
+from jobworker.line.profiles import has_time, is_fresh, profile_of
+from jobworker.record.conversations import Conversations
+from linedesk import Bot
+from linedesk.console.conversation import find, read, summary
+from linedesk.store.errors import StoreUnavailable
+from linesim import Sim
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def named() -> Bot:
+    bot = Bot(profiles=True)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply(talk.display_name or "(名無し)")
+
+    return bot
+
+
+@pytest.fixture(autouse=True)
+def _short_profile_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "pause_seconds", lambda failures, **more: 0.01)
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def fetched(sim: Sim, user: Any) -> int:
+    return len([call for call in sim.calls if user.user_id in call.path])
+
+
+def test_a_profile_is_fetched_once_a_day(room: Rooms, sim: Sim, named: Bot) -> None:
+    user = sim.add_user("花子")
+    desk = room(named)
+    for _ in range(3):
+        desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["花子"] * 3, 1)
+    kept = desk.conversation(user.user_id)["profile"]
+    assert kept["displayName"] == "花子"
+    assert isinstance(kept["at"], datetime)
+    yesterday = datetime.now(UTC) - timedelta(days=1, seconds=1)
+    desk.database.conversations.update_one({}, {"$set": {"profile.at": yesterday}})
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert fetched(sim, user) == 2
+
+
+def test_a_user_unknown_to_line_has_no_name_and_is_not_asked_for_again(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("profile", 404)
+    desk = room(named)
+    for _ in range(2):
+        desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"] * 2, 1)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda sim: sim.answer_next("profile", 503, times=2),
+        lambda sim: sim.close_next("profile", times=2),
+    ],
+)
+def test_what_may_pass_is_tried_again(
+    room: Rooms, sim: Sim, named: Bot, plan: Callable[[Sim], None]
+) -> None:
+    user = sim.add_user("花子")
+    plan(sim)
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["花子"], 3)
+
+
+@pytest.mark.parametrize("status", [401, 429])
+def test_what_says_nothing_of_the_user_is_not_kept(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.001)
+    user = sim.add_user("花子")
+    sim.answer_next("profile", status)
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["(名無し)", "花子"]
+
+
+def test_a_profile_endpoint_that_is_held_back_costs_names_and_no_call(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+    sim.answer_next("profile", 429, headers={"Retry-After": "300"})
+    desk = room(named)
+    desk.says(users[0], "?")
+    desk.until_quiet()
+    for user in users[1:]:
+        desk.says(user, "?")
+    desk.until_quiet()
+    assert [texts(sim, user) for user in users] == [["(名無し)"]] * 3
+    assert [fetched(sim, user) for user in users] == [1, 0, 0]
+
+
+def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the one whose fetch was waiting at the gate as the breaker opened."""
+    fresh = threading.Event()
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+    sim.answer_next("profile", 401)
+    desk = room(named, lease_is_fresh=lambda: True)
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    for user in users[:2]:
+        desk.says(user, "?")
+    eventually(lambda: desk.desk.gate.waiting == 2)
+    fresh.set()
+    desk.says(users[2], "?")
+    desk.until_decided()
+    assert desk.desk.breaker.state is breaker.State.UNAUTHORIZED
+    assert sum(fetched(sim, user) for user in users) == 1
+    sent = {effect["messages"][0]["text"] for effect in desk.pending()}
+    assert sent == {"(名無し)"}
+    assert len(desk.pending()) == 3
+
+
+def test_a_profile_that_still_waits_after_half_a_minute_is_left(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not come to its turn for that: here it never does."""
+    monkeypatch.setattr(profiles, "LATE", timedelta(seconds=0.3))
+    user = sim.add_user("花子")
+    fresh = threading.Event()
+    desk = room(named)
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert [one["messages"][0]["text"] for one in desk.pending()] == ["(名無し)"]
+    fresh.set()
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
+
+
+def test_an_old_name_stays_known_while_line_is_away(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.01)
+    user = sim.add_user("花子")
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    yesterday = datetime.now(UTC) - timedelta(days=2)
+    desk.database.conversations.update_one({}, {"$set": {"profile.at": yesterday}})
+    sim.answer_next("profile", 401)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["花子"] * 2
+
+
+def test_an_event_accepted_half_a_minute_ago_is_answered_without_a_name(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    desk = room(named)
+    desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=31))
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
+
+
+def test_a_line_that_never_tells_is_answered_without_a_name(
+    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "LATE", timedelta(seconds=0.5))
+    monkeypatch.setattr(client, "CALL_SECONDS", 0.1)
+    user = sim.add_user("花子")
+    sim.answer_next("profile", 503, times=1000)
+    desk = room(named)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["(名無し)"]
+
+
+@pytest.mark.parametrize("kind", ["group", "room"])
+def test_in_a_group_it_is_the_member_s_profile(
+    room: Rooms, sim: Sim, named: Bot, kind: Any
+) -> None:
+    users = [sim.add_user(name, friend=False) for name in ("花子", "太郎")]
+    group = sim.add_group("仲間", users, kind=kind)
+    desk = room(named)
+    for user in (*users, users[0]):
+        desk.says(user, "?", chat=group)
+    desk.until_quiet()
+    assert texts(sim, group) == ["花子", "太郎", "花子"]
+    assert [fetched(sim, user) for user in users] == [1, 1]
+    assert len(sim.calls_to(f"{kind}_member")) >= 2
+    found = desk.conversation(group.chat_id)
+    assert {name["displayName"] for name in found["members"].values()} == {"花子", "太郎"}
+    assert (found["kind"], found["profile"]) == (kind, None)
+
+
+def test_a_rule_without_profiles_fetches_none(room: Rooms, sim: Sim) -> None:
+    bot = Bot(profiles=True)
+
+    @bot.default(profile=False)
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply("はい")
+
+    user = sim.add_user("花子")
+    desk = room(bot)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert fetched(sim, user) == 0
+
+
+def test_an_event_without_a_token_is_not_worth_a_profile(room: Rooms, sim: Sim, named: Bot) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    del event["replyToken"]
+    desk = room(named)
+    desk.send(event)
+    desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
+
+
+def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -> None:
+    bot, ran = Bot(profiles=True), []
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        ran.append(talk.key)
+
+    slow = sim.add_user("花子")
+    sim.delay_next("profile", 0.5)
+    # Of two threads one makes the call, and jobs may have the other alone.
+    desk = room(bot, threads=2)
+    desk.says(slow, "?")
+    for n in range(5):
+        desk.put({"type": "x", "source": {"type": "user", "userId": f"U{n}"}})
+    desk.until_decided()
+    assert ran == ["U0", "U1", "U2", "U3", "U4", slow.user_id]
+
+
+# Names that no answer waits for.
+
+
+def people(desk: Room, key: str) -> dict[str, Any]:
+    """The conversation, also before its first event is recorded."""
+    return desk.database.conversations.find_one({"_id": f"main/{key}"}) or {}
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Bot:
+    """Says what name it knows; 「忘れて」 and an unfollow make it forget."""
+    monkeypatch.setattr(profiles, "LATER_SECONDS", 0.01)
+    bot = Bot(profiles="later")
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if getattr(getattr(event, "message", None), "text", "") == "忘れて":
+            talk.forget()
+        talk.reply(talk.display_name or "(名無し)")
+
+    return bot
+
+
+def test_a_name_is_asked_for_after_the_answer_and_once_a_day(
+    room: Rooms, sim: Sim, later: Bot
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(later)
+    desk.says(user, "?")
+    eventually(lambda: people(desk, user.user_id).get("profile"))
+    assert find(desk.database, "花子", channel="main") == f"main/{user.user_id}"
+    for _ in range(2):
+        desk.says(user, "?")
+        desk.until_quiet()
+    assert (texts(sim, user), fetched(sim, user)) == (["(名無し)", "花子", "花子"], 1)
+    reply, profile, *_ = [call.endpoint for call in sim.calls if call.user_id == user.user_id]
+    assert (reply, profile) == ("reply", "profile")
+
+
+def test_a_group_is_found_by_its_name_and_its_members_are(
+    room: Rooms, sim: Sim, later: Bot
+) -> None:
+    users = [sim.add_user(name, friend=False) for name in ("梅子", "松子")]
+    group = sim.add_group("山の会", users)
+    desk = room(later)
+    for user in users:
+        desk.says(user, "?", chat=group)
+    eventually(lambda: len(people(desk, group.chat_id).get("members", ())) == 2)
+    eventually(lambda: people(desk, group.chat_id).get("profile"))
+    for name in ("山の会", "梅子", "松子"):
+        assert find(desk.database, name, channel="main") == f"main/{group.chat_id}"
+    assert summary(read(desk.database, f"main/{group.chat_id}"))["name"] == "山の会"
+    assert len([call for call in sim.calls_to("group_summary") if group.chat_id in call.path]) == 1
+    # Without a sender the group's name is nobody's: no event is answered by 山の会さん.
+    desk.send(sim.drafts.join(group))
+    desk.until_quiet()
+    assert texts(sim, group)[-1] == "(名無し)"
+
+
+def test_what_waits_to_be_sent_goes_before_a_name(
+    room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = [sim.add_user(name) for name in ("竹子", "菊子")]
+    fresh = threading.Event()
+    fresh.set()
+    desk = room(later)
+    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
+    names = desk.desk._worker._parts.names
+    monkeypatch.setattr(profiles, "LATER_SECONDS", 3600.0)
+    desk.says(users[0], "?")
+    desk.until_quiet()
+    fresh.clear()
+    desk.desk.gate.enter(names)
+    eventually(lambda: desk.desk.gate.waiting == 1)
+    desk.says(users[1], "?")
+    eventually(lambda: desk.desk.gate.waiting == 2)
+    fresh.set()
+    eventually(lambda: fetched(sim, users[0]))
+    calls = [call for call in sim.calls if call.endpoint in ("reply", "profile")]
+    assert [call.endpoint for call in calls][-2:] == ["reply", "profile"]
+
+
+def test_what_was_forgotten_meanwhile_is_not_written(room: Rooms, sim: Sim, later: Bot) -> None:
+    user = sim.add_user("桜子")
+    desk = room(later)
+    sim.delay_next("profile", 0.5)
+    desk.says(user, "?")
+    eventually(lambda: desk.desk._worker._parts.names._asked)
+    desk.says(user, "忘れて")
+    desk.until_decided()
+    eventually(lambda: fetched(sim, user))
+    eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    assert desk.conversation(user.user_id)["profile"] is None
+    # Nor is one that had not been asked for yet.
+    names = desk.desk._worker._parts.names
+    names.want(desk.put(sim.drafts.text(user, "?")), sender=True)
+    names.forget(f"main/{user.user_id}")
+    assert not names.prepare()
+    desk.says(user, "忘れて")
+    desk.until_decided()
+    assert not names._wanted
+
+
+def test_a_name_is_kept_though_an_event_was_recorded_meanwhile(
+    room: Rooms, sim: Sim, later: Bot
+) -> None:
+    user = sim.add_user("杏子")
+    desk = room(later)
+    sim.delay_next("profile", 0.5)
+    desk.says(user, "?")
+    eventually(lambda: desk.desk._worker._parts.names._asked)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert not people(desk, user.user_id)["profile"]
+    eventually(lambda: people(desk, user.user_id)["profile"])
+    assert fetched(sim, user) == 1
+
+
+def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_while(
+    room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "LATER_CALL_SECONDS", 0.1)
+    users = [sim.add_user(name) for name in ("菫子", "蓮子", "藤子")]
+    sim.delay_next("profile", 60.0, times=3)
+    desk = room(later)
+    for user in users:
+        desk.says(user, "?")
+        desk.until_quiet()
+        eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    assert [fetched(sim, user) for user in users] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "plan", [lambda sim: sim.answer_next("profile", 503), lambda sim: sim.close_next("profile")]
+)
+def test_a_name_that_line_does_not_tell_is_asked_for_with_the_next_event(
+    room: Rooms,
+    sim: Sim,
+    later: Bot,
+    monkeypatch: pytest.MonkeyPatch,
+    plan: Callable[[Sim], None],
+) -> None:
+    monkeypatch.setattr(profiles, "FIRST_QUIET_SECONDS", 0.0)
+    user = sim.add_user("椿子")
+    plan(sim)
+    desk = room(later)
+    desk.says(user, "?")
+    eventually(lambda: fetched(sim, user) == 1)
+    eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    assert desk.conversation(user.user_id)["profile"] is None
+    desk.says(user, "?")
+    eventually(lambda: people(desk, user.user_id).get("profile"))
+
+
+# The rules by themselves.
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "waiting", "turn_seconds", "enough"),
+    [
+        (0, 0, 0.1, True),
+        (29.9, 0, 0.1, True),
+        (30, 0, 0.0, False),
+        (0, 478, 0.1, True),
+        (0, 479, 0.1, False),
+        (0, 100_000, 0.0, True),
+        (20, 0, 20.0, False),
+        (-5, 0, 0.1, True),
+    ],
+)
+def test_time_for_a_profile(
+    age_seconds: float, waiting: int, turn_seconds: float, enough: bool
+) -> None:
+    accepted = NOW - timedelta(seconds=age_seconds)
+    assert has_time(accepted, NOW, waiting=waiting, turn_seconds=turn_seconds) is enough
+
+
+def test_freshness_ends_after_a_day() -> None:
+    assert not is_fresh(None, NOW)
+    assert is_fresh({"at": NOW - timedelta(hours=23, minutes=59)}, NOW)
+    assert not is_fresh({"at": NOW - timedelta(days=1)}, NOW)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(404, '{"message":"Not found"}'),
+        Answer(200, "<html>"),
+        Answer(200, ""),
+        Answer(200, "[]"),
+        Answer(200, '"text"'),
+        Answer(200, '{"displayName": 5, "other": "x"}'),
+        Answer(200, '{"displayName": null}'),
+    ],
+)
+def test_a_refusal_or_garbage_is_a_profile_without_a_name(answer: Answer) -> None:
+    assert set(profile_of(answer)) == {"at"}
+
+
+def test_a_profile_keeps_what_line_tells() -> None:
+    told = profile_of(Answer(200, '{"displayName":"花子","language":"ja","userId":"U1"}'))
+    assert {name: told[name] for name in told if name != "at"} == {
+        "displayName": "花子",
+        "language": "ja",
+    }
+
+
+def test_a_profile_is_asked_for_although_mongodb_was_away_at_first(
+    room: Callable[..., Room], sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    bot = Bot(profiles=True)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        seen.append(talk.display_name)
+
+    load, away = Conversations.load, iter([StoreUnavailable("AutoReconnect")])
+
+    def load_later(self: Conversations, document: Any) -> Any:
+        for error in away:
+            raise error
+        return load(self, document)
+
+    monkeypatch.setattr(Conversations, "load", load_later)
+    made = room(bot)
+    made.says(sim.add_user("花子"), "はい")
+    made.until_decided()
+    assert seen == ["花子"]

@@ -1,0 +1,200 @@
+"""429: what it holds back, for how long, and what goes on meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobworker.bot.talk import Talk
+from jobworker.errors import OutcomeUnknown
+from jobworker.line import rate_limits
+from jobworker.line.answer import Answer
+from jobworker.line.rate_limits import HoldBack
+from jobworker.sending.sending import Sending
+from linedesk import Bot
+from linesim import Sim
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+BUSY = '{"message":"The API rate limit has been exceeded. Try again later."}'
+FLOOD = {"message": "You have sent too many messages to the same user."}
+PUSH, REPLY = "/v2/bot/message/push", "/v2/bot/message/reply"
+
+
+class Now:
+    seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture
+def held(now: Now) -> HoldBack:
+    return HoldBack(monotonic=now)
+
+
+def test_a_retry_after_is_kept_to_the_second_for_that_endpoint_alone(
+    held: HoldBack, now: Now
+) -> None:
+    held.note(PUSH, Answer(429, BUSY, retry_after=7.0))
+    assert (held.seconds(PUSH), held.seconds(REPLY)) == (7.0, 0.0)
+    now.seconds += 7.0
+    assert held.seconds(PUSH) == 0.0
+
+
+@pytest.mark.parametrize("retry_after", [None, 0.0])
+def test_without_one_each_time_in_a_row_is_longer_up_to_a_minute(
+    held: HoldBack, now: Now, retry_after: float | None
+) -> None:
+    pauses = []
+    for _ in range(10):
+        held.note(PUSH, Answer(429, BUSY, retry_after=retry_after))
+        pauses.append(held.seconds(PUSH))
+        now.seconds += pauses[-1]
+    longest = [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
+
+
+def test_a_call_that_is_taken_begins_the_count_anew(held: HoldBack, now: Now) -> None:
+    for _ in range(5):
+        held.note(PUSH, Answer(429, BUSY))
+    now.seconds += 60.0
+    held.note(PUSH, Answer(200))
+    held.note(PUSH, Answer(429, BUSY))
+    assert held.seconds(PUSH) <= 0.5
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(503), OutcomeUnknown("late"), Answer(429, str(FLOOD)), Answer(401)]
+)
+def test_nothing_else_holds_an_endpoint_back(held: HoldBack, answer: Any) -> None:
+    held.note(PUSH, answer)
+    assert held.seconds(PUSH) == 0.0
+
+
+# A whole jobworker against the simulator.
+
+
+def a_bot() -> Bot:
+    """It pushes what begins with p, and replies to all else."""
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        text = talk.raw["message"]["text"]
+        talk.push(text) if text.startswith("p") else talk.reply(text)
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[str] = []
+    prepare = Sending.prepare
+
+    def counted(self: Sending) -> bool:
+        prepared.append(self.send.id)
+        return prepare(self)
+
+    monkeypatch.setattr(Sending, "prepare", counted)
+    sim.answer_next("push", 429, BUSY, headers={"Retry-After": "300"})
+    pushed = [sim.add_user(f"客{n}") for n in range(20)]
+    replied = [sim.add_user(f"客{n}") for n in range(20)]
+    before = len(sim.calls)
+    desk = room(a_bot())
+    desk.says(pushed[0], "p")
+    eventually(lambda: desk.desk.line.holdback.seconds(PUSH) > 200)
+    for user in pushed[1:]:
+        desk.says(user, "p")
+    for user in replied:
+        desk.says(user, "r")
+    sim.wait_for(lambda: all(texts(sim, user) == ["r"] for user in replied))
+    desk.until_decided()
+    # What was sent leaves its outbox a moment later.
+    eventually(lambda: desk.desk.gate.waiting == 0 and len(desk.pending()) == 20)
+    assert [call.endpoint for call in sim.calls[before:]].count("push") == 1
+    # Each asked once, and then waits for the clock without a turn: no spin. The first one comes
+    # back from its own pause.
+    assert len(prepared) <= 20 + 20 + 2
+
+
+def test_after_its_time_what_was_held_back_goes_out_once(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(rate_limits, "LONGEST_PAUSE_SECONDS", 0.4)
+    users = [sim.add_user(f"客{n}") for n in range(10)]
+    sim.answer_next("push", 429, BUSY, times=3)
+    before = len(sim.calls)
+    desk = room(a_bot())
+    for user in users:
+        desk.says(user, "p")
+    desk.until_quiet()
+    assert [texts(sim, user) for user in users] == [["p"]] * 10
+    made = sim.calls[before:]
+    assert [call.status for call in made] == [429] * 3 + [200] * 10
+    # 0.2 s and twice that, twice, each less a fifth at most.
+    assert made[3].started - made[0].started >= 0.75
+
+
+def test_a_reply_that_is_held_back_beyond_its_token_becomes_a_push(room: Rooms, sim: Sim) -> None:
+    """Its endpoint is free again in five minutes, its token good for half a second."""
+    user = sim.add_user("花子")
+    desk = room(a_bot())
+    desk.desk.line.holdback.note(REPLY, Answer(429, BUSY, retry_after=300.0))
+    event = sim.drafts.text(user, "r")
+    sim.deliver(event)
+    before = len(sim.calls)
+    desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=59.5))
+    desk.until_quiet()
+    assert [call.endpoint for call in sim.calls[before:]] == ["push"]
+    assert texts(sim, user) == ["r"]
+
+
+def test_one_user_s_limit_holds_back_that_user_alone(room: Rooms, sim: Sim) -> None:
+    flooded, other = sim.add_user("花子"), sim.add_user("太郎")
+    sim.answer_next("push", 429, FLOOD, headers={"Retry-After": "300"})
+    desk = room(a_bot())
+    desk.says(flooded, "p")
+    eventually(lambda: desk.pending() and desk.pending()[0]["triedAt"] is None)
+    desk.says(other, "p")
+    sim.wait_for(lambda: texts(sim, other) == ["p"])
+    assert texts(sim, flooded) == []
+    assert desk.desk.line.holdback.seconds(PUSH) == 0.0
+
+
+def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_goes_on(room: Rooms, sim: Sim) -> None:
+    bot, said = Bot(), threading.Event()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        for way in ("push", "multicast"):
+            talk.push("一") if way == "push" else talk.multicast([str(talk.user_id)], "二")
+        talk.reply("三")
+        said.set()
+
+    user = sim.add_user("花子")
+    for way in ("push", "multicast"):
+        sim.answer_next(way, 429, {"message": "You have reached your monthly limit."})
+    desk = room(bot)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert said.is_set()
+    assert [letter["cause"] for letter in desk.letters()] == ["quota"] * 2
+    assert texts(sim, user) == ["三"]
+    assert desk.desk.line.holdback.seconds(PUSH) == 0.0

@@ -1,0 +1,109 @@
+"""Dead letters grow too old: announced a week ahead, and then removed by MongoDB itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from jobworker.record import dead_letters
+from jobworker.record.dead_letters import NOTICE, Ageing
+from linedesk.store.documents import AUDIT, DEADLETTERS
+from linedesk.store.errors import UNAUTHORIZED
+from linedesk.store.queue.guard import Guard
+from linedesk.store.queue.replays import Replays, event_again, replay_name
+
+DAYS = 90
+
+
+def a_letter(id_: str, *, days: float, **more: Any) -> dict[str, Any]:
+    at = datetime.now(UTC) - timedelta(days=days)
+    place = {"channel": "main", "key": "U1"}
+    document = {"_id": id_, **place, "acceptTime": at, "event": {"type": "message"}}
+    return {"_id": id_, **place, "document": document, "lastAt": at, **more}
+
+
+@pytest.fixture(autouse=True)
+def _no_audit_left(database: Database[Any]) -> None:
+    database[AUDIT].delete_many({})
+
+
+@pytest.fixture
+def letters(database: Database[Any]) -> Database[Any]:
+    replayed = {"replays": 1, "replayedAt": datetime.now(UTC)}
+    database[DEADLETTERS].insert_many(
+        [
+            a_letter("ancient", days=4000),
+            a_letter("old", days=83.1),
+            a_letter("young", days=82.9),
+            a_letter("replayed", days=99, **replayed),
+            a_letter("begun", days=99, replays=1, replaying=1),
+        ]
+    )
+    return database
+
+
+def expiring(database: Database[Any]) -> dict[str, datetime]:
+    rows = database[DEADLETTERS].find({"expiresAt": {"$exists": True}})
+    return {row["_id"]: row["expiresAt"] for row in rows}
+
+
+def test_what_grows_too_old_is_announced_a_week_ahead(
+    letters: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    Ageing(letters, days=DAYS).look()
+    found = expiring(letters)
+    assert set(found) == {"ancient", "old"}
+    soon = datetime.now(UTC) + NOTICE
+    assert all(soon - timedelta(minutes=5) < at <= soon for at in found.values())
+    row = letters[AUDIT].find_one()
+    assert row is not None
+    assert (row["act"], row["by"], row["on"]) == ("expire", "linedesk", ["ancient", "old"])
+    assert "older than 90 days" in row["why"]
+    assert "dead letters go in a week letters=2 days=90" in caplog.text
+    # A successor announces nothing twice.
+    Ageing(letters, days=DAYS).look()
+    assert letters[AUDIT].count_documents({}) == 1
+    assert expiring(letters) == found
+
+
+def test_a_longer_age_and_a_replay_keep_a_letter(letters: Database[Any]) -> None:
+    Ageing(letters, days=DAYS).look()
+    Ageing(letters, days=DAYS + 1).look()
+    assert set(expiring(letters)) == {"ancient"}
+    letter = letters[DEADLETTERS].find_one({"_id": "ancient"})
+    again = event_again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    assert Replays(letters, Guard(letters)).replay(letter, again)
+    assert expiring(letters) == {}
+
+
+def test_more_than_an_audit_row_holds_are_announced_by_the_next_looks(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MOST_AT_ONCE", 2)
+    database[DEADLETTERS].insert_many([a_letter(f"E{n}", days=100) for n in range(5)])
+    ageing = Ageing(database, days=DAYS)
+    for _ in range(5):
+        ageing.look()
+    assert len(expiring(database)) == 5
+    assert [len(row["on"]) for row in database[AUDIT].find().sort("at", 1)] == [2, 2, 1]
+
+
+def test_mongodb_removes_what_was_announced(database: Database[Any]) -> None:
+    index = database[DEADLETTERS].index_information()["expiresAt"]
+    assert index["expireAfterSeconds"] == 0
+
+
+def test_a_right_that_is_missing_is_told_with_what_to_do(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(ageing: Ageing, now: datetime) -> int:
+        raise OperationFailure("not authorized on line_bot", UNAUTHORIZED)
+
+    monkeypatch.setattr(Ageing, "_announce", refuse)
+    Ageing(database, days=DAYS).look()
+    assert "ages of dead letters not looked at" in caplog.text
+    assert "`linedesk init --users` gives each user the rights it needs" in caplog.text

@@ -1,0 +1,553 @@
+"""Recording an event once, whoever tries and whatever MongoDB answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+
+from jobworker.bot.talk import Around, Talk
+from jobworker.record.conversations import MOST_MEMBERS, Conversations, Decision
+from jobworker.record.record import APPLIED
+from jobworker.sending import entering, outbox
+from linedesk import Bot
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import Document
+from linedesk.store.errors import Replaced, StoreUnavailable
+from linesim import Sim
+from tests.jobworker.worker_harness import Room, a_send
+from tests.waiting import eventually
+
+Db = Database[Any]
+NOTHING = Decision({}, [])
+
+
+def document(event_id: str = "E1", key: str = "U1", **event: Any) -> Document:
+    source = {"type": "user", "userId": key}
+    return {
+        "_id": ObjectId(),
+        "eventId": event_id,
+        "channel": "main",
+        "key": key,
+        "acceptTime": datetime.now(UTC),
+        "event": {"type": "message", "source": source, **event},
+    }
+
+
+def effect(name: str = "E1/0") -> Document:
+    return a_send(id=name).as_document()
+
+
+def deciding(*names: str, **changes: Any) -> Decision:
+    return Decision(changes, [effect(name) for name in names])
+
+
+@pytest.fixture
+def of_epoch(database: Db) -> Callable[[int], Conversations]:
+    def make(epoch: int) -> Conversations:
+        made = Conversations(database.conversations)
+        made.epoch = epoch
+        return made
+
+    return make
+
+
+@pytest.fixture
+def mine(of_epoch: Callable[[int], Conversations]) -> Conversations:
+    return of_epoch(5)
+
+
+def record(conversations: Conversations, doc: Document, decision: Decision, **more: Any) -> Any:
+    return conversations.record(doc, decision, **{"unsaved": (), "message_id": None, **more})
+
+
+def stored(database: Db, key: str = "U1") -> Document:
+    found: Document | None = database.conversations.find_one({"_id": f"main/{key}"})
+    assert found is not None
+    return found
+
+
+def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0", state="asked", data={"n": 1}))
+    found = stored(database)
+    at = found.pop("at")
+    assert abs((datetime.now(UTC) - at).total_seconds()) < 5
+    (pending,) = found.pop("pending")
+    assert found == {
+        "_id": "main/U1",
+        "channel": "main",
+        "key": "U1",
+        "kind": "user",
+        "profile": None,
+        "friend": None,
+        "state": "asked",
+        "data": {"n": 1},
+        "n": 1,
+        "epoch": 5,
+        "applied": ["E1"],
+        "unsent": [],
+    }
+    assert pending == {
+        "id": "E1/0",
+        "type": "send",
+        "eventId": "E1",
+        "way": "push",
+        "to": "U" + "1" * 32,
+        "messages": [{"type": "text", "text": "こんにちは"}],
+        "retryKey": pending["retryKey"],
+        "at": pending["at"],
+        "token": None,
+        "tokenFrom": None,
+        "triedAt": None,
+        "as": None,
+    }
+    assert isinstance(pending["at"], datetime)
+
+
+def test_a_later_record_changes_only_what_was_decided(database: Db, mine: Conversations) -> None:
+    record(mine, document("E1"), deciding("E1/0", state="asked", data={"n": 1}))
+    record(mine, document("E2"), deciding("E2/0", friend=False))
+    found = stored(database)
+    assert (found["state"], found["data"], found["friend"]) == ("asked", {"n": 1}, False)
+    assert (found["n"], found["applied"]) == (2, ["E1", "E2"])
+    assert [row["id"] for row in found["pending"]] == ["E1/0", "E2/0"]
+
+
+def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Conversations) -> None:
+    doc = document()
+    del doc["eventId"]
+    record(mine, doc, deciding("x"))
+    assert stored(database)["applied"] == [str(doc["_id"])]
+
+
+def test_what_was_decided_without_a_record_is_applied_along(
+    database: Db, mine: Conversations
+) -> None:
+    record(mine, document("E3"), deciding("E3/0"), unsaved=["E1", "E2"])
+    assert stored(database)["applied"] == ["E1", "E2", "E3"]
+
+
+def test_the_last_hundred_names_are_kept(database: Db, mine: Conversations) -> None:
+    record(mine, document("E0"), NOTHING)
+    names = [f"N{n}" for n in range(99)]
+    record(mine, document("E1"), NOTHING, unsaved=names)
+    assert stored(database)["applied"] == [*names, "E1"]
+    assert len(stored(database)["applied"]) == APPLIED
+
+
+def test_sixteen_threads_record_one_event_once(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    doc, start = document(), threading.Barrier(16)
+
+    def on_a_thread(n: int) -> Any:
+        start.wait(10)
+        return record(of_epoch(5), doc, deciding(f"E1/{n}"))
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(on_a_thread, range(16)))
+    assert len([answer for answer in answers if answer.is_ours]) == 1
+    found = stored(database)
+    assert (found["n"], found["applied"], len(found["pending"])) == (1, ["E1"], 1)
+    for answer in answers:
+        if not answer.is_ours:
+            assert answer.adopted["pending"] == found["pending"]
+
+
+def test_sixteen_first_events_of_one_key_are_all_recorded(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    for round_ in range(5):
+        start, key = threading.Barrier(16), f"U{round_}"
+
+        def on_a_thread(n: int, start: threading.Barrier = start, key: str = key) -> None:
+            start.wait(10)
+            record(of_epoch(5), document(f"E{n}", key), deciding(f"E{n}/0"))
+
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(on_a_thread, range(16)))
+        found = stored(database, key)
+        assert sorted(found["applied"]) == sorted(f"E{n}" for n in range(16))
+        assert (found["n"], len(found["pending"])) == (16, 16)
+
+
+def test_a_successor_s_conversation_refuses_its_predecessor(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    old, new = of_epoch(5), of_epoch(6)
+    record(old, document("E1"), deciding("E1/0"))
+    new.adopt("main/U1")
+    with pytest.raises(Replaced):
+        record(old, document("E2"), deciding("E2/0"))
+    with pytest.raises(Replaced):
+        record(old, document("E1"), deciding("E1/0"))
+    with pytest.raises(Replaced):
+        old.adopt("main/U1")
+    with pytest.raises(Replaced):
+        old.note_try("main/U1", effect())
+    with pytest.raises(Replaced):
+        old.remove("main/U1", "E1/0")
+    found = stored(database)
+    assert (found["applied"], found["epoch"]) == (["E1"], 6)
+    assert found["pending"] == [{**effect(), "at": found["pending"][0]["at"]}]
+
+
+def test_an_event_found_applied_is_adopted_with_its_outbox(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    record(of_epoch(5), document(), deciding("E1/0", state="asked"))
+    answer = record(of_epoch(7), document(), deciding("other/0", state="forgotten"))
+    assert answer.adopted["epoch"] == 7
+    assert [row["id"] for row in answer.adopted["pending"]] == ["E1/0"]
+    assert (stored(database)["state"], stored(database)["n"]) == ("asked", 1)
+
+
+def test_an_event_whose_message_was_unsent_is_finished_without_effects(
+    database: Db, mine: Conversations
+) -> None:
+    record(mine, document("E1"), NOTHING)
+    database.conversations.update_one({}, {"$push": {"unsent": "M1"}})
+    answer = record(mine, document("E2"), deciding("E2/0"), message_id="M1")
+    assert (answer.unsent, answer.is_ours) == (True, False)
+    assert stored(database)["pending"] == []
+    assert record(mine, document("E3"), deciding("E3/0"), message_id="M2").is_ours
+
+
+def test_a_try_is_written_down_where_the_effect_stands(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0", "E1/1"))
+    tried = {**effect("E1/1"), "triedAt": datetime.now(UTC), "as": "push"}
+    assert mine.note_try("main/U1", tried)
+    first, second = stored(database)["pending"]
+    assert (first["triedAt"], first["as"]) == (None, None)
+    assert (second["triedAt"] is not None, second["as"]) == (True, "push")
+
+
+def test_what_is_carried_out_leaves_and_may_leave_twice(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0", "E1/1"))
+    mine.remove("main/U1", "E1/0")
+    mine.remove("main/U1", "E1/0")
+    assert [row["id"] for row in stored(database)["pending"]] == ["E1/1"]
+    assert mine.note_try("main/U1", effect("E1/0")) is False
+
+
+def test_a_successor_finds_the_outboxes_oldest_record_first(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    old = of_epoch(5)
+    for key in ("U3", "U1", "U2"):
+        record(old, document("E1", key), deciding("E1/0"))
+    record(old, document("E1", "U9"), NOTHING)
+    new = of_epoch(6)
+    left = new.with_outbox()
+    assert left == ["main/U3", "main/U1", "main/U2"]
+    adopted = list(new.adopt_all(left[:2]))
+    assert {(row["_id"], row["epoch"]) for row in adopted} == {(id_, 6) for id_ in left[:2]}
+    assert [len(row["pending"]) for row in adopted] == [1, 1]
+    assert [stored(database, key)["epoch"] for key in ("U1", "U2", "U9")] == [6, 5, 5]
+
+
+def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: Conversations) -> None:
+    record(mine, document(), deciding("E1/0"))
+    plan = database.command(
+        "explain",
+        {
+            "find": "conversations",
+            "filter": {"pending.0": {"$exists": True}},
+            "hint": "pending",
+            "sort": {"at": 1},
+        },
+    )
+    assert "IXSCAN" in str(plan["queryPlanner"]["winningPlan"])
+    assert "'SORT'" not in str(plan["queryPlanner"]["winningPlan"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"$set": 1, "a.b": {"$ref": 2}, "": None, "_id": [1]},
+        {"when": datetime(1, 1, 1, tzinfo=UTC), "much": 2**63 - 1, "text": "😀"},
+        {"list": [[], {}, [None]], "nan": float("inf")},
+    ],
+)
+def test_any_data_reads_back(database: Db, mine: Conversations, data: Document) -> None:
+    for name in ("E1", "E2"):
+        record(mine, document(name), deciding(f"{name}/0", data=data))
+        assert mine.load(document()).data == data
+
+
+def test_a_conversation_not_yet_known_is_empty(mine: Conversations) -> None:
+    found = mine.load(document())
+    assert (found.state, found.data, found.profile, list(found.applied)) == (None, {}, None, [])
+
+
+def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
+    database: Db, mine: Conversations
+) -> None:
+    large = "あ" * 600_000
+    for n in range(10):
+        decision = Decision({}, [{**effect(f"E{n}/0"), "messages": [large]}])
+        try:
+            record(mine, document(f"E{n}"), decision)
+        except StoreUnavailable:
+            break
+    else:
+        pytest.fail("MongoDB took more than a document can hold")
+    mine.remove("main/U1", "E0/0")
+    mine.remove("main/U1", "E1/0")
+    assert record(mine, document(f"E{n}"), decision).is_ours
+
+
+# A record of unknown outcome, on a mongod that fails when told to.
+
+
+@pytest.fixture(scope="module")
+def breakable(tmp_path_factory: pytest.TempPathFactory, mongod: object) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("breakable")
+    extra = ["--setParameter", "enableTestCommands=1", "--oplogSize", "100"]
+    with (
+        EmbeddedMongod(folder, extra=extra) as server,
+        connect(server.uri, app_name="breakable") as client,
+    ):
+        create_collections(client["line_bot"], capped_bytes=MEGABYTE)
+        yield client
+
+
+@pytest.fixture
+def broken_database(breakable: Client) -> Iterator[Db]:
+    database = breakable["line_bot"]
+    yield database
+    fail(breakable, "off")
+    for name in ("conversations", "deadletters", "schedule"):
+        database[name].delete_many({})
+
+
+def fail(client: Client, mode: Any, *commands: str, **data: Any) -> None:
+    client.admin.command(
+        {
+            "configureFailPoint": "failCommand",
+            "mode": mode,
+            **({"data": {"failCommands": list(commands), **data}} if commands else {}),
+        }
+    )
+
+
+FAULTS = {
+    "recorded, and the majority not heard of in time": {
+        "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}
+    },
+    "not recorded, the connection broken": {"closeConnection": True},
+    "not recorded, no longer primary": {"errorCode": 10107},
+    "not recorded, interrupted": {"errorCode": 11601},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
+    breakable: Client, broken_database: Db, sim: Sim, fault: dict[str, Any]
+) -> None:
+    bot, runs = Bot(), []
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        runs.append(talk.event_id)
+        talk.reply("はい")
+        talk.after(60, talk.state or "egg")
+        talk.state = f"{talk.state or ''}x"
+
+    user = sim.add_user("花子")
+    with Room(broken_database, sim, bot) as room:
+        # The driver itself repeats a write once, so one failure would not be seen.
+        fail(breakable, {"times": 4}, "findAndModify", **fault)
+        room.says(user, "一")
+        room.until_quiet()
+        room.says(user, "二")
+        room.until_quiet()
+        found = room.conversation(user.user_id)
+        rows = {row["name"]: (row["n"], row["setBy"]) for row in broken_database.schedule.find()}
+    assert len(runs) == 2
+    assert [bubble.text for bubble in sim.answers(user)] == ["はい", "はい"]
+    assert (found["n"], found["state"], len(found["applied"])) == (2, "xx", 2)
+    assert rows == {"egg": (1, runs[0]), "x": (2, runs[1])}
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
+def test_nothing_ends_before_a_majority_has_its_conversation_adopted(
+    breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture, again: bool
+) -> None:
+    """A failover could take the adoption back, and let a predecessor's record in after all."""
+    user = sim.add_user("花子")
+    with Room(broken_database, sim, Bot()) as room:
+        unknown = FAULTS["recorded, and the majority not heard of in time"]
+        fail(breakable, "alwaysOn", "findAndModify", **unknown)
+        room.put(sim.drafts.text(user, "一"), again=again)
+        eventually(lambda: "not decided" in caplog.text)
+        assert room.unfinished == 1
+        fail(breakable, "off")
+        room.until_decided()
+        assert room.conversation(user.user_id)["applied"] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
+    breakable: Client,
+    broken_database: Db,
+    sim: Sim,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(entering, "STORE_AGAIN_SECONDS", 0.05)
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        talk.after(60, "egg")
+        talk.cancel("rice")
+        # Of the rows and of their leaving the outbox; the driver repeats each once by itself.
+        fail(breakable, {"times": 5}, "update", **fault)
+
+    user = sim.add_user("花子")
+    with Room(broken_database, sim, bot) as room:
+        room.says(user, "一")
+        room.until_quiet()
+    rows = broken_database.schedule.find().sort("name", 1)
+    assert [(row["name"], row["n"], row["runAt"] is None) for row in rows] == [
+        ("egg", 1, False),
+        ("rice", 1, True),
+    ]
+
+
+def test_a_try_not_known_to_be_written_down_calls_nothing(
+    breakable: Client, broken_database: Db, sim: Sim
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        talk.reply("はい")
+        # The record is a findAndModify, so the next update is the try.
+        fail(breakable, "alwaysOn", "update", errorCode=11601)
+
+    user = sim.add_user("花子")
+    before = len(sim.calls)
+    with Room(broken_database, sim, bot) as room:
+        room.says(user, "一")
+        room.until_decided()
+        assert len(sim.calls) == before
+        fail(breakable, "off")
+        room.until_quiet()
+    assert [bubble.text for bubble in sim.answers(user)] == ["はい"]
+
+
+def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
+    breakable: Client, broken_database: Db, sim: Sim
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        talk.push("はい")
+        fail(breakable, {"skip": 1}, "update", errorCode=11601)
+
+    user = sim.add_user("花子")
+    before = len(sim.calls)
+    with Room(broken_database, sim, bot) as room:
+        room.says(user, "一")
+        sim.wait_for(lambda: sim.answers(user))
+        fail(breakable, "off")
+        room.until_quiet()
+    assert len(sim.calls) == before + 1
+
+
+LEFT = 1_100
+
+
+def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
+    breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No write of its start goes by how many outboxes a predecessor left."""
+    caplog.set_level(logging.INFO)
+    left = [{**unsent_row(f"U{n}"), "epoch": 1} for n in range(LEFT)]
+    broken_database.conversations.insert_many(left)
+    user, bot = sim.add_user("花子"), Bot()
+    bot.default()(lambda event, talk: setattr(talk, "state", "heard"))
+    # Outboxes are adopted by updates, events are recorded by findAndModify.
+    fail(breakable, "alwaysOn", "update", errorCode=11601)
+    room = Room(broken_database, sim, bot, epoch=2)
+    room.desk.gate._lease_is_fresh = lambda: False
+    with room:
+        room.says(user, "一")
+        room.until_decided()
+        assert room.conversation(user.user_id)["state"] == "heard"
+        assert broken_database.conversations.count_documents({"epoch": 2}) == 1
+        # They are counted all the same, and what an operator releases is waited for.
+        eventually(lambda: len(room.desk.outbox) == LEFT)
+        assert room.desk.give_up_send("main", "U7", "U7/0")
+        fail(breakable, "off")
+        eventually(lambda: f"outboxes loaded effects={LEFT}" in caplog.text)
+        assert broken_database.conversations.count_documents({"epoch": 2}) == LEFT + 1
+        assert len(room.desk.outbox) == LEFT
+        eventually(lambda: not room.desk.give_up_send("main", "U7", "U7/0"))
+        assert [letter["_id"] for letter in room.letters()] == ["U7/0"]
+        assert not room.desk.give_up_send("main", "U8", "U8/1")
+
+
+def test_what_is_not_loaded_yet_counts_to_what_waits_in_all(
+    breakable: Client, broken_database: Db, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_IN_ALL", 3)
+    broken_database.conversations.insert_many([{**unsent_row(f"U{n}"), "epoch": 1} for n in (1, 2)])
+    fail(breakable, "alwaysOn", "update", errorCode=11601)
+    with Room(broken_database, sim, Bot(), epoch=2) as room:
+        eventually(lambda: len(room.desk.outbox) == 2)
+        assert room.desk.has_room()
+        room.desk.outbox.add("main/U3", [effect("U3/0")])
+        assert not room.desk.has_room()
+
+
+def unsent_row(key: str) -> Document:
+    """A conversation with one push in its outbox."""
+    row = {"_id": f"main/{key}", "channel": "main", "key": key, "applied": [], "n": 1}
+    return {**row, "at": datetime.now(UTC), "pending": [effect(f"{key}/0")]}
+
+
+def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_record(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    predecessor, successor = of_epoch(1), of_epoch(2)
+    record(predecessor, document("E0"), deciding(state="known"))
+    # The successor found no outbox, and decided E1 to nothing; now the predecessor wakes.
+    record(predecessor, document("E1"), deciding("E1/0"))
+
+    recorded = record(successor, document("E2"), deciding("E2/0"))
+
+    assert recorded.adopted is not None
+    assert [one["id"] for one in recorded.adopted["pending"]] == ["E1/0", "E2/0"]
+
+
+def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
+    database: Db, mine: Conversations
+) -> None:
+    profile = {"displayName": "花子", "pictureUrl": "https://example.com/" + "p" * 100}
+    members = {f"U{n:032}": profile for n in range(MOST_MEMBERS)}
+    group = {"source": {"type": "group", "groupId": "G1", "userId": "U" + "9" * 32}}
+    record(mine, document("E1", "G1", **group), deciding(members=members))
+    before = len(bson.encode(stored(database, "G1")["members"]))
+    event = document("E2", "G1", **group)
+    talk = Talk(event, Around(load=lambda: mine.load(event), api=lambda: None))
+    talk.know_profile(profile)
+    record(mine, event, talk.decision())
+
+    assert set(stored(database, "G1")["members"]) == {*list(members)[1:], "U" + "9" * 32}
+    written = {"ns": f"{database.name}.conversations", "op": "u"}
+    entry = database.client.local["oplog.rs"].find(written).sort("$natural", -1).limit(-1).next()
+    assert len(bson.encode(entry)) < 2_000 < before

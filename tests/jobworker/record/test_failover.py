@@ -1,0 +1,158 @@
+"""A record that a failover undoes, and records of two epochs that meet: each decided once."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from jobworker.bot.talk import Talk
+from jobworker.record.conversations import Conversations, Decision
+from jobworker.record.schedule import Schedule
+from linedesk import Bot
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.timers import make_timer_document
+from linesim import Sim
+from tests.jobworker.worker_harness import Room, a_send
+from tests.linedesk.store.lagging import lagging_set
+from tests.waiting import eventually
+
+
+@pytest.mark.timeout(240)
+def test_a_record_that_is_lost_with_its_primary_is_decided_once(
+    mongod: object, request: pytest.FixtureRequest, sim: Sim
+) -> None:
+    """It reached the primary alone, which then died: nothing was sent of it, and it is repeated."""
+    lagging = lagging_set(request.config)
+    database = lagging.client[f"test_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    user, runs = sim.add_user("花子"), []
+    bot = Bot()
+
+    @bot.default()
+    def answer(event: Any, talk: Talk) -> None:
+        runs.append(talk.event_id)
+        talk.push("一度だけ")
+        talk.after(3600, "timer", by=talk.event_id)
+
+    with lagging.electing(), Room(database, sim, bot) as room:
+        room.says(user, "前")
+        room.until_quiet(seconds=30)
+        local = database.get_collection("conversations", read_concern=ReadConcern("local"))
+        with lagging.held_back():
+            document = room.says(user, "?")
+            eventually(lambda: local.find_one({"applied": document["eventId"]}))
+            assert len(sim.answers(user)) == 1, "a record that is on no majority sends nothing"
+            lagging.kill_primary()
+        room.until_quiet(seconds=60)
+        assert len(sim.answers(user)) == 2
+        assert runs.count(document["eventId"]) == 1
+    found = eventually(lambda: database.conversations.find_one())
+    assert found["applied"].count(document["eventId"]) == 1
+    assert (found["n"], found["pending"]) == (2, [])
+    row = database.schedule.find_one()
+    assert row is not None
+    assert (row["n"], row["data"]) == (2, {"by": document["eventId"]})
+    assert database.deadletters.count_documents({}) == 0
+    lagging.client.drop_database(database.name)
+
+
+@pytest.mark.timeout(240)
+def test_a_timer_that_only_the_primary_knows_to_be_cancelled_is_not_heard_and_not_ended(
+    mongod: object, request: pytest.FixtureRequest
+) -> None:
+    """A new primary shows so what a majority has confirmed, and what will vanish with it, too."""
+    lagging = lagging_set(request.config)
+    database = lagging.client[f"test_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    row = {"_id": "main/U1/egg", "channel": "main", "key": "U1", "name": "egg", "data": {}, "n": 1}
+    ring = make_timer_document({**row, "runAt": datetime.now(UTC)}, accept_time=datetime.now(UTC))
+    schedule, confirmed = Schedule(database), threading.Event()
+    assert not schedule.overtook(ring)
+
+    def overtook() -> bool:
+        try:
+            return schedule.overtook(ring)
+        except StoreUnavailable:
+            assert not confirmed.is_set()
+            return False
+
+    with lagging.held_back():
+        on_primary = WriteConcern(w=1)
+        database.get_collection("schedule", write_concern=on_primary).insert_one({**row, "n": 2})
+        with pytest.raises(StoreUnavailable):
+            schedule.overtook(ring)
+    eventually(overtook)
+    confirmed.set()
+    assert overtook()
+    lagging.client.drop_database(database.name)
+
+
+@pytest.mark.parametrize("same_event", [True, False], ids=["one event", "two events"])
+def test_first_records_of_one_key_from_two_epochs_meet(
+    database: Database[Any], same_event: bool
+) -> None:
+    """The older one is recorded before, or refused; the newer one always holds in the end."""
+    for turn in range(60):
+        documents = [a_document(turn, "E1"), a_document(turn, "E1" if same_event else "E2")]
+        older, newer = conversations(database, 1), conversations(database, 2)
+        told = at_once(
+            lambda older=older, one=documents[0]: record(older, one, "older"),
+            lambda newer=newer, one=documents[1]: record(newer, one, "newer"),
+        )
+        found = database.conversations.find_one({"_id": f"main/U{turn}"})
+        assert found is not None
+        ways = [effect["to"] for effect in found["pending"]]
+        assert told[1] in ("recorded", "adopted")
+        if same_event:
+            assert len(ways) == 1
+            assert found["applied"] == ["E1"]
+        else:
+            assert ways == (["older", "newer"] if told[0] == "recorded" else ["newer"])
+        assert told[0] in ("recorded", "Replaced")
+        assert found["epoch"] == 2
+
+
+def a_document(turn: int, name: str) -> dict[str, Any]:
+    event = {"source": {"type": "user", "userId": f"U{turn}"}}
+    return {"_id": name, "eventId": name, "channel": "main", "key": f"U{turn}", "event": event}
+
+
+def conversations(database: Database[Any], epoch: int) -> Conversations:
+    made = Conversations(database.conversations)
+    made.epoch = epoch
+    return made
+
+
+def record(mine: Conversations, document: dict[str, Any], to: str) -> str:
+    send = a_send(id=f"{document['eventId']}/{to}", event_id=document["eventId"], to=to)
+    decision = Decision({}, [send.as_document()])
+    try:
+        recorded = mine.record(document, decision, unsaved=(), message_id=None)
+    except Replaced:
+        return "Replaced"
+    return "recorded" if recorded.is_ours else "adopted"
+
+
+def at_once(*actions: Callable[[], str]) -> list[str]:
+    together = threading.Barrier(len(actions))
+    told = [""] * len(actions)
+
+    def act(place: int) -> None:
+        together.wait(15)
+        told[place] = actions[place]()
+
+    threads = [threading.Thread(target=act, args=(n,)) for n in range(len(actions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return told

@@ -1,0 +1,324 @@
+"""A send that was given up and is sent anew: under which retry key, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobworker.bot.talk import Talk
+from jobworker.effects import Send, Way
+from jobworker.errors import MayArriveTwice
+from jobworker.record.dead_letters import anew, is_sound
+from linedesk import Bot
+from linedesk.console.dead_letters import Replaying
+from linedesk.contract import GiveUp
+from linedesk.store.documents import Document
+from linedesk.store.queue.guard import Guard
+from linedesk.store.queue.replays import Replays, effect_again, event_again, replay_name
+from linesim import Sim
+from tests.jobworker.worker_harness import Room, a_send
+
+Rooms = Callable[..., Room]
+NOW = datetime.now(UTC)
+NAME = "replay:E1/0:1"
+
+
+def sent_anew(given_up: Send, *, force: bool = False) -> Send:
+    effect = anew(given_up.as_document(), name=NAME, now=NOW, force=force)
+    return Send.from_document(effect)
+
+
+def test_a_send_that_was_always_refused_gets_a_new_key_and_no_token() -> None:
+    refused = a_send(way=Way.REPLY, token="t", token_from=NOW - timedelta(days=1))
+    send = sent_anew(refused)
+    assert (send.id, send.event_id) == (f"{NAME}/0", NAME)
+    assert (send.way, send.token, send.token_from) == (Way.PUSH, None, None)
+    assert (send.tried_at, send.tried_as) == (None, None)
+    assert send.retry_key != refused.retry_key
+    assert (send.to, send.messages) == (refused.to, refused.messages)
+
+
+@pytest.mark.parametrize("way", [Way.PUSH, Way.MULTICAST])
+def test_a_try_of_unknown_outcome_goes_under_its_own_key_while_line_keeps_it(way: Way) -> None:
+    tried = NOW - timedelta(hours=22, minutes=59)
+    unknown = a_send(way=way, tried_at=tried, tried_as=way)
+    for force in (False, True):
+        send = sent_anew(unknown, force=force)
+        assert send.retry_key == unknown.retry_key
+        assert (send.tried_at, send.tried_as, send.way) == (tried, way, way)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        a_send(tried_at=NOW - timedelta(hours=23), tried_as=Way.PUSH),
+        a_send(way=Way.REPLY, token="t", tried_at=NOW, tried_as=Way.REPLY, token_from=NOW),
+    ],
+    ids=["a key that LINE forgets", "a reply has none"],
+)
+def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
+    with pytest.raises(MayArriveTwice):
+        sent_anew(unknown)
+    send = sent_anew(unknown, force=True)
+    assert send.retry_key != unknown.retry_key
+    assert (send.tried_at, send.tried_as, send.way) == (None, None, Way.PUSH)
+
+
+UNSOUND = [None, [], "x", {}, {"type": "send"}, {"id": 1, "way": "?"}]
+
+
+@pytest.mark.parametrize("effect", UNSOUND)
+def test_a_hand_made_effect_that_cannot_be_recorded_is_told(effect: Any) -> None:
+    assert not is_sound({"effect": effect})
+
+
+# On the real worker.
+
+
+def forbidden(event: Any, talk: Talk) -> None:
+    raise AssertionError("no handler runs for a replayed send")
+
+
+def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
+    bot = Bot()
+    bot.default()(handler)
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def given_up_by(desk: Room, sim: Sim, user: Any) -> Document:
+    """The letter of a reply that LINE refused."""
+    sim.answer_next("reply", 400)
+    desk.says(user, "?")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    return letter
+
+
+def begun(database: Any, letter: Document) -> Document:
+    """The document of a replay as an operator's process stores it."""
+    if "effect" in letter:
+        document = effect_again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    else:
+        document = event_again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    assert Replays(database, Guard(database)).replay(letter, document)
+    return document
+
+
+def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    assert (letter["channel"], letter["key"]) == ("main", user.user_id)
+    assert letter["effect"]["triedAt"] is None
+
+    second = room(a_bot(forbidden), epoch=2)
+    document = begun(second.database, letter)
+    second.put_document(document)
+    second.until_quiet()
+
+    assert texts(sim, user) == ["はい"]
+    conversation = second.conversation(user.user_id)
+    assert conversation["applied"][-1] == document["eventId"]
+    assert conversation["kind"] == "user"
+    call = sim.calls_to("push")[-1]
+    assert call.retry_key != letter["effect"]["retryKey"]
+
+
+@pytest.mark.parametrize("how", ["released", "refused by MongoDB"])
+def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
+    database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The first letter goes a week after its replay."""
+    user = sim.add_user("花子")
+    first = given_up_by(room(a_bot(lambda event, talk: talk.reply("はい"))), sim, user)
+    second = room(a_bot(forbidden), epoch=2)
+    document = begun(database, first)
+    decide = second.desk.decide
+
+    def released(task: Any) -> Any:
+        if task.name == document["eventId"]:
+            task.condemned = GiveUp("released", 1, datetime.now(UTC))
+        return decide(task)
+
+    if how == "released":
+        monkeypatch.setattr(second.desk, "decide", released)
+    else:
+        refused = {"key": {"$ne": user.user_id}}
+        database.command("collMod", "conversations", validator=refused)
+    try:
+        second.put_document(document)
+        second.until_quiet()
+    finally:
+        database.command("collMod", "conversations", validator={})
+    database.deadletters.delete_one({"_id": first["_id"]})
+    (letter,) = second.letters()
+    assert letter["_id"] == document["eventId"]
+
+    replay = Replaying(database).replay(letter["_id"])
+    second.put_document(database.recvq.find_one({"eventId": replay}))
+    second.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
+def test_a_replay_read_twice_is_sent_once(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    first = room(a_bot(lambda event, talk: talk.reply("はい")))
+    document = begun(first.database, given_up_by(first, sim, user))
+    first.put_document(document)
+    first.until_quiet()
+
+    second = room(a_bot(forbidden), epoch=2)
+    second.put_document(document, again=True)
+    second.until_quiet()
+
+    assert texts(sim, user) == ["はい"]
+
+
+def test_a_replay_that_fails_again_makes_a_letter_of_its_own(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    sim.answer_next("push", 400)
+    document = begun(desk.database, letter)
+    desk.put_document(document)
+    desk.until_quiet()
+
+    assert [row["_id"] for row in desk.letters()] == [letter["_id"], f"{document['eventId']}/0"]
+    assert texts(sim, user) == []
+
+
+def test_a_push_that_line_accepted_without_an_answer_is_not_seen_twice(
+    room: Rooms, sim: Sim
+) -> None:
+    """Its outcome is unknown to the letter, so the replay goes under the same retry key."""
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.push("はい")))
+    sim.close_next("push", accept=True)
+    sim.answer_next("push", 400)
+    desk.says(user, "?")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert letter["effect"]["triedAt"] is not None
+
+    desk.put_document(begun(desk.database, letter))
+    desk.until_quiet()
+
+    assert texts(sim, user) == ["はい"]
+
+
+def test_a_replayed_event_runs_its_handler_anew_and_its_reply_is_a_push(
+    room: Rooms, sim: Sim
+) -> None:
+    broken = [True]
+
+    def handler(event: Any, talk: Talk) -> None:
+        if broken:
+            raise RuntimeError("not mended yet")
+        talk.reply(f"今度は: {talk.raw['message']['text']}")
+
+    user = sim.add_user("花子")
+    desk = room(a_bot(handler), tries=1)
+    desk.says(user, "もしもし")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    broken.clear()
+    desk.put_document(begun(desk.database, letter))
+    desk.until_quiet()
+
+    assert texts(sim, user) == ["今度は: もしもし"]
+    assert sim.replies_to(letter["_id"]) == []
+
+
+# What was inserted into recvq past linedesk.
+
+
+def forged(user: Any, letter: Document, **fields: Any) -> Document:
+    """A document with an effect of its own, under the name of the letter's first replay."""
+    effect = a_send(to=user.user_id, messages=[{"type": "text", "text": "forged"}]).as_document()
+    known = {"_id": letter["_id"], "channel": "main", "key": user.user_id}
+    document = effect_again(known, name=replay_name(known), now=datetime.now(UTC))
+    return {**document, "effect": effect, **fields}
+
+
+def test_an_effect_that_no_letter_has_is_refused_and_told(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    for document in (
+        # The letter is there, and its replay was not begun.
+        forged(user, letter),
+        forged(user, {"_id": "no letter"}),
+        forged(user, letter, eventId="E7"),
+        forged(user, letter, eventId="replay:1"),
+        # No effect of its own, and nothing behind it.
+        {**forged(user, letter, eventId=f"replay:{letter['_id']}:9"), "event": {"type": "replay"}},
+    ):
+        desk.put_document(document)
+    desk.until_quiet()
+    assert texts(sim, user) == []
+    refused = [row["cause"] for row in desk.letters() if row["_id"] != letter["_id"]]
+    assert [cause.partition(":")[0] for cause in refused] == ["refused"] * 5
+    assert caplog.text.count("no dead letter under replay has one") == 5
+    assert desk.figures()["deadLetters"]["event"] == 5
+
+
+def test_under_a_letter_that_is_replayed_only_what_it_holds_is_sent_and_once(
+    room: Rooms, sim: Sim
+) -> None:
+    user, other = sim.add_user("花子"), sim.add_user("太郎")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    name = begun(desk.database, letter)["eventId"]
+    stranger = {"eventId": name, "key": other.user_id, "_id": "the other's"}
+    desk.put_document(forged(other, letter, **stranger))
+    desk.put_document(forged(user, letter, eventId=name))
+    desk.until_quiet()
+    assert (texts(sim, user), texts(sim, other)) == (["はい"], [])
+
+    # Once more when the conversation and recvq have forgotten it.
+    desk.database.conversations.update_many({}, {"$set": {"applied": []}})
+    desk.put_document(forged(user, letter, eventId=name))
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
+def test_a_replay_whose_name_was_forged_before_it_began_goes_under_the_next(
+    room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    letter = given_up_by(desk, sim, user)
+    early = forged(user, letter)
+    desk.database.recvq.insert_one(early)
+    desk.put_document(early)
+    desk.until_quiet()
+    document = effect_again(letter, name=replay_name(letter), now=datetime.now(UTC))
+    assert document["eventId"] == early["eventId"]
+    assert not Replays(desk.database, Guard(desk.database)).replay(letter, document)
+    letter = desk.database.deadletters.find_one({"_id": letter["_id"]})
+    assert "replayedAt" not in letter
+    desk.put_document(begun(desk.database, letter))
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
+@pytest.mark.parametrize("effect", UNSOUND)
+def test_a_letter_that_a_person_has_changed_meanwhile_is_refused(
+    room: Rooms, sim: Sim, effect: Any
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(forbidden))
+    row = {"_id": "x", "channel": "main", "key": user.user_id, "effect": effect, "replays": 1}
+    desk.database.deadletters.insert_one(row)
+    desk.put_document(effect_again(row, name="replay:x:1", now=NOW))
+    desk.until_quiet()
+    assert [letter["_id"] for letter in desk.letters()] == ["x", "replay:x:1"]

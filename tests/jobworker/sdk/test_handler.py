@@ -1,0 +1,787 @@
+"""Bots written with line-bot-sdk's WebhookHandler: as they are, through the gate, nothing twice."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from linebot.v3 import WebhookHandler
+from linebot.v3.messaging import ApiClient as SdkApiClient
+from linebot.v3.messaging import (
+    ApiException,
+    Configuration,
+    MessagingApi,
+    MessagingApiBlob,
+    PushMessageRequest,
+    ReplyMessageRequest,
+    ShowLoadingAnimationRequest,
+    TextMessage,
+)
+from linebot.v3.webhooks import MessageEvent
+from urllib3.exceptions import HTTPError
+
+from jobworker.bot.events import TimerEvent
+from jobworker.bot.talk import Talk
+from jobworker.errors import BotError, Lasting, NoTimerHandler
+from jobworker.handler_call import Doing, can_run_again
+from jobworker.line.hosts import Hosts
+from jobworker.sdk.client import is_send
+from jobworker.sdk.handler import SdkBot
+from linedesk import ApiClient, Bot, GateClosed, NotRunning
+from linedesk.compose.bot import load_bot
+from linedesk.settings.errors import SettingsError
+from linesim import Sim
+from linesim.model.world import Bubble
+from tests.jobworker.test_handler_call import abandon
+from tests.jobworker.worker_harness import Room
+from tests.sdk_bots import echo, kitchensink, multievent
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+MIGRATE = Path(__file__).parents[3] / "docs/migrate.md"
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def answer_to(desk: Room, sim: Sim, user: Any, text: str, **more: Any) -> Bubble:
+    """What the bot says last once it is through with the text."""
+    desk.says(user, text, **more)
+    desk.until_decided()
+    return sim.answers(more.get("chat") or user)[-1]
+
+
+# The SDK's own machinery.
+
+
+def test_an_echo_bot_answers_as_it_is(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(SdkBot(echo.handler))
+    documents = [desk.says(user, text) for text in ("一", "二", "三")]
+    desk.until_decided()
+    assert texts(sim, user) == ["一", "二", "三"]
+    eventually(lambda: desk.database.calls.count_documents({"key": user.user_id}) == 3, seconds=3)
+    rows = list(desk.database.calls.find({"key": user.user_id}))
+    assert [row["eventId"] for row in rows] == [document["eventId"] for document in documents]
+    assert {row["endpoint"] for row in rows} == {"/v2/bot/message/reply"}
+    assert {row["status"] for row in rows} == {200}
+    assert len({call.connection for call in sim.calls_to("reply")[-3:]}) == 1, "one pool for all"
+
+
+def test_each_event_finds_its_handler_by_the_sdk_s_rules(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    group = sim.add_group("旅行", [user])
+    multievent.noted.clear()
+    desk = room(SdkBot(multievent.handler))
+    asked = len(sim.calls_to("info"))
+    for event in (
+        sim.drafts.follow(user),
+        sim.drafts.sticker(user),
+        sim.drafts.location(user),
+        sim.drafts.medium("image", user),
+        sim.drafts.medium("audio", user),
+        sim.drafts.postback(user, "?"),
+        {**sim.drafts.text(user, "?"), "type": "gift"},
+        sim.drafts.join(group),
+    ):
+        desk.send(event)
+    desk.until_decided()
+    desk.send(sim.drafts.unfollow(user))
+    desk.send(sim.drafts.leave(group))
+    desk.until_decided()
+    assert texts(sim, user) == [
+        "はじめまして",
+        "stickerですね",
+        "locationですね",
+        "any other message: photo",
+        "any other message: audio",
+    ]
+    assert texts(sim, group) == ["こんにちは、みなさん"]
+    assert [one for one in multievent.noted if one[0] != "leave"] == [
+        ("postback", "PostbackEvent"),
+        ("gift", "UnknownEvent"),
+        ("unfollow", user.user_id),
+    ]
+    assert ("leave", None) in multievent.noted
+    assert len(sim.calls_to("info")) == asked, "nobody wanted the destination"
+
+
+def test_the_destination_is_asked_once_and_only_when_a_handler_takes_it(
+    room: Rooms, sim: Sim
+) -> None:
+    users = [sim.add_user(name) for name in ("花子", "太郎")]
+    asked = len(sim.calls_to("info"))
+    desk = room(SdkBot(multievent.handler))
+    for text in ("a", "b"):
+        for user in users:
+            desk.says(user, text)
+    desk.until_decided()
+    for user in users:
+        assert texts(sim, user) == [f"{sim.bot_user_id}: {text}" for text in ("a", "b")]
+    assert len(sim.calls_to("info")) == asked + 1
+
+
+def test_a_destination_that_cannot_be_asked_for_is_asked_for_later(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next("info", 500)
+    desk = room(SdkBot(multievent.handler))
+    assert answer_to(desk, sim, user, "a").text == f"{sim.bot_user_id}: a"
+
+
+def test_a_timer_that_another_bot_has_left_behind_is_not_swallowed() -> None:
+    event = TimerEvent(name="ring", data={}, due=datetime.now(UTC), id="main/U1/ring", n=1)
+    with pytest.raises(NoTimerHandler):
+        SdkBot(echo.handler).rule_for(event)
+
+
+def test_the_kitchen_sink_runs_as_it_is(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = sim.add_user("花子")
+    group = sim.add_group("旅行", [user])
+    kitchensink.saved.clear()
+    desk = room(SdkBot(kitchensink.handler))
+    desk.says(user, "profile")
+    desk.until_decided()
+    assert texts(sim, user) == ["Display name: 花子", "Status message: None"]
+    assert answer_to(desk, sim, user, "group", chat=group).text == "旅行の花子さん"
+    assert answer_to(desk, sim, user, "profile", chat=group).text == "1対1でどうぞ"
+    assert answer_to(desk, sim, user, "quota").text == f"none {sim.platform.quota.used}"
+    # Insight's and audience's clients are the SDK's own: they call the Configuration's host.
+    configuration = Configuration(host=sim.url, access_token=sim.token)
+    monkeypatch.setattr(kitchensink, "configuration", configuration)
+    assert answer_to(desk, sim, user, "insight").text == "insight: 404"
+    assert answer_to(desk, sim, user, "audience").text == f"audience: {sim.url}"
+    assert answer_to(desk, sim, user, "push").text == "push です"
+    assert answer_to(desk, sim, user, "multicast").text == "multicast です"
+    assert answer_to(desk, sim, user, "loading").text == "お待たせしました"
+    assert answer_to(desk, sim, user, "confirm").message["template"]["type"] == "confirm"
+    assert answer_to(desk, sim, user, "buttons").message["template"]["type"] == "buttons"
+    quick = answer_to(desk, sim, user, "quick_reply").message["quickReply"]
+    assert quick["items"][0]["action"]["data"] == "ping"
+    assert answer_to(desk, sim, user, "async").text == "花子"
+    for event in (
+        sim.drafts.postback(user, "ping"),
+        sim.drafts.sticker(user),
+        sim.drafts.medium("file", user),
+        sim.drafts.join(group),
+        sim.drafts.member_joined(group, sim.add_user("次郎")),
+    ):
+        desk.send(event)
+        desk.until_decided()
+    desk.send(sim.drafts.leave(group))
+    desk.until_decided()
+    assert texts(sim, user)[-3:] == ["pong: ping", None, f"{len(kitchensink.saved[0])} bytes"]
+    assert texts(sim, group)[-2:] == ["groupに参加", "ようこそ 1人"]
+    assert kitchensink.left == ["leave"]
+    sim.answer_next("profile", 404)
+    assert answer_to(desk, sim, user, "profile").text == "profile: 404"
+    assert desk.letters() == []
+
+
+# What another try would send twice.
+
+
+def handler_of(function: Callable[[Any], None]) -> SdkBot:
+    made = WebhookHandler("?")
+    made.add(MessageEvent)(function)
+    return SdkBot(made)
+
+
+def reply(event: Any, text: str) -> None:
+    MessagingApi(ApiClient(Configuration())).reply_message(
+        ReplyMessageRequest(reply_token=event.reply_token, messages=[TextMessage(text=text)])
+    )
+
+
+def push(user_id: str, text: str, **more: Any) -> None:
+    MessagingApi(ApiClient()).push_message(
+        PushMessageRequest(to=user_id, messages=[TextMessage(text=text)]), **more
+    )
+
+
+class Failing:
+    """An SDK bot's handler that does something, and then raises for so many runs."""
+
+    def __init__(self, first: Callable[[Any], None], times: int = 1) -> None:
+        self.runs = 0
+        self._first = first
+        self._times = times
+
+    def __call__(self, event: Any) -> None:
+        self.runs += 1
+        self._first(event)
+        if self.runs <= self._times:
+            raise RuntimeError("planted")
+        reply(event, "はい")
+
+    @property
+    def bot(self) -> SdkBot:
+        return handler_of(lambda event: self(event))
+
+
+def test_a_handler_that_fails_before_any_call_is_tried_again(room: Rooms, sim: Sim) -> None:
+    user, failing = sim.add_user("花子"), Failing(lambda event: None)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert (failing.runs, texts(sim, user), desk.letters()) == (2, ["はい"], [])
+
+
+def ask(event: Any) -> None:
+    api = MessagingApi(ApiClient())
+    api.get_profile(event.source.user_id)
+    api.show_loading_animation(
+        ShowLoadingAnimationRequest(chat_id=event.source.user_id, loading_seconds=5)
+    )
+
+
+def test_a_handler_that_only_asked_line_is_tried_again(room: Rooms, sim: Sim) -> None:
+    user, failing = sim.add_user("花子"), Failing(ask)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert (failing.runs, texts(sim, user), desk.letters()) == (2, ["はい"], [])
+
+
+def accepted(sim: Sim) -> None:
+    """The push arrives, and is answered."""
+
+
+def unheard(sim: Sim) -> None:
+    sim.close_next("push", accept=True)
+
+
+def failing_after_all(sim: Sim) -> None:
+    sim.answer_next("push", 500, accept=True)
+
+
+@pytest.mark.parametrize("what", [accepted, unheard, failing_after_all])
+@pytest.mark.parametrize("kind", ["sdk", "bot"])
+def test_a_handler_that_failed_after_a_send_becomes_a_dead_letter_at_once(
+    room: Rooms, sim: Sim, what: Callable[[Sim], None], kind: str
+) -> None:
+    user, failing = (
+        sim.add_user("花子"),
+        Failing(lambda event: push(event.source.user_id, "送信"), 9),
+    )
+    if kind == "bot":
+        bot = Bot()
+
+        @bot.default()
+        def handler(event: Any, talk: Talk) -> None:
+            failing(event)
+
+    what(sim)
+    desk = room(failing.bot if kind == "sdk" else bot)
+    document = desk.says(user, "?")
+    desk.until_quiet()
+    assert (failing.runs, texts(sim, user)) == (1, ["送信"])
+    (letter,) = eventually(desk.letters)
+    assert letter["_id"] == document["eventId"]
+    assert letter["cause"].endswith(
+        ", after it had called LINE itself: another try would send twice"
+    )
+    assert letter["attempts"] == 1
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+@pytest.mark.parametrize("how", ["500", "close"])
+def test_a_reply_of_unknown_outcome_is_made_again_since_its_token_works_once(
+    room: Rooms, sim: Sim, how: str, arrived: bool
+) -> None:
+    user = sim.add_user("花子")
+    if how == "500":
+        sim.answer_next("reply", 500, accept=arrived)
+    else:
+        sim.close_next("reply", accept=arrived)
+    desk = room(SdkBot(echo.handler))
+    desk.says(user, "一")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一"]
+    causes = [letter["cause"] for letter in desk.letters()]
+    assert causes == (["handler: ApiException"] if arrived else [])
+
+
+def test_a_handler_that_failed_after_its_reply_arrived_is_not_run_again(
+    room: Rooms, sim: Sim
+) -> None:
+    user, failing = sim.add_user("花子"), Failing(lambda event: reply(event, "はい"), 9)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (failing.runs, texts(sim, user), len(desk.letters())) == (1, ["はい"], 1)
+
+
+def refused(sim: Sim) -> None:
+    sim.answer_next("push", 400, {"message": "no"})
+
+
+@pytest.mark.parametrize("what", [refused, None], ids=["refused", "never left"])
+def test_a_send_that_line_definitely_did_not_have_does_not_count(
+    room: Rooms, sim: Sim, what: Callable[[Sim], None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(event: Any) -> None:
+        if failing.runs == 1 and what is None:
+            client = desk.desk.line.sdk.api
+            monkeypatch.setattr(client.configuration, "_base_path", "http://127.0.0.1:9")
+        try:
+            push(event.source.user_id, "送信")
+        except (ApiException, HTTPError):
+            monkeypatch.undo()
+            raise
+
+    user, failing = sim.add_user("花子"), Failing(send, 0)
+    if what is not None:
+        what(sim)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_decided()
+    assert (failing.runs, texts(sim, user), desk.letters()) == (2, ["送信", "はい"], [])
+
+
+def test_an_accepted_send_counts_although_a_later_one_is_refused(room: Rooms, sim: Sim) -> None:
+    def send(event: Any) -> None:
+        push(event.source.user_id, "送信")
+        sim.answer_next("push", 400, {"message": "no"})
+        push(event.source.user_id, "送信")
+
+    user, failing = sim.add_user("花子"), Failing(send)
+    desk = room(failing.bot)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (failing.runs, texts(sim, user), len(desk.letters())) == (1, ["送信"], 1)
+
+
+def test_a_handler_that_hangs_after_a_send_is_not_run_again(room: Rooms, sim: Sim) -> None:
+    user, go_on, sent = sim.add_user("花子"), threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    def handler(event: Any) -> None:
+        push(event.source.user_id, "送信")
+        sent.set()
+        assert go_on.wait(30)
+        try:
+            push(event.source.user_id, "遅い")
+        except GateClosed as error:
+            raised.append(error)
+            raise
+
+    desk = room(handler_of(handler))
+    desk.says(user, "?")
+    assert sent.wait(10)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    (letter,) = eventually(desk.letters)
+    assert letter["cause"].startswith("handler: did not return, after it had called LINE itself")
+    go_on.set()
+    eventually(lambda: raised)
+    eventually(lambda: not desk.pool.abandoned())
+    assert texts(sim, user) == ["送信"]
+
+
+def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> None:
+    """Whoever abandons says so first and then looks for the send; the send looks after it."""
+
+    class Handling:
+        is_abandoned = False
+
+        def end(self) -> bool:
+            return not self.is_abandoned
+
+    handling, doing = Handling(), Doing({"_id": 1, "key": "U1", "acceptTime": None})
+
+    def run() -> Iterator[bool]:
+        with doing.under(handling):
+            handling.is_abandoned = True
+            yield doing.has_sent
+            with pytest.raises(GateClosed):
+                doing.begin_send()
+            yield doing.has_sent
+
+    running = run()
+    assert [next(running), next(running)] == [False, False]
+    with pytest.raises(Exception, match="did not return in time"):
+        next(running)
+
+
+def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
+    room: Rooms, sim: Sim
+) -> None:
+    """While LINE is away the bot hides it, as one does around calls; its reply comes later."""
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any) -> None:
+        runs.append(1)
+        try:
+            reply(event, "はい")
+        except GateClosed:
+            desk.desk.breaker.answered()
+
+    desk = room(handler_of(handler))
+    desk.desk.breaker.unauthorized()
+    desk.says(user, "?")
+    eventually(lambda: texts(sim, user) == ["はい"])
+    desk.until_decided()
+    assert len(runs) == 2
+    assert desk.letters() == []
+
+
+def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
+    """So long it is sent back where turns take long; then it waits, since it cannot."""
+
+    class Handling:
+        is_abandoned = False
+
+        def end(self) -> bool:
+            return True
+
+    assert not can_run_again(), "no handler"
+    doing = Doing({"_id": 1, "key": "U1", "acceptTime": None})
+    with doing.under(Handling()):
+        assert can_run_again()
+        mark = doing.begin_send()
+        assert not can_run_again()
+        doing.forget_send(mark)
+        assert can_run_again()
+
+
+def test_what_was_sent_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    desk = room(SdkBot(echo.handler))
+    document = desk.says(user, "一")
+    desk.until_decided()
+    assert desk.conversation(user.user_id)["applied"] == [document["eventId"]]
+    desk.put_document(document, again=True)
+    desk.until_decided()
+    assert texts(sim, user) == ["一"]
+
+
+def test_an_older_event_goes_first_while_its_token_is_good() -> None:
+    now = datetime.now(UTC)
+
+    def left(age_seconds: float) -> float:
+        accepted = now - timedelta(seconds=age_seconds)
+        return Doing({"_id": 1, "key": "U1", "acceptTime": accepted}).seconds_left
+
+    assert left(0) > left(20) > left(50) > 5
+    assert left(61) == 60
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("POST", "/v2/bot/message/push", True),
+        ("POST", "/v2/bot/message/broadcast", True),
+        ("POST", "/v2/bot/richmenu", True),
+        ("POST", "/v2/bot/whatever/comes", True),
+        ("POST", "/v2/bot/user/{userId}/richmenu/{richMenuId}", False),
+        ("POST", "/v2/bot/group/{groupId}/leave", False),
+        ("POST", "/v2/bot/message/validate/push", False),
+        ("POST", "/v2/bot/chat/loading/start", False),
+        ("POST", "/v2/bot/message/markAsRead", False),
+        ("GET", "/v2/bot/profile/{userId}", False),
+        ("PUT", "/v2/bot/channel/webhook/endpoint", False),
+        ("DELETE", "/v2/bot/user/all/richmenu", False),
+    ],
+)
+def test_a_post_is_a_send_unless_it_does_no_more_when_made_twice(
+    method: str, path: str, expected: bool
+) -> None:
+    assert is_send(method, path) is expected
+
+
+def test_lasting_errors_are_those_that_no_further_try_mends() -> None:
+    assert issubclass(BotError, Lasting)
+    assert not issubclass(GateClosed, Lasting)
+
+
+# The drop-in itself.
+
+
+def test_before_the_worker_begins_a_call_says_what_is_wrong() -> None:
+    api = MessagingApi(ApiClient())
+    with pytest.raises(NotRunning, match="not while the module is imported"):
+        api.get_bot_info()
+
+
+def test_it_takes_host_and_token_from_the_settings(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    room(SdkBot(echo.handler))
+    configuration = Configuration(host="http://127.0.0.1:9", access_token="another")
+    for client in (ApiClient(configuration), ApiClient(header_name="Authorization")):
+        with client as api_client:
+            api = MessagingApi(api_client)
+            assert api.get_profile(user.user_id).display_name == "花子"
+            info = api.get_bot_info_with_http_info(_request_auth={"type": "bearer"})
+            assert info.status_code == 200
+            assert info.headers["x-line-request-id"]
+
+
+def test_a_client_without_arguments_is_the_default_one(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    room(SdkBot(echo.handler))
+    try:
+        ApiClient.set_default(ApiClient())
+        assert MessagingApi().get_profile(user.user_id).display_name == "花子"
+    finally:
+        SdkApiClient.set_default(None)
+        assert isinstance(ApiClient.get_default(), ApiClient)
+        SdkApiClient.set_default(None)
+
+
+def test_blobs_go_to_the_data_host(room: Rooms, sim: Sim) -> None:
+    """With the data base on a host of its own, only they do."""
+    user = sim.add_user("花子")
+    event = sim.drafts.medium("image", user)
+    desk = room(SdkBot(echo.handler), data_base=sim.url.replace("127.0.0.1", "localhost"))
+    came = MessagingApiBlob(ApiClient()).get_message_content(event["message"]["id"])
+    assert len(came) > 1000
+    assert desk.desk.line.sdk.data.last_response is None, "nothing of it stays in memory"
+    assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
+    with desk.desk.line.hosts.data.gate.turn():
+        assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
+
+
+@pytest.mark.parametrize(
+    ("api", "data", "shared"),
+    [
+        ("https://api.line.me", "https://api-data.line.me", False),
+        ("http://127.0.0.1:9000", "http://127.0.0.1:9000/", True),
+        ("https://sim", "https://sim:443/data", True),
+        ("http://sim:1", "http://sim:2", False),
+    ],
+)
+def test_bases_of_one_host_share_its_gate(api: str, data: str, shared: bool) -> None:
+    hosts = Hosts.of(
+        api,
+        data,
+        interval_seconds=0.1,
+        step=lambda step: None,
+        later=lambda seconds, step: None,
+        lease_is_fresh=lambda: True,
+    )
+    assert (hosts.api.gate is hosts.data.gate) is shared
+    assert (hosts.api.breaker is hosts.data.breaker) is shared
+    assert hosts.data.base == data.rstrip("/")
+    hosts.close()
+    for host in (hosts.api, hosts.data):
+        with pytest.raises(GateClosed), host.gate.turn():
+            pass
+
+
+def test_calls_of_several_bots_threads_keep_the_interval(room: Rooms, sim: Sim) -> None:
+    users = [sim.add_user(f"{number}") for number in range(6)]
+    desk = room(SdkBot(echo.handler), interval_seconds=0.03, threads=6)
+    for user in users:
+        desk.says(user, "?")
+    desk.until_decided()
+    rows = eventually(lambda: len(found := list(desk.database.calls.find())) == 6 and found)
+    begun = sorted(row["at"].timestamp() for row in rows)
+    # By our own times, since a busy simulator sees the one call later and the next at once; they
+    # are stored in whole milliseconds.
+    assert min(after - before for before, after in pairwise(begun)) >= 0.029
+
+
+def test_failures_of_two_conversations_open_the_breaker(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All go to one path: they are told apart by conversation."""
+    caplog.set_level(logging.WARNING)
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎", "三郎", "四郎")]
+    desk = room(SdkBot(echo.handler), tries=1)
+    sim.answer_next("reply", 500, times=5)
+    for user in users:
+        desk.says(user, "?")
+    eventually(lambda: "LINE fails, no calls but probes" in caplog.text)
+    desk.until_decided()
+    assert len(eventually(lambda: len(desk.letters()) == 5 and desk.letters())) == 5
+
+
+# Named by BOT, and as docs/migrate.md shows it.
+
+
+def versions(diff: str) -> tuple[str, str]:
+    """A file before and after a diff of the docs."""
+    lines = [(line[:1], f"{line[1:]}\n") for line in diff.splitlines()]
+    before, after = ("".join(text for sign, text in lines if sign in kept) for kept in (" -", " +"))
+    return before, after
+
+
+DIFFS = re.findall(r"```diff\n(.*?)```", MIGRATE.read_text("utf-8"), re.DOTALL)
+assert len(DIFFS) == 2
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Bot]:
+    """Loads the bot `handler` of a module with this text, as BOT would name it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    for name in ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN"):
+        monkeypatch.setenv(name, "-")
+
+    def load(text: str) -> Bot:
+        module = f"bot_{uuid.uuid4().hex}"
+        (tmp_path / f"{module}.py").write_text(text)
+        return load_bot(f"{module}:handler")
+
+    return load
+
+
+@pytest.mark.parametrize("diff", DIFFS, ids=["flask", "fastapi"])
+def test_the_docs_bots_run_after_their_diff(
+    room: Rooms, sim: Sim, named: Callable[[str], Bot], diff: str
+) -> None:
+    before, after = versions(diff)
+    compile(before, "before", "exec")
+    user = sim.add_user("花子")
+    desk = room(named(after))
+    assert answer_to(desk, sim, user, "やまびこ").text == "やまびこ"
+
+
+def test_the_docs_example_of_content_runs(
+    room: Rooms, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", MIGRATE.read_text("utf-8"), re.DOTALL)
+    space: dict[str, Any] = {}
+    exec(example, space)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "videos").mkdir()
+    user = sim.add_user("花子")
+    desk = room(space["bot"])
+    event = sim.drafts.medium("video", user)
+    desk.send(event)
+    desk.until_quiet()
+    (video,) = (tmp_path / "videos").iterdir()
+    assert video.name == f"{event['message']['id']}.mp4"
+    assert texts(sim, user) == [f"{video.stat().st_size} bytes of video/mp4"]
+    gone = sim.drafts.medium("video", user)
+    sim.answer_next("content", 410)
+    desk.send(gone)
+    desk.until_quiet()
+    assert (len(texts(sim, user)), desk.letters()) == (1, [])
+
+
+HANDLER = "from linebot.v3 import WebhookHandler\nhandler = WebhookHandler('-')\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "from linebot.v3.messaging import ApiClient\n",
+            "'ApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "from linebot.v3.messaging import AsyncApiClient as A\n",
+            "'A' is line-bot-sdk's own client",
+        ),
+        (
+            "import linebot.v3.messaging as m\n"
+            "c = m.ApiClient(m.Configuration(access_token='-'))\n",
+            "'c' is line-bot-sdk's own client",
+        ),
+        (
+            "from linebot.v3 import messaging\n"
+            "@handler.default()\ndef f(event): messaging.ApiClient()\n",
+            "'messaging.ApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    from linebot.v3.messaging import AsyncApiClient\n",
+            "'AsyncApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    from linebot.v3.messaging.api_client import ApiClient\n",
+            "'ApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    import linebot.v3.messaging as m\n    m.ApiClient(m.Configuration())\n",
+            "'m.ApiClient' is line-bot-sdk's own client",
+        ),
+        (
+            "@handler.default()\ndef f(event):\n"
+            "    from linebot.v3 import messaging\n    class Mine(messaging.ApiClient): ...\n",
+            "'messaging.ApiClient' is line-bot-sdk's own client",
+        ),
+        ("@handler.default()\nasync def later(event): ...\n", "'later' is a coroutine"),
+        (
+            "import functools\nasync def later(event): ...\n"
+            "handler.default()(functools.partial(later))\n",
+            "'later' is a coroutine",
+        ),
+        (
+            "class Later:\n    async def __call__(self, event): ...\nhandler.default()(Later())\n",
+            "'Later' is a coroutine",
+        ),
+        ("import sys\nsys.exit(1)\n", "SystemExit at "),
+        (
+            "from linedesk import ApiClient\nfrom linebot.v3.messaging import MessagingApi\n"
+            "MessagingApi(ApiClient()).get_bot_info()\n",
+            "NotRunning: LINE can be called only while linedesk runs the bot",
+        ),
+        ("handler = print\n", "must name a jobworker.Bot or a linebot.v3.WebhookHandler"),
+        (
+            "import warnings\nwith warnings.catch_warnings(action='ignore'):\n"
+            "    from linebot import WebhookHandler\n    handler = WebhookHandler('-')\n",
+            "is a linebot.webhook.WebhookHandler",
+        ),
+    ],
+)
+def test_a_module_that_cannot_work_is_refused_at_the_start(
+    named: Callable[[str], Bot], text: str, words: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        named(HANDLER + text)
+
+
+@pytest.mark.parametrize("kind", ["insight", "audience"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from linebot.v3.{kind} import ApiClient as Other\n",
+        "from linebot.v3 import {kind}\n"
+        "other = {kind}.ApiClient({kind}.Configuration(access_token='-'))\n",
+        "@handler.default()\ndef f(event):\n    from linebot.v3.{kind} import ApiClient\n",
+    ],
+)
+def test_only_the_client_that_sends_messages_is_refused(
+    named: Callable[[str], Bot], kind: str, line: str
+) -> None:
+    named(HANDLER + line.format(kind=kind))
+
+
+def test_the_kitchen_sink_is_not_refused(named: Callable[[str], Bot]) -> None:
+    named(Path(kitchensink.__file__).read_text("utf-8"))
+
+
+def test_a_bot_of_several_modules_is_looked_through(
+    named: Callable[[str], Bot], tmp_path: Path
+) -> None:
+    (tmp_path / "beside.py").write_text("from linebot.v3.messaging import ApiClient\n")
+    with pytest.raises(SettingsError, match="'beside': 'ApiClient' is line-bot-sdk's own client"):
+        named(HANDLER + "import beside\n")
+    del sys.modules["beside"]
+
+
+def test_what_is_none_of_the_bot_s_own_may_have_the_sdk_s_client(
+    named: Callable[[str], Bot], tmp_path: Path
+) -> None:
+    library = tmp_path / "venv/lib/site-packages"
+    library.mkdir(parents=True)
+    (library / "lib_of_theirs.py").write_text("from linebot.v3.messaging import ApiClient\n")
+    path = f"import sys\nsys.path.append({str(library)!r})\n"
+    named(f"{HANDLER}{path}import lib_of_theirs, jobworker\nmade = jobworker.ApiClient()\n")
+    del sys.modules["lib_of_theirs"]

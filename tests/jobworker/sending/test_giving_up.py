@@ -1,0 +1,259 @@
+"""A send that is given up: one decision, whoever dies or freezes in the middle of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jobworker.bot.talk import Talk
+from jobworker.record.conversations import Conversations
+from jobworker.record.dead_letters import DeadLetters
+from linedesk import Bot
+from linedesk.store.client import Client
+from linedesk.store.documents import make_document
+from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable, translated
+from linesim import Sim
+from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+@pytest.fixture
+def spacious(client: Client) -> Iterator[None]:
+    """The server's cache holds conversations of 16 MB, several versions of each."""
+    resize(client, "1G")
+    yield
+    resize(client, "256M")
+
+
+def resize(client: Client, size: str) -> None:
+    engine = {"setParameter": 1, "wiredTigerEngineRuntimeConfig": f"cache_size={size}"}
+    client.admin.command(engine)
+
+
+def pushing_bot() -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("はい")
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def refuse_once(sim: Sim) -> None:
+    """LINE refuses the next push for good, and would take it from then on."""
+    sim.answer_next("push", 400, {"message": "The request body has 1 error(s)"})
+
+
+def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_who_died_there(
+    database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = sim.add_user("花子")
+    refuse_once(sim)
+
+    def never(self: Conversations, id_: str, effect_id: str) -> None:
+        raise StoreUnavailable("as good as dead")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Conversations, "remove", never)
+        with Room(database, sim, pushing_bot()) as first:
+            first.says(user, "?")
+            eventually(lambda: first.letters())
+    before = len(sim.calls)
+    second = room(pushing_bot(), epoch=2)
+    second.until_quiet()
+    # A replay of the letter goes under a new key, so any other try would be a second message.
+    assert (len(sim.calls), texts(sim, user)) == (before, [])
+    (letter,) = second.letters()
+    assert letter["cause"] == "LINE refused it with 400"
+    assert (letter["attempts"], letter["effect"]["type"]) == (1, "send")
+
+
+def test_who_died_before_the_letter_leaves_it_to_the_successor(
+    database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = sim.add_user("花子")
+    refuse_once(sim)
+    asked: list[Any] = []
+
+    def never(self: DeadLetters, letter: Any) -> None:
+        asked.append(letter)
+        raise StoreUnavailable("as good as dead")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(DeadLetters, "write", never)
+        with Room(database, sim, pushing_bot()) as first:
+            first.says(user, "?")
+            eventually(lambda: asked)
+    before = len(sim.calls)
+    second = room(pushing_bot(), epoch=2)
+    second.until_quiet()
+    assert (len(sim.calls), texts(sim, user)) == (before, [])
+    assert [one["cause"] for one in second.letters()] == ["LINE refused it with 400"]
+
+
+def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_been_sent(
+    room: Rooms, sim: Sim, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = sim.add_user("花子")
+    refuse_once(sim)
+    give_up = Conversations.give_up
+
+    def after_a_freeze(self: Conversations, id_: str, letter: Any) -> None:
+        self._collection.update_one({"_id": id_}, {"$set": {"epoch": 2}})
+        give_up(self, id_, letter)
+
+    monkeypatch.setattr(Conversations, "give_up", after_a_freeze)
+    desk = room(pushing_bot())
+    desk.says(user, "?")
+    eventually(lambda: deaths)
+    assert isinstance(deaths[0], Replaced)
+    assert desk.letters() == []
+    assert [effect["type"] for effect in desk.pending()] == ["send"]
+
+
+@pytest.mark.usefixtures("spacious")
+def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = sim.add_user("花子")
+    refuse_once(sim)
+    give_up = Conversations.give_up
+
+    def in_a_full_one(self: Conversations, id_: str, letter: Any) -> None:
+        with translated():
+            fill(self._collection, id_, left=20)
+        give_up(self, id_, letter)
+
+    monkeypatch.setattr(Conversations, "give_up", in_a_full_one)
+    desk = room(pushing_bot())
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert [one["cause"] for one in desk.letters()] == ["LINE refused it with 400"]
+    assert texts(sim, user) == []
+
+
+def fill(conversations: Any, id_: str, *, left: int) -> None:
+    """Have the conversation take so many bytes more, up to what MongoDB holds."""
+    conversations.update_one({"_id": id_}, {"$set": {"fat": ""}})
+    sized = [{"$match": {"_id": id_}}, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}]
+    (row,) = conversations.aggregate(sized)
+    fat = "x" * (16 * 1024 * 1024 - row["size"] - left)
+    conversations.update_one({"_id": id_}, {"$set": {"fat": fat}})
+
+
+# A conversation that MongoDB takes no more of.
+
+# What `triedAt` and `as` add to a send in the outbox.
+TRY_BYTES = 17
+
+
+@pytest.mark.usefixtures("spacious")
+@pytest.mark.parametrize("left", [1, 5, 17, 200])
+def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_alone(
+    database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None], left: int
+) -> None:
+    """Its outbox, its messages and its unsends; also for the next process, that finds it so."""
+    user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
+    id_ = f"{CHANNEL}/{user.user_id}"
+    with Room(database, sim, pushing_bot()) as first:
+        first.desk.gate._lease_is_fresh = lambda: False
+        waiting = first.says(user, "一")
+        first.until_decided()
+    for epoch in (2, 3):
+        fill(database.conversations, id_, left=left)
+        taken_back = sim.drafts.text(user, "ひみつ")
+        copy = make_document(taken_back, channel=CHANNEL, accept_time=datetime.now(UTC))
+        database.recvq.insert_one(copy)
+        desk = room(pushing_bot(), epoch=epoch)
+        desk.until_quiet(seconds=30)
+        fill(database.conversations, id_, left=left)
+        said = [
+            desk.says(user, "二"),
+            desk.put(sim.drafts.unsend(copy["event"]["message"]["id"], user)),
+        ]
+        desk.says(neighbour, "三")
+        desk.until_quiet(seconds=30)
+        assert deaths == []
+        assert texts(sim, neighbour) == ["はい"] * (epoch - 1)
+        assert "ひみつ" not in str(database.recvq.find_one({"_id": copy["_id"]}))
+        # What is neither recorded nor sent is a dead letter that says why.
+        letters = {one["_id"]: one for one in desk.letters()}
+        assert {one["eventId"] for one in said} <= letters.keys() | set(
+            desk.conversation(user.user_id)["applied"]
+        )
+        assert {one["key"] for one in letters.values()} == {user.user_id}
+        assert all(one["cause"].startswith(REFUSED_WORDS) for one in letters.values())
+        assert (f"{waiting['eventId']}/0" in letters) == (left < TRY_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("broken", "waits"),
+    [
+        ({"applied": "E1"}, False),
+        ({"n": "many"}, False),
+        ({"pending": "nothing"}, False),
+        ({"epoch": "first"}, True),
+        ({"pending": [{"type": "send"}, {}, 5]}, True),
+    ],
+)
+def test_a_conversation_that_a_person_broke_is_its_own_trouble(
+    database: Any,
+    room: Rooms,
+    sim: Sim,
+    deaths: list[BaseException | None],
+    broken: dict[str, Any],
+    waits: bool,
+) -> None:
+    user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
+    id_ = f"{CHANNEL}/{user.user_id}"
+    with Room(database, sim, pushing_bot()) as first:
+        first.says(user, "一")
+        first.until_quiet()
+    database.conversations.update_one({"_id": id_}, {"$set": broken})
+    desk = room(pushing_bot(), epoch=2)
+    said = desk.says(user, "二")
+    desk.says(neighbour, "三")
+    desk.until_decided()
+    eventually(lambda: texts(sim, neighbour) == ["はい"])
+    assert deaths == []
+    letters = [(one["_id"], one["key"]) for one in desk.letters()]
+    assert letters == ([] if waits else [(said["eventId"], user.user_id)])
+    eventually(lambda: texts(sim, user) == ["はい"] * (1 + waits))
+
+
+def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
+    database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None]
+) -> None:
+    """By a validator, say: it is told as waiting, and loaded once it may be written."""
+    users = [sim.add_user(name) for name in ("花子", "太郎")]
+    with Room(database, sim, pushing_bot()) as first:
+        first.desk.gate._lease_is_fresh = lambda: False
+        decided = [first.says(user, "一") for user in users]
+        first.until_decided()
+    refused = {"validator": {"key": {"$ne": users[0].user_id}}}
+    try:
+        database.command("collMod", "conversations", **refused)
+        desk = room(pushing_bot(), epoch=2)
+        eventually(lambda: texts(sim, users[1]) == ["はい"])
+        told = [(users[0].user_id, f"its outbox waits: {REFUSED_WORDS}: code 121")]
+        eventually(lambda: [(row["key"], row["why"]) for row in desk.desk.waiting()] == told)
+        # What a predecessor has decided there is no dead letter.
+        desk.put_document(decided[0], again=True)
+        desk.until_decided()
+        assert desk.letters() == []
+        # To an operator who gives its send up it is under way.
+        assert desk.desk.give_up_send(CHANNEL, users[0].user_id, "any")
+    finally:
+        database.command("collMod", "conversations", validator={})
+    desk.until_quiet()
+    assert (deaths, texts(sim, users[0])) == ([], ["はい"])

@@ -1,0 +1,817 @@
+"""G5 acted out: outbox, gate and client against the simulator and its faults, on a real mongod.
+
+In each case the user sees the message exactly once, or the dead letter is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+
+import linesim
+from jobworker.bot.talk import Talk
+from jobworker.effects import Send, Way
+from jobworker.line import breaker, rate_limits
+from jobworker.line import client as line_client
+from jobworker.record.conversations import Conversations
+from jobworker.sending import outbox, sending, settling
+from jobworker.sending.delivery import ReplyUnknown
+from linedesk import Bot
+from linedesk.compose.private_mongod import free_port
+from linedesk.store.client import Client
+from linedesk.store.documents import Document
+from linesim import HandClock, Sim
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+Dies = Callable[..., None]
+Plan = Callable[[Sim], None]
+WAYS = ("reply", "push", "multicast")
+REQUEST = line_client.LineClient._request
+
+
+def sending_bot(way: str) -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if way == "multicast":
+            talk.multicast([str(talk.user_id)], "はい")
+        else:
+            getattr(talk, way)("はい")
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What LINE does to the first tries of a send, and which calls it takes to bring it home."""
+
+    name: str
+    plan: Callable[[Sim, str], None]
+    calls: int
+
+
+def _closed_then_429(sim: Sim, way: str) -> None:
+    sim.close_next(way, accept=True)
+    sim.close_next(way)
+    sim.answer_next(way, 429)
+
+
+BUSY = {"message": "The API rate limit has been exceeded. Try again later."}
+HTML = "<html><body>502 Bad Gateway</body></html>"
+
+FAULTS = [
+    Fault("nothing wrong", lambda sim, way: None, 1),
+    Fault("500 before it was accepted", lambda sim, way: sim.answer_next(way, 500), 2),
+    Fault("500 after it was accepted", lambda sim, way: sim.answer_next(way, 500, accept=True), 2),
+    Fault("503 three times", lambda sim, way: sim.answer_next(way, 503, times=3), 4),
+    Fault("502 in HTML", lambda sim, way: sim.answer_next(way, 502, HTML), 2),
+    Fault(
+        "502 in HTML, but accepted",
+        lambda sim, way: sim.answer_next(way, 502, HTML, accept=True),
+        2,
+    ),
+    Fault("closed before it was accepted", lambda sim, way: sim.close_next(way), 2),
+    Fault("closed after it was accepted", lambda sim, way: sim.close_next(way, accept=True), 2),
+    Fault("late, and accepted", lambda sim, way: sim.delay_next(way, 2.0), 2),
+    Fault(
+        "late, and accepted only then",
+        lambda sim, way: sim.delay_next(way, 2.0, accept=False),
+        # A push repeated meanwhile is accepted first, and the late one meets its key.
+        2,
+    ),
+    Fault("429", lambda sim, way: sim.answer_next(way, 429, BUSY), 2),
+    Fault(
+        "429 with a Retry-After",
+        lambda sim, way: sim.answer_next(way, 429, BUSY, headers={"Retry-After": "1"}),
+        2,
+    ),
+    Fault(
+        "429 with a Retry-After of nothing",
+        lambda sim, way: sim.answer_next(way, 429, headers={"Retry-After": "0"}),
+        2,
+    ),
+    Fault("401 for a moment", lambda sim, way: sim.answer_next(way, 401), 2),
+    Fault(
+        "200 with garbage",
+        lambda sim, way: sim.answer_next(way, 200, "<html>", accept=True),
+        1,
+    ),
+    Fault("accepted, closed again, then 429", _closed_then_429, 4),
+]
+# Whether LINE accepted the try before, whose outcome is unknown; None: there was none.
+EARLIER = {
+    "first try": None,
+    "after an unknown try that LINE had not": False,
+    "after an unknown try that LINE had": True,
+}
+
+
+def plan_earlier(sim: Sim, way: str, accepted: bool | None) -> None:
+    if accepted is not None:
+        sim.close_next(way, accept=accepted)
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(line_client, "MOST_RETRY_AFTER_SECONDS", 0.05)
+
+
+def leave_in_haste(monkeypatch: pytest.MonkeyPatch, late_call: int | None) -> None:
+    """Only the late call is left early; on a busy machine another may take as long."""
+    numbers = itertools.count()
+
+    def request(self: Any, *request: Any) -> Any:
+        seconds = 0.2 if next(numbers) == late_call else 5.0
+        return REQUEST(self, *request[:-1], seconds)
+
+    monkeypatch.setattr(line_client.LineClient, "_request", request)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
+def test_whatever_line_does_the_message_arrives_once(
+    room: Rooms,
+    sim: Sim,
+    monkeypatch: pytest.MonkeyPatch,
+    short_waits: None,
+    earlier: bool | None,
+    way: str,
+) -> None:
+    desk = room(sending_bot(way))
+    for fault in FAULTS:
+        user = sim.add_user("花子")
+        before = len(sim.calls)
+        late_call = int(earlier is not None) if "late" in fault.name else None
+        leave_in_haste(monkeypatch, late_call)
+        plan_earlier(sim, way, earlier)
+        fault.plan(sim, way)
+        desk.says(user, "?")
+        desk.until_quiet()
+        made = sim.calls[before:]
+        told = (fault.name, [call.status for call in made])
+        assert (*told, texts(sim, user)) == (*told, ["はい"])
+        assert [call.endpoint for call in made] == [way] * (fault.calls + (earlier is not None)), (
+            told
+        )
+        assert len({call.retry_key for call in made}) == 1, told
+        assert not any(call.retry_differs for call in made), told
+    assert desk.letters() == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
+def test_what_line_refuses_for_good_is_a_dead_letter(
+    room: Rooms, sim: Sim, short_waits: None, earlier: bool | None, way: str
+) -> None:
+    desk = room(sending_bot(way))
+    statuses = (400, 403) if way != "reply" else (400, 403, 409)
+    for status in statuses:
+        user = sim.add_user("花子")
+        plan_earlier(sim, way, earlier)
+        sim.answer_next(way, status, {"message": "The request body has 1 error(s)"})
+        document = desk.says(user, "?")
+        desk.until_quiet()
+        (letter,) = [one for one in desk.letters() if one["_id"] == f"{document['eventId']}/0"]
+        assert letter["cause"] == f"LINE refused it with {status}"
+        # It tells a replay whether LINE may have had it.
+        assert (letter["effect"]["triedAt"] is None) is (earlier is None)
+        assert texts(sim, user) == (["はい"] if earlier else [])
+
+
+@pytest.mark.parametrize("way", ["push", "multicast"])
+def test_a_key_that_line_knows_was_sent(room: Rooms, sim: Sim, way: str) -> None:
+    user = sim.add_user("花子")
+    sim.answer_next(way, 409, {"message": "The retry key is already accepted"}, accept=True)
+    desk = room(sending_bot(way))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), desk.letters()) == (["はい"], [])
+
+
+def test_without_a_connection_it_waits_and_then_arrives_as_a_reply(
+    database: Any, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, may_call = free_port(), threading.Event()
+    absent: Any = SimpleNamespace(url=f"http://127.0.0.1:{port}", token=sim.token)
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    with Room(database, absent, sending_bot("reply"), lease_is_fresh=may_call.is_set) as desk:
+        may_call.set()
+        desk.put(event)
+        eventually(lambda: "answer=NotSent" in caplog.text)
+        # Not again before LINE, when it is there, knows the token.
+        may_call.clear()
+        with linesim.running(port=port, token=sim.token) as there:
+            there.add_user("花子", user_id=user.user_id)
+            there.deliver(event)
+            may_call.set()
+            desk.until_quiet()
+            assert texts(there, user.user_id) == ["はい"]
+            assert {call.endpoint for call in there.calls} == {"reply"}
+
+
+def test_a_reply_whose_token_line_no_longer_takes_arrives_as_a_push(database: Any) -> None:
+    clock = HandClock()
+    with linesim.running(rate_limits=False, clock=clock) as sim:
+        user = sim.add_user("花子")
+        with Room(database, sim, sending_bot("reply")) as desk:
+            event = sim.drafts.text(user, "?")
+            sim.deliver(event)
+            clock.advance(61)
+            desk.put(event)
+            desk.until_quiet()
+        assert texts(sim, user) == ["はい"]
+        assert [call.endpoint for call in sim.calls] == ["reply", "push"]
+        assert sim.calls[1].retry_key is not None
+
+
+def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    before = len(sim.calls)
+    desk = room(sending_bot("reply"))
+    desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=61))
+    desk.until_quiet()
+    assert [call.endpoint for call in sim.calls[before:]] == ["push"]
+    assert texts(sim, user) == ["はい"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "cause"),
+    [
+        (
+            lambda sim: sim.answer_next("push", 400, {"message": "The request body has 1 error"}),
+            "LINE refused it with 400",
+        ),
+        (lambda sim: sim.answer_next("push", 403), "LINE refused it with 403"),
+        (lambda sim: sim.answer_next("push", 404), "LINE refused it with 404"),
+        (
+            lambda sim: sim.answer_next(
+                "push", 429, {"message": "You have reached your monthly limit."}
+            ),
+            "quota",
+        ),
+    ],
+)
+def test_a_refused_send_is_a_dead_letter_and_the_next_one_goes_out(
+    room: Rooms, sim: Sim, plan: Plan, cause: str
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("一")
+        talk.reply("二")
+
+    user = sim.add_user("花子")
+    plan(sim)
+    desk = room(bot)
+    document = desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["二"]
+    (letter,) = desk.letters()
+    assert letter["_id"] == f"{document['eventId']}/0"
+    assert (letter["cause"], letter["attempts"]) == (cause, 1)
+    assert letter["effect"]["messages"] == [{"type": "text", "text": "一"}]
+    assert letter["effect"]["retryKey"]
+
+
+def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
+    with linesim.running(rate_limits=False, quota=1) as sim:
+        user = sim.add_user("花子")
+        bot = Bot()
+
+        @bot.default()
+        def handler(event: Any, talk: Talk) -> None:
+            talk.reply("返事")
+            talk.push("一")
+            talk.push("二")
+
+        with Room(database, sim, bot) as desk:
+            desk.says(user, "?")
+            desk.until_quiet()
+            assert [letter["cause"] for letter in desk.letters()] == ["quota"]
+        assert texts(sim, user) == ["返事", "一"]
+
+
+# The machine's clock is set back between two tries.
+
+
+def test_a_clock_that_is_set_back_makes_no_token_good_again(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LINE never had it, and takes the token no more: that must not count as sent."""
+    since_boot, failed = sending.boottime, outbox.Outbox._failed
+    back, on = timedelta(), 0.0
+
+    class Wall(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) - back
+
+    def a_minute_later(self: Any, box: Any) -> None:
+        nonlocal back, on
+        back, on = timedelta(hours=1), 61.0
+        failed(self, box)
+
+    monkeypatch.setattr(sending, "datetime", Wall)
+    monkeypatch.setattr(sending, "boottime", lambda: since_boot() + on)
+    monkeypatch.setattr(outbox.Outbox, "_failed", a_minute_later)
+    user = sim.add_user("花子")
+    sim.close_next("reply")
+    sim.answer_next("reply", 400, {"message": "Invalid reply token"})
+    desk = room(sending_bot("reply"))
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+
+
+# The lease ran out between what is written down and the call.
+
+
+def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None:
+    """It was written down, and nothing was sent: an invalid token must not count as sent."""
+    user = sim.add_user("花子")
+    desks: list[Room] = []
+    asked: list[bool] = []
+
+    def lease_is_fresh() -> bool:
+        pending = desks[0].pending() if desks else []
+        noted = any(effect["triedAt"] for effect in pending)
+        asked.append(noted)
+        # Lost just after the try was noted, and there again a moment later.
+        return not noted or asked.count(True) > 1
+
+    desk = room(sending_bot("reply"), lease_is_fresh=lease_is_fresh)
+    desks.append(desk)
+    # LINE never heard of this token, as of one that it took for expired.
+    desk.put(sim.drafts.text(user, "?"))
+    desk.until_quiet()
+    assert asked.count(True) > 1
+    assert texts(sim, user) == ["はい"]
+
+
+def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, sim: Sim) -> None:
+    """Else a reply that LINE never had would be one of unknown outcome to the next process."""
+    user = sim.add_user("花子")
+    desks: list[Room] = []
+    stopped = threading.Event()
+
+    def lease_is_fresh() -> bool:
+        if not desks or not any(effect["triedAt"] for effect in desks[0].pending()):
+            return True
+        # Written down, and the call would be next.
+        desks[0].desk.stop()
+        stopped.set()
+        return False
+
+    before = len(sim.calls)
+    desk = room(sending_bot("reply"), lease_is_fresh=lease_is_fresh)
+    desks.append(desk)
+    desk.says(user, "?")
+    assert stopped.wait(5)
+    eventually(lambda: [effect["triedAt"] for effect in desk.pending()] == [None])
+    assert len(sim.calls) == before
+
+
+# What a killed process leaves behind, and what its successor makes of it.
+
+
+@dataclass
+class Left:
+    """What stands in the outbox, and what LINE has seen of it."""
+
+    send: Send
+    accepted: bool = False
+
+
+TRIED_AT = datetime.now(UTC)
+LEFT: dict[str, Callable[[Send], Left]] = {
+    "recorded, and nothing else": lambda send: Left(send),
+    "a reply written down, and not called": lambda send: Left(send.tried(Way.REPLY, TRIED_AT)),
+    "a reply called, and its answer not heard": lambda send: Left(
+        send.tried(Way.REPLY, TRIED_AT), accepted=True
+    ),
+    "a push written down, and not called": lambda send: Left(
+        replace(send, way=Way.PUSH, token=None, token_from=None).tried(Way.PUSH, TRIED_AT)
+    ),
+    "a push called, and its answer not heard": lambda send: Left(
+        replace(send, way=Way.PUSH, token=None, token_from=None).tried(Way.PUSH, TRIED_AT),
+        accepted=True,
+    ),
+    "a reply that went as push, and its answer not heard": lambda send: Left(
+        send.tried(Way.PUSH, TRIED_AT), accepted=True
+    ),
+    "a reply refused as invalid, to go as push": lambda send: Left(
+        send.tried(Way.REPLY, TRIED_AT).refused(next_way=Way.PUSH)
+    ),
+    "a multicast called, and its answer not heard": lambda send: Left(
+        replace(send, way=Way.MULTICAST, to=[str(send.to)], token=None, token_from=None).tried(
+            Way.MULTICAST, TRIED_AT
+        ),
+        accepted=True,
+    ),
+}
+
+
+def leave(database: Any, sim: Sim, left: Left, key: str) -> None:
+    """Bring about what a process of epoch 1 leaves when it dies at that point."""
+    database.conversations.insert_one(conversation(key, [left.send.as_document()]))
+    if left.accepted:
+        assert left.send.tried_as is not None
+        call_line(sim, left.send, left.send.tried_as)
+
+
+def conversation(key: str, pending: list[Document]) -> Document:
+    return {
+        "_id": f"{CHANNEL}/{key}",
+        "channel": CHANNEL,
+        "key": key,
+        "kind": "user",
+        "state": None,
+        "data": {},
+        "n": 1,
+        "epoch": 1,
+        "applied": ["E1"],
+        "pending": pending,
+        "unsent": [],
+        "at": datetime.now(UTC),
+    }
+
+
+def call_line(sim: Sim, send: Send, way: Way) -> None:
+    body: dict[str, Any] = {"messages": send.messages}
+    headers = {"Authorization": f"Bearer {sim.token}"}
+    if way is Way.REPLY:
+        body["replyToken"] = send.token
+    else:
+        body["to"], headers["X-Line-Retry-Key"] = send.to, send.retry_key
+    url = f"{sim.url}/v2/bot/message/{way.value}"
+    assert requests.post(url, json=body, headers=headers, timeout=5).status_code == 200
+
+
+def a_reply(sim: Sim, user: Any, retry_key: str) -> Send:
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    return a_send(
+        way=Way.REPLY,
+        to=user.user_id,
+        token=event["replyToken"],
+        token_from=datetime.now(UTC),
+        retry_key=retry_key,
+    )
+
+
+@pytest.fixture
+def retry_key() -> str:
+    return str(uuid.uuid4())
+
+
+@pytest.mark.parametrize("point", LEFT.values(), ids=LEFT.keys())
+def test_a_successor_brings_it_home_once(
+    database: Any, room: Rooms, sim: Sim, retry_key: str, point: Callable[[Send], Left]
+) -> None:
+    user = sim.add_user("花子")
+    leave(database, sim, point(a_reply(sim, user, retry_key)), user.user_id)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert texts(sim, user) == ["こんにちは"]
+    assert desk.letters() == []
+    assert desk.conversation(user.user_id)["epoch"] == 2
+
+
+def test_what_was_carried_out_and_removed_is_not_sent_again(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    database.conversations.insert_one(conversation(user.user_id, []))
+    before = len(sim.calls)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert (len(sim.calls), texts(sim, user)) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("reply_unknown", "seen", "accepted"),
+    [
+        (ReplyUnknown.PUSH, ["こんにちは"], False),
+        (ReplyUnknown.DROP, [], False),
+        # The one exception of G5: it had arrived, and nothing can prove it.
+        (ReplyUnknown.PUSH, ["こんにちは", "こんにちは"], True),
+        (ReplyUnknown.DROP, ["こんにちは"], True),
+    ],
+)
+def test_a_reply_of_unknown_outcome_past_its_minute_follows_the_setting(
+    database: Any,
+    sim: Sim,
+    retry_key: str,
+    reply_unknown: ReplyUnknown,
+    seen: list[str],
+    accepted: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    user = sim.add_user("花子")
+    long_ago = datetime.now(UTC) - timedelta(seconds=90)
+    send = a_reply(sim, user, retry_key)
+    if accepted:
+        call_line(sim, send, Way.REPLY)
+    else:
+        send = replace(send, token="0" * 32)
+    old = replace(send, token_from=long_ago, at=long_ago).tried(Way.REPLY, long_ago)
+    leave(database, sim, Left(old), user.user_id)
+    with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
+        desk.until_quiet()
+        assert desk.letters() == []
+        assert desk.figures()["unprovedReplies"] == 1
+    assert texts(sim, user) == seen
+    assert "not provable" in caplog.text
+
+
+def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    yesterday = datetime.now(UTC) - timedelta(hours=23, minutes=1)
+    send = a_send(to=user.user_id, at=yesterday).tried(Way.PUSH, yesterday)
+    leave(database, sim, Left(send), user.user_id)
+    before = len(sim.calls)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert (len(sim.calls), texts(sim, user)) == (before, [])
+    (letter,) = desk.letters()
+    assert letter["_id"] == send.id
+
+
+def test_a_dead_letter_written_by_a_predecessor_stays_one(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    send = a_send(to=user.user_id, messages=[{"type": "text", "text": ""}])
+    leave(database, sim, Left(send), user.user_id)
+    database.deadletters.insert_one({"_id": send.id, "cause": "LINE refused it with 400"})
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert [letter["_id"] for letter in desk.letters()] == [send.id]
+
+
+def test_an_outbox_goes_out_in_the_order_of_its_record(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    rows = [
+        a_send(
+            id=f"E1/{n}", to=user.user_id, messages=[{"type": "text", "text": str(n)}],
+            retry_key=f"8a1c3b42-9f6e-4f0a-8f2b-6a1f0f6f1{n:03d}",
+        ).as_document()
+        for n in range(20)
+    ]  # fmt: skip
+    database.conversations.insert_one(conversation(user.user_id, rows))
+    sim.answer_next("push", 500, accept=True)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert texts(sim, user) == [str(n) for n in range(20)]
+
+
+def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
+    room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(sending_bot("push"))
+    document = desk.says(user, "?")
+    desk.until_quiet()
+    before = len(sim.calls)
+    stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", [stale])
+    assert len(desk.desk.outbox) == 0
+    # Nor does it leave anything behind in memory.
+    assert desk.desk.outbox._boxes == {}
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert len(sim.calls) == before + 1
+    assert texts(sim, user) == ["はい", "はい"]
+
+
+def test_a_send_that_is_no_longer_pending_is_not_sent(database: Any, room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    database.conversations.insert_one(conversation(user.user_id, []))
+    desk = room(Bot(), epoch=1)
+    before = len(sim.calls)
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", [a_send(to=user.user_id).as_document()])
+    desk.until_quiet()
+    assert len(sim.calls) == before
+
+
+def test_an_urgent_reply_hurries_what_stands_before_it(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push that could wait goes first in its conversation, so it goes at the reply's time."""
+    monkeypatch.setattr(outbox, "PUSH_SECONDS", 3600.0)
+    bot, fresh = Bot(), threading.Event()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "急ぎ":
+            talk.push("前置き")
+            talk.reply("返事")
+        else:
+            talk.push("いつか")
+
+    others = [sim.add_user(str(n)) for n in range(5)]
+    user = sim.add_user("花子")
+    # Long enough to leave the outbox after the push, before the next turn.
+    desk = room(bot, interval_seconds=0.05)
+    gate = desk.desk.gate
+    monkeypatch.setattr(gate, "_lease_is_fresh", fresh.is_set)
+    for other in others:
+        desk.says(other, "いつでも")
+    desk.says(user, "急ぎ")
+    desk.until_decided()
+    before = len(sim.calls)
+    fresh.set()
+    desk.until_quiet()
+    made = [call.endpoint for call in sim.calls[before:]]
+    assert made == ["push", "reply", *["push"] * 5]
+    assert texts(sim, user) == ["前置き", "返事"]
+
+
+# Real processes, killed for real.
+
+
+@pytest.mark.parametrize("point", ["recorded", "noted", "called", "answered", "refused"])
+@pytest.mark.parametrize("way", ["reply", "push"])
+def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
+    database: Any, dies: Dies, room: Rooms, sim: Sim, point: str, way: str
+) -> None:
+    user = sim.add_user("花子")
+    if point == "refused":
+        sim.answer_next(way, 429)
+    dies(point, user, way=way)
+    assert len(list(database.conversations.find({"pending.0": {"$exists": True}}))) == 1
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい"]
+    assert desk.letters() == []
+
+
+# The order of urgency within an outbox, by itself.
+
+
+@dataclass
+class Waiting:
+    """As much of a send as a box looks at."""
+
+    send: SimpleNamespace
+    deadline: float
+
+
+def waiting(n: int, due: float) -> Any:
+    return Waiting(SimpleNamespace(id=str(n)), due)
+
+
+def test_the_first_send_is_as_urgent_as_the_most_urgent_behind_it() -> None:
+    chosen = random.Random(5)
+    for _ in range(50):
+        box, left = outbox.Box("main/U1"), []
+        for n in range(chosen.randrange(1, 30)):
+            if left and chosen.random() < 0.4:
+                assert box.pop().send.id == left.pop(0)[0]
+            due = chosen.uniform(0, 100)
+            before = left and min(one[1] for one in left)
+            more_urgent = box.append(waiting(n, due), due)
+            assert more_urgent is bool(left and due < before)
+            left.append((str(n), due))
+            assert box.sends[0].deadline == min(one[1] for one in left)
+            assert box.ids == {one[0] for one in left}
+
+
+@pytest.mark.parametrize(
+    ("behind", "deadline"),
+    [
+        ([], 160.0),
+        ([200.0], 160.0),
+        ([120.0], 120.0),
+        ([200.0, 120.0], 120.0),
+        # Their time is past as well: the whole conversation goes behind the others.
+        ([90.0], 160.0),
+    ],
+)
+def test_a_send_that_failed_goes_behind_others_but_not_behind_its_own(
+    behind: list[float], deadline: float
+) -> None:
+    box = outbox.Box("main/U1")
+    for n, due in enumerate([95.0, *behind]):
+        box.append(waiting(n, due), due)
+    box.put_off(100.0, 160.0)
+    assert box.sends[0].deadline == deadline
+    box.pop()
+    assert not behind or box.sends[0].deadline == min(behind)
+
+
+def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
+    tools: Any = SimpleNamespace(gate=SimpleNamespace(enter=lambda entry: None))
+    box = outbox.Outbox(tools)
+    effects = [a_send(id=f"E1/{n}").as_document() for n in range(10_000)]
+    started = time.monotonic()
+    box.add(f"{CHANNEL}/U1", effects)
+    box.add(f"{CHANNEL}/U1", effects)
+    # One by one through what is there already it would take long.
+    assert time.monotonic() - started < 8
+    assert len(box) == 10_000
+
+
+# What MongoDB or LINE never confirms.
+
+
+def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
+    room: Rooms, sim: Sim, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "NOTE_SECONDS", 0.3)
+    slow, other = sim.add_user("花子"), sim.add_user("太郎")
+    desk = room(sending_bot("push"))
+    locked, released = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        """Keep a transaction open that has the conversation."""
+        with client.start_session() as session, session.start_transaction():
+            desk.database.conversations.update_one(
+                {"key": slow.user_id}, {"$set": {"held": True}}, session=session
+            )
+            locked.set()
+            released.wait(10)
+            session.abort_transaction()
+
+    holder, note_try = threading.Thread(target=hold), Conversations.note_try
+
+    def note(self: Conversations, id_: str, effect: Any) -> bool:
+        if slow.user_id in id_ and not locked.is_set():
+            holder.start()
+            assert locked.wait(5)
+        return note_try(self, id_, effect)
+
+    monkeypatch.setattr(Conversations, "note_try", note)
+    desk.says(slow, "?")
+    assert locked.wait(5)
+    started = time.monotonic()
+    desk.says(other, "?")
+    sim.wait_for(lambda: texts(sim, other) == ["はい"])
+    took = time.monotonic() - started
+    released.set()
+    holder.join(5)
+    desk.until_quiet()
+    assert took < 3
+    assert texts(sim, slow) == ["はい"]
+
+
+def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "MOST_UNANSWERED", 4)
+    user = sim.add_user("花子")
+    sim.answer_next("push", 500, times=3)
+    sim.answer_next("push", 429)
+    sim.answer_next("push", 500)
+    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.01)
+    desk = room(sending_bot("push"))
+    desk.says(user, "?")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    # A definite refusal is no failed try, and there may be any number of them.
+    assert (letter["cause"], letter["attempts"]) == ("no verdict of LINE's in 4 tries", 5)
+    assert letter["effect"]["triedAt"] is not None
+    assert texts(sim, user) == []
+
+
+def test_a_send_that_line_never_had_waits_three_days_and_no_longer(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    young, old = sim.add_user("花子"), sim.add_user("太郎")
+    for user, age in ((young, timedelta(days=2, hours=23)), (old, timedelta(days=3, seconds=1))):
+        send = a_send(id=user.user_id, to=user.user_id, at=datetime.now(UTC) - age)
+        leave(database, sim, Left(send), user.user_id)
+    desk = room(Bot(), epoch=2)
+    desk.until_quiet()
+    assert (texts(sim, young), texts(sim, old)) == (["こんにちは"], [])
+    (letter,) = desk.letters()
+    assert (letter["_id"], letter["cause"]) == (old.user_id, "not sent within 3 days")
+    assert letter["attempts"] == 0

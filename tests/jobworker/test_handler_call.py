@@ -1,0 +1,365 @@
+"""Handlers that hang or fail, and events that are condemned: tries, dead letters, late returns."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobworker.bot.talk import Talk
+from jobworker.errors import BotError, GateClosed
+from linedesk import Bot, worker
+from linedesk import runs as failures
+from linedesk.contract import GiveUp, JobResult
+from linedesk.store.errors import StoreUnavailable
+from linesim import Sim
+from tests.jobworker.test_worker import Parked
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
+    bot = Bot()
+    bot.default()(handler)
+    return bot
+
+
+def text_of(talk: Talk) -> str:
+    return str(talk.raw["message"]["text"])
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def abandon(desk: Room) -> int:
+    """What the dispatcher does with overdue handlers; how many there were."""
+    lost = desk.pool.abandon_overdue(0.0)
+    for thread in lost:
+        assert thread.task is not None
+        desk.desk.did_not_return(thread.task, thread.stack)
+    return len(lost)
+
+
+class Hanging:
+    """A handler that hangs on one text for so many runs, and what came of each run."""
+
+    def __init__(self, times: int, after: Callable[[Talk], None] = lambda talk: None) -> None:
+        self.go_on = threading.Event()
+        self.returned: list[object] = []
+        self.runs = 0
+        self._times = times
+        self._after = after
+
+    def __call__(self, event: Any, talk: Talk) -> None:
+        if text_of(talk) == "hang":
+            self.runs += 1
+            if self.runs <= self._times:
+                self._hang(talk)
+        talk.reply(text_of(talk))
+
+    def _hang(self, talk: Talk) -> None:
+        assert self.go_on.wait(30)
+        try:
+            self._after(talk)
+        except Exception as error:
+            self.returned.append(error)
+            raise
+        self.returned.append(None)
+
+
+def test_a_handler_that_hangs_once_answers_once(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    hanging = Hanging(1, after=lambda talk: talk.push("遅い"))
+    desk = room(a_bot(hanging))
+    desk.says(user, "hang")
+    desk.says(user, "次")
+    eventually(lambda: hanging.runs == 1)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    hanging.go_on.set()
+    eventually(lambda: hanging.returned)
+    eventually(lambda: not desk.pool.abandoned())
+    desk.until_quiet()
+    assert texts(sim, user) == ["hang", "次"]
+    assert desk.letters() == []
+
+
+def test_a_handler_that_always_hangs_leaves_a_dead_letter_that_shows_where(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
+    hanging = Hanging(9)
+    desk = room(a_bot(hanging), tries=3, threads=4)
+    began = datetime.now(UTC) - timedelta(seconds=1)
+    document = desk.says(user, "hang")
+    desk.says(user, "次")
+    for run in (1, 2, 3):
+        eventually(lambda run=run: hanging.runs == run)  # type: ignore[misc]
+        desk.says(neighbour, f"{run}")
+        assert abandon(desk) == 1
+    desk.until_quiet()
+    assert texts(sim, user) == ["次"]
+    assert texts(sim, neighbour) == ["1", "2", "3"]
+    (letter,) = eventually(desk.letters)
+    assert letter["_id"] == document["eventId"]
+    assert (letter["cause"], letter["attempts"]) == ("handler: did not return", 3)
+    assert "assert self.go_on.wait(30)" in letter["traceback"]
+    assert began < letter["firstAt"] < letter["lastAt"]
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("handler failed, trying again" in line for line in lines) == 2
+    assert sum("handler failed, given up" in line for line in lines) == 1
+    hanging.go_on.set()
+    eventually(lambda: len(hanging.returned) == 3)
+    desk.until_quiet()
+    assert texts(sim, user) == ["次"]
+
+
+def test_tries_that_hang_and_tries_that_raise_count_together(room: Rooms, sim: Sim) -> None:
+    user, runs, go_on = sim.add_user("花子"), [], threading.Event()
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(len(runs))
+        if len(runs) == 2:
+            assert go_on.wait(30)
+        raise RuntimeError("planted")
+
+    desk = room(a_bot(handler), tries=3)
+    desk.says(user, "?")
+    eventually(lambda: len(runs) == 2)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    (letter,) = eventually(desk.letters)
+    assert (letter["cause"], letter["attempts"]) == ("handler: RuntimeError", 3)
+    go_on.set()
+    eventually(lambda: not desk.pool.abandoned())
+    assert len(runs) == 3, "what it raised so late is no further try"
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["api kept", "api asked for"])
+def test_an_abandoned_handler_may_not_call_line(room: Rooms, sim: Sim, before: bool) -> None:
+    user = sim.add_user("花子")
+    kept: list[Any] = []
+
+    def call(talk: Talk) -> None:
+        (kept[0] if before else talk.api).get_profile(user.user_id)
+
+    hanging = Hanging(1, after=call)
+
+    def handler(event: Any, talk: Talk) -> None:
+        kept.append(talk.api)
+        hanging(event, talk)
+
+    desk = room(a_bot(handler))
+    desk.says(user, "hang")
+    eventually(lambda: hanging.runs == 1)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    calls = len(sim.calls)
+    hanging.go_on.set()
+    (error,) = eventually(lambda: hanging.returned)
+    assert isinstance(error, GateClosed)
+    assert len(sim.calls) == calls
+    assert texts(sim, user) == ["hang"]
+
+
+def test_a_turn_that_comes_after_the_handler_was_abandoned_is_not_used(
+    room: Rooms, sim: Sim
+) -> None:
+    """It waits for the gate when it is given up, and the gate goes on to the next."""
+    user = sim.add_user("花子")
+    raised: list[BaseException] = []
+    runs: list[int] = []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        if len(runs) > 1:
+            return
+        try:
+            talk.api.get_profile(user.user_id)
+        except GateClosed as error:
+            raised.append(error)
+
+    desk = room(a_bot(handler))
+    with desk.desk.gate.turn():
+        desk.says(user, "hang")
+        eventually(lambda: desk.desk.gate.waiting == 1)
+        assert abandon(desk) == 1
+    eventually(lambda: raised)
+    desk.until_quiet()
+    assert not [call for call in sim.calls_to("profile") if user.user_id in call.path]
+    with desk.desk.gate.turn():
+        pass
+
+
+@pytest.mark.parametrize("error", [GateClosed("planted"), StoreUnavailable("planted")])
+def test_what_an_abandoned_handler_raises_resumes_nothing(
+    room: Rooms, sim: Sim, error: Exception
+) -> None:
+    """Its job is with another run by then."""
+    user = sim.add_user("花子")
+
+    def fail(talk: Talk) -> None:
+        raise error
+
+    hanging = Hanging(1, after=fail)
+    desk = room(a_bot(hanging))
+    desk.says(user, "hang")
+    eventually(lambda: hanging.runs == 1)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    resumed: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk.clock, "later", lambda seconds, function: resumed.append(seconds))
+        object.__setattr__(desk.desk._worker._parts, "later", desk.clock.later)
+        hanging.go_on.set()
+        eventually(lambda: hanging.returned and not desk.pool.abandoned())
+    assert resumed == []
+    assert texts(sim, user) == ["hang"]
+
+
+# Failures.
+
+
+def test_what_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
+    user, runs = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        if text_of(talk) == "bad":
+            talk.reply("a", "b", "c", "d", "e", "f")
+        talk.reply(text_of(talk))
+
+    desk = room(a_bot(handler), tries=50)
+    desk.says(user, "bad")
+    desk.says(user, "次")
+    desk.until_quiet()
+    (letter,) = eventually(desk.letters)
+    assert (letter["cause"], letter["attempts"]) == ("handler: TooManyMessages", 1)
+    assert texts(sim, user) == ["次"]
+    assert len(runs) == 2
+
+
+@pytest.mark.parametrize("error", [BotError, *BotError.__subclasses__()])
+def test_every_mistake_of_a_bot_is_lasting(error: type[BotError]) -> None:
+    assert failures.raised(error("x")).lasting
+    assert not failures.raised(ValueError("x")).lasting
+
+
+def test_a_handler_is_not_tried_for_ever(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    runs: list[float] = []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(time.monotonic())
+        raise RuntimeError("planted")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failures, "MOST_TRYING_SECONDS", 0.05)
+        desk = room(a_bot(handler), tries=1_000_000)
+        desk.says(user, "?")
+        desk.until_quiet()
+    (letter,) = eventually(desk.letters)
+    assert letter["attempts"] == len(runs)
+    assert (letter["lastAt"] - letter["firstAt"]).total_seconds() >= 0.05
+
+
+def test_the_time_begins_with_the_first_try_not_with_the_wait_before_it(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is set aside for long has all its tries afterwards."""
+
+    def handler(event: Any, talk: Talk) -> None:
+        raise RuntimeError("planted")
+
+    desk, job = room(a_bot(handler)), Parked(sim.drafts.text(sim.add_user("花子"), "?"))
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.desk.outbox, "waits_for_room", lambda id_, resume: True)
+        assert desk.desk.decide(job) == JobResult.DEFERRED
+    assert job.memo.first_at is None
+    began = datetime.now(UTC)
+    assert desk.desk.decide(job) == JobResult.DEFERRED
+    assert began <= job.memo.first_at
+
+
+def test_pauses_are_drawn_from_a_growing_range(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Full jitter: also a pause near nothing may come, and none above the most."""
+    asked: list[tuple[int, float, float]] = []
+
+    def pause(count: int, *, first: float, most: float) -> float:
+        asked.append((count, first, most))
+        return 0.0
+
+    monkeypatch.setattr(worker, "pause_seconds", pause)
+    user = sim.add_user("花子")
+    runs: list[int] = []
+
+    def handler(event: Any, talk: Talk) -> None:
+        runs.append(1)
+        if len(runs) < 4:
+            raise RuntimeError("planted")
+        talk.reply("はい")
+
+    desk = room(a_bot(handler), tries=9)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert [count for count, _, _ in asked] == [1, 2, 3]
+    assert texts(sim, user) == ["はい"]
+
+
+# Condemned events.
+
+
+def condemn(desk: Room, condemned: GiveUp) -> None:
+    """From now on every job of the room comes condemned, as a dispatcher's poison does."""
+    decide = desk.desk.decide
+
+    def condemning(task: Any) -> Any:
+        task.condemned = condemned
+        return decide(task)
+
+    desk.pool._decide = condemning
+
+
+POISON = GiveUp("poison: took the process down", 3, datetime(2026, 1, 2, tzinfo=UTC))
+
+
+def test_a_condemned_event_becomes_a_dead_letter_without_its_handler(room: Rooms, sim: Sim) -> None:
+    user, runs = sim.add_user("花子"), []
+    desk = room(a_bot(lambda event, talk: runs.append(talk)))
+    condemn(desk, POISON)
+    document = desk.put(sim.drafts.text(user, "毒"), again=True)
+    desk.until_quiet()
+    (letter,) = eventually(desk.letters)
+    assert letter["_id"] == document["eventId"]
+    assert (letter["cause"], letter["attempts"]) == (POISON.cause, 3)
+    assert letter["firstAt"] == POISON.first_at
+    assert letter["document"]["_id"] == document["_id"]
+    assert runs == []
+    assert document["eventId"] in desk.conversation(user.user_id)["applied"]
+
+
+def test_a_condemned_event_that_was_recorded_is_carried_out_and_not_given_up(
+    room: Rooms, sim: Sim
+) -> None:
+    """It took the process down after its record: its effects stand, and nothing is repeated."""
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+    document = desk.says(user, "?")
+    desk.until_quiet()
+    with Room(desk.database, sim, a_bot(lambda event, talk: talk.reply("二度")), epoch=2) as next_:
+        condemn(next_, POISON)
+        next_.put_document(document, again=True)
+        next_.until_quiet()
+        assert next_.letters() == []
+    assert texts(sim, user) == ["はい"]

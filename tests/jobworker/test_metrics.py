@@ -1,0 +1,421 @@
+"""The figures of a worker: each tells what happened, and none of them what anybody wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import linebot.v3
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from jobworker.bot.talk import Talk
+from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.line import quota
+from jobworker.line.answer import Answer
+from jobworker.line.breaker import FAILURES_TO_OPEN
+from jobworker.line.hosts import Hosts
+from jobworker.line.quota import Quota
+from jobworker.metrics import OTHER, Figures, Use, Used, endpoint_of
+from jobworker.record import dead_letters
+from jobworker.sending import settling
+from linedesk import Bot, row_log
+from linedesk.runtime.metrics import Snapshots
+from linedesk.store.documents import Document
+from linesim import Sim
+from tests.jobworker.line.test_gate import Hand, Note
+from tests.jobworker.line.test_gate import hand as hand
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+PUSH, REPLY = "/v2/bot/message/push", "/v2/bot/message/reply"
+PROFILE = "/v2/bot/profile/{}"
+SECRET_WORDS = "秘密の言葉"
+SDK_PATH = re.compile(r"['\"](/v2/bot/[^'\"]+)['\"]")
+
+
+def figures_of(registry: CollectorRegistry) -> Document:
+    return Snapshots(registry).take().figures
+
+
+def a_bot() -> Bot:
+    """Fails on 壊, answers everything else."""
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        if event.message.text.startswith("壊"):
+            raise ValueError(f"{event.message.text} of {talk.user_id}")
+        if event.message.text != "黙":
+            talk.reply(event.message.text)
+
+    return bot
+
+
+# What happened.
+
+
+def test_an_answer_is_counted_all_the_way_and_names_nobody(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_log, "BATCH_SECONDS", 0.01)
+    monkeypatch.setattr(dead_letters, "KEPT_EVERY_SECONDS", 0.05)
+    desk = room(a_bot(), tries=2)
+    user = sim.add_user("花子")
+    sim.answer_next("reply", 500)
+    desk.says(user, SECRET_WORDS)
+    desk.says(user, f"壊{SECRET_WORDS}")
+    desk.says(user, "黙")
+    desk.until_quiet()
+    jobs = eventually(lambda: len(found := list(desk.database.jobs.find())) == 4 and found)
+    eventually(lambda: desk.figures().get("deadLettersKept") == 1)
+
+    found = desk.figures()
+    assert found["decidedEvents"] == {"recorded": 2, "finished": 1, "applied": 0, "unheard": 0}
+    assert found["failedHandlers"] == {"error": 2, "timeout": 0}
+    assert found["deadLetters"] == {"event": 1, "send": 0, "timer": 0}
+    assert found["calls"] == {"api": {REPLY: {"200": 1, "500": 1}}}
+    assert (found["sendRetries"], found["unprovedReplies"]) == (1, 0)
+    assert (found["gateTurns"], found["gateWaiting"]) == ({"api": 2}, {"api": 0})
+    assert (found["outboxEffects"], found["unwrittenRows"]) == (0, {"calls": 0, "jobs": 0})
+    # Of each event the first start, and of the one that failed both runs.
+    seconds = {name: found[f"{name}Seconds"]["count"] for name in ("wait", "handler")}
+    assert seconds == {"wait": 3, "handler": 4}
+    assert found["callSeconds"][REPLY]["count"] == found["gateWaitSeconds"]["api"]["count"] == 2
+
+    metrics = generate_latest(desk.registry).decode()
+    rows = json.dumps(jobs, default=str, ensure_ascii=False)
+    for text in (SECRET_WORDS, sim.token, "花子", "replyToken"):
+        assert text not in metrics + rows
+    assert user.user_id not in metrics
+    for row in jobs:
+        assert row.pop("key") == user.user_id
+        assert user.user_id not in str(row)
+
+
+def test_no_answer_counts_under_a_word_of_its_own(room: Rooms, sim: Sim) -> None:
+    desk = room(a_bot())
+    sim.close_next("reply")
+    desk.says(sim.add_user("花子"), "?")
+    desk.until_quiet()
+    assert desk.figures()["calls"]["api"][REPLY] == {"none": 1, "200": 1}
+
+
+def test_a_send_that_is_given_up_is_a_dead_letter_once(room: Rooms, sim: Sim) -> None:
+    desk = room(a_bot())
+    sim.answer_next("reply", 400, {"message": "The request body has 1 error"})
+    desk.says(sim.add_user("花子"), "?")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    # A successor that finds it in the outbox writes it once more.
+    desk.desk.outbox.tools.deadletters.write({**letter, "id": letter["_id"]})
+    assert desk.figures()["deadLetters"] == {"event": 0, "send": 1, "timer": 0}
+
+
+# Calls of LINE by their end points.
+
+
+def sdk_paths() -> set[str]:
+    """The templates of all paths that line-bot-sdk calls."""
+    files = Path(linebot.v3.__file__).parent.rglob("api/*.py")
+    return {path for file in files for path in SDK_PATH.findall(file.read_text("utf-8"))}
+
+
+def test_every_end_point_of_the_messaging_api_has_a_label_of_its_own() -> None:
+    paths = sdk_paths()
+    assert "/v2/bot/profile/{userId}" in paths
+    assert [path for path in paths if endpoint_of(path) == OTHER] == []
+    assert endpoint_of("/v2/bot/profile/{userId}") == endpoint_of(PROFILE) == PROFILE
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2/bot/profile/U" + "1" * 32,
+        "/v2/bot/richmenu/alias/main-menu",
+        "/v2/bot/message/push?to=U1",
+        "/v2/oauth/accessToken",
+        "/elsewhere",
+        "",
+    ],
+)
+def test_a_path_with_an_id_in_it_makes_no_series(path: str) -> None:
+    assert endpoint_of(path) == OTHER
+
+
+# The gate.
+
+
+def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(hand: Hand) -> None:
+    for entry in (Note(hand, "a", takes=0.25), Note(hand, "b", deadline=1, takes=3.0)):
+        hand.gate.enter(entry)
+    hand.run()
+    # The first call took 0.25 s, and the interval is a second.
+    assert hand.gate.used_seconds == pytest.approx(0.25)
+    hand.now += 0.5
+    assert hand.gate.used_seconds == pytest.approx(0.75)
+    hand.now -= 0.5
+    hand.advance(10)
+    # The second one took longer than the interval; after it nobody called.
+    assert hand.gate.used_seconds == pytest.approx(1.0 + 3.0)
+
+
+def test_a_wait_at_the_gate_counts_from_the_first_entering(hand: Hand) -> None:
+    waits: list[float] = []
+
+    class Noted:
+        def observe(self, seconds: float) -> None:
+            waits.append(seconds)
+
+        def inc(self) -> None:
+            pass
+
+    hand.gate._figures = type(hand.gate._figures)(Noted(), Noted())
+    first, hurried = Note(hand, "first"), Note(hand, "hurried", deadline=9)
+    began = hand.now
+    hand.gate.enter(first)
+    hand.gate.enter(hurried)
+    hand.run()
+    hand.now += 0.5
+    hurried.deadline = 1
+    hand.gate.enter(hurried, since=began)
+    hand.advance(0.5)
+    assert waits == [0.0, pytest.approx(1.0)]
+
+
+def test_use_is_that_of_the_last_ten_seconds() -> None:
+    clock, used = [100.0], [0.0]
+    use = Use(lambda: used[0], monotonic=lambda: clock[0])
+    assert use() == 0.0
+    for _ in range(20):
+        clock[0] += 1
+        used[0] += 0.25
+        assert use() == pytest.approx(0.25)
+    for _ in range(10):
+        clock[0] += 1
+        use()
+    assert use() == 0.0
+
+
+def test_use_that_ends_in_the_time_to_come_counts_as_time_passes() -> None:
+    used = Used()
+    used.begin(0.0)
+    used.begin(5.0)
+    used.end(10.0)
+    assert (used.seconds(4.0), used.seconds(12.0)) == (4.0, 10.0)
+    used.begin(8.0)
+    assert used.seconds(9.0) == 9.0
+    used.end(9.0)
+    used.end(50.0)
+    assert used.seconds(60.0) == 10.0
+
+
+def test_breaker_and_token_are_told_apart() -> None:
+    registry = CollectorRegistry()
+    hosts = Hosts.of(
+        "http://api",
+        "http://data",
+        interval_seconds=0.0,
+        step=lambda step: None,
+        later=lambda seconds, step: None,
+        lease_is_fresh=lambda: True,
+        figures=Figures(registry),
+    )
+
+    def told() -> tuple[Any, Any]:
+        found = figures_of(registry)
+        return found["breakerOpen"], found["tokenRefused"]
+
+    assert told() == ({"api": 0, "data": 0}, 0)
+    for number in range(FAILURES_TO_OPEN):
+        hosts.data.breaker.failed(f"U{number}")
+    assert told() == ({"api": 0, "data": 1}, 0)
+    hosts.data.breaker.answered()
+    hosts.api.breaker.unauthorized()
+    assert told() == ({"api": 0, "data": 0}, 1)
+
+
+# Why sends wait.
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (500, "a send waits: LINE answered 500, next try at "),
+        (429, "a send waits: LINE answered 429, next try at "),
+        (None, "a send waits: LINE did not answer, next try at "),
+        (401, "a send waits: LINE refuses the access token"),
+    ],
+)
+def test_a_send_that_rests_says_why(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, status: int | None, why: str
+) -> None:
+    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(settling, "pause_seconds", lambda failures, *, first=1.0, most: first)
+    desk = room(a_bot())
+    user = sim.add_user("花子")
+    if status is None:
+        sim.close_next("reply")
+    else:
+        sim.answer_next("reply", status, headers={"Retry-After": "300"})
+    document = desk.says(user, SECRET_WORDS)
+    (row,) = eventually(lambda: [one for one in desk.desk.waiting() if one["why"].startswith(why)])
+    assert (row["channel"], row["key"]) == ("main", user.user_id)
+    assert row["eventId"] == document["eventId"]
+    assert row["effectId"] == desk.pending()[0]["id"]
+    assert row["since"] >= document["acceptTime"]
+    assert SECRET_WORDS not in str(row)
+
+
+def test_those_that_wait_longest_are_told_first(room: Rooms, sim: Sim) -> None:
+    desk = room(a_bot(), lease_is_fresh=lambda: fresh)
+    fresh = True
+    users = [sim.add_user(f"{number}") for number in range(3)]
+    sim.answer_next("reply", 429, headers={"Retry-After": "300"})
+    for user in users:
+        desk.says(user, "?")
+        desk.until_decided()
+    keys = [user.user_id for user in users]
+    eventually(lambda: [row["key"] for row in desk.desk.waiting()] == keys)
+    assert [row["key"] for row in desk.desk.outbox.waiting(1, at_gate="-")] == keys[:1]
+
+
+# The quota.
+
+
+class Month:
+    """LINE's two end points of the quota, and a Quota that asks them by hand."""
+
+    def __init__(self, hand: Hand) -> None:
+        self.answers: dict[str, Answer | LineError] = {}
+        self.asked: list[str] = []
+        self.registry = CollectorRegistry()
+        self.hand = hand
+        self.quota = Quota(
+            hand.gate,
+            get=self._get,
+            later=hand.gate._later,
+            figures=Figures(self.registry),
+            monotonic=lambda: hand.now,
+        )
+        self.tell({"type": "limited", "value": 500}, {"totalUsage": 123})
+
+    def tell(self, limit: Any, used: Any) -> None:
+        for path, told in ((quota.LIMIT, limit), (quota.USED, used)):
+            is_ready = isinstance(told, (Answer, LineError))
+            self.answers[path] = told if is_ready else Answer(200, json.dumps(told))
+
+    def _get(self, path: str) -> Answer:
+        self.asked.append(path)
+        answer = self.answers[path]
+        if isinstance(answer, LineError):
+            raise answer
+        return answer
+
+    @property
+    def told(self) -> tuple[Any, Any]:
+        found = figures_of(self.registry)
+        return found.get("quotaMessages"), found.get("quotaUsedMessages")
+
+
+@pytest.fixture
+def month(hand: Hand) -> Month:
+    return Month(hand)
+
+
+def test_the_quota_is_asked_for_a_minute_after_the_start_and_then_each_ten(month: Month) -> None:
+    month.quota.start()
+    month.hand.advance(quota.FIRST_SECONDS - 1)
+    assert (month.asked, month.told) == ([], (None, None))
+    month.hand.advance(5)
+    assert (month.asked, month.told) == ([quota.LIMIT, quota.USED], (500, 123))
+    month.hand.advance(quota.EVERY_SECONDS)
+    assert len(month.asked) == 4
+
+
+def test_a_plan_without_limit_has_no_figure_of_it(month: Month) -> None:
+    month.tell({"type": "none"}, {"totalUsage": 7})
+    month.quota.start()
+    month.hand.advance(90)
+    assert month.told == (None, 7)
+
+
+def test_the_quota_goes_behind_everybody_else(month: Month) -> None:
+    hand = month.hand
+    hand.gate.enter(Note(hand, "under way"))
+    month.quota._tick()
+    push = Note(hand, "push", deadline=hand.now + 60)
+    hand.gate.enter(push)
+    hand.advance(1.5)
+    assert (push.called, month.asked) == ([101.0], [])
+    hand.advance(5)
+    assert len(month.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "asked"),
+    [
+        (Answer(500), {"totalUsage": 1}, 1),
+        (OutcomeUnknown("gone"), {"totalUsage": 1}, 1),
+        (Answer(200, "<html>"), {"totalUsage": 1}, 1),
+        (["limited"], {"totalUsage": 1}, 1),
+        ({"type": "limited", "value": 500}, Answer(429), 2),
+    ],
+)
+def test_a_round_that_fails_is_not_repeated_and_what_was_told_goes_stale(
+    month: Month, limit: Any, used: Any, asked: int
+) -> None:
+    month.quota.start()
+    month.hand.advance(90)
+    month.tell(limit, used)
+    month.hand.advance(quota.EVERY_SECONDS)
+    assert (len(month.asked), month.told) == (2 + asked, (500, 123))
+    month.hand.advance(quota.STALE_SECONDS + quota.EVERY_SECONDS)
+    assert month.told == (None, None)
+
+
+def test_nonsense_for_a_number_is_no_figure(month: Month) -> None:
+    month.tell({"type": "limited", "value": "many"}, {"totalUsage": True})
+    month.quota._tick()
+    month.hand.advance(5)
+    assert month.told == (None, None)
+
+
+def test_while_line_is_away_the_quota_waits_once(month: Month) -> None:
+    hand = month.hand
+    hand.held_until = hand.now + 5_000
+    month.quota._tick()
+    hand.advance(4_000)
+    assert (hand.gate.waiting, month.asked) == (1, [])
+    hand.advance(2_000)
+    assert month.asked[:2] == [quota.LIMIT, quota.USED]
+
+
+def test_refused_pushes_have_the_quota_asked_for_once_a_minute(month: Month) -> None:
+    for _ in range(3):
+        month.quota.ask_soon()
+        month.hand.advance(10)
+    assert month.asked == [quota.LIMIT, quota.USED]
+    month.hand.advance(quota.SOON_SECONDS)
+    month.quota.ask_soon()
+    month.hand.advance(10)
+    assert len(month.asked) == 4
+
+
+def test_a_push_that_met_the_monthly_limit_has_the_quota_asked_for(room: Rooms, sim: Sim) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("?")
+
+    desk = room(bot)
+    sim.answer_next("push", 429, {"message": "You have reached your monthly limit."})
+    desk.says(sim.add_user("花子"), "?")
+    eventually(lambda: "quotaUsedMessages" in desk.figures())
+    assert "quotaMessages" not in desk.figures()
+    assert desk.figures()["calls"]["api"][quota.USED] == {"200": 1}

@@ -1,0 +1,193 @@
+"""A whole jobworker on a pool, without the feed before it: documents are put in by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from pymongo.database import Database
+
+from dispatcher.keyed.pool import Pool
+from dispatcher.progress.tracker import Ledger
+from dispatcher.timer import Clock
+from jobworker.assembly import Desk, LineSettings
+from jobworker.effects import Send, Way
+from jobworker.sending.delivery import ReplyUnknown
+from linedesk import Bot
+from linedesk.runtime.metrics import Snapshots
+from linedesk.store.documents import Document, make_document
+from linesim import Sim
+from tests.waiting import eventually
+
+CHANNEL = "main"
+
+
+@dataclass
+class Room:
+    """Start it with `with`; `says` has a user write, `put` hands in any event."""
+
+    database: Database[Any]
+    sim: Sim
+    bot: Bot
+    epoch: int = 1
+    threads: int = 4
+    tries: int = 3
+    interval_seconds: float = 0.0
+    reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
+    lease_is_fresh: Callable[[], bool] = lambda: True
+    data_base: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    masked: Callable[[str], str] = str
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    desk: Desk = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = Clock()
+        self.pool = Pool(
+            lambda task: self.desk.decide(task),
+            Ledger(),
+            threads=self.threads,
+            bound=10_000,
+            load=lambda ids: {i: d for i, d in self._documents.items() if i in ids},
+            later=self.clock.later,
+        )
+        self._documents: dict[Any, Document] = {}
+        self._stopped = threading.Event()
+        self._loaded = threading.Event()
+        self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)
+        self.desk = Desk(
+            self.bot,
+            self.database,
+            LineSettings(
+                api_base=self.sim.url,
+                token=self.sim.token,
+                interval_seconds=self.interval_seconds,
+                threads=self.threads,
+                reply_unknown=self.reply_unknown,
+                data_base=self.data_base,
+            ),
+            tries=self.tries,
+            secrets=self.secrets,
+            masked=self.masked,
+            step=lambda step: self.pool.step(step),
+            later=self.clock.later,
+            lease_is_fresh=lambda: self.lease_is_fresh(),
+            registry=self.registry,
+        )
+        self._tell_when_loaded(self.desk.outbox)
+
+    def _tell_when_loaded(self, outbox: Any) -> None:
+        load = outbox._load
+
+        def then_tell(left: Sequence[str]) -> None:
+            load(left)
+            if not left:
+                self._loaded.set()
+
+        outbox._load = then_tell
+
+    def __enter__(self) -> Room:
+        self.clock.start()
+        self.pool.start()
+        self._saver.start()
+        self.desk.take_over(self.epoch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.desk.stop()
+        self.pool.stop()
+        left = self.pool.join(time.monotonic() + 15)
+        self._stopped.set()
+        self.pool.saving.changed.set()
+        self._saver.join(5)
+        self.clock.stop()
+        self.clock.join(5)
+        self.desk.close()
+        assert not left
+
+    def _save(self) -> None:
+        while not self._stopped.is_set():
+            self.pool.saving.changed.wait(5)
+            self.pool.saving.changed.clear()
+            taken = self.pool.saving.snapshot()
+            if taken is not None:
+                self.pool.saving.saved(*taken)
+
+    # Events.
+
+    def says(self, user: Any, text: str, **more: Any) -> Document:
+        """The user writes; the webhook counts as delivered, so its reply token is good."""
+        return self.send(self.sim.drafts.text(user, text, **more))
+
+    def send(self, event: dict[str, Any]) -> Document:
+        """LINE delivers an event made by `sim.drafts`."""
+        self.sim.deliver(event)
+        return self.put(event)
+
+    def put(
+        self, event: dict[str, Any], *, accepted: datetime | None = None, again: bool = False
+    ) -> Document:
+        document = make_document(event, channel=CHANNEL, accept_time=accepted or datetime.now(UTC))
+        self.put_document(document, again=again)
+        return document
+
+    def put_document(self, document: Document, *, again: bool = False) -> None:
+        self._documents[document["_id"]] = document
+        self.pool.put(document, None, again=again)
+
+    def figures(self) -> Document:
+        """As they would stand in `status`."""
+        return Snapshots(self.registry).take().figures
+
+    # What became of them.
+
+    def until_decided(self, *, seconds: float = 15.0) -> None:
+        eventually(lambda: self.unfinished == 0, seconds=seconds)
+
+    def until_quiet(self, *, seconds: float = 15.0) -> None:
+        """Everything decided, every outbox empty, and none left to adopt: a room of a later epoch
+        may begin.
+        """
+        eventually(lambda: self._is_quiet, seconds=seconds)
+
+    @property
+    def _is_quiet(self) -> bool:
+        is_done = self._loaded.is_set() and self.unfinished == 0 and not len(self.desk.outbox)
+        return is_done and not self.pending()
+
+    @property
+    def unfinished(self) -> int:
+        with self.pool._lock:
+            return len(self.pool._ledger)
+
+    def pending(self) -> list[Document]:
+        rows = self.database.conversations.find({"pending.0": {"$exists": True}})
+        return [effect for row in rows for effect in row["pending"]]
+
+    def conversation(self, key: str) -> Document:
+        found: Document | None = self.database.conversations.find_one({"_id": f"{CHANNEL}/{key}"})
+        assert found is not None
+        return found
+
+    def letters(self) -> list[Document]:
+        return list(self.database.deadletters.find())
+
+
+def a_send(**fields: Any) -> Send:
+    """A recorded send, fresh unless told otherwise."""
+    now = datetime.now(UTC)
+    known: dict[str, Any] = {
+        "id": "E1/0",
+        "event_id": "E1",
+        "way": Way.PUSH,
+        "to": "U" + "1" * 32,
+        "messages": [{"type": "text", "text": "こんにちは"}],
+        "retry_key": "8a1c3b42-9f6e-4f0a-8f2b-6a1f0f6f0001",
+        "at": now,
+    }
+    return Send(**{**known, **fields})

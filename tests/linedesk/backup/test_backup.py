@@ -1,0 +1,647 @@
+"""`linedesk export` and `linedesk import` on a real MongoDB: one moment, all of it, or nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pymongo.database import Database
+
+from dispatcher.lease import Lease, owner_name
+from dispatcher.progress.document import Progress
+from dispatcher.progress.tracker import Ledger
+from jobworker.record.conversations import Conversations, Decision
+from linedesk.backup import restore as importwrites
+from linedesk.backup.export import export_to, write_export
+from linedesk.backup.file import AS_STORED, Reader
+from linedesk.backup.queue import finish_recvq
+from linedesk.backup.restore import Hold, Wishes, restore
+from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, Restored
+from linedesk.cli import main
+from linedesk.settings.errors import BackupError, NotImported
+from linedesk.store.client import Client
+from linedesk.store.collections import INDEXES, MEGABYTE, create_collections
+from linedesk.store.documents import (
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    LEASES,
+    PROGRESS,
+    RECVQ,
+    SCHEDULE,
+    make_document,
+    make_heartbeat,
+)
+from linedesk.store.errors import Replaced
+from linedesk.store.timers import due_event_id
+from tests.dispatcher.faults import failing
+from tests.jobworker.worker_harness import a_send
+
+STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
+KEY = "U花子"
+Run = Callable[..., Result]
+
+
+def now() -> datetime:
+    moment = datetime.now(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+# Of all that the source holds, so that its documents are the same in each test.
+NOW = now()
+
+
+def a_conversation(key: str = KEY, **more: Any) -> dict[str, Any]:
+    names = {"_id": f"main/{key}", "channel": "main", "key": key, "kind": "user", "state": "待つ"}
+    data = {"data": {"a.b": {"$date": "いつか"}, "$inc": 1.0}, "until": NOW}
+    return names | data | {"n": 4, "epoch": 3, "applied": ["E1"], "pending": [], "at": NOW} | more
+
+
+def a_row(name: str = "egg", **more: Any) -> dict[str, Any]:
+    names = {"_id": f"main/{KEY}/{name}", "channel": "main", "key": KEY, "name": name, "n": 4}
+    waits = {"runAt": NOW + timedelta(hours=1), "every": None, "data": {}, "setBy": "E1"}
+    return names | waits | {"source": None} | more
+
+
+def a_letter(name: str = "E0") -> dict[str, Any]:
+    event = {"type": "message", "webhookEventId": name, "message": {"id": "1", "text": "あ"}}
+    document = make_document(event, channel="main", accept_time=NOW)
+    times = {"attempts": 3, "firstAt": NOW, "lastAt": NOW}
+    return {"_id": name, "channel": "main", "key": KEY, "document": document, "cause": "?"} | times
+
+
+def fill(database: Database[Any]) -> None:
+    database[CONVERSATIONS].insert_many(
+        [a_conversation(), a_conversation("U太郎", pending=[a_send().as_document()])]
+    )
+    database[SCHEDULE].insert_many([a_row(), a_row("tea", runAt=NOW - timedelta(hours=1))])
+    database[DEADLETTERS].insert_one(a_letter())
+    database[PROGRESS].insert_one({"_id": "dispatcher", "epoch": 12, "token": {"x": 1}})
+
+
+def whole(database: Database[Any], *names: str) -> dict[str, list[bytes]]:
+    """The documents of these collections, byte for byte."""
+    return {
+        name: [
+            row.raw
+            for row in database.get_collection(name, codec_options=AS_STORED).find().sort("_id", 1)
+        ]
+        for name in names or STATE
+    }
+
+
+@pytest.fixture(scope="module")
+def shared(client: Client) -> Iterator[Callable[[str], Database[Any]]]:
+    """Databases as `linedesk init` leaves them, made once."""
+    made: dict[str, Database[Any]] = {}
+
+    def get(name: str) -> Database[Any]:
+        if name not in made:
+            made[name] = client[f"test_{name}_{uuid.uuid4().hex[:12]}"]
+            create_collections(made[name], capped_bytes=MEGABYTE)
+        return made[name]
+
+    yield get
+    for database in made.values():
+        client.drop_database(database.name)
+
+
+@pytest.fixture
+def source(shared: Callable[[str], Database[Any]]) -> Database[Any]:
+    source = emptied(shared("source"))
+    fill(source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def exported(
+    shared: Callable[[str], Database[Any]], tmp_path_factory: pytest.TempPathFactory
+) -> bytes:
+    source = emptied(shared("source"))
+    fill(source)
+    return export_to(source, tmp_path_factory.mktemp("source") / "export.gz").read_bytes()
+
+
+@pytest.fixture
+def export(exported: bytes, tmp_path: Path) -> Path:
+    """What `source` holds, exported."""
+    path = tmp_path / "export.gz"
+    path.write_bytes(exported)
+    return path
+
+
+@pytest.fixture
+def target(shared: Callable[[str], Database[Any]]) -> Database[Any]:
+    """Another database, as good as new."""
+    return emptied(shared("target"))
+
+
+def emptied(database: Database[Any]) -> Database[Any]:
+    for name in (*STATE, PROGRESS, RECVQ, LEASES, HELD):
+        database[name].delete_many({})
+    create_collections(database)
+    return database
+
+
+@pytest.fixture
+def run(mongo_uri: str) -> Run:
+    def command(database: Database[Any], *arguments: str, code: int = 0, given: Any = None) -> Any:
+        environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
+        answer = CliRunner().invoke(main.linedesk, arguments, env=environ, input=given)
+        assert answer.exit_code == code, answer.output
+        return answer
+
+    return command
+
+
+def is_free(database: Database[Any]) -> bool:
+    """Whether a dispatcher could begin."""
+    lease = Lease(database)
+    taken = lease.try_acquire()
+    lease.release()
+    return taken
+
+
+def restored_from(
+    path: Path, database: Database[Any], *, recvq: str | None = None, **more: Any
+) -> None:
+    with path.open("rb") as stream:
+        reader = Reader(stream)
+        restored = Restored(at=reader.header().at, now=now())
+        for collection, document in reader.documents():
+            restored.look(collection, document)
+        restore(database, reader, restored, reader.header(), Wishes(recvq=recvq), **more)
+
+
+# export
+
+
+def test_an_export_is_whole_and_for_its_owner_alone(
+    run: Run, source: Database[Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "export.gz"
+    answer = run(source, "export", str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert answer.stdout.startswith(f"exported to {path} (")
+    assert "conversations 2, schedule 2" in answer.stderr
+    with path.open("rb") as stream:
+        found = {document.raw for _, document in Reader(stream).documents()}
+    assert found == {row for rows in whole(source, PROGRESS, *STATE).values() for row in rows}
+
+
+def test_in_a_folder_it_gets_a_name_of_its_own(
+    run: Run, source: Database[Any], tmp_path: Path
+) -> None:
+    run(source, "export", str(tmp_path))
+    [path] = tmp_path.iterdir()
+    assert path.name.startswith(f"linedesk-{source.name}-20")
+    assert path.name.endswith("Z.jsonl.gz")
+
+
+def test_a_file_that_is_there_stays_as_it_is(run: Run, export: Path, source: Any) -> None:
+    before = export.read_bytes()
+    answer = run(source, "export", str(export), code=1)
+    assert "is there already" in answer.stderr
+    assert export.read_bytes() == before
+
+
+def test_an_export_that_fails_leaves_nothing_and_says_why(
+    run: Run, source: Database[Any], client: Client, tmp_path: Path
+) -> None:
+    answer = run(source, "export", str(tmp_path / "no" / "folder.gz"), code=1)
+    assert "cannot be written: No such file" in answer.stderr
+    namespace = f"{source.name}.{SCHEDULE}"
+    with failing(client, ["find"], times=1, errorCode=239, namespace=namespace):
+        answer = run(source, "export", str(tmp_path / "export.gz"), code=1)
+    assert "minSnapshotHistoryWindowInSeconds" in answer.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_taken_meanwhile_is_not_written_over(
+    source: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "export.gz"
+
+    def and_another(database: Any, stream: Any, **more: Any) -> None:
+        write_export(database, stream, **more)
+        path.write_text("another's")
+
+    monkeypatch.setattr("linedesk.backup.export.write_export", and_another)
+    with pytest.raises(BackupError, match="already"):
+        export_to(source, path)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["another's"]
+
+
+def test_an_export_is_of_one_moment_while_others_write(
+    source: Database[Any], tmp_path: Path
+) -> None:
+    before = whole(source)
+
+    def go_on(collection: str) -> None:
+        """A record with a timer comes between the reads of conversations and timers."""
+        if collection == CONVERSATIONS:
+            source[CONVERSATIONS].update_many({}, {"$inc": {"n": 1}})
+            source[SCHEDULE].update_many({}, {"$set": {"n": 5, "runAt": None}})
+            source[SCHEDULE].insert_one(a_row("new", n=5))
+
+    path = tmp_path / "export.gz"
+    with path.open("wb") as stream:
+        write_export(source, stream, read=go_on)
+    with path.open("rb") as stream:
+        found = list(Reader(stream).documents())
+    for name in STATE:
+        assert sorted(d.raw for n, d in found if n == name) == sorted(before[name])
+    assert whole(source) != before
+
+
+def test_it_goes_through_a_pipe(run: Run, source: Any, target: Any) -> None:
+    exported = run(source, "export", "-").stdout_bytes
+    run(target, "import", "-", given=exported)
+    assert whole(target, CONVERSATIONS)[CONVERSATIONS]
+
+
+# import
+
+# The real command, which stands still where it would write the timers.
+STOPS_BEFORE_TIMERS = """
+import sys
+from linedesk import cli, importwrites
+
+insert = importwrites._insert
+
+def stop(collection, documents):
+    if collection.name == "schedule":
+        print("here", flush=True)
+        sys.stdin.read()
+    insert(collection, documents)
+
+importwrites._insert = stop
+cli.linedesk()
+"""
+
+
+def test_what_was_exported_comes_back_under_a_new_epoch(
+    run: Run, source: Database[Any], target: Database[Any], tmp_path: Path
+) -> None:
+    export = export_to(source, tmp_path / "export.gz")
+    for name in (SCHEDULE, DEADLETTERS):
+        target.drop_collection(name)
+    answer = run(target, "import", str(export))
+    found = list(target[CONVERSATIONS].find().sort("_id", 1))
+    epoch = target[PROGRESS].find_one()["epoch"]  # type: ignore[index]
+    expected = source[CONVERSATIONS].find().sort("_id", 1)
+    assert found == [{**row, "epoch": epoch, "pending": []} for row in expected]
+    # Above any that a frozen process of the database that is gone can have had.
+    assert epoch > 1_000_000
+    assert target[SCHEDULE].find_one({"name": "egg"}) == source[SCHEDULE].find_one({"name": "egg"})
+    for name in (SCHEDULE, DEADLETTERS):
+        indexes = {index.options["name"] for index in INDEXES[name]}
+        assert set(target[name].index_information()) == {"_id_", *indexes}
+    letters = {row["_id"]: row["cause"] for row in target[DEADLETTERS].find()}
+    assert letters == {
+        "E0": "?",
+        "E1/0": "restored: waited in an outbox",
+        "E1/timer/tea": "restored: a timer past due",
+    }
+    assert target[DEADLETTERS].find_one({"_id": "E0"}) == source[DEADLETTERS].find_one()
+    assert "        2  conversations\n        1  timers that wait\n" in answer.stdout
+    assert "        3  deadletters\n        1  restored: waited in an outbox" in answer.stdout
+    assert is_free(target)
+
+
+def test_a_letter_on_its_way_does_not_replace_the_one_that_had_arrived(
+    run: Run, source: Database[Any], target: Database[Any], tmp_path: Path
+) -> None:
+    on_its_way = {**a_letter(), "id": "E0", "type": "deadletter", "cause": "not emptied yet"}
+    source[CONVERSATIONS].update_one({"key": KEY}, {"$set": {"pending": [on_its_way]}})
+    run(target, "import", str(export_to(source, tmp_path / "export.gz")))
+    assert target[DEADLETTERS].find_one({"_id": "E0"})["cause"] == "?"  # type: ignore[index]
+
+
+def test_a_dry_run_tells_the_same_and_needs_no_mongodb(export: Path) -> None:
+    environ = {"MONGODB_URI": "mongodb://127.0.0.1:1/?replicaSet=rs0"}
+    arguments = ["import", "--dry-run", str(export)]
+    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
+    assert answer.exit_code == 0
+    assert "        2  conversations\n        1  timers that wait\n" in answer.stdout
+    assert "        3  deadletters\n" in answer.stdout
+    assert "imported" not in answer.stdout
+
+
+def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export: Path) -> None:
+    export.write_bytes(export.read_bytes()[:-20])
+    answer = run(target, "import", str(export), code=1)
+    assert "cut off" in answer.stderr
+    assert not any(whole(target).values())
+    assert target["leases"].find_one({"_id": "epochs"})["epoch"] == 0  # type: ignore[index]
+    assert "cannot be read" in run(target, "import", str(export.parent / "x"), code=1).stderr
+
+
+def test_while_a_dispatcher_runs_nothing_is_imported(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    lease = Lease(target, owner="elsewhere/1/1")
+    assert lease.try_acquire()
+    answer = run(target, "import", str(export), code=1)
+    assert "stop it first" in answer.stderr
+    lease.renew()
+    assert not any(whole(target).values())
+    lease.release()
+    run(target, "import", str(export))
+
+
+def test_without_init_it_says_so(run: Run, client: Client, export: Path) -> None:
+    assert "linedesk init" in run(client["test_nothing"], "import", str(export), code=78).stderr
+
+
+def test_what_is_there_is_replaced_only_after_it_was_exported(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    target[CONVERSATIONS].insert_one(a_conversation("U次郎"))
+    before = whole(target)
+    answer = run(target, "import", str(export), code=1)
+    assert "is not empty, it has conversations: to replace that, say --replace" in answer.stderr
+    answer = run(target, "import", str(export), "--replace", str(export), code=1)
+    assert "is there already" in answer.stderr
+    assert whole(target) == before
+    assert is_free(target)
+
+    back = export.with_name("before.gz")
+    run(target, "import", str(export), "--replace", str(back))
+    assert {row["key"] for row in target[CONVERSATIONS].find()} == {KEY, "U太郎"}
+    run(target, "import", str(back), "--replace", str(export.with_name("after.gz")))
+    assert [row["key"] for row in target[CONVERSATIONS].find()] == ["U次郎"]
+
+
+def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    """What was replayed since the export is not offered again, and its replay has its number."""
+    replayed = {**a_letter(), "replays": 1, "replayedAt": now()}
+    target[DEADLETTERS].insert_many([replayed, a_letter("E7")])
+    run(target, "import", str(export))
+    assert target[DEADLETTERS].find_one({"_id": "E0"}) == replayed
+    found = {row["_id"] for row in target[DEADLETTERS].find()}
+    assert found == {"E0", "E1/0", "E1/timer/tea", "E7"}
+
+
+def test_a_killed_import_keeps_dispatchers_away_until_it_is_run_again(
+    run: Run, mongo_uri: str, target: Database[Any], export: Path
+) -> None:
+    environ = os.environ | {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": target.name}
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPS_BEFORE_TIMERS, "import", str(export)],
+        env=environ | {"PYTHONPATH": str(Path.cwd())},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+        process.kill()
+
+    assert target[CONVERSATIONS].count_documents({}) == 2
+    assert target[SCHEDULE].find_one() is None
+    assert not is_free(target)
+    # Nor does a night's export take it for all that there is.
+    answer = run(target, "export", str(export.with_name("part.gz")), code=1)
+    assert "half imported" in answer.stderr
+    answer = run(target, "import", str(export))
+    assert "imported" in answer.stdout
+    assert target[CONVERSATIONS].count_documents({}) == 2
+    assert target[SCHEDULE].count_documents({}) == 2
+    assert target[DEADLETTERS].count_documents({}) == 3
+    assert is_free(target)
+    # The next one is an import like the first.
+    assert "is not empty" in run(target, "import", str(export), code=1).stderr
+
+
+def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
+    run: Run, client: Client, target: Database[Any], export: Path
+) -> None:
+    target.command("collMod", SCHEDULE, validator={"n": {"$gt": 100}})
+    answer = run(target, "import", str(export), code=1)
+    assert f"MongoDB refuses 'main/{KEY}/egg' of schedule (error 121)" in answer.stderr
+    assert "no dispatcher starts until an import was run to its end" in answer.stderr
+    assert not is_free(target)
+    target.command("collMod", SCHEDULE, validator={})
+    with failing(client, ["insert"], errorCode=50, namespace=f"{target.name}.schedule"):
+        answer = run(target, "import", str(export), code=69)
+    assert "no dispatcher starts" in answer.stderr
+    run(target, "import", str(export))
+    assert is_free(target)
+
+
+def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: Path) -> None:
+    second = Hold(target, owner="elsewhere/1/1")
+
+    def take_over(collection: str) -> None:
+        if not second.epoch:
+            with pytest.raises(NotImported, match="another import runs"):
+                second.take(above=0, take_over=False)
+            second.take(above=0, take_over=True)
+
+    with pytest.raises(NotImported, match="taken over"):
+        restored_from(export, target, wrote=take_over)
+    assert second.is_half_written
+    # Its first batch was through, and no second one came.
+    assert sum(bool(rows) for rows in whole(target).values()) == 1
+    second.release()
+
+
+def test_large_batches_are_cut(
+    target: Database[Any], export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importwrites, "BATCH_ROWS", 1)
+    batches: list[str] = []
+    restored_from(export, target, wrote=batches.append)
+    assert sorted(batches) == sorted([CONVERSATIONS] * 2 + [SCHEDULE] * 2 + [DEADLETTERS] * 3)
+
+
+def test_a_process_of_the_database_that_is_gone_is_refused(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    run(target, "import", str(export))
+    ghost = Conversations(target[CONVERSATIONS])
+    # The export knew of 12; some restarts later.
+    ghost.epoch = 40
+    document = make_document(
+        {"type": "message", "source": {"userId": KEY}}, channel="main", accept_time=now()
+    )
+    with pytest.raises(Replaced):
+        ghost.record(document, Decision({"state": "?"}, []), unsaved=[], message_id=None)
+    progress = Progress(target[PROGRESS], feed="changestream", epoch=40)
+    with pytest.raises(Replaced):
+        progress.save(Ledger().snapshot())
+
+
+# What waits in recvq.
+
+
+def a_document(name: str, key: str = "U", *, hours: float = 0) -> dict[str, Any]:
+    event = {"type": "follow", "webhookEventId": name, "source": {"userId": key}}
+    return make_document(event, channel="main", accept_time=now() + hours_(hours))
+
+
+def store(database: Database[Any], *, hours: float, name: str = "", key: str = "U") -> Any:
+    document = a_document(name or uuid.uuid4().hex, key, hours=hours)
+    database[RECVQ].insert_one(document)
+    return document["_id"]
+
+
+def hours_(hours: float) -> timedelta:
+    return timedelta(hours=hours)
+
+
+def test_what_came_to_a_new_database_before_the_import_is_still_to_be_handled(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    target[RECVQ].insert_one(make_heartbeat(now() - hours_(1)))
+    store(target, hours=1)
+    run(target, "import", str(export))
+    progress = target[PROGRESS].find_one()
+    assert progress is not None
+    assert (progress["token"], progress["after"]) == (None, None)
+
+
+def test_where_nobody_can_tell_what_was_handled_an_operator_has_to(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    store(target, hours=-1)
+    newest = store(target, hours=1)
+    answer = run(target, "import", str(export), code=1)
+    assert "--recvq skip" in answer.stderr
+    assert is_free(target)
+
+    run(target, "import", str(export), "--recvq", "skip")
+    progress = target[PROGRESS].find_one()
+    assert progress is not None
+    assert (progress["token"], progress["after"], progress["passed"]) == (None, newest, 2)
+
+
+def test_a_second_try_keeps_what_the_first_has_settled_of_recvq(
+    target: Database[Any], export: Path, run: Run
+) -> None:
+    newest = store(target, hours=-1)
+
+    def stumble(collection: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restored_from(export, target, recvq="skip", wrote=stumble)
+    # What comes after the first try is to be handled, whatever is said at the second.
+    store(target, hours=0)
+    run(target, "import", str(export), "--recvq", "skip")
+    assert target[PROGRESS].find_one()["after"] == newest  # type: ignore[index]
+    assert is_free(target)
+
+
+def test_a_second_try_that_is_refused_leaves_no_half_database_to_dispatchers(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    def stumble(collection: str) -> None:
+        raise KeyboardInterrupt
+
+    store(target, hours=-1)
+    with pytest.raises(KeyboardInterrupt):
+        restored_from(export, target, recvq="handle", wrote=stumble)
+    for _ in range(2):
+        # Nor for a dispatcher that would find its owner dead, or wait for long.
+        lease = target[LEASES].find_one({"_id": "dispatcher"})
+        assert lease is not None
+        assert lease["owner"].startswith("import ")
+        assert lease["until"].year == 9999
+        assert "--recvq skip" in run(target, "import", str(export), code=1).stderr
+    assert not is_free(target)
+
+
+def test_all_of_recvq_may_be_handled_if_an_operator_says_so(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    store(target, hours=-1)
+    run(target, "import", str(export), "--recvq", "handle")
+    assert target[PROGRESS].find_one()["after"] is None  # type: ignore[index]
+
+
+def test_a_progress_of_the_database_itself_goes_on(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    handled = store(target, hours=-1)
+    store(target, hours=-1)
+    Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
+    target[PROGRESS].update_one({}, {"$set": {"after": handled, "passed": 1, "ring.0": handled}})
+    answer = run(target, "import", str(export), "--recvq", "skip")
+    assert "--recvq has no say" in answer.stderr
+    progress = target[PROGRESS].find_one()
+    assert progress is not None
+    assert (progress["after"], progress["passed"]) == (handled, 1)
+
+
+def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    """Progress was not saved since, and the conversations that know of it are to go."""
+    late, first, decided, waiting = (
+        store(target, hours=-1, name=f"E{n}", key=KEY) for n in (6, 7, 8, 9)
+    )
+    for n, name in enumerate(("H1", "H2")):
+        document = a_document(name, KEY)
+        target[HELD].insert_one({"_id": document["_id"], "n": n, "document": document})
+    send = {**a_send(at=now()).as_document(), "id": "E8/0"}
+    target[CONVERSATIONS].insert_one(
+        a_conversation(applied=["E6", "E7", "E8", "H1"], pending=[send])
+    )
+    Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
+    target[PROGRESS].update_one({}, {"$set": {"after": first, "ring.0": first}})
+    target[RECVQ].insert_many([{"what": "somebody typed"}, {"_id": {"a": "shell"}}])
+
+    answer = run(target, "import", str(export), "--replace", str(export.with_name("before.gz")))
+    progress = target[PROGRESS].find_one()
+    assert progress is not None
+    # Natural order is not quite the order in which they were read.
+    assert (progress["after"], progress["finished"]) == (first, [decided, late])
+    assert waiting not in progress["finished"]
+    assert [row["document"]["eventId"] for row in target[HELD].find()] == ["H2"]
+    # Nor is what waited to be sent lost.
+    letter = target[DEADLETTERS].find_one({"cause": REPLACED})
+    assert letter is not None
+    assert letter["effect"] == send
+    assert "        1  restored: replaced before it was sent" in answer.stdout
+
+
+def test_a_timer_that_has_rung_here_since_the_export_becomes_no_letter(
+    run: Run, source: Database[Any], target: Database[Any], export: Path
+) -> None:
+    row = source[SCHEDULE].find_one({"name": "tea"})
+    assert row is not None
+    store(target, hours=1, name=due_event_id(row))
+    assert "1  timers past due that have rung since" in run(target, "import", str(export)).stdout
+    assert target[DEADLETTERS].find_one({"cause": TIMER_PAST_DUE}) is None
+
+
+def test_an_import_that_dies_before_it_writes_holds_up_nobody(target: Database[Any]) -> None:
+    machine, pid, ticks = owner_name().split("/")
+    hold = Hold(target, owner=f"{machine}/{pid}/{ticks}1")
+    hold.take(above=0, take_over=False)
+    # On another machine nobody can tell that it died.
+    until = target[LEASES].find_one({"_id": "dispatcher"})["until"]  # type: ignore[index]
+    assert now() < until < now() + hours_(2)
+    assert is_free(target)
+    with pytest.raises(NotImported):
+        hold.begin()
+
+
+def test_an_empty_recvq_can_be_skipped_too(target: Database[Any]) -> None:
+    Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
+    finish_recvq(target, epoch=1)
+    progress = target[PROGRESS].find_one()
+    assert progress is not None
+    assert (progress["after"], progress["passed"], len(progress["ring"])) == (None, 0, 1000)

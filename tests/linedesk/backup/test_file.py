@@ -1,0 +1,279 @@
+"""The file of an export: what goes in comes out, byte for byte, or it is said to be damaged."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import Code, Decimal128, Int64, MaxKey, ObjectId, Regex, Timestamp, json_util
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linedesk.backup import file
+from linedesk.backup.file import COLLECTIONS, Header, Reader, Writer
+from linedesk.settings.errors import BackupError
+from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, SCHEDULE
+from linedesk.store.errors import NewerSchema
+
+NOW = datetime(2026, 11, 21, 19, 30, 0, 123000, tzinfo=UTC)
+HEADER = Header(database="line_bot", at=NOW, linedesk="1.0", mongodb="6.0.5")
+Rows = list[tuple[str, RawBSONDocument]]
+
+
+def raw(**fields: Any) -> RawBSONDocument:
+    return RawBSONDocument(bson.encode(fields))
+
+
+def file_of(*rows: tuple[str, RawBSONDocument]) -> bytes:
+    stream = io.BytesIO()
+    writer = Writer(stream, HEADER)
+    for collection, document in rows:
+        writer.add(collection, document)
+    writer.finish()
+    return stream.getvalue()
+
+
+def read(content: bytes) -> Rows:
+    return list(Reader(io.BytesIO(content)).documents())
+
+
+def some() -> Rows:
+    names = [DEADLETTERS, CONVERSATIONS, SCHEDULE]
+    return [
+        (name, raw(_id=f"{name}/{n}", text="こんにちは" * n)) for name in names for n in range(9)
+    ]
+
+
+# What a bot may keep, and what stands in MongoDB only by somebody's hand.
+ODD: dict[str, Any] = {
+    "a date": NOW,
+    "a date that Python has not": DatetimeMS(10**16),
+    "a long that is small": Int64(5),
+    "a double that is whole": [5.0, -0.0, 1e300],
+    "no number": float("inf"),
+    "keys with dots and dollars": {"a.b": 1, "$inc": {"": 2}, "c$": {"$a.b": 3}},
+    "what looks like a date": {"$date": "soon"},
+    "what looks like a number": {"$numberInt": "5"},
+    "what looks like a reference": {"$ref": "x", "$id": 1, "$more": 2},
+    "what looks like bytes": {"$binary": {"base64": "YQ==", "subType": "00"}},
+    "bytes": b"\x00\xff",
+    "the driver's own": [
+        ObjectId(),
+        Decimal128("1.50"),
+        Timestamp(1, 2),
+        Regex("a", "xi"),
+        MaxKey(),
+    ],
+    "code": Code("x", {"y": 1}),
+    "Japanese, and a zero": "予約\x00🎉",
+    "depth": {"a": {"b": {"c": [[[{"d": None}]]]}}},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_whatever_a_document_holds_comes_back_byte_for_byte(name: str) -> None:
+    document = raw(_id="x", data=ODD[name])
+    [(collection, found)] = read(file_of((CONVERSATIONS, document)))
+    assert (collection, found.raw) == (CONVERSATIONS, document.raw)
+
+
+def test_text_that_is_no_utf_8_comes_back_byte_for_byte() -> None:
+    damaged = RawBSONDocument(raw(_id="x", text="????").raw.replace(b"????", b"\xff\xfe??"))
+    [(_, found)] = read(file_of((CONVERSATIONS, damaged)))
+    assert found.raw == damaged.raw
+
+
+JSON_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["$date", "$oid", "$numberLong", "$ref", "$id", "$type", "a.b", "名"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(data=JSON_LIKE)
+def test_any_data_of_a_bot_comes_back_byte_for_byte(data: Any) -> None:
+    document = raw(_id="x", data=data)
+    [(_, found)] = read(file_of((CONVERSATIONS, document)))
+    assert found.raw == document.raw
+
+
+def test_a_document_as_large_as_mongodb_takes_comes_back() -> None:
+    document = raw(_id="x", data={"text": "あ" * (16 * 1024 * 1024 // 3 - 100)})
+    [(_, found)] = read(file_of((CONVERSATIONS, document)))
+    assert found.raw == document.raw
+
+
+def test_a_person_can_read_it_with_zcat() -> None:
+    content = file_of((CONVERSATIONS, raw(_id="main/U1", state="待つ", at=NOW)))
+    lines = gzip.decompress(content).decode().splitlines()
+    assert '"state": "待つ"' in lines[1]
+    header, document, trailer = map(json.loads, lines)
+    assert header["header"]["database"] == "line_bot"
+    assert list(document) == [CONVERSATIONS]
+    assert trailer["trailer"]["counts"] == {CONVERSATIONS: 1}
+
+
+def test_the_header_tells_where_it_is_from() -> None:
+    assert Reader(io.BytesIO(file_of())).header() == HEADER
+
+
+# Damage.
+
+
+def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:
+    content = file_of(*some())
+    for length in range(len(content)):
+        with pytest.raises(BackupError):
+            read(content[:length])
+
+
+def test_a_file_of_which_lines_are_missing_is_refused() -> None:
+    lines = gzip.decompress(file_of(*some())).splitlines(keepends=True)
+    for missing in range(len(lines)):
+        left = b"".join(lines[:missing] + lines[missing + 1 :])
+        with pytest.raises(BackupError):
+            read(gzip.compress(left))
+    with pytest.raises(BackupError, match="cut off"):
+        read(gzip.compress(b"".join(lines[:-1])))
+
+
+def test_a_flipped_bit_is_found_or_changes_nothing() -> None:
+    rows = some()
+    content = file_of(*rows)
+    found = 0
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        try:
+            assert [(n, d.raw) for n, d in read(bytes(flipped))] == [(n, d.raw) for n, d in rows]
+        except BackupError:
+            found += 1
+    # But for the ten bytes of gzip's own header, of which some mean nothing.
+    assert found > len(content) - 10
+
+
+def test_a_changed_document_is_found_though_gzip_is_right() -> None:
+    content = gzip.decompress(file_of(*some()))
+    with pytest.raises(BackupError, match="add up"):
+        read(gzip.compress(content.replace("は".encode(), "わ".encode(), 1)))
+
+
+BOMBS = {
+    "a long text": b'{"conversations": {"_id": "x", "data": "' + b"a" * 48_000_000 + b'"}}\n',
+    "many small parts": b'{"conversations": {"data": [' + b'{"a":1},' * 600_000 + b"0]}}\n",
+    "a header without an end": b'{"header": "' + b"a" * 48_000_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_line_beyond_any_document_is_refused_before_it_is_in_memory(name: str) -> None:
+    is_header = name.startswith("a header")
+    first = b"" if is_header else gzip.decompress(file_of()).splitlines(keepends=True)[0]
+    stream = io.BytesIO(gzip.compress(first + BOMBS[name], compresslevel=1))
+    with pytest.raises(BackupError, match=rf"line {1 if is_header else 2} is larger than any"):
+        list(Reader(stream).documents())
+    if "parts" not in name:
+        # The rest of the line was not even unpacked.
+        assert stream.tell() < len(stream.getvalue()) * 0.6
+
+
+def test_small_lines_without_end_are_refused_while_they_are_few() -> None:
+    line = b'{"held": {"_id": "x", "channel": "main", "key": "U1"}}\n'
+    first = gzip.decompress(file_of()).splitlines(keepends=True)[0]
+    stream = io.BytesIO(gzip.compress(first + line * 200_000))
+    rows: Rows = []
+    with pytest.raises(BackupError, match="the same lines again and again"):
+        rows.extend(Reader(stream).documents())
+    assert len(rows) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [("\x01" * 5_000_000, file.MOST_PARTS), ([[]] * 500, 500)],
+    ids=["longer than the bytes", "of many parts"],
+)
+def test_what_would_be_too_large_as_text_is_written_as_bytes_and_comes_back(
+    data: Any, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "MOST_PARTS", parts)
+    document = raw(_id="x", data=data)
+    content = file_of((CONVERSATIONS, document))
+    assert b'"$binary"' in gzip.decompress(content).splitlines()[1][:60]
+    [(_, found)] = read(content)
+    assert found.raw == document.raw
+
+
+@pytest.mark.parametrize(
+    "content", [b"no BSON at all", b"\x05\x00\x00\x00\x01", bson.encode({"x": "a" * 16_900_000})]
+)
+def test_bytes_that_no_collection_could_hold_are_refused(content: bytes) -> None:
+    lines = gzip.decompress(file_of()).splitlines(keepends=True)
+    text = json_util.dumps({"conversations": content}).encode() + b"\n"
+    with pytest.raises(BackupError, match="damaged"):
+        read(gzip.compress(lines[0] + text, compresslevel=1))
+
+
+NO_EXPORTS = {
+    "nothing": (b"", "empty"),
+    "a zip file": (b"PK\x03\x04 something else", "not an export"),
+    "nothing in gzip": (gzip.compress(b""), "empty"),
+    "other JSON": (gzip.compress(b'{"what": "else"}\n'), "header is missing"),
+    "text": (gzip.compress(b"not even JSON\n"), "damaged"),
+    "a list": (gzip.compress(b"[1, 2]\n"), "damaged"),
+    "no _id": (file_of((CONVERSATIONS, raw(n=1))), "without an _id"),
+    "an endless number": (
+        gzip.compress(
+            gzip.decompress(file_of()).splitlines(keepends=True)[0]
+            + b'{"conversations": {"_id": {"$numberDecimal": "%s"}}}\n' % (b"9" * 7000)
+        ),
+        "damaged",
+    ),
+    "an empty header": (gzip.compress(b'{"header": {}}\n'), "damaged"),
+    "two files in one": (file_of() + gzip.compress(b"more\n"), "behind its end"),
+}
+
+
+@pytest.mark.parametrize("name", NO_EXPORTS)
+def test_what_is_no_export_is_refused_in_words(name: str) -> None:
+    content, words = NO_EXPORTS[name]
+    with pytest.raises(BackupError, match=words):
+        read(content)
+
+
+def test_what_a_newer_release_has_written_is_refused() -> None:
+    lines = (
+        gzip.decompress(file_of(*some()))
+        .decode()
+        .replace('"schema": {"$numberInt": "', '"schema": {"$numberInt": "1')
+    )
+    with pytest.raises(NewerSchema, match="the export was written by a newer release"):
+        Reader(io.BytesIO(gzip.compress(lines.encode()))).header()
+    older = dict(HEADER.as_document())
+    del older["schema"]
+    assert Header.from_document(older).schema == 1
+
+
+def test_a_newer_format_is_refused_with_the_version_that_can_read_it() -> None:
+    newer = gzip.decompress(file_of()).replace(b'{"$numberInt": "1"}', b'{"$numberInt": "2"}')
+    with pytest.raises(BackupError, match=r"format 2 .* import it with linedesk 1\.0"):
+        Reader(io.BytesIO(gzip.compress(newer))).header()
+
+
+def test_a_collection_that_it_cannot_have_is_refused() -> None:
+    assert "leases" not in COLLECTIONS
+    with pytest.raises(BackupError, match="'leases'"):
+        read(file_of(("leases", raw(_id="dispatcher"))))

@@ -1,0 +1,346 @@
+"""What the documents of an export become: nothing old goes on by itself, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+
+from jobworker.bot.timers import Timers
+from jobworker.effects import Send, Way
+from jobworker.errors import MayArriveTwice
+from jobworker.record.dead_letters import anew, is_sound
+from linedesk.backup.file import AS_STORED, COLLECTIONS
+from linedesk.backup.transform import (
+    MOVED_ON,
+    RANG,
+    STATE_PAST_DUE,
+    TIMER_PAST_DUE,
+    WAITED_IN_HELD,
+    WAITED_IN_OUTBOX,
+    WAITING,
+    Restored,
+)
+from linedesk.store.documents import (
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    PROGRESS,
+    SCHEDULE,
+    Document,
+    make_document,
+)
+from linedesk.store.queue.replays import effect_again, replay_name
+from linedesk.store.timers import due_event_id
+from tests.jobworker.worker_harness import a_send
+
+NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
+AT = NOW - timedelta(hours=2)
+HOUR = timedelta(hours=1)
+KEY = "U花子"
+ID = f"main/{KEY}"
+Database = dict[str, list[Document]]
+
+
+def restored(
+    known: Sequence[Document] = (), **collections: list[Mapping[str, Any]]
+) -> tuple[Database, Restored]:
+    """All that is written for these collections of an export, read as an import reads it.
+
+    `known` are the documents that the database knows, each by what it is asked for.
+    """
+    one = Restored(at=AT, now=NOW)
+    one.is_known = lambda place: place in known
+    one.epoch = 77
+    rows = [
+        (name, RawBSONDocument(bson.encode(row), AS_STORED))
+        for name in COLLECTIONS
+        for row in collections.get(name, ())
+    ]
+    for name, row in rows:
+        one.look(name, row)
+    found: Database = {CONVERSATIONS: [], SCHEDULE: [], DEADLETTERS: []}
+    for name, row in rows:
+        for where, document in one.carry(name, row):
+            found[where].append(plain(document))
+    for where, document in one.rest():
+        found[where].append(plain(document))
+    return found, one
+
+
+def plain(document: Mapping[str, Any]) -> Document:
+    return bson.decode(bson.encode(document), bson.CodecOptions(tz_aware=True))
+
+
+def a_conversation(*pending: Document, **more: Any) -> Document:
+    names = {"_id": ID, "channel": "main", "key": KEY, "state": "待つ", "data": {"a.b": {"$x": 1}}}
+    counts = {"n": 7, "epoch": 3, "applied": ["E1"], "pending": list(pending)}
+    return names | counts | more
+
+
+def a_row(name: str = "egg", *, run_at: datetime | None = NOW + HOUR, **more: Any) -> Document:
+    names = {"_id": f"{ID}/{name}", "channel": "main", "key": KEY, "name": name, "n": 5}
+    return names | {"runAt": run_at, "every": None, "data": {"x": 1}, "setBy": "E0"} | more
+
+
+def a_timer(name: str = "egg", *, at: datetime | None = NOW + HOUR, n: int = 7) -> Document:
+    timers = Timers(event_id="E1", channel="main", key=KEY, member=None, source=None)
+    if at is None:
+        timers.cancel(name)
+    else:
+        timers.at(at, name, {"x": 2})
+    [effect] = timers.effects()
+    return {**effect, "n": n}
+
+
+def a_held(name: str = "E9", **more: Any) -> Document:
+    event = {"type": "message", "webhookEventId": name, "source": {"type": "user", "userId": KEY}}
+    document = make_document(event, channel="main", accept_time=AT) | more
+    place = {"_id": document["_id"], "n": 1, "key": KEY, "channel": "main"}
+    return place | {"document": document, "why": "set aside", "since": AT}
+
+
+# Conversations.
+
+
+def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() -> None:
+    found, _ = restored(conversations=[a_conversation(a_send().as_document())])
+    assert found[CONVERSATIONS] == [{**a_conversation(), "epoch": 77}]
+
+
+def test_a_text_that_is_no_utf_8_stops_nothing() -> None:
+    raw = bson.encode(a_conversation(data={"x": "????"})).replace(b"????", b"\xff\xfe??")
+    document = RawBSONDocument(raw, AS_STORED)
+    one = Restored(at=AT, now=NOW)
+    one.look(CONVERSATIONS, document)
+    [(_, carried)] = one.carry(CONVERSATIONS, document)
+    assert b"\xff\xfe??" in bson.encode(carried)
+
+
+def test_the_highest_epoch_of_an_export_is_known() -> None:
+    rows = [a_conversation(), a_conversation(_id="main/U2", epoch=9)]
+    assert restored(conversations=rows)[1].highest_epoch == 9
+    assert restored(progress=[{"_id": "dispatcher", "epoch": 12}])[1].highest_epoch == 12
+
+
+@pytest.mark.parametrize("way", [Way.REPLY, Way.PUSH, Way.MULTICAST])
+def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: Way) -> None:
+    send = a_send(way=way, at=AT, token="t" if way is Way.REPLY else None)
+    found, one = restored(conversations=[a_conversation(send.as_document())])
+    [letter] = found[DEADLETTERS]
+    names = {name: letter[name] for name in ("_id", "channel", "key", "cause", "attempts")}
+    assert names == {
+        "_id": "E1/0",
+        "channel": "main",
+        "key": KEY,
+        "cause": WAITED_IN_OUTBOX,
+        "attempts": 0,
+    }
+    assert is_sound(letter)
+    # It may have gone out right after the export, as what it was.
+    late = AT + timedelta(days=2)
+    with pytest.raises(MayArriveTwice):
+        anew(letter["effect"], name="replay:E1/0:1", now=late)
+    again = anew(letter["effect"], name="replay:E1/0:1", now=late, force=True)
+    assert again["messages"] == send.messages
+    assert one.became[WAITED_IN_OUTBOX] == 1
+
+
+def test_a_push_is_replayed_under_its_own_key_while_line_keeps_it() -> None:
+    send = a_send(way=Way.PUSH, at=AT)
+    found, _ = restored(conversations=[a_conversation(send.as_document())])
+    again = anew(found[DEADLETTERS][0]["effect"], name="replay:E1/0:1", now=NOW)
+    assert again["retryKey"] == send.retry_key
+
+
+def test_what_was_known_of_a_try_stays() -> None:
+    earlier = AT - HOUR
+    send = a_send(way=Way.REPLY, tried_at=earlier, tried_as=Way.PUSH)
+    found, _ = restored(conversations=[a_conversation(send.as_document())])
+    again = Send.from_document(found[DEADLETTERS][0]["effect"])
+    assert (again.tried_at, again.tried_as) == (earlier, Way.PUSH)
+
+
+def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
+    letter = {
+        "channel": "main",
+        "key": KEY,
+        "effect": a_send(at=AT).as_document(),
+        "cause": "quota",
+    }
+    on_its_way = {"id": "E1/0", "type": "deadletter", **letter}
+    arrived = {"_id": "E1/0", **letter, "replays": 2}
+    found, _ = restored(conversations=[a_conversation(on_its_way)], deadletters=[arrived])
+    assert found[DEADLETTERS] == [arrived, {"_id": "E1/0", **letter}]
+
+
+def test_an_effect_that_somebody_made_by_hand_is_kept_as_a_letter() -> None:
+    odd = [{"type": "wish"}, {"id": "x", "type": "timer"}]
+    found, _ = restored(conversations=[a_conversation(*odd)])
+    assert [letter["_id"] for letter in found[DEADLETTERS]] == [f"{ID}/7/0", "x"]
+
+
+# Timers.
+
+
+def test_a_timer_that_is_not_due_yet_waits_on_and_one_that_ended_stays_ended() -> None:
+    rows = [
+        a_row(),
+        a_row("gone", run_at=None, endedAt=AT),
+        a_row("odd", run_at=None, setAside="?"),
+    ]
+    found, one = restored(schedule=rows)
+    assert found == {CONVERSATIONS: [], SCHEDULE: rows, DEADLETTERS: []}
+    assert one.became[WAITING] == 1
+
+
+def test_a_timer_past_due_becomes_a_letter_whose_replay_lets_it_ring() -> None:
+    found, _ = restored(schedule=[a_row(run_at=NOW - HOUR)])
+    assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
+    [letter] = found[DEADLETTERS]
+    assert (letter["_id"], letter["cause"]) == ("E0/timer/egg", TIMER_PAST_DUE)
+    assert is_sound(letter)
+    again = anew(letter["effect"], name="replay:E0/timer/egg:1", now=NOW)
+    assert (again["timer"], again["runAt"], again["data"]) == (f"{ID}/egg", NOW - HOUR, {"x": 1})
+
+
+def test_a_timer_past_due_that_rang_in_this_database_has_ended() -> None:
+    rang = {"eventId": due_event_id(a_row(run_at=NOW - HOUR))}
+    found, one = restored([rang], schedule=[a_row(run_at=NOW - HOUR)])
+    assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
+    assert not found[DEADLETTERS]
+    assert one.became[RANG] == 1
+
+
+def test_the_time_of_a_state_has_a_cause_of_its_own() -> None:
+    found, _ = restored(schedule=[a_row("~state", run_at=NOW - HOUR)])
+    assert found[DEADLETTERS][0]["cause"] == STATE_PAST_DUE
+
+
+def test_a_daily_timer_past_due_waits_for_its_next_time() -> None:
+    daily = {"at": "07:30", "tz": "Asia/Tokyo"}
+    found, one = restored(schedule=[a_row(run_at=NOW - 50 * HOUR, every=daily)])
+    # 07:30 in Tokyo is 22:30 the day before in UTC.
+    at = datetime(2026, 11, 21, 22, 30, tzinfo=UTC)
+    assert found[SCHEDULE] == [a_row(run_at=at, every=daily)]
+    assert not found[DEADLETTERS]
+    assert one.became[MOVED_ON] == 1
+
+
+@pytest.mark.parametrize(
+    "broken", [{"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, {"name": 5}, {"n": "x"}]
+)
+def test_a_row_that_can_never_ring_is_left_to_the_scheduler(broken: Document) -> None:
+    row = a_row(run_at=NOW - HOUR) | broken
+    found, _ = restored(schedule=[row])
+    assert found == {CONVERSATIONS: [], SCHEDULE: [row], DEADLETTERS: []}
+
+
+def test_a_timer_on_its_way_gets_its_row() -> None:
+    found, _ = restored(conversations=[a_conversation(a_timer(n=7), a_timer("tea", n=7))])
+    assert [row["_id"] for row in found[SCHEDULE]] == [f"{ID}/egg", f"{ID}/tea"]
+    assert found[SCHEDULE][0] == a_row(setBy="E1", data={"x": 2}, n=7, source=None)
+    assert not found[DEADLETTERS]
+
+
+@pytest.mark.parametrize(("n", "data"), [(4, {"x": 1}), (5, {"x": 1}), (6, {"x": 2})])
+def test_a_timer_on_its_way_changes_a_row_only_with_a_higher_number(n: int, data: Any) -> None:
+    found, _ = restored(conversations=[a_conversation(a_timer(n=n))], schedule=[a_row()])
+    [row] = found[SCHEDULE]
+    assert row["data"] == data
+
+
+def test_of_two_on_their_way_to_one_row_the_later_counts() -> None:
+    on_their_way = [a_timer(n=8), a_timer(at=NOW + 9 * HOUR, n=9), a_timer(n=7)]
+    found, _ = restored(conversations=[a_conversation(*on_their_way)])
+    [row] = found[SCHEDULE]
+    assert (row["n"], row["runAt"]) == (9, NOW + 9 * HOUR)
+
+
+def test_a_cancel_on_its_way_ends_the_row() -> None:
+    found, _ = restored(conversations=[a_conversation(a_timer(at=None))], schedule=[a_row()])
+    [row] = found[SCHEDULE]
+    assert row["runAt"] is None
+    assert "endedAt" in row
+    assert not found[DEADLETTERS]
+
+
+def test_a_timer_on_its_way_that_is_past_due_rings_no_more_and_its_older_row_neither() -> None:
+    past = a_conversation(a_timer(at=NOW - HOUR))
+    found, _ = restored(conversations=[past], schedule=[a_row()])
+    [row], [letter] = found[SCHEDULE], found[DEADLETTERS]
+    assert (row["n"], row["runAt"]) == (7, None)
+    assert letter["_id"] == "E1/timer/egg"
+
+
+# Held.
+
+
+def test_what_waited_in_held_becomes_a_letter() -> None:
+    held = a_held()
+    found, _ = restored(held=[held])
+    [letter] = found[DEADLETTERS]
+    assert (letter["_id"], letter["cause"]) == ("E9", WAITED_IN_HELD)
+    assert letter["document"] == held["document"]
+    assert (letter["channel"], letter["key"], letter["firstAt"]) == ("main", KEY, AT)
+
+
+def test_a_replay_that_waited_in_held_becomes_a_letter_that_can_be_replayed() -> None:
+    """The letter that it was the replay of goes a week after the replay."""
+    first = {"_id": "E1/0", "channel": "main", "key": KEY, "effect": a_send().as_document()}
+    first |= {"replays": 1, "replayedAt": AT - timedelta(days=6)}
+    document = effect_again(first, name=replay_name({"_id": "E1/0"}), now=AT)
+    found, _ = restored(deadletters=[first], held=[a_held(**document)])
+    _, letter = found[DEADLETTERS]
+    assert (letter["_id"], letter["effect"]) == ("replay:E1/0:1", plain(first["effect"]))
+    assert is_sound(letter)
+
+
+def test_what_was_decided_or_taken_back_while_it_stood_in_held_becomes_none() -> None:
+    conversations = [a_conversation(applied=["E1", "E9"])]
+    held = [a_held("E9"), a_held("E8", unsent=True)]
+    found, _ = restored(held=held, conversations=conversations)
+    assert not found[DEADLETTERS]
+
+
+def test_what_this_database_had_in_recvq_or_held_is_judged_there() -> None:
+    held = a_held()
+    assert not restored([{"_id": held["_id"]}], held=[held])[0][DEADLETTERS]
+
+
+def test_no_copy_of_a_message_that_was_taken_back_comes_amid_the_unsend() -> None:
+    """The unsend had been noted, and not all copies were empty yet."""
+    message = {"type": "text", "id": "m1", "text": "secret"}
+    documents = [a_held(name)["document"] for name in ("E7", "E8", "E9")]
+    for document in documents:
+        document["event"]["message"] = message
+    letters = [
+        {"channel": "main", "key": KEY, "document": document, "traceback": "secret"}
+        for document in documents
+    ]
+    on_its_way = {"id": "E8", "type": "deadletter", **letters[1]}
+    found, _ = restored(
+        deadletters=[{"_id": "E7", **letters[0]}],
+        conversations=[a_conversation(on_its_way, unsent=["m1"])],
+        held=[a_held("E9", **documents[2])],
+    )
+    assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E7", "E8"]
+    assert "secret" not in str(found)
+    assert all(letter["document"]["unsent"] for letter in found[DEADLETTERS])
+
+
+def test_the_same_name_in_another_conversation_decides_nothing() -> None:
+    found, _ = restored(
+        held=[a_held()], conversations=[a_conversation(_id="other/x", applied=["E9"])]
+    )
+    assert len(found[DEADLETTERS]) == 1
+
+
+def test_progress_is_of_another_queue_and_is_not_carried() -> None:
+    found, _ = restored(progress=[{"_id": "dispatcher", "token": {"x": 1}, "epoch": 3}])
+    assert not any(found.values())
+    assert {PROGRESS, HELD} <= set(COLLECTIONS)

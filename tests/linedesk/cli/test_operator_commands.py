@@ -1,0 +1,485 @@
+"""What an operator types: status, tail, trace, calls, pause, resume, release, audit, history."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+from rich.cells import cell_len
+from rich.text import Text
+
+from linedesk.cli import main, pause, tail
+from linedesk.cli.operator_commands import OPERATOR_COMMANDS
+from linedesk.cli.status import fitted, plain, sections, shortened
+from linedesk.cli.tail import Came, coming, line, told
+from linedesk.console import acts
+from linedesk.console.overview import Read, put_together
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from tests.dispatcher.faults import failing
+from tests.linedesk.console.hand import (
+    HANAKO,
+    NOW,
+    TEXT,
+    a_call,
+    a_desk,
+    a_dispatcher,
+    a_run,
+    ago,
+    an_event,
+)
+
+Run = Callable[..., Result]
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture(scope="module")
+def database(client: Client) -> Iterator[Database[Any]]:
+    """One for all of them: each test asks for what no other changes."""
+    database = client[f"test_operator_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    now = datetime.now(UTC)
+    database.recvq.insert_one(an_event(at=ago(60, now=now)))
+    database.jobs.insert_one(a_run(at=ago(59, now=now)))
+    database.calls.insert_many(
+        [
+            a_call(at=ago(7200, now=now), requestId="req-0", status=500),
+            a_call(at=ago(58, now=now)),
+            a_call(at=ago(57, now=now), requestId="req-2", status=429),
+            a_call(at=ago(56, now=now), requestId=None, status=None, endpoint="/v2/bot/profile"),
+        ]
+    )
+    named = {"_id": f"main/{HANAKO}", "profile": {"displayName": "花子"}, "pending": []}
+    database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
+    database.history.insert_one({"at": ago(30, now=now), "queueDocuments": 5, "waitP99": 0.004})
+    yield database
+    client.drop_database(database.name)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pause, "OBEY_SECONDS", 0.0)
+
+
+@pytest.fixture
+def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+    return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
+
+
+@pytest.fixture
+def run(environ: dict[str, str]) -> Run:
+    def linedesk(*arguments: str, code: int = 0) -> Result:
+        answer = CliRunner().invoke(main.linedesk, list(arguments), env=environ)
+        assert answer.exit_code == code, answer.output
+        return answer
+
+    return linedesk
+
+
+@contextmanager
+def processes(database: Database[Any], **dispatcher: Any) -> Iterator[None]:
+    """Rows of a front desk and a dispatcher that are fresh for as long as a test takes."""
+    soon = datetime.now(UTC) + timedelta(seconds=60)
+    database.status.insert_many([a_desk(now=soon), a_dispatcher(now=soon, **dispatcher)])
+    try:
+        yield
+    finally:
+        database.status.delete_many({})
+
+
+def jsons(answer: Result) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in answer.stdout.splitlines()]
+
+
+# status
+
+
+def test_status_tells_the_figures_of_the_rows_and_that_all_is_well(
+    run: Run, database: Database[Any]
+) -> None:
+    with processes(database):
+        shown = run("status").stdout
+        (told,) = jsons(run("status", "--json"))
+    assert "  well\n" in shown
+    assert "accepted 1.5/s  read 2.0/s  decided 1.5/s" in shown
+    assert "7 unfinished  the oldest 1.5 s  lag 2 (250 ms)" in shown
+    assert "wait 1.0 ms / 10 ms" in shown
+    assert told["queue"]["documents"] == 7
+    assert told["wrong"] == []
+    assert "\x1b" not in shown
+
+
+def test_status_ends_with_1_where_something_stands_still(run: Run) -> None:
+    shown = run("status", code=1).stdout
+    assert "2 wrong" in shown
+    assert "✗ dispatcher: none runs → `systemctl restart linedesk-dispatcher`" in shown
+
+
+def test_a_pause_alone_is_no_failure(run: Run, database: Database[Any]) -> None:
+    with processes(database, paused=[{"channel": "other", "key": None}]):
+        run("pause", "other/U1", "--why", "a try", "--json")
+        shown = run("status").stdout
+        run("resume", "other/U1", "--json")
+    assert "! paused: other/U1 since" in shown
+    assert "by hanako: a try → `linedesk resume other/U1` goes on" in shown
+
+
+def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
+    stuck = [{"channel": "main", "key": f"U{n}", "since": ago(999), "why": "x"} for n in range(20)]
+    doing = [{"name": f"worker-{n}", "doing": "handler", "since": ago(n)} for n in range(20)]
+    letters = [{"_id": str(n), "lastAt": NOW, "cause": "x"} for n in range(10)]
+    rows = [a_desk(), a_dispatcher(waiting=stuck, threads=doing)]
+    read = Read(rows=rows, pauses=[], calls=[a_call()] * 20, letters=letters, replays=0)
+    seen = put_together(read, now=NOW)
+    for height in (40, 24):
+        lines = list(plain(fitted(seen, height=height)))
+        assert height - 6 <= len(lines) <= height
+    assert len(list(plain(list(sections(seen))))) > 50
+    words = Text(f"main/{HANAKO}: 待 main/U花子", "red")
+    assert shortened(words).plain == "main/U11111111…: 待 main/U花子"
+
+
+# trace, calls, history, conversation recent
+
+
+def test_trace_tells_the_story_and_no_text(run: Run) -> None:
+    shown = run("trace", "req-1").stdout
+    assert re.search(r"^stands +answered 2.1 s after it came: LINE took one send$", shown, re.M)
+    assert "POST /v2/bot/message/reply: LINE answered 200 in 90 ms  requestId=req-1" in shown
+    assert "found by" in shown
+    assert TEXT not in shown
+    assert TEXT in run("trace", "01E", "--text").stdout
+    (told,) = jsons(run("trace", "01E", "--json"))
+    assert told["stands"] == "answered"
+    assert "linedesk: nothing is known by '01NONE'" in run("trace", "01NONE", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], [None, "req-2", "req-1", "req-0"]),
+        (["--failed"], [None, "req-2", "req-0"]),
+        (["--since", "1h", "--failed"], [None, "req-2"]),
+        (["--status", "429"], ["req-2"]),
+        (["--status", "0"], [None]),
+        (["--endpoint", "message/re", "--limit", "1"], ["req-2"]),
+        (["--endpoint", "message.re"], []),
+        (["--key", "U9"], []),
+    ],
+)
+def test_calls_are_narrowed_and_the_newest_come_first(
+    run: Run, options: list[str], shown: list[str | None]
+) -> None:
+    assert [row["requestId"] for row in jsons(run("calls", "--json", *options))] == shown
+
+
+def test_calls_for_people_are_columns_with_names(run: Run) -> None:
+    head, first, *_ = (text.split("\t") for text in run("calls").stdout.splitlines())
+    assert len(head) == len(first)
+    assert first[1:4] == ["POST /v2/bot/profile", "no answer", "90 ms"]
+
+
+def test_history_and_a_conversations_last_days_are_told(run: Run) -> None:
+    shown = run("history").stdout.splitlines()
+    assert len(shown) == 2
+    assert shown[1].split()[2:4] == ["5", "-"]
+    assert jsons(run("history", "--json"))[0]["queueDocuments"] == 5
+    recent = run("conversation", "recent", "花子").stdout
+    assert "message text  01E" in recent
+    assert "the newest 5,000 of recvq" in recent
+    assert (
+        jsons(run("conversation", "recent", HANAKO, "--json"))[0]["events"][0]["eventId"] == "01E"
+    )
+
+
+# pause, resume, release, audit
+
+
+def test_a_pause_is_ordered_and_what_nobody_obeys_yet_is_said(
+    run: Run, database: Database[Any]
+) -> None:
+    shown = run("pause", "花子", "--why", "too loud").stdout
+    assert shown == f"paused main/{HANAKO}\n{pause.NOBODY}\n"
+    assert run("pause", f"main/{HANAKO}").stdout.startswith("was paused already:")
+    (row,) = database.control.find({}, {"_id": 0, "at": 0})
+    assert row["why"] == "too loud"
+    (told,) = jsons(run("resume", "--json", code=1))
+    assert told == {
+        "resumed": "all",
+        "wasPaused": False,
+        "obeyed": False,
+        "paused": [f"main/{HANAKO}"],
+    }
+    with processes(database):
+        assert run("resume", HANAKO).stdout == f"resumed main/{HANAKO}\n"
+    assert list(database.control.find()) == []
+
+
+def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(run: Run, database: Database[Any]) -> None:
+    with processes(database, paused=[{"channel": None, "key": None}]):
+        (told,) = jsons(run("pause", "--json"))
+        assert run("resume", "all").stdout == f"resumed all\n{pause.NOBODY}\n"
+    assert told == {"paused": "all", "isNew": True, "obeyed": True}
+    # Where nobody runs nobody has obeyed.
+    run("pause")
+    (told,) = jsons(run("resume", "--json"))
+    assert (told["wasPaused"], told["obeyed"]) == (True, False)
+
+
+def test_a_word_that_names_nobody_pauses_nothing(run: Run, database: Database[Any]) -> None:
+    assert "no conversation 'U9'" in run("pause", "U9", code=1).stderr
+    assert "names neither a channel" in run("pause", "/U9", code=1).stderr
+    assert list(database.control.find()) == []
+
+
+def test_a_release_names_the_head_and_tells_what_came(
+    run: Run, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no dispatcher runs" in run("release", "花子", code=1).stderr
+    with processes(database):
+        assert "nothing of it waits" in run("release", "花子", code=1).stderr
+    assert "no conversation: one is" in run("release", "main", code=1).stderr
+    waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": "failed twice"}
+    came = iter([None, "the event 01E is a dead letter"])
+    monkeypatch.setattr(acts.Acts, "came", lambda self, release: next(came))
+    with processes(database, waiting=[waiting]):
+        shown = run("release", "花子", "--why", "broken\nby\t太郎").stdout
+    assert f"main/{HANAKO}: the event 01E (failed twice)\n" in shown
+    assert shown.endswith("the event 01E is a dead letter\n")
+    row = database.control.find_one_and_delete({"act": "release"})
+    assert row is not None
+    assert row["what"] == {"eventId": "01E"}
+    (newest,) = jsons(run("audit", "--limit", "1", "--json"))
+    assert (newest["by"], newest["via"], newest["act"]) == ("hanako", "command", "release")
+    assert newest["on"] == f"main/{HANAKO} 01E"
+    shown = run("audit").stdout
+    assert "\trelease\t" in shown
+    assert "\tbroken by 太郎\n" in shown
+
+
+@pytest.mark.parametrize("command", OPERATOR_COMMANDS, ids=lambda command: str(command.name))
+def test_each_command_explains_itself_by_an_example(command: Any) -> None:
+    answer = CliRunner().invoke(main.linedesk, [command.name, "--help"])
+    assert f"  linedesk {command.name}" in answer.output
+    assert "--json" in answer.output
+
+
+# tail
+
+
+def a_came(kind: str = "event", **row: Any) -> Came:
+    return Came(kind, {"_id": 1, "at": NOW, "key": "U花子", "eventId": "01E", **row})
+
+
+def test_columns_stand_below_each_other_whatever_their_letters() -> None:
+    event = {"type": "message", "message": {"type": "text", "text": TEXT}}
+    lines = [
+        line(a_came(event=event), text=False),
+        line(a_came(key="Uabc", event=event), text=False),
+        line(a_came("dead", document={"event": event}, cause="quota"), text=False),
+    ]
+    assert len({cell_len(one.partition("message")[0]) for one in lines}) == 1
+    assert TEXT not in "".join(lines)
+    assert f"「{TEXT}」" in line(a_came(event=event), text=True)
+    assert told(a_came(event=event), text=True)["text"] == TEXT
+    assert TEXT not in json.dumps(told(a_came(event=event), text=False), default=str)
+
+
+def test_what_failed_is_told_from_what_went_well() -> None:
+    assert a_came("call", status=429).has_failed
+    assert a_came("call", status=None).has_failed
+    assert a_came("run", outcome="timeout").has_failed
+    assert a_came("dead").has_failed
+    assert not a_came("call", status=409).has_failed
+    assert not a_came("run", outcome="recorded").has_failed
+
+
+class Stream:
+    """A database whose streams can be waited for, and made to fail as they open."""
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._database = database
+        self.opened = threading.Semaphore(0)
+        self.tokens: list[Any] = []
+        self.errors: list[Exception] = []
+
+    def watch(self, *stages: Any, **options: Any) -> Any:
+        self.tokens.append(options["resume_after"])
+        if self.errors:
+            raise self.errors.pop()
+        stream = self._database.watch(*stages, **options)
+        self.opened.release()
+        return stream
+
+    def then(self, act: Callable[[], object]) -> None:
+        """Do it as soon as the next stream is open."""
+
+        def wait() -> None:
+            if self.opened.acquire(timeout=10):
+                act()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+def test_a_tail_goes_on_where_it_was_when_mongodb_went_away(
+    database: Database[Any], mongo_uri: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(tail, "AWAIT_MS", 50)
+    with connect(mongo_uri, app_name="tail") as own:
+        stream = Stream(own[database.name])
+        found = coming(stream, key=None, text=False, over=threading.Event())  # type: ignore[arg-type]
+        stream.then(lambda: database.recvq.insert_many([an_event("01A"), an_event("01B")]))
+        assert next(found).row["eventId"] == "01A"
+        # Between what was read and what comes next: the driver's own try fails as well.
+        with failing(client, ["getMore", "aggregate"], times=3, errorCode=189, appName="tail"):
+            database.jobs.insert_one(a_run("01A"))
+            came = [next(found), next(found)]
+        assert [(one.kind, one.row["eventId"]) for one in came] == [
+            ("event", "01B"),
+            ("run", "01A"),
+        ]
+        assert stream.tokens[0] is None
+        found.close()
+
+
+def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
+    database: Database[Any],
+    mongo_uri: str,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tail, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(tail, "AWAIT_MS", 50)
+    with connect(mongo_uri, app_name="lost") as own:
+        stream = Stream(own[database.name])
+        found = coming(stream, key="U7", text=False, over=threading.Event())  # type: ignore[arg-type]
+        heartbeat = {"heartbeat": True, "key": "U7"}
+        rows = [an_event("01H", key="U8"), heartbeat, an_event("01I", key="U7")]
+        stream.then(lambda: database.recvq.insert_many(rows))
+        assert next(found).row["eventId"] == "01I"
+        with failing(client, ["getMore"], times=1, errorCode=286, appName="lost"):
+            stream.then(lambda: database.recvq.insert_one(an_event("01J", key="U7")))
+            assert next(found).row["eventId"] == "01J"
+        assert stream.tokens == [None, None]
+        assert "some of what came may be missing" in caplog.text
+        found.close()
+    refused = Stream(database)
+    refused.errors = [OperationFailure("no", code=40324)]
+    with pytest.raises(OperationFailure):
+        next(coming(refused, key=None, text=False, over=threading.Event()))  # type: ignore[arg-type]
+
+
+# On a terminal.
+
+
+@contextmanager
+def terminal(environ: dict[str, str], *arguments: str) -> Iterator[tuple[int, Any]]:
+    """A command on a terminal of 80 columns and 24 lines: its other end, and the process."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "linedesk", *arguments],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | environ | {"TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        # So that Ctrl-C on this terminal reaches it.
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(slave)
+    try:
+        yield master, process
+    finally:
+        os.close(master)
+        process.kill()
+        process.wait(30)
+
+
+def until(master: int, words: str) -> str:
+    """What is shown until these words are."""
+    shown = b""
+    while words.encode() not in shown:
+        shown += os.read(master, 65536)
+    # A read may end amid a character.
+    return shown.decode(errors="replace")
+
+
+def to_the_end(master: int) -> str:
+    """All that is shown until nobody shows anything any more."""
+    shown = b""
+    # So a terminal of Linux tells that its last process has gone.
+    with suppress(OSError):
+        while piece := os.read(master, 65536):
+            shown += piece
+    return shown.decode(errors="replace")
+
+
+def test_a_watched_status_fits_the_terminal_in_colour_and_ends_by_ctrl_c(
+    environ: dict[str, str], database: Database[Any]
+) -> None:
+    waiting = {"channel": "main", "key": "U花子", "since": datetime.now(UTC), "why": "遅" * 60}
+    with (
+        processes(database, waiting=[waiting]),
+        terminal(environ, "status", "--watch") as (master, watching),
+    ):
+        shown = until(master, "…") + until(master, "calls")
+        os.write(master, b"\x03")
+        assert watching.wait(10) == 0
+    assert "\x1b[1;32mwell" in shown
+    screen = shown.rpartition("\x1b[H")[2]
+    lines = [COLOUR.sub("", one) for one in screen.splitlines()]
+    assert len(lines) <= 24
+    assert all(cell_len(one) <= 80 for one in lines)
+    assert any("main/U花子" in one for one in lines)
+
+
+def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
+    environ: dict[str, str], database: Database[Any]
+) -> None:
+    with terminal(environ, "tail", "--text") as (master, tailing_):
+        # Nobody is told when its stream is open.
+        stop = threading.Event()
+
+        def insert() -> None:
+            while not stop.wait(0.1):
+                name = uuid.uuid4().hex
+                database.recvq.insert_one(an_event(name, key="U花子"))
+                database.calls.insert_one(a_call(name, key="Uabc", status=500))
+
+        writer = threading.Thread(target=insert)
+        writer.start()
+        try:
+            shown = until(master, "/reply 500")
+        finally:
+            stop.set()
+            writer.join(10)
+        os.write(master, b"\x03")
+        rest = to_the_end(master)
+        assert tailing_.wait(10) == 0
+    event = next(one for one in shown.splitlines() if "event" in one)
+    assert event.startswith("\x1b[36m")
+    assert f"「{TEXT}」" in event
+    assert "\x1b[31m" in shown
+    assert "Aborted" not in shown + rest

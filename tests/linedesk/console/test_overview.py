@@ -1,0 +1,344 @@
+"""The overview: what it makes of the rows of `status`, what it calls wrong, and what it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from linedesk.console import overview as overview_module
+from linedesk.console.history import POINTS, read_history
+from linedesk.console.overview import MOST_LETTERS, Overview, Read, put_together, read_overview
+from linedesk.store.client import Client, connect
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from tests.dispatcher.faults import failing
+from tests.linedesk.console.hand import HANAKO, NOW, a_call, a_desk, a_dispatcher, a_row, ago
+
+
+def overview(*rows: Document, **read: Any) -> Overview:
+    found = {"pauses": [], "calls": [], "letters": [], "replays": 0, **read}
+    return put_together(Read(rows=list(rows), **found), now=NOW)
+
+
+def wrong(seen: Overview) -> dict[str, str]:
+    return {one.about: one.level for one in seen.wrong}
+
+
+# The figures.
+
+
+def test_figures_are_those_of_the_rows() -> None:
+    seen = overview(a_desk(), a_dispatcher(), replays=6)
+    assert (seen.rates.accepted, seen.rates.read, seen.rates.decided) == (1.5, 2.0, 1.5)
+    assert (seen.rates.calls, seen.rates.rung, seen.rates.refused) == (1.5, 0.1, 0.25)
+    assert seen.rates.replayed == 0.1
+    assert (seen.queue.documents, seen.queue.lag_documents, seen.queue.held) == (7, 2, 1)
+    assert (seen.threads.all, seen.threads.busy) == (20, 3)
+    assert [(one.host, one.use, one.waiting) for one in seen.gates] == [
+        ("api", 0.5, 2),
+        ("data", 0.0, 0),
+    ]
+    assert seen.wrong == []
+
+
+def test_several_front_desks_are_summed_but_for_what_they_share() -> None:
+    one = a_desk(1, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.2})
+    other = a_desk(2, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.3})
+    seen = overview(one, other, a_dispatcher())
+    assert seen.rates.accepted == 3.0
+    desk = seen.figures["frontdesk"]
+    assert (desk.number("acceptedEvents"), desk.number("connections")) == (20, 6)
+    assert desk.number("refusedRequests", "signature") == 4
+    assert (desk.number("spoolDocuments"), desk.number("recvqUnreadShare")) == (4, 0.3)
+    store = next(one for one in seen.latencies if one.name == "store")
+    assert (store.count, store.p99) == (8, 0.004)
+
+
+def test_latencies_are_told_by_endpoint_and_may_have_none() -> None:
+    found = {(one.name, one.label): one for one in overview(a_dispatcher()).latencies}
+    assert found["call", "/v2/bot/message/reply"].p50 == 0.1
+    assert found["handler", ""].count == 0
+    assert found["handler", ""].p99 is None
+
+
+def test_a_scheduler_of_its_own_tells_its_figures_else_the_dispatcher_around_it() -> None:
+    own = a_row("scheduler", 30, perSecond={"rungTimers": 4.0}, figures={"rungTimers": 40})
+    assert overview(a_dispatcher(), own).rates.rung == 4.0
+    assert overview(a_dispatcher()).rates.rung == 0.1
+
+
+def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
+    standby = a_dispatcher(11, leading=0, state="standby")
+    seen = overview(a_desk(), standby, a_dispatcher())
+    assert seen.queue.documents == 7
+    assert [one.state for one in seen.processes] == ["working", "working", "standby"]
+    assert seen.wrong == []
+
+
+def test_the_later_reign_counts_where_two_say_that_they_lead() -> None:
+    frozen = a_dispatcher(9, figures={"queueDocuments": 99}, epoch=6)
+    assert overview(frozen, a_dispatcher()).queue.documents == 7
+
+
+def test_an_overview_is_json_under_the_names_of_status() -> None:
+    told = json.loads(json.dumps(overview(a_desk(), a_dispatcher()).as_json()))
+    assert told["queue"]["oldestSeconds"] == 1.5
+    assert told["processes"][0]["isFresh"] is True
+    assert datetime.fromisoformat(told["at"]) == NOW
+    assert told["figures"]["dispatcher"]["figures"]["inHandDocuments"] == 4
+
+
+def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
+    odd = {"_id": "x", "role": 5, "at": "now", "figures": "many", "state": None}
+    odd_dispatcher = {
+        **a_dispatcher(),
+        "threads": 5,
+        "waiting": [1],
+        "lately": {"waitSeconds": 3},
+    }
+    seen = overview(odd, {**a_desk(), "perSecond": None, "figures": "many"}, odd_dispatcher)
+    assert seen.queue.documents == 7
+    assert json.dumps(seen.as_json())
+
+
+# Who is there.
+
+
+def test_nobody_there_is_wrong() -> None:
+    seen = overview()
+    assert wrong(seen) == {"frontdesk": "bad", "dispatcher": "bad"}
+    assert seen.queue.documents is None
+
+
+def test_what_was_silent_for_too_long_counts_no_more() -> None:
+    seen = overview(a_desk(), a_dispatcher(silent=11))
+    assert seen.queue.documents is None
+    assert "none runs; 10 on box silent since" in seen.wrong[0].saw
+
+
+def test_a_killed_process_whose_successor_runs_is_no_trouble() -> None:
+    successor = a_dispatcher(11, startedAt=ago(15))
+    seen = overview(a_desk(), a_dispatcher(silent=20), successor)
+    assert [one.pid for one in seen.processes] == [1, 11]
+    assert seen.wrong == []
+
+
+def test_a_process_that_hangs_beside_others_is_found() -> None:
+    seen = overview(a_desk(1), a_desk(2, silent=30), a_dispatcher())
+    assert wrong(seen) == {"frontdesk": "bad"}
+    assert "process 2 on box: no word for 30 s" in seen.wrong[0].saw
+
+
+def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
+    seen = overview(a_desk(1), a_desk(2, state="ended"), a_dispatcher())
+    assert [one.pid for one in seen.processes] == [1, 10]
+    assert wrong(overview(a_desk(1, state="ended"), a_dispatcher())) == {"frontdesk": "bad"}
+
+
+def test_a_scheduler_is_missed_only_where_the_dispatchers_setting_asks_for_it() -> None:
+    hangs = a_row("scheduler", 30, silent=60)
+    for asked, level in (("process", {"scheduler": "bad"}), ("dispatcher", {})):
+        leader = a_dispatcher(scheduler=asked)
+        seen = overview(a_desk(), leader, hangs)
+        assert wrong(seen) == level, asked
+        assert ("scheduler" in [one.role for one in seen.processes]) == bool(level), asked
+        # It never ran, or ended in good order.
+        assert wrong(overview(a_desk(), leader)) == level, asked
+        ended = overview(a_desk(), leader, {**hangs, "state": "ended"})
+        assert wrong(ended) == level, asked
+        assert wrong(overview(a_desk(), leader, a_row("scheduler", 31))) == {}, asked
+    # The last word of a dispatcher that is gone counts, too.
+    gone = a_dispatcher(9, silent=30, scheduler="dispatcher")
+    older = a_dispatcher(8, silent=90, scheduler="process")
+    assert "scheduler" not in wrong(overview(a_desk(), gone, older, hangs))
+    # Of an older version nothing is known.
+    assert wrong(overview(a_desk(), a_dispatcher(), hangs)) == {"scheduler": "bad"}
+
+
+def test_only_standbys_are_wrong() -> None:
+    assert wrong(overview(a_desk(), a_dispatcher(leading=0))) == {"dispatcher": "bad"}
+
+
+# What is wrong.
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"lagSeconds": 11}, {"lag": "warn"}),
+        ({"lagSeconds": 61}, {"lag": "bad"}),
+        ({"oldestUnfinishedSeconds": 61}, {"queue": "warn"}),
+        ({"oldestUnfinishedSeconds": 601}, {"queue": "bad"}),
+        ({"recvqUnreadShare": 0.8}, {"recvq": "warn"}),
+        ({"recvqLeftSeconds": 3600}, {"recvq": "bad"}),
+        ({"oplogLeftSeconds": 20 * 3600}, {"oplog": "warn"}),
+        ({"busyThreads": 20}, {"threads": "warn"}),
+        ({"abandonedThreads": 1}, {"threads": "warn"}),
+        ({"tokenRefused": 1, "breakerOpen": {"api": 1}}, {"LINE": "bad"}),
+        ({"breakerOpen": {"api": 1}}, {"LINE": "bad"}),
+        ({"quotaMessages": 100, "quotaUsedMessages": 90}, {"quota": "warn"}),
+        ({"quotaMessages": 100, "quotaUsedMessages": 100}, {"quota": "bad"}),
+        ({"quotaMessages": 100, "quotaUsedMessages": 89}, {}),
+        ({"nextTimerSeconds": -61}, {"timers": "bad"}),
+    ],
+)
+def test_a_figure_of_the_dispatcher_beyond_its_bound_is_wrong(
+    figures: Document, found: dict[str, str]
+) -> None:
+    assert wrong(overview(a_desk(), a_dispatcher(figures=figures))) == found
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"recvqClosed": 1}, {"recvq": "bad"}),
+        ({"spoolDocuments": 1, "spoolOldestSeconds": 3}, {"spool": "warn"}),
+        ({"spoolAvailable": 0}, {"spool": "warn"}),
+        ({"spoolDocuments": 1, "spoolBytes": 900}, {"spool": "bad"}),
+        ({"certificateEndsSeconds": NOW.timestamp() + 20 * 86400}, {"certificate": "warn"}),
+        ({"certificateEndsSeconds": NOW.timestamp() - 1}, {"certificate": "bad"}),
+    ],
+)
+def test_a_figure_of_the_front_desk_beyond_its_bound_is_wrong(
+    figures: Document, found: dict[str, str]
+) -> None:
+    assert wrong(overview(a_desk(figures=figures), a_dispatcher())) == found
+
+
+def test_a_pause_is_told_and_explains_what_waits() -> None:
+    row = {"_id": "pause/main", "act": "pause", "channel": "main", "key": None, "by": "hanako"}
+    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700})
+    seen = overview(a_desk(), late, pauses=[{**row, "why": "too loud", "at": ago(90)}])
+    (one,) = seen.wrong
+    assert (one.level, one.about) == ("warn", "paused")
+    assert "channel main since" in one.saw
+    assert "by hanako: too loud" in one.saw
+    assert one.do == "`linedesk resume main` goes on"
+    # Whoever is paused is in held; what waits elsewhere is late all the same.
+    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "behindSeconds": 61})
+    assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
+
+
+def test_half_a_row_of_control_is_no_pause() -> None:
+    assert overview(a_desk(), a_dispatcher(), pauses=[{"_id": "x", "act": "pause"}]).pauses == []
+
+
+def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
+    stuck = {"channel": "main", "key": HANAKO, "documents": 3, "why": "slow", "since": ago(601)}
+    paused = {**stuck, "key": "U2", "why": "paused"}
+    others = [{**stuck, "key": "U3", "since": ago(602)}, {**stuck, "key": "U4", "since": ago(599)}]
+    seen = overview(a_desk(), a_dispatcher(waiting=[stuck, paused, *others]))
+    assert seen.wrong[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
+    assert [one.do for one in seen.wrong] == ["`linedesk release main/U3` gives up what is stuck"]
+
+
+def test_letters_of_the_last_day_are_told_until_they_are_replayed() -> None:
+    old, new = ({"_id": n, "lastAt": at} for n, at in (("old", ago(90_000)), ("new", ago(60))))
+    again = {"_id": "again", "lastAt": ago(60), "replayedAt": ago(5)}
+    seen = overview(a_desk(), a_dispatcher(), letters=[again, new, old])
+    assert seen.letters_lately == 1
+    assert [one["id"] for one in seen.letters] == ["new", "old"]
+    assert wrong(seen) == {"dead letters": "warn"}
+
+
+# What is read.
+
+
+class Commands(CommandListener):
+    """Every command that a client sends."""
+
+    def __init__(self) -> None:
+        self.sent: list[Document] = []
+        self.levels: dict[str, str] = {}
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name in ("find", "aggregate", "count", "distinct"):
+            level = event.command["readConcern"]["level"]
+            self.levels[event.command[event.command_name]] = level
+            noise = ("lsid", "$db", "$clusterTime", "$readPreference", "readConcern", "txnNumber")
+            self.sent.append({k: v for k, v in event.command.items() if k not in noise})
+
+    def succeeded(self, event: object) -> None:
+        """Of no concern."""
+
+    def failed(self, event: object) -> None:
+        """Of no concern."""
+
+
+@pytest.fixture
+def full(database: Database[Any]) -> Database[Any]:
+    """More of everything than a look may read."""
+    now = datetime.now(UTC)
+    database.deadletters.insert_many(
+        {"_id": str(n), "lastAt": ago(n, now=now), "replayedAt": ago(n, now=now)}
+        for n in range(1_000)
+    )
+    database.calls.insert_many(a_call(str(n), at=now) for n in range(1_000))
+    database.recvq.insert_many({"eventId": str(n), "acceptTime": now} for n in range(1_000))
+    database.status.insert_many([a_desk(now=now), a_dispatcher(now=now)])
+    return database
+
+
+@pytest.fixture
+def spied(full: Database[Any], mongo_uri: str) -> Iterator[tuple[Database[Any], Commands]]:
+    commands = Commands()
+    with connect(mongo_uri, app_name="spied", event_listeners=[commands]) as client:
+        yield client[full.name], commands
+
+
+def examined(database: Database[Any], command: Document) -> int:
+    told = database.command("explain", command, verbosity="executionStats")
+    stats = told.get("executionStats") or told["stages"][0]["$cursor"]["executionStats"]
+    return int(stats["totalDocsExamined"])
+
+
+def test_an_overview_reads_little_and_nothing_of_recvq(
+    spied: tuple[Database[Any], Commands], full: Database[Any]
+) -> None:
+    database, commands = spied
+    seen = read_overview(database)
+    assert seen.queue.documents == 7
+    assert [row["eventId"] for row in seen.calls[:2]] == ["999", "998"]
+    assert len(commands.sent) == 5
+    assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
+    assert all(examined(full, one) <= MOST_LETTERS for one in commands.sent)
+    # Rows that nobody waited for stand still on a majority where a set has lost it.
+    assert {name for name, level in commands.levels.items() if level == "local"} == {
+        "status",
+        "calls",
+    }
+
+
+def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[Any]) -> None:
+    now = datetime.now(UTC)
+    rows = ({"at": ago(10 * n, now=now), "queueDocuments": n % 500} for n in range(2_000))
+    database.history.insert_many(rows)
+    hour = read_history(database, hours=1)
+    assert 350 <= len(hour) <= POINTS + 1
+    assert [row["queueDocuments"] for row in hour[-2:]] == [1, 0]
+    curve = read_history(database, hours=5)
+    assert 350 <= len(curve) <= POINTS + 1
+    assert curve == sorted(curve, key=lambda row: row["at"])
+    assert max(row["queueDocuments"] for row in curve) == 499
+    assert curve[0]["at"] > now - timedelta(hours=5)
+
+
+def test_without_mongodb_or_with_one_that_hangs_a_look_ends_in_time(
+    database: Database[Any], mongo_uri: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview_module, "READ_SECONDS", 0.2)
+    with connect("mongodb://127.0.0.1:1", app_name="t") as away, pytest.raises(StoreUnavailable):
+        read_overview(away["nothing"])
+    hangs = {"blockConnection": True, "blockTimeMS": 500, "appName": "hanging"}
+    with (
+        connect(mongo_uri, app_name="hanging") as own,
+        failing(client, ["find"], times=1, **hangs),
+        pytest.raises(StoreUnavailable),
+    ):
+        read_overview(own[database.name])

@@ -1,0 +1,364 @@
+"""The story of one event: found by whatever id, told in order, with what nobody knows named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+
+from linedesk.cli.trace import page
+from linedesk.console.errors import NoSuchEvent, NotOneConversation
+from linedesk.console.facts import Known
+from linedesk.console.search import Meaning, key_of, meaning_of, recent, scope_of
+from linedesk.console.story import Story, story_of, tell
+from linedesk.console.tracing import event_of
+from linedesk.store.client import Client
+from linedesk.store.documents import Document
+from linedesk.store.orders import Pause, Pauses, Scope
+from tests.linedesk.console.hand import (
+    HANAKO,
+    NOW,
+    TEXT,
+    a_call,
+    a_dispatcher,
+    a_run,
+    ago,
+    an_event,
+    one_for_all,
+)
+
+KNOWN = Known(
+    name="01E",
+    document=an_event(),
+    in_recvq=True,
+    held=None,
+    before=0,
+    runs=[],
+    calls=[],
+    was_applied=False,
+    was_unsent=False,
+    pending=[],
+    timers=[],
+    letter=None,
+    letters=[],
+    replayed=None,
+    row=a_dispatcher(),
+    pauses=Pauses(),
+    is_finished=False,
+)
+LATER = NOW + timedelta(milliseconds=20)
+
+
+def story(*, text: bool = False, **known: Any) -> Story:
+    return story_of(replace(KNOWN, **known), asked="01E", now=NOW, text=text)
+
+
+def a_letter(id_: str = "01E", **more: Any) -> Document:
+    row = {"_id": id_, "channel": "main", "key": HANAKO, "cause": "handler: ValueError"}
+    return {**row, "attempts": 3, "firstAt": NOW, "lastAt": LATER, **more}
+
+
+def kinds(told: Story) -> list[str]:
+    return [step.kind for step in told.steps]
+
+
+# How it ends.
+
+
+def test_an_answered_event_is_told_from_the_webhook_to_the_request_id() -> None:
+    told = story(runs=[a_run(at=NOW + timedelta(milliseconds=3))], calls=[a_call(at=LATER)])
+    assert (told.stands, told.channel, told.key) == ("answered", "main", HANAKO)
+    assert told.verdict == "answered 110 ms after it came: LINE took one send"
+    assert kinds(told) == ["received", "run", "call"]
+    assert told.steps[2].facts["requestId"] == "req-1"
+    assert told.gaps == []
+    assert told.what == "message text"
+
+
+def test_a_handler_that_returned_nothing_is_the_reason_for_no_answer() -> None:
+    told = story(runs=[a_run(outcome="finished", effects=0)])
+    assert told.verdict == "handled; no message was sent"
+    assert told.gaps == ["no call was made: the handler returned nothing"]
+
+
+def test_each_failed_try_is_told_and_what_it_came_to() -> None:
+    runs = [
+        a_run(at=NOW + timedelta(seconds=n), attempt=n, outcome="failed", error="ValueError")
+        for n in (1, 2, 3)
+    ]
+    told = story(runs=runs, letter=a_letter(lastAt=NOW + timedelta(seconds=4)))
+    assert told.stands == "given up"
+    assert told.verdict == "given up: handler: ValueError"
+    assert kinds(told) == ["received", "run", "run", "run", "letter"]
+    assert told.steps[3].words == "the handler failed, try 3: ValueError in 2.0 ms"
+    shown = {label: list(lines) for label, lines in page(told)}
+    assert "`linedesk dead replay 01E`" in shown["to do"][0]
+    # Its handler never returned, so that a run of its own gave it up.
+    told = story(runs=[a_run(outcome="recorded", effects=1)], letter=a_letter())
+    assert told.steps[1].words == "recorded that it is given up in 2.0 ms"
+
+
+def test_a_replayed_letter_says_so_and_names_its_replays() -> None:
+    told = story(letter=a_letter(replays=2, replayedAt=LATER))
+    assert told.stands == "replayed"
+    assert told.verdict == "given up (handler: ValueError), and replayed since as replay:01E:2"
+    assert advice(told) == "`linedesk trace replay:01E:2` tells what came of it"
+    assert told.related == ["replay:01E:1", "replay:01E:2"]
+    assert "replayed as replay:01E:2" in [step.words for step in told.steps]
+
+
+def test_a_replay_that_was_not_confirmed_is_to_be_asked_for_again() -> None:
+    told = story(letter=a_letter(replays=1, replaying=1))
+    assert told.stands == "given up"
+    assert told.verdict.endswith("a replay was begun and is not confirmed")
+    assert "`linedesk dead replay 01E`" in advice(told)
+
+
+def test_advice_names_the_letters_of_effects_and_only_those_not_replayed() -> None:
+    done = a_letter("01E/0", replays=1, replayedAt=LATER)
+    told = story(runs=[a_run(effects=2)], letters=[done, a_letter("01E/1")])
+    assert told.stands == "given up"
+    assert "`linedesk dead replay 01E/1`" in advice(told)
+    told = story(runs=[a_run()], letters=[done])
+    assert (told.stands, told.letters) == ("replayed", [])
+    assert "`linedesk trace replay:01E/0:1`" in advice(told)
+
+
+def advice(told: Story) -> str:
+    shown = {label: list(lines) for label, lines in page(told)}
+    return shown["to do"][0]
+
+
+def test_a_replay_names_what_it_is_a_replay_of() -> None:
+    send = {**a_letter("01E/0"), "effect": {"way": "push", "eventId": "01E"}}
+    told = story(name="replay:01E/0:1", replayed=send)
+    assert told.related[0] == "01E"
+
+
+def test_a_send_that_line_refuses_waits_in_the_outbox() -> None:
+    pending = [
+        {"id": "01E/0", "type": "send", "way": "push", "at": LATER, "messages": [{"text": TEXT}]}
+    ]
+    told = story(runs=[a_run()], calls=[a_call(at=LATER, status=429)], pending=pending)
+    assert told.stands == "sending"
+    assert told.verdict.endswith("LINE's last answer was 429")
+    assert TEXT not in json.dumps(told.as_json(), ensure_ascii=False)
+
+
+def test_an_effect_that_was_given_up_is_told_beside_what_went_out() -> None:
+    told = story(
+        runs=[a_run(effects=2)], calls=[a_call()], letters=[a_letter("01E/1", cause="400")]
+    )
+    assert told.verdict == "decided, but one of its effects was given up: 400"
+
+
+def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
+    told = story(runs=[a_run(outcome="unheard", effects=0)], was_unsent=True)
+    assert told.verdict.startswith("passed over")
+    assert "unsend" in kinds(told)
+    assert told.what == "message text (unsent)"
+
+
+def test_a_409_counts_as_sent() -> None:
+    told = story(runs=[a_run()], calls=[a_call(status=409)])
+    assert told.stands == "answered"
+
+
+# What holds it up.
+
+
+def test_a_pause_is_the_reason_before_any_other() -> None:
+    pause = Pause(Scope("main"), by="taro", why="too loud", at=ago(90))
+    held = {"_id": 1, "n": 3, "why": "paused", "since": NOW, "channel": "main", "key": HANAKO}
+    told = story(pauses=Pauses((pause,)), held=held, before=2)
+    assert told.verdict == "waits: main is paused for 1 min 30 s by taro (too loud)"
+    assert told.steps[-1].words == "waits in held, behind 2 of its conversation: paused"
+
+
+def test_a_pause_of_another_is_none_of_its() -> None:
+    pauses = Pauses((Pause(Scope("main", "U2")),))
+    assert "paused" not in story(pauses=pauses).verdict
+
+
+def test_in_hand_says_since_when_and_on_which_thread() -> None:
+    doing = {"name": "worker-03", "doing": "handler", "eventId": "01E", "since": ago(5)}
+    told = story(row=a_dispatcher(threads=[doing]))
+    assert told.verdict == "in hand for 5 s: handler on worker-03"
+
+
+def test_what_waits_behind_another_names_it() -> None:
+    first = {"channel": "main", "key": HANAKO, "eventId": "01D", "why": "its outbox is full"}
+    told = story(row=a_dispatcher(waiting=[first]))
+    assert told.verdict == "waits: behind 01D of its conversation: its outbox is full"
+
+
+@pytest.mark.parametrize("row", [None, a_dispatcher(silent=11)])
+def test_without_a_dispatcher_that_is_the_reason(row: Document | None) -> None:
+    assert story(row=row).verdict == "waits: no dispatcher runs that holds the lease"
+
+
+def test_a_predecessors_letter_in_the_outbox_is_told() -> None:
+    pending = [{"id": "01E", "type": "deadletter", "cause": "handler: KeyError", "lastAt": LATER}]
+    told = story(pending=pending, was_applied=True)
+    assert "its dead letter is on its way" in told.steps[-1].words
+
+
+# What nobody knows.
+
+
+def test_what_was_overwritten_is_named() -> None:
+    told = story(document=None, in_recvq=False, runs=[a_run()], calls=[a_call()])
+    assert told.gaps == ["recvq has it no longer: it was overwritten since, or never stored here"]
+    assert (told.what, told.key) == ("message", HANAKO)
+    told = story(is_finished=True)
+    assert "no run of it stands in jobs" in told.gaps[0]
+    assert "no call of it stands in calls" in told.gaps[1]
+
+
+def test_text_shows_only_where_it_is_asked_for() -> None:
+    send = {"id": "01E/0", "type": "send", "way": "reply", "token": "a token", "messages": [TEXT]}
+    plain, asked = (
+        json.dumps(story(text=text, pending=[send]).as_json(), ensure_ascii=False)
+        for text in (False, True)
+    )
+    assert TEXT not in plain
+    assert asked.count(TEXT) == 2
+    assert "a token" not in plain + asked
+
+
+@pytest.mark.parametrize("event", [None, 5, {"message": 7, "timestamp": "x", "timer": []}])
+def test_an_event_made_by_hand_breaks_nothing(event: Any) -> None:
+    odd = {**an_event(), "event": event, "acceptTime": None}
+    told = story(document=odd, runs=[{"at": NOW, "outcome": None}], calls=[{"at": NOW}])
+    assert json.dumps(told.as_json())
+
+
+# In the database.
+
+
+@pytest.fixture(scope="module")
+def told_of(client: Client) -> Iterator[Database[Any]]:
+    """One event with all that belongs to it, and another of the same conversation that waits."""
+    with one_for_all(client) as database:
+        _fill(database)
+        yield database
+
+
+def _fill(database: Database[Any]) -> None:
+    first, second = an_event("01E", at=ago(60)), an_event("01F", at=ago(50))
+    nameless = {k: v for k, v in an_event("", at=ago(40)).items() if k != "eventId"}
+    database.recvq.insert_many([first, second, nameless])
+    database.jobs.insert_one(a_run(at=ago(59)))
+    database.calls.insert_one(a_call(at=ago(58)))
+    database.conversations.insert_one(
+        {
+            "_id": f"main/{HANAKO}",
+            "channel": "main",
+            "key": HANAKO,
+            "profile": {"displayName": "花子"},
+            "applied": ["01E"],
+            "unsent": [],
+            "pending": [
+                {"id": "01E/1", "type": "send", "eventId": "01E", "way": "push", "messages": []},
+                {"id": "01X/0", "type": "send", "eventId": "01X", "way": "push", "messages": []},
+            ],
+        }
+    )
+    timer = {"_id": f"main/{HANAKO}/egg", "name": "egg", "runAt": NOW, "setBy": "01E", "n": 1}
+    database.schedule.insert_one(timer)
+    held = {"n": 1, "channel": "main", "key": HANAKO, "why": "slow", "since": ago(30)}
+    database.held.insert_many(
+        [
+            {**held, "_id": ObjectId(), "document": an_event("01D")},
+            {**held, "_id": second["_id"], "n": 2, "document": second},
+        ]
+    )
+    effect = {"way": "push", "eventId": "01E", "type": "send"}
+    database.deadletters.insert_one({**a_letter("01E/2", cause="quota"), "effect": effect})
+
+
+def test_an_event_is_found_by_every_id_that_belongs_to_it(told_of: Database[Any]) -> None:
+    document = told_of.recvq.find_one({"eventId": "01E"}, {"_id": 1})
+    assert document is not None
+    assert event_of(told_of, "01D") == "01D"
+    assert tell(told_of, "01D").key == HANAKO
+    ids = ["01E", str(document["_id"]), "m-01E", "01E/1", "01E/2", f"main/{HANAKO}/egg", "req-1"]
+    assert [event_of(told_of, id_) for id_ in ids] == ["01E"] * len(ids)
+    nameless = told_of.recvq.find_one({"eventId": None}, {"_id": 1})
+    assert nameless is not None
+    assert event_of(told_of, str(nameless["_id"])) == str(nameless["_id"])
+    with pytest.raises(NoSuchEvent, match="01NONE"):
+        event_of(told_of, "01NONE")
+
+
+def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Database[Any]) -> None:
+    told = tell(told_of, "req-1")
+    assert (told.asked, told.event_id) == ("req-1", "01E")
+    assert sorted(kinds(told)) == ["call", "letter", "received", "run", "send", "timer"]
+    assert told.verdict == "decided, but one of its effects was given up: quota"
+    held = tell(told_of, "01F")
+    assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
+
+
+def test_progress_tells_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:
+    told_of.recvq.insert_one(an_event("01G", key="U2"))
+    ids = {row.get("eventId"): row["_id"] for row in told_of.recvq.find({})}
+    assert tell(told_of, "01G").stands == "waits"
+    told_of.progress.insert_one(
+        {"_id": "dispatcher", "finished": [ids["01G"]], "after": ids["01E"]}
+    )
+    assert tell(told_of, "01G").verdict == "handled; no message was sent"
+
+
+def test_a_word_is_looked_up_whatever_it_is(told_of: Database[Any]) -> None:
+    def meaning(word: str) -> Meaning:
+        return meaning_of(told_of, word, channel="main")
+
+    conversation = Meaning("conversation", f"main/{HANAKO}")
+    assert meaning(" 花子 ") == meaning(HANAKO) == meaning(HANAKO[:5]) == conversation
+    assert meaning("m-01E") == Meaning("event", "01E")
+    with pytest.raises(NotOneConversation):
+        meaning("nobody")
+
+
+def test_what_a_pause_is_about_is_no_channel_that_nobody_has(told_of: Database[Any]) -> None:
+    def scope(word: str | None) -> Scope:
+        return scope_of(told_of, word, channel="main")
+
+    assert scope(None) == scope("all") == Scope()
+    assert scope("main") == Scope("main")
+    assert scope("main/U9") == Scope("main", "U9")
+    assert scope("花子") == scope(f"main/{HANAKO[:5]}") == Scope("main", HANAKO)
+    # A pause is ended by the words that began it.
+    started = Scope("main", HANAKO[:5])
+    told_of.control.insert_one({"_id": started.id})
+    assert scope(str(started)) == started
+    assert scope(f"main/{HANAKO[:5]}…") == scope(f"{HANAKO[:5]}…") == Scope("main", HANAKO)
+    for nobody in ("U9", "main/U9…", "", " "):
+        with pytest.raises(NotOneConversation):
+            scope(nobody)
+    assert key_of(told_of, "U9", channel="main") == "U9"
+    assert key_of(told_of, "花子", channel="main") == HANAKO
+
+
+def test_a_conversations_last_days_are_told_with_how_far_was_looked(told_of: Database[Any]) -> None:
+    found = recent(told_of, f"main/{HANAKO}")
+    names = [row["eventId"] for row in found.events]
+    assert names[0] == "01D"
+    assert {"01E", "01F"} < set(names)
+    assert [row["held"] for row in found.events if row["eventId"] == "01F"] == ["slow"]
+    assert [row["requestId"] for row in found.calls] == ["req-1"]
+    assert found.looked["recvq"] == 5_000
+    assert TEXT not in str(found)
+
+
+def test_no_look_by_id_scans_recvq(told_of: Database[Any]) -> None:
+    for query in ({"eventId": "01E"}, {"event.message.id": "m-01E"}):
+        plan = told_of.recvq.find(query).limit(1).explain()["queryPlanner"]["winningPlan"]
+        assert "COLLSCAN" not in json.dumps(plan, default=str)

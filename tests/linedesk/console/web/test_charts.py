@@ -1,0 +1,116 @@
+"""What is drawn: curves with their gaps and axes, the picture's places and arrows. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from linedesk.console.overview import Overview, Read, put_together
+from linedesk.console.web.charts import BOTTOM, TOP, charts, nice_step
+from linedesk.console.web.flow_chart import Place, draw, places, ways
+from linedesk.console.web.format import ago, code, number, rate, seconds, share, short
+from tests.linedesk.console import a_day
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def row(seconds_ago: float, **figures: Any) -> dict[str, Any]:
+    return {"at": NOW - timedelta(seconds=seconds_ago), **figures}
+
+
+def overview(*rows: dict[str, Any], **read: Any) -> Overview:
+    found = {"pauses": [], "calls": [], "letters": [], "replays": 0, **read}
+    return put_together(Read(rows=list(rows), **found), now=datetime.now(UTC))
+
+
+def placed(seen: Overview) -> dict[str, Place]:
+    return {place.id: place for place in places(seen)}
+
+
+# Curves.
+
+
+def test_a_curve_is_broken_where_nobody_measured() -> None:
+    rows = [row(ago, queueDocuments=5) for ago in (600, 590, 580, 100, 90)]
+    depth = charts(rows, hours=1, now=NOW)[0]
+    assert depth.drawn[0].path.count("M") == 2
+    # What has no value is a gap as well, and no nought.
+    assert depth.drawn[1].path == ""
+    assert depth.drawn[0].newest == "5"
+    assert charts([], hours=6, now=NOW)[0].is_empty
+
+
+def test_an_axis_holds_every_value_in_round_steps() -> None:
+    assert [nice_step(least) for least in (0.9, 1, 1.2, 3, 7, 60)] == [1, 1, 2, 5, 10, 100]
+    for chart in charts([row(10, queueDocuments=1203, waitP99=42.0)], hours=24, now=NOW):
+        assert all(TOP <= tick.at <= BOTTOM for tick in chart.up)
+        assert len({tick.label for tick in chart.up}) == len(chart.up)
+        assert all(len(tick.label) <= 8 for tick in chart.up)
+
+
+# The picture.
+
+
+def test_the_picture_tells_states_in_words_and_signs() -> None:
+    well = placed(overview(a_day.desk_row(), a_day.dispatcher_row(), a_day.scheduler_row()))
+    assert (well["frontdesk"].state, well["threads"].state) == ("good", "good")
+    nothing = placed(overview())
+    assert (nothing["frontdesk"].state, nothing["dispatcher"].state) == ("bad", "bad")
+    assert nothing["dispatcher"].sign == "✕"
+    assert nothing["dispatcher"].spelled == "needs a person"
+
+
+@pytest.mark.parametrize(
+    ("place", "figures", "state"),
+    [
+        ("api", {"breakerOpen": {"api": 1}}, "bad"),
+        ("api", {"tokenRefused": 1}, "bad"),
+        ("recvq", {"lagSeconds": 9.0}, "look"),
+        ("threads", {"busyThreads": 20}, "look"),
+        ("gate", {"gateUse": {"api": 0.97}}, "look"),
+        ("held", {"heldDocuments": 3}, "look"),
+    ],
+)
+def test_what_needs_a_look_shows_in_its_place(
+    place: str, figures: dict[str, Any], state: str
+) -> None:
+    dispatcher = a_day.dispatcher_row()
+    dispatcher["figures"] |= figures
+    assert placed(overview(a_day.desk_row(), dispatcher))[place].state == state
+
+
+def test_the_faster_it_goes_the_faster_it_flows() -> None:
+    def flow(accepted: float) -> int:
+        desk = a_day.desk_row(perSecond={"acceptedEvents": accepted})
+        return next(way.flow for way in ways(overview(desk)) if way.start == "line")
+
+    assert [flow(n) for n in (0, 0.4, 5, 50, 2_000)] == [0, 1, 2, 3, 4]
+
+
+def test_both_pictures_have_all_and_nothing_stands_outside() -> None:
+    for drawing in draw(overview(a_day.desk_row(), a_day.dispatcher_row())):
+        assert len(drawing.places) == 12
+        for _, box in drawing.places:
+            assert box.x + box.width <= drawing.width
+            assert box.y + box.height <= drawing.height
+
+
+# Words.
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert (number(1204), number(None), number("<b>")) == ("1,204", "–", "–")
+    assert [rate(n) for n in (0, 0.01, 12.44, 1204)] == ["0/s", "0.6/min", "12.4/s", "1,204/s"]
+    assert [seconds(n) for n in (0, 0.0008, 1.23, -3700)] == [
+        "0 s",
+        "0.8 ms",
+        "1.2 s",
+        "-1 h 1 min",
+    ]
+    assert [share(n) for n in (0, 0.031, 0.62)] == ["0 %", "3.1 %", "62 %"]
+    assert short("U" * 33) == "UUUUUUUU…UUUUUU"
+    assert ago(NOW - timedelta(seconds=65), NOW) == "1 min 5 s ago"
+    assert ago("no time") == "–"
+    assert code("run `a <b>`") == "run <code>a &lt;b&gt;</code>"

@@ -1,0 +1,223 @@
+"""The operator's page in a real browser, while somebody writes the rows that it shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from tests.linedesk.console import a_day
+from tests.linedesk.console.a_day import EVENT, USER
+from tests.linedesk.console.serving import served
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# Beside the log of the tests, which CI keeps.
+PICTURES = Path(__file__).parents[4] / ".venv" / "screenshots"
+PAGES = {
+    "overview": "/?hours=6",
+    "conversation": f"/conversation/main/{USER}",
+    "event": f"/event/{EVENT}",
+    "letters": "/letters",
+    "calls": "/calls",
+    "audit": "/audit",
+}
+Page = Any
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if path is None:
+        if os.environ.get("CI"):
+            pytest.fail("no chromium on this machine (apt install chromium)")
+        pytest.skip("no chromium on this machine")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def full(database: Database[dict[str, Any]]) -> Database[dict[str, Any]]:
+    a_day.fill(database)
+    return database
+
+
+@pytest.fixture
+def url(full: Database[dict[str, Any]]) -> Iterator[str]:
+    with served(full) as url:
+        yield url
+
+
+@pytest.fixture
+def open_page(browser: Any, url: str) -> Iterator[Open]:
+    """Opens a page; whatever it reports as an error fails the test."""
+    contexts, errors = [], []
+
+    def open_page(path: str = "/", **more: Any) -> Page:
+        size = {"width": 1240, "height": 900}
+        context = browser.new_context(
+            **{"viewport": size, "locale": "ja-JP", "base_url": url} | more
+        )
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and errors.append(said.text))
+        page.goto(path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def writing(full: Database[dict[str, Any]]) -> Iterator[None]:
+    """All rows of `status` anew each 100 ms, with other figures each time."""
+    stop = threading.Event()
+
+    def write() -> None:
+        n = 0
+        while not stop.wait(0.1):
+            n += 1
+            row = a_day.dispatcher_row()
+            row["figures"] |= {"queueDocuments": 1000 + n, "busyThreads": n % 20}
+            row["threads"] = row["threads"][: n % 4]
+            row["waiting"] = row["waiting"][n % 2 :]
+            for one in (row, a_day.desk_row(), a_day.scheduler_row()):
+                full.status.replace_one({"_id": one["_id"]}, one, upsert=True)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    yield
+    stop.set()
+    thread.join(10)
+
+
+def test_it_changes_without_a_reload_and_leaves_alone_what_a_person_does(
+    open_page: Open, writing: None
+) -> None:
+    page = open_page()
+    page.evaluate("window.marked = true")
+    page.locator("#pause-more summary").click()
+    why = page.locator("#pause-more input[name=why]")
+    why.fill("考え中")
+    page.evaluate("window.scrollTo(0, 300)")
+    figure = page.locator("#figures dd").first
+    seen = {figure.inner_text()}
+    for _ in range(2):
+        was = figure.inner_text()
+        page.wait_for_function(
+            "was => document.querySelector('#figures dd').innerText !== was", arg=was
+        )
+        seen.add(figure.inner_text())
+    assert len(seen) >= 3
+    assert page.evaluate("window.marked")
+    assert page.evaluate("window.scrollY") == 300
+    assert why.input_value() == "考え中"
+    assert page.evaluate("document.activeElement.name") == "why"
+    assert page.locator("#pause-more").get_attribute("open") is not None
+
+
+def test_a_conversation_is_paused_and_goes_on(
+    open_page: Open, full: Database[dict[str, Any]]
+) -> None:
+    page = open_page(f"/search?q={USER[:8]}")
+    page.get_by_placeholder("why").fill("様子を見ます")
+    page.get_by_role("button", name="Pause").click()
+    page.locator("#said", has_text="is paused").wait_for()
+    row = full.control.find_one({"_id": f"pause/main/{USER}"})
+    assert row is not None
+    assert row["why"] == "様子を見ます"
+    assert page.locator(".banner.look", has_text="様子を見ます").count() == 1
+    page.get_by_role("button", name="Resume").click()
+    page.locator("#said", has_text="goes on").wait_for()
+    assert full.control.count_documents({}) == 0
+
+
+def test_a_chosen_letter_stays_chosen_while_others_come_and_is_replayed(
+    open_page: Open, full: Database[dict[str, Any]]
+) -> None:
+    page = open_page("/letters")
+    ids = [row["_id"] for row in a_day.letters()]
+    page.get_by_label(f"choose {ids[1]}", exact=True).check()
+    full.deadletters.insert_one(
+        {**a_day.letters()[0], "_id": "01JDNEWER", "lastAt": a_day.moment(0)}
+    )
+    page.get_by_label("choose 01JDNEWER").wait_for()
+    chosen = page.locator("#letter-rows input:checked")
+    assert chosen.count() == 1
+    assert chosen.get_attribute("value") == ids[1]
+    row = page.locator("#letter-rows tr", has=page.locator("input:checked"))
+    assert row.get_attribute("id") == f"letter-{ids[1]}"
+    page.get_by_role("button", name="Replay chosen…").click()
+    page.get_by_text("Replay 1 dead letter?").wait_for()
+    page.get_by_role("button", name="Replay", exact=True).click()
+    page.locator("#said", has_text=f"replay:{ids[1]}:1").wait_for()
+    assert full.recvq.count_documents({"eventId": f"replay:{ids[1]}:1"}) == 1
+
+
+def test_a_page_that_lost_the_console_or_mongodb_says_so_and_keeps_what_it_knew(
+    open_page: Open,
+) -> None:
+    page = open_page("/?hours=1")
+    # The request fails in the page's own code, which catches it.
+    page.evaluate("() => { window.real = window.fetch; window.fetch = async () => { throw 0; }; }")
+    page.locator("#offline", has_text="No connection to the console since").wait_for()
+    assert page.locator("#figures dd").first.inner_text() == "18"
+    page.evaluate(
+        """() => { window.fetch = async () => new Response(
+            '<p id="trouble">MongoDB is away</p><main id="main"></main>', { status: 503 }); }"""
+    )
+    page.locator("#trouble", has_text="MongoDB is away").wait_for()
+    assert page.locator("#offline").is_hidden()
+    assert page.locator("#figures dd").first.inner_text() == "18"
+    page.evaluate("() => { window.fetch = window.real; }")
+    page.locator("#trouble").wait_for(state="detached")
+
+
+def test_everything_is_there_without_a_script(open_page: Open) -> None:
+    page = open_page(java_script_enabled=False)
+    page.get_by_role("link", name="Dead letters", exact=True).click()
+    page.locator("#letter-rows input").first.check()
+    page.get_by_role("button", name="Drop chosen…").click()
+    page.get_by_role("button", name="Drop for good").click()
+    assert "1 dead letter dropped" in page.locator("#said").inner_text()
+
+
+def test_it_fits_a_phone(open_page: Open) -> None:
+    page = open_page(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    assert page.locator("svg.way.tall").is_visible()
+    for name, path in PAGES.items():
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+
+
+def test_it_follows_the_scheme_of_whoever_looks(open_page: Open) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    page = open_page(PAGES["overview"])
+    assert page.locator("svg.way.wide").is_visible()
+    for scheme, ground in (("light", "rgb(244, 246, 248)"), ("dark", "rgb(15, 20, 24)")):
+        page.emulate_media(color_scheme=scheme)
+        found = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert found == ground
+        page.screenshot(path=PICTURES / f"console-{scheme}.png")

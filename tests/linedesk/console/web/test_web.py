@@ -1,0 +1,539 @@
+"""The operator's page as a program sees it: who may, what an answer holds, what an act leaves."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from html import unescape
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from pymongo.database import Database
+
+from frontdesk import http
+from frontdesk.http import HEAD_BYTES
+from linedesk.console.overview import read_overview
+from linedesk.console.web import auth, gatekeeping, pages
+from linedesk.console.web.auth import SESSION_SECONDS, Doorkeeper
+from linedesk.console.web.gatekeeping import MOST_BODY_BYTES, Names, refusal
+from linedesk.console.web.layout import Console, own_path
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from tests.linedesk.console import a_day
+from tests.linedesk.console.a_day import EVENT, SECRET_TEXT, USER
+from tests.linedesk.console.serving import served
+from tests.waiting import eventually
+
+PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
+CONVERSATION = f"/conversation/main/{USER}"
+EVERY_PAGE = (
+    *("/", "/?hours=24", "/charts?hours=6", "/letters", "/calls", "/calls?failed=true", "/audit"),
+    *(CONVERSATION, f"/lately/main/{USER}", f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
+)
+Rows = Database[dict[str, Any]]
+
+
+@pytest.fixture
+def full(database: Rows) -> Rows:
+    a_day.fill(database, hours=0.5)
+    return database
+
+
+@pytest.fixture
+def browser() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+def form_of(page: str) -> str:
+    found = re.search(r'name="form" value="([^"]+)"', page)
+    assert found
+    return found[1]
+
+
+def post(browser: requests.Session, url: str, path: str, **fields: Any) -> requests.Response:
+    """As a form of a page of ours would."""
+    form = {"form": form_of(browser.get(f"{url}/").text), "back": "/audit", **fields}
+    return browser.post(f"{url}{path}", data=form, timeout=20)
+
+
+# What a page holds.
+
+
+def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        for path in EVERY_PAGE:
+            answer = browser.get(f"{url}{path}")
+            assert answer.status_code == 200, path
+            assert SECRET_TEXT not in answer.text, path
+            told = browser.get(f"{url}{path}", headers={"accept": "application/json"}).content
+            assert SECRET_TEXT not in told.decode(), path
+            policy = answer.headers["content-security-policy"]
+            assert "script-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cache-control"] == "no-store"
+            # Nothing that the policy would refuse, and nothing from elsewhere.
+            assert not re.search(r"<style|<script>| style=| on\w+=|(src|href)=\"http", answer.text)
+        assert "佐藤花子" in browser.get(f"{url}{CONVERSATION}").text
+        assert "KeyError(event.text)" in browser.get(f"{url}/letters/{EVENT[:-1]}0").text
+
+
+def test_what_people_wrote_shows_where_it_is_switched_on(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full, Console(text=True)) as url:
+        for path in (CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"):
+            assert SECRET_TEXT in browser.get(f"{url}{path}").text, path
+        told = browser.get(f"{url}{CONVERSATION}", headers={"accept": "application/json"}).json()
+        assert told["data"] == {"note": SECRET_TEXT}
+
+
+def test_a_page_tells_what_the_rows_tell(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/").text)
+        for words in ("12.4/s", "3 of 20 busy", "waiting behind a slow handler", "409 sent before"):
+            assert words in page, words
+        told = browser.get(f"{url}/", headers={"accept": "application/json"}).json()
+        assert told["queue"]["documents"] == 18
+        story = browser.get(f"{url}/event/{EVENT}", headers={"accept": "application/json"})
+        assert story.json()["eventId"] == EVENT
+
+
+def test_rows_that_somebody_spoiled_or_emptied_break_no_page(
+    database: Rows, browser: requests.Session
+) -> None:
+    with served(database) as url:
+        assert browser.get(f"{url}/").status_code == 200
+        for collection in ("status", "calls", "jobs", "audit", "control"):
+            database[collection].insert_one({"act": "pause", "role": "dispatcher", "key": USER})
+        database.deadletters.insert_one({"_id": "x"})
+        database.history.insert_one({"at": a_day.moment(5), "waitP99": "<b>"})
+        for path in ("/", "/charts", "/calls", "/letters", "/letters/x", "/audit"):
+            assert browser.get(f"{url}{path}").status_code in (200, 404), path
+
+
+def test_a_word_leads_to_what_it_means(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        for word in ("佐藤花子", USER, USER[:6], EVENT, "468789577898262530"):
+            found = browser.get(f"{url}/search", params={"q": word})
+            assert found.url.startswith((f"{url}/conversation/", f"{url}/event/")), word
+        unknown = browser.get(f"{url}/search", params={"q": "<b>nobody"})
+        assert unknown.status_code == 404
+        assert "&lt;b&gt;nobody" in unknown.text
+        assert browser.get(f"{url}/event/nothing").status_code == 404
+
+
+# Who may.
+
+
+def test_the_password_makes_a_session_that_ends(full: Rows, browser: requests.Session) -> None:
+    with served(full, Console(password=PASSWORD, token=TOKEN)) as url:
+        for path in (*EVERY_PAGE, "/search?q=x"):
+            assert browser.get(f"{url}{path}").url.startswith(f"{url}/login?to="), path
+        for path in ("/pause", "/resume", "/release", "/letters/drop", "/letters/replay"):
+            assert browser.post(f"{url}{path}", data={"form": ""}).status_code == 401, path
+        wrong = browser.post(f"{url}/login", data={"password": "wrong"})
+        assert wrong.status_code == 401
+        entered = {"password": PASSWORD, "name": "花子", "to": "/calls"}
+        answer = browser.post(f"{url}/login", data=entered, allow_redirects=False)
+        assert answer.headers["location"] == "/calls"
+        assert "HttpOnly" in answer.headers["set-cookie"]
+        assert "SameSite=strict" in answer.headers["set-cookie"]
+        assert full.audit.find_one({"act": "login", "by": "花子"}) is not None
+        copied = dict(browser.cookies)
+        page = browser.get(f"{url}/calls").text
+        assert "Log out" in page
+        browser.post(f"{url}/logout", data={"form": form_of(page)})
+        left = requests.get(f"{url}/calls", cookies=copied, allow_redirects=False)
+        assert left.status_code == 303
+
+
+def test_the_cookie_is_for_https_only_behind_a_proxy_that_speaks_it(
+    database: Rows, browser: requests.Session
+) -> None:
+    with served(database, Console(password=PASSWORD, url="https://desk.example")) as url:
+        headers = {"x-forwarded-proto": "https", "x-forwarded-for": "192.0.2.1"}
+        headers |= {"host": "desk.example", "origin": "https://desk.example"}
+        answer = browser.post(
+            f"{url}/login", data={"password": PASSWORD}, headers=headers, allow_redirects=False
+        )
+        assert answer.status_code == 303
+        assert "Secure" in answer.headers["set-cookie"]
+
+
+def test_a_script_with_the_token_acts_without_a_form(full: Rows, browser: requests.Session) -> None:
+    with served(full, Console(token=TOKEN)) as url:
+        assert browser.get(f"{url}/").status_code == 401
+        wrong = {"authorization": f"Bearer {TOKEN}x"}
+        assert browser.get(f"{url}/", headers=wrong).status_code == 401
+        browser.headers["authorization"] = f"Bearer {TOKEN}"
+        assert browser.get(f"{url}/").status_code == 200
+        assert browser.post(f"{url}/pause", data={"channel": "main"}).status_code == 200
+        assert full.audit.find_one({"act": "pause", "by": "the token"}) is not None
+
+
+def guess(url: str, password: str = "wrong", **options: Any) -> requests.Response:
+    """One try to log in."""
+    data = {"password": password}
+    return requests.post(f"{url}/login", data=data, allow_redirects=False, timeout=20, **options)
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a turn has to be waited for is turned away at once, and no turn comes back."""
+    monkeypatch.setattr(auth, "MOST_WAITING_OF_A_LANE", 0)
+    monkeypatch.setattr(auth, "OF_A_LANE", auth.Rate(5, 10_000))
+    monkeypatch.setattr(auth, "OF_EVERYBODY", auth.Rate(12, 10_000))
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_addresses_that_a_client_only_claims_give_it_no_more_guesses(database: Rows) -> None:
+    with served(database, Console(password=PASSWORD)) as url:
+        claims = [{"x-forwarded-for": f"192.0.2.{number}"} for number in range(15)]
+        status = [guess(url, headers=claim).status_code for claim in claims]
+        assert status == [401] * 5 + [429] * 10
+
+
+def test_behind_a_proxy_all_addresses_have_one_limit_and_the_right_password_gets_in(
+    database: Rows, no_waiting: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "OF_EVERYBODY", auth.Rate(6, 0.5))
+    person = {"host": "desk.example", "x-forwarded-for": "198.51.100.1"}
+    with served(database, Console(password=PASSWORD, url="https://desk.example")) as url:
+        cookies = dict(guess(url, PASSWORD, headers=person).cookies)
+        session = {"linedesk_session": cookies.pop("linedesk_session")}
+        began = time.monotonic()
+        forged = [{**person, "x-forwarded-for": f"192.0.2.{number}"} for number in range(40)]
+        status = [guess(url, headers=one).status_code for one in forged]
+        assert status.count(401) <= 6 + 1 + (time.monotonic() - began) / 0.5
+        # Whoever is logged in does not notice, all others wait for their turn.
+        page = requests.get(f"{url}/calls", headers=person, cookies=session, allow_redirects=False)
+        assert page.status_code == 200
+        monkeypatch.setattr(auth, "MOST_WAITING_OF_A_LANE", 1)
+        assert guess(url, PASSWORD, headers=person, cookies=cookies).status_code == 303
+        assert guess(url, PASSWORD, headers=person).status_code == 303
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_guesses_at_the_token_have_the_same_limit(database: Rows) -> None:
+    with served(database, Console(token=TOKEN)) as url:
+
+        def ask(token: str) -> int:
+            return requests.get(f"{url}/", headers={"authorization": f"Bearer {token}"}).status_code
+
+        assert {ask(TOKEN) for _ in range(20)} == {200}
+        assert [ask("wrong") for _ in range(7)] == [401] * 5 + [429] * 2
+
+
+def test_sessions_end() -> None:
+    now = [0.0]
+    keeper = Doorkeeper(password=PASSWORD, monotonic=lambda: now[0])
+    cookie = keeper.log_in(" 花  子 ")
+    who = keeper.visitor(cookie, None)
+    assert who is not None
+    assert who.name == "花 子"
+    assert keeper.visitor(None, None) is None
+    assert keeper.visitor("", "Bearer ") is None
+    now[0] = SESSION_SECONDS
+    assert keeper.visitor(cookie, None) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"host": "localhost:8010"}, None),
+        ({"host": "[::1]:8010"}, None),
+        ({"host": "rebound.example"}, 421),
+        ({"host": ""}, 421),
+        ({"x-forwarded-for": "192.0.2.1"}, 403),
+        ({"origin": "http://127.0.0.1:8010"}, None),
+        ({"origin": "http://127.0.0.1:9000"}, 403),
+        ({"origin": "https://elsewhere.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"content-length": str(MOST_BODY_BYTES + 1)}, 413),
+        ({"content-length": ""}, 411),
+    ],
+)
+def test_a_form_is_taken_only_from_pages_of_ours(
+    headers: dict[str, str], status: int | None
+) -> None:
+    told = {"host": "127.0.0.1:8010", "content-length": "10", **headers}
+    found = refusal("POST", pages.Request({"type": "http", "headers": raw(told)}).headers, Names())
+    assert (found and found[0]) == status
+
+
+def raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def test_only_names_of_ours_are_answered() -> None:
+    everywhere = Names("0.0.0.0", open_to_proxies=True)
+    assert everywhere.knows("192.0.2.7:8010")
+    assert not everywhere.knows("rebound.example")
+    assert Names("desk.internal").knows("desk.internal:8010")
+    assert Names(url="https://desk.example").knows("desk.example")
+    assert not Names("192.0.2.7").knows("192.0.2.8")
+
+
+def test_nobody_is_led_away() -> None:
+    assert own_path("/letters?cause=x") == "/letters?cause=x"
+    for to in ("//elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "", "/\n"):
+        assert own_path(to) == "/"
+
+
+# What an act leaves.
+
+
+def test_a_form_of_another_page_does_nothing(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        for form in ("", "guessed"):
+            answer = post(browser, url, "/pause", form=form, channel="main")
+            assert answer.status_code == 403
+        assert full.control.count_documents({}) == 0
+        assert full.audit.count_documents({}) == 0
+
+
+def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        answer = post(browser, url, "/pause", key=USER, why="<b>too many</b>")
+        assert f"main/{USER} is paused" in answer.text
+        row_id = f'id="pause-main-{USER}"'
+        assert eventually(lambda: row_id in browser.get(url).text)
+        row = full.control.find_one({"_id": f"pause/main/{USER}"})
+        assert row is not None
+        assert row["why"] == "<b>too many</b>"
+        assert "was paused before" in post(browser, url, "/pause", key=USER[:9]).text
+        post(browser, url, "/pause", channel="main")
+        over = post(browser, url, "/resume", channel="main").text
+        assert f"that pause is over, but paused yet: main/{USER}" in over
+        assert "goes on" in post(browser, url, "/resume", key=USER, channel="main").text
+        assert full.control.count_documents({}) == 0
+        assert "was not paused any more" in post(browser, url, "/resume", key=USER).text
+        acts = [(row["act"], row["via"], row["outcome"]) for row in full.audit.find()]
+        order = ("pause", "pause", "pause", "resume", "resume", "resume")
+        assert acts == [(act, "page", "done") for act in order]
+        assert "&lt;b&gt;too many" in browser.get(f"{url}/audit").text
+
+
+def test_a_release_names_what_the_operator_saw(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        asked = post(browser, url, "/release/ask", channel="main", key=USER)
+        assert f'value="{EVENT}"' in asked.text
+        assert f'value="{EVENT}/0"' in asked.text
+        assert full.control.count_documents({}) == 0
+        whose = {"channel": "main", "key": USER}
+        post(browser, url, "/release", **whose, kind="send", id=f"{EVENT}/0", why="stuck")
+        row = full.control.find_one({"act": "release"})
+        assert row is not None
+        assert row["what"] == {"effectId": f"{EVENT}/0"}
+        assert full.audit.count_documents({"act": "release", "outcome": "done"}) == 1
+
+
+def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
+    full: Rows, browser: requests.Session
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    with served(full) as url:
+        assert (
+            "Replay 2 dead letters?"
+            in post(browser, url, "/letters/ask", act="replay", id=ids[:2]).text
+        )
+        assert full.recvq.count_documents({}) == 1
+        answer = post(browser, url, "/letters/replay", id=ids[:2])
+        assert f"replayed as replay:{ids[0]}:1, replay:{ids[1]}:1" in answer.text
+        assert full.recvq.count_documents({"eventId": f"replay:{ids[0]}:1"}) == 1
+        for path in (f"/letters/{ids[0]}", f"/event/{ids[0]}"):
+            page = browser.get(f"{url}{path}").text
+            assert f'href="/event/replay%3A{ids[0]}%3A1"' in page
+            assert "replay or drop it" not in page
+        again = post(browser, url, "/letters/replay", id=ids[:1])
+        assert "it was replayed at" in again.text
+        assert full.recvq.count_documents({}) == 3
+        dropped = post(browser, url, "/letters/drop", id=ids[2:])
+        assert "1 dead letter dropped" in dropped.text
+        assert full.deadletters.count_documents({}) == 2
+        outcomes = [(row["act"], row["outcome"][:7]) for row in full.audit.find()]
+        assert outcomes == [
+            *(("replay", "done"), ("replay", "done"), ("replay", "refused"), ("drop", "done")),
+        ]
+
+
+# MongoDB hangs or is away.
+
+
+def test_while_mongodb_hangs_the_page_answers_with_what_it_knew(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def read(database: Rows) -> Any:
+        if hangs.is_set():
+            goes_on.wait(20)
+            raise StoreUnavailable("frozen")
+        return read_overview(database)
+
+    monkeypatch.setattr(pages, "read_overview", read)
+    monkeypatch.setattr(pages, "OVERVIEW_SECONDS", 0.0)
+    with served(full) as url:
+        assert "12.4/s" in browser.get(f"{url}/").text
+        hangs.set()
+        # The first of them asks, and goes on without an answer.
+        for _ in range(2):
+            assert "12.4/s" in browser.get(f"{url}/", timeout=2).text
+        assert browser.get(f"{url}/static/console.css", timeout=2).status_code == 200
+        goes_on.set()
+        page = eventually(lambda: told(browser, url, "MongoDB does not answer"))
+        assert "12.4/s" in page
+        assert "What you see is of" in page
+        hangs.clear()
+        eventually(lambda: not told(browser, url, "MongoDB does not answer"))
+
+
+def told(browser: requests.Session, url: str, words: str) -> str:
+    page = browser.get(f"{url}/", timeout=2).text
+    return page if words in page else ""
+
+
+def test_all_viewers_together_cost_one_reading_a_second(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def read(database: Rows) -> Any:
+        reads.append(1)
+        return read_overview(database)
+
+    monkeypatch.setattr(pages, "read_overview", read)
+    monkeypatch.setattr(pages, "OVERVIEW_SECONDS", 60.0)
+    with served(full) as url:
+        for _ in range(5):
+            assert browser.get(f"{url}/").status_code == 200
+    assert len(reads) == 1
+
+
+def test_an_act_of_which_nobody_knows_says_so(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(*_: Any, **__: Any) -> bool:
+        raise StoreUnavailable("no majority")
+
+    monkeypatch.setattr("linedesk.console.acts.Control.pause", pause)
+    with served(full) as url:
+        page = unescape(post(browser, url, "/pause", channel="main").text)
+    assert "did not confirm it in time" in page
+    rows: list[Document] = list(full.audit.find())
+    assert [row["outcome"] for row in rows] == ["begun"]
+
+
+# What is refused.
+
+
+def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
+    database: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    began = time.monotonic()
+    with served(database, Console(password=PASSWORD)) as url:
+        place = urlsplit(url)
+        for number in range(30):
+            with socket.create_connection((place.hostname, place.port), timeout=10) as line:
+                line.sendall(b"\0\r\n\r\n" if number % 2 else b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert line.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 421")
+        requests.post(f"{url}/login", data={"password": "wrong"}, timeout=10)
+    told = [m for m in caplog.messages if m.startswith(("refused", "Invalid", "login"))]
+    assert 0 < len(told) <= time.monotonic() - began + 2, told
+    assert sum(int(line.split("requests=")[1].split()[0]) for line in told) == 31
+    for reason in (
+        "400 not an HTTP request",
+        "421 Misdirected Request",
+        "401 Unauthorized at /login",
+    ):
+        assert f"{reason} (" in caplog.text
+
+
+# Who sends slowly, too much, or nothing.
+
+FORM = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\npassword="
+
+
+def raw_to(url: str, first: bytes = b"") -> socket.socket:
+    place = urlsplit(url)
+    line = socket.create_connection((place.hostname, place.port), timeout=20)
+    line.sendall(first)
+    return line
+
+
+def answer_of(line: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+def test_a_head_without_end_is_refused_and_takes_no_memory(database: Rows) -> None:
+    with served(database) as url, raw_to(url, b"GET / HTTP/1.1\r\nX: ") as line:
+        line.sendall(b"x" * (HEAD_BYTES + 1))
+        assert b" 431 " in answer_of(line)
+
+
+def test_half_a_head_and_half_a_form_are_ended(
+    database: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(gatekeeping, "BODY_SECONDS", 0.2)
+    with served(database) as url, ExitStack() as stack:
+        silent, head, form = (
+            stack.enter_context(raw_to(url, first)) for first in (b"", b"GET / HT", FORM)
+        )
+        assert b" 408 " in answer_of(head)
+        assert answer_of(silent) == b""
+        assert b"The form did not arrive in time" in form.recv(65536)
+
+
+def test_strangers_that_take_every_place_shut_no_operator_out(
+    database: Rows, browser: requests.Session
+) -> None:
+    limits = {"most_connections": 16, "most_requests": 8}
+    with served(database, Console(password=PASSWORD), **limits) as url, ExitStack() as stack:
+        guess_in = {"data": {"password": PASSWORD}, "allow_redirects": False}
+        assert browser.post(f"{url}/login", **guess_in).status_code == 303
+        assert browser.get(f"{url}/calls").status_code == 200
+        for first in (b"", b"GET / HT", FORM):
+            for _ in range(20):
+                stack.enter_context(raw_to(url, first))
+            # On a connection that may have been open before, and on a new one.
+            assert browser.get(f"{url}/calls").status_code == 200
+            assert requests.post(f"{url}/login", **guess_in).status_code == 303
+
+
+def test_the_connection_of_who_is_logged_in_is_not_ended_in_favour_of_strangers(
+    database: Rows,
+) -> None:
+    with served(database, Console(token=TOKEN), most_connections=3) as url, ExitStack() as stack:
+        asked = f"GET /audit HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        person = stack.enter_context(raw_to(url, asked.encode()))
+        assert b" 200 " in person.recv(15)
+        for _ in range(4):
+            stranger = stack.enter_context(
+                raw_to(url, b"GET /login HTTP/1.1\r\nHost: localhost\r\n")
+            )
+            stranger.sendall(b"\r\n")
+            assert b" 200 " in stranger.recv(15)
+        person.sendall(asked.encode())
+        answers = b""
+        while answers.count(b"</html>") < 2:
+            answers += (more := person.recv(65536))
+            assert more, "it was ended"

@@ -1,0 +1,727 @@
+"""What the doctor makes of what it sees: figures in, findings out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from linedesk.doctor import round as round_
+from linedesk.doctor.checks import (
+    account,
+    certificate,
+    clock,
+    configuration,
+    database,
+    services,
+    space,
+    work,
+)
+from linedesk.doctor.checks.certificate import Certificate
+from linedesk.doctor.context import USERS, Box, credentials_folder, with_line_credentials
+from linedesk.doctor.doctor import HERE, THERE, verdict
+from linedesk.doctor.finding import Finding, State, bad, ok, skip, warn
+from linedesk.doctor.report import NAME_WIDTH, Gathering, row, summary
+from linedesk.doctor.round import Check, Result, look_at
+from linedesk.runtime.exit_codes import Exit
+from linedesk.settings.settings import load_settings
+from linedesk.store.collections import INDEXES, MEGABYTE, is_as_made
+from linedesk.store.documents import SCHEDULE
+from linedesk.store.orders import NO_PAUSES, Pause, Pauses, Scope
+from linedesk.store.queue.gauge import Reach
+from linedesk.store.queue.retention import Disk, Span
+from linedesk.store.rights import DISPATCHER, FRONTDESK, OPERATOR
+from tests.frontdesk.authority import Authority
+from tests.frontdesk.desk import SECRET
+
+WITH_URI = tuple(f"{who}/MONGODB_URI" for who in USERS)
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HOUR, DAY, GIGABYTE = 3600.0, 86_400.0, 1024 * MEGABYTE
+OK, WARN, BAD, SKIP = State.OK, State.WARN, State.BAD, State.SKIP
+
+
+def ago(**how: float) -> datetime:
+    return NOW - timedelta(**how)
+
+
+# The clock.
+
+
+@pytest.mark.parametrize(
+    ("ahead", "state"), [(0.9, OK), (-0.9, OK), (1.5, WARN), (-29, WARN), (31, BAD), (-31, BAD)]
+)
+def test_a_clock_is_judged_by_how_far_it_is_off(ahead: float, state: State) -> None:
+    assert clock.judge(ahead, "LINE's").state is state
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "beyond"),
+    [(100.0, 100.2, 0.0), (100.9, 101.1, 0.0), (99.5, 99.7, 0.3), (101.5, 101.7, -0.5)],
+)
+def test_a_date_in_whole_seconds_tells_no_more_than_it_can(
+    asked: float, answered: float, beyond: float
+) -> None:
+    told = datetime.fromtimestamp(100, UTC)
+    assert clock.beyond(told, asked, answered) == pytest.approx(beyond)
+
+
+# MongoDB.
+
+
+@pytest.mark.parametrize(
+    ("number", "engine", "state"),
+    [
+        ("6.0.5", "wiredTiger", OK),
+        ("6.0.19", None, OK),
+        ("7.0.2-ent", "wiredTiger", WARN),
+        ("8.2.0", "wiredTiger", WARN),
+        ("5.0.14", "wiredTiger", BAD),
+        ("6.0.5", "inMemory", BAD),
+    ],
+)
+def test_a_version_that_is_not_proved_is_told(
+    number: str, engine: str | None, state: State
+) -> None:
+    assert database.judge_version(number, engine).state is state
+
+
+def a_set(*states: str, majority: int = 1, lag: float = 0.0) -> dict[str, Any]:
+    return {
+        "set": "rs0",
+        "members": [{"stateStr": state} for state in states],
+        "writeMajorityCount": majority,
+        "optimes": {
+            "lastAppliedWallTime": NOW,
+            "lastCommittedWallTime": NOW - timedelta(seconds=lag),
+        },
+    }
+
+
+THREE = ("PRIMARY", "SECONDARY", "SECONDARY")
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "words"),
+    [
+        (a_set("PRIMARY"), OK, ""),
+        (a_set(*THREE, majority=2), OK, ""),
+        (a_set(*THREE, majority=2, lag=4), WARN, "behind"),
+        (a_set("PRIMARY", "SECONDARY", "(not reachable/healthy)", majority=2), WARN, "ails"),
+        (a_set("PRIMARY", "SECONDARY", "ARBITER", majority=2), WARN, "arbiter"),
+        (a_set("PRIMARY", "(not reachable/healthy)", "ARBITER", majority=2), BAD, "no majority"),
+        (a_set("SECONDARY", "(not reachable/healthy)", majority=2), BAD, "no primary"),
+    ],
+)
+def test_a_replica_set_is_judged_by_what_a_majority_can_confirm(
+    status: dict[str, Any], state: State, words: str
+) -> None:
+    found = database.judge_set(status)
+    assert found.state is state
+    assert words in f"{found.saw} {found.do}"
+
+
+def status_of(user: str, privileges: list[dict[str, Any]]) -> dict[str, Any]:
+    users = [{"user": user, "db": "line_bot"}]
+    return {"authInfo": {"authenticatedUsers": users, "authenticatedUserPrivileges": privileges}}
+
+
+def own_privileges(user: Any) -> list[dict[str, Any]]:
+    return [one for of in user.privileges("line_bot").values() for one in of]
+
+
+@pytest.mark.parametrize("user", [FRONTDESK, DISPATCHER, OPERATOR])
+def test_the_rights_that_init_gives_are_right(user: Any) -> None:
+    status = status_of(user.name, own_privileges(user))
+    assert database.judge(user, status, "line_bot").state is OK
+
+
+def test_a_right_that_is_missing_is_bad_and_one_too_many_is_told() -> None:
+    own = own_privileges(FRONTDESK)
+    fewer = database.judge(FRONTDESK, status_of("x", own[1:]), "line_bot")
+    assert (fewer.state, "on line_bot.recvq" in fewer.saw) == (BAD, True)
+    spare = {"resource": {"db": "line_bot", "collection": "recvq"}, "actions": ["remove"]}
+    more = database.judge(FRONTDESK, status_of("x", [*own, spare]), "line_bot")
+    assert (more.state, more.saw) == (
+        WARN,
+        "linedesk-frontdesk may also remove on line_bot.recvq",
+    )
+
+
+def test_who_may_do_everything_lacks_nothing() -> None:
+    actions = ["find", "insert", "update", "collStats"]
+    whole = {"resource": {"db": "", "collection": ""}, "actions": actions}
+    assert database.judge(FRONTDESK, status_of("root", [whole]), "line_bot").state is WARN
+
+
+LAST = INDEXES[SCHEDULE][1]
+
+
+@pytest.mark.parametrize(
+    ("found", "as_made"),
+    [
+        ({"key": [("endedAt", 1)], "expireAfterSeconds": 604_800, "v": 2}, True),
+        ({"key": [("endedAt", 1.0)], "expireAfterSeconds": 604_800}, True),
+        ({"key": [("endedAt", 1)], "expireAfterSeconds": 60}, False),
+        ({"key": [("endedAt", 1)]}, False),
+        ({"key": [("runAt", 1)], "expireAfterSeconds": 604_800}, False),
+        ({}, False),
+    ],
+)
+def test_an_index_of_the_right_name_has_to_be_the_right_one(
+    found: dict[str, Any], as_made: bool
+) -> None:
+    assert is_as_made(LAST, found) is as_made
+
+
+# Space.
+
+
+@pytest.mark.parametrize(
+    ("span", "state"),
+    [
+        (Span(48 * HOUR, GIGABYTE, GIGABYTE), OK),
+        (Span(23 * HOUR, GIGABYTE, GIGABYTE), WARN),
+        (Span(23 * HOUR, GIGABYTE // 4, GIGABYTE), OK),
+        (Span(HOUR, GIGABYTE, GIGABYTE), BAD),
+        (Span(0.5 * HOUR, GIGABYTE // 2, GIGABYTE), BAD),
+        (Span(0.5 * HOUR, GIGABYTE // 20, GIGABYTE), OK),
+        (Span(0.0, 300, GIGABYTE), OK),
+        (Span(1000 * DAY, 0, GIGABYTE), OK),
+    ],
+    ids=str,
+)
+def test_what_is_kept_is_judged_by_how_long_at_the_measured_rate(span: Span, state: State) -> None:
+    assert space.judge_oplog(span).state is state
+    assert space.judge_reach(span).state is state
+
+
+def test_it_says_how_large_would_be_large_enough() -> None:
+    found = space.judge_oplog(Span(HOUR, 100 * MEGABYTE, 100 * MEGABYTE))
+    assert found.saw == "1 h at 100 MB/h, 100 MB"
+    assert "replSetResizeOplog: 1, size: 3601" in found.do
+    small = space.judge_oplog(Span(HOUR, MEGABYTE, MEGABYTE))
+    assert "size: 990}" in small.do
+    recvq = space.judge_reach(Span(HOUR, 100 * MEGABYTE, 100 * MEGABYTE))
+    assert f"cappedSize: {3601 * MEGABYTE}" in recvq.do
+
+
+@pytest.mark.parametrize(("unread", "state"), [(79, OK), (80, WARN), (94, WARN), (95, BAD)])
+def test_what_is_unread_is_judged_as_the_guard_does(unread: int, state: State) -> None:
+    assert space.judge_unread(Reach(unread, 100)).state is state
+
+
+@pytest.mark.parametrize(
+    ("free", "promised", "state"),
+    [(10, 1, OK), (10, 6, WARN), (4, 0, WARN), (5, 4.5, BAD), (0.1, 0, BAD)],
+)
+def test_a_disk_has_to_hold_what_capped_collections_will_still_take(
+    free: float, promised: float, state: State
+) -> None:
+    disk = Disk(free_bytes=int(free * GIGABYTE), total_bytes=100 * GIGABYTE)
+    assert space.judge_disk(disk, int(promised * GIGABYTE)).state is state
+
+
+@pytest.mark.parametrize(
+    ("free", "state", "words"),
+    [(9 * GIGABYTE, OK, "9 GB free"), (GIGABYTE, WARN, "1 GB free"), (0, BAD, "0 B free")],
+)
+def test_the_spool_has_room_for_what_it_may_take(free: int, state: State, words: str) -> None:
+    found = space.judge_spool(free, GIGABYTE)
+    assert (found.state, words in found.saw) == (state, True), found
+
+
+def test_the_spool_has_to_bridge_an_outage() -> None:
+    assert space.judge_bridge(5 * HOUR) == ok("lasts for 5 h without MongoDB")
+    assert space.judge_bridge(HOUR).state is WARN
+
+
+# Work.
+
+
+@pytest.mark.parametrize(
+    ("row", "state"),
+    [
+        ({"owner": "machine.1/7/9", "epoch": 3, "until": NOW + timedelta(seconds=2)}, OK),
+        ({"owner": "machine.1/7/9", "epoch": 3, "until": ago(seconds=1)}, BAD),
+        ({"owner": None, "epoch": 3, "until": NOW + timedelta(seconds=2)}, BAD),
+        ({"owner": None, "epoch": 0, "until": None}, BAD),
+        (None, BAD),
+    ],
+)
+def test_a_lease_is_held_or_no_dispatcher_runs(row: dict[str, Any] | None, state: State) -> None:
+    assert work.judge_lease(row, NOW).state is state
+
+
+@pytest.mark.parametrize(
+    ("saved", "waiting", "state"),
+    [
+        (ago(seconds=20), None, OK),
+        (ago(seconds=20), ago(seconds=5), OK),
+        (ago(seconds=150), None, WARN),
+        (ago(seconds=20), ago(seconds=70), WARN),
+        (ago(seconds=150), ago(seconds=70), BAD),
+        (ago(seconds=20), ago(seconds=700), BAD),
+        (None, None, OK),
+        (None, ago(seconds=1), BAD),
+    ],
+)
+def test_progress_is_judged_by_its_age_and_by_who_waits(
+    saved: datetime | None, waiting: datetime | None, state: State
+) -> None:
+    row = None if saved is None else {"at": saved}
+    assert work.judge_progress(row, waiting, NOW).state is state
+
+
+def test_held_conversations_are_told_when_they_wait_for_long() -> None:
+    rows = [{"key": "U1", "since": ago(minutes=2)}, {"key": "U2", "since": ago(minutes=1)}]
+    assert work.judge_held([], NOW).state is OK
+    assert work.judge_held(rows, NOW).state is OK
+    late = [*rows, {"channel": "main", "key": "U3", "since": ago(hours=1)}]
+    found = work.judge_held(late, NOW)
+    assert (found.state, "show U3" in found.do) == (WARN, True)
+    # What an operator wants to wait waits.
+    paused = Pauses((Pause(Scope("main", "U3")),))
+    assert work.judge_held(late, NOW, paused=paused).state is OK
+    late.append({"channel": "main", "key": "U4", "since": ago(minutes=11)})
+    assert "show U4" in work.judge_held(late, NOW, paused=paused).do
+
+
+def test_what_is_paused_is_told_with_what_ends_it() -> None:
+    assert work.judge_pauses(NO_PAUSES, NOW).state is OK
+    one = Pause(Scope("main", "U1"), by="taro", at=ago(hours=2))
+    found = work.judge_pauses(Pauses((one, *(Pause(Scope(f"c{n}")) for n in range(6)))), NOW)
+    assert found.state is WARN
+    assert "main/U1 for 2 h" in found.saw
+    assert "by taro; c0; c1; c2; c3; 2 more" in found.saw
+    assert found.do == "`linedesk resume main/U1` ends it"
+
+
+@pytest.mark.parametrize(
+    ("late", "aside", "process", "state", "words"),
+    [
+        (0.0, 0, False, OK, "none"),
+        (59.0, 0, False, OK, "none"),
+        (61.0, 1, False, BAD, "linedesk-dispatcher"),
+        (61.0, 0, True, BAD, "linedesk-scheduler"),
+        (0.0, 2, True, WARN, "setAside"),
+    ],
+)
+def test_a_late_timer_names_who_should_ring_it(
+    late: float, aside: int, process: bool, state: State, words: str
+) -> None:
+    found = work.judge_timers(late, aside, process=process)
+    assert (found.state, words in f"{found.saw} {found.do}") == (state, True)
+
+
+# Services.
+
+
+def a_unit(
+    name: str,
+    active: str = "active",
+    restarts: str = "0",
+    load: str = "loaded",
+    result: str = "success",
+) -> str:
+    lines = [f"Id=linedesk-{name}", f"LoadState={load}", f"ActiveState={active}"]
+    return "\n".join([*lines, f"Result={result}", "ExecMainStatus=78", f"NRestarts={restarts}"])
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "words"),
+    [
+        ([a_unit("frontdesk.service"), a_unit("dispatcher.service")], OK, "dispatcher active"),
+        ([a_unit("frontdesk.socket").replace("NRestarts=0", "")], OK, "socket active"),
+        ([a_unit("frontdesk.service", restarts="3")], WARN, "3 restarts"),
+        ([a_unit("frontdesk.service", active="inactive")], BAD, "systemctl start linedesk-front"),
+        (
+            [
+                a_unit("frontdesk.socket", "failed", result="service-start-limit-hit"),
+                a_unit("frontdesk.service", "failed", result="exit-code"),
+            ],
+            BAD,
+            "frontdesk.socket failed (service-start-limit-hit), frontdesk failed (exit-code 78) "
+            "`journalctl -u linedesk-frontdesk.service` tells why; then "
+            "`systemctl reset-failed 'linedesk-*'; systemctl start linedesk.target`",
+        ),
+        (
+            [a_unit("frontdesk.service"), a_unit("dispatcher.service", "inactive", load="masked")],
+            BAD,
+            "dispatcher masked",
+        ),
+        ([a_unit("frontdesk.service", active="inactive", load="not-found")], SKIP, "no services"),
+        (
+            [a_unit("frontdesk.socket", "inactive", load="not-found"), a_unit("frontdesk.service")],
+            OK,
+            "frontdesk active",
+        ),
+        (
+            [a_unit("frontdesk.service", "inactive", load="not-found"), a_unit("frontdesk.socket")],
+            BAD,
+            "frontdesk not-found",
+        ),
+    ],
+)
+def test_units_are_judged_as_systemd_shows_them(told: list[str], state: State, words: str) -> None:
+    found = services.judge_units(list(services.parse("\n\n".join(told) + "\n")))
+    assert (found.state, words in f"{found.saw} {found.do}") == (state, True), found
+
+
+@pytest.mark.parametrize(
+    ("timer", "service", "state", "words"),
+    [
+        ("inactive", "inactive", SKIP, "enable --now linedesk-export.timer"),
+        ("active", "failed", BAD, "journalctl -u linedesk-export.service"),
+        ("active", "inactive", OK, "the last one Sat"),
+    ],
+)
+def test_an_export_that_failed_is_told(timer: str, service: str, state: State, words: str) -> None:
+    last = {"ActiveState": service, "ExecMainExitTimestamp": "Sat 2026-11-21 03:31:07 UTC"}
+    found = services.judge_exports({"ActiveState": timer}, last)
+    assert (found.state, words in f"{found.saw} {found.do}") == (state, True), found
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        ("Listen=127.0.0.1:8000 (Stream)\n", ("127.0.0.1", 8000)),
+        ("Listen=[::]:443 (Stream)\nListen=0.0.0.0:443 (Stream)\n", ("::", 443)),
+        ("Listen=/run/x.sock (Stream)\n", None),
+        ("", None),
+    ],
+)
+def test_the_socket_unit_tells_where_the_front_desk_is(
+    told: str, address: tuple[str, int] | None
+) -> None:
+    assert services.listens(told) == address
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "state"),
+    [
+        (200, {"status": "ready"}, OK),
+        (200, {"status": "ready", "spool": {"documents": 4}}, WARN),
+        (200, {"status": "ready", "warning": "no spool: it cannot be opened"}, WARN),
+        (503, {"error": "MongoDB does not answer"}, BAD),
+        (404, {}, BAD),
+    ],
+)
+def test_the_front_desk_is_judged_by_its_own_answer(
+    status: int, told: dict[str, Any], state: State
+) -> None:
+    assert services.judge_ready(status, told).state is state
+
+
+def test_a_spool_without_its_folder_is_no_spool(tmp_path: Path) -> None:
+    found = services.spooled(a_box(SPOOL_PATH=str(tmp_path / "none" / "spool.db")))
+    assert (found.state, found.saw.startswith("no spool: ")) == (WARN, True)
+
+
+@pytest.mark.parametrize(
+    ("documents", "refused", "state"), [(0, 0, OK), (3, 0, WARN), (0, 1, WARN)]
+)
+def test_what_lies_in_the_spool_is_told(documents: int, refused: int, state: State) -> None:
+    assert services.judge_spooled(documents, 100, refused).state is state
+
+
+# The certificate.
+
+
+@pytest.mark.parametrize(
+    ("days", "state"), [(60, OK), (20.9, WARN), (7.1, WARN), (6.9, BAD), (-0.1, BAD)]
+)
+def test_a_certificate_is_judged_by_its_days(days: float, state: State) -> None:
+    found = Certificate(("bot.example.com",), NOW + timedelta(days=days))
+    assert certificate.judge_days(found, NOW).state is state
+
+
+@pytest.mark.parametrize(
+    ("names", "state"),
+    [
+        (("bot.example.com",), OK),
+        (("*.example.com",), OK),
+        (("example.com", "www.example.com"), BAD),
+        (("*.com",), BAD),
+        (("*.bot.example.com",), BAD),
+        ((), BAD),
+    ],
+)
+def test_a_certificate_has_to_name_the_host(names: tuple[str, ...], state: State) -> None:
+    assert certificate.judge_names(names, "bot.example.com").state is state
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def test_a_pair_tells_its_names_and_days_even_when_expired(authority: Authority) -> None:
+    for days in (9, -1):
+        pair = authority.issue(serial=100 + days, days=days)
+        found = certificate.read(pair.certificate, pair.key)
+        assert found.names == ("localhost", "127.0.0.1")
+        assert abs((found.until - datetime.now(UTC)).total_seconds() / DAY - days) < 0.1
+
+
+def test_a_pair_that_does_not_fit_is_bad_and_names_its_file(authority: Authority) -> None:
+    one, other = authority.issue(serial=201), authority.issue(serial=202)
+    box = a_box(FRONTDESK_TLS_CERT=str(one.certificate), FRONTDESK_TLS_KEY=str(other.key))
+    found = certificate.files(box)
+    assert (found.state, str(one.certificate) in found.saw) == (BAD, True)
+
+
+def test_a_file_without_a_certificate_is_bad(authority: Authority, tmp_path: Path) -> None:
+    pair, empty = authority.issue(serial=203), tmp_path / "empty.pem"
+    empty.write_text("")
+    box = a_box(FRONTDESK_TLS_CERT=str(empty), FRONTDESK_TLS_KEY=str(pair.key))
+    assert certificate.files(box).state is BAD
+
+
+# LINE.
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "state"),
+    [
+        ({"type": "none"}, 900, OK),
+        ({"type": "limited", "value": 1000}, 899, OK),
+        ({"type": "limited", "value": 1000}, 900, WARN),
+        ({"type": "limited", "value": 1000}, 1000, BAD),
+        ({}, 0, OK),
+    ],
+)
+def test_a_quota_is_told_before_it_is_used_up(
+    limit: dict[str, Any], used: int, state: State
+) -> None:
+    assert account.judge_quota(limit, {"totalUsage": used}).state is state
+
+
+@pytest.mark.parametrize(
+    ("url", "active", "state"),
+    [
+        ("https://bot.example.com/callback", True, OK),
+        ("https://bot.example.com/callback", False, BAD),
+        ("https://bot.example.com/elsewhere", True, WARN),
+        ("http://bot.example.com/callback", True, WARN),
+    ],
+)
+def test_the_webhook_url_is_held_against_the_settings(url: str, active: bool, state: State) -> None:
+    found = account.judge_endpoint({"endpoint": url, "active": active}, "/callback")
+    assert found.state is state
+
+
+def test_a_failed_test_call_says_what_its_reason_means() -> None:
+    told = {"success": False, "statusCode": 401, "reason": "ERROR_STATUS_CODE", "detail": "401"}
+    found = account.judge_test(told)
+    assert (found.state, "LINE_CHANNEL_SECRET" in found.do) == (BAD, True)
+    assert account.judge_test({"success": False, "reason": "NEW_REASON"}).state is BAD
+    assert account.judge_test({"success": True, "statusCode": 200}).state is OK
+
+
+# The installed box.
+
+
+def test_a_persons_command_finds_lines_secrets_above_its_users_folder(tmp_path: Path) -> None:
+    (tmp_path / "operator").mkdir()
+    (tmp_path / "LINE_CHANNEL_SECRET").write_text("of the folder\n")
+    (tmp_path / "LINE_CHANNEL_ACCESS_TOKEN").write_text("")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path / "operator")}
+    found = with_line_credentials(environ)
+    assert found["LINE_CHANNEL_SECRET"] == "of the folder"
+    assert "LINE_CHANNEL_ACCESS_TOKEN" not in found
+    (tmp_path / "BOT_SECRETS").write_text("KEY=abcdef\n")
+    assert with_line_credentials(environ)["BOT_SECRETS"] == "KEY=abcdef"
+    given = with_line_credentials({**environ, "LINE_CHANNEL_SECRET": "given"})
+    assert given["LINE_CHANNEL_SECRET"] == "given"
+
+
+def test_systemds_own_folder_is_not_taken_for_the_box() -> None:
+    assert credentials_folder({"CREDENTIALS_DIRECTORY": "/run/credentials/x.service"}) is None
+    assert credentials_folder({}) is None
+
+
+def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
+    for name in ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN", *WITH_URI):
+        path = tmp_path / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.touch(0o600)
+        path.write_text("a secret\n")
+    tmp_path.chmod(0o700)
+    box = Box(load_settings({}), tmp_path)
+    assert configuration.credentials(box).state is OK
+    (tmp_path / "BOT_SECRETS").touch(0o644)
+    assert "BOT_SECRETS" in configuration.credentials(box).saw
+    (tmp_path / "BOT_SECRETS").chmod(0o600)
+    assert configuration.credentials(box).state is OK
+    (tmp_path / "frontdesk/MONGODB_URI").chmod(0o640)
+    shown = configuration.credentials(box)
+    assert (shown.state, "frontdesk/MONGODB_URI" in shown.saw) == (BAD, True)
+    (tmp_path / "LINE_CHANNEL_SECRET").write_text("\n")
+    (tmp_path / "dispatcher/MONGODB_URI").unlink()
+    absent = configuration.credentials(box)
+    assert absent.state is BAD
+    assert "LINE_CHANNEL_SECRET, dispatcher/MONGODB_URI" in absent.saw
+
+
+def test_settings_are_held_against_what_production_wants() -> None:
+    secrets = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "def"}
+    assert configuration.settings(a_box(**secrets)).state is OK
+    assert configuration.settings(a_box()).saw.startswith("not set: LINE_CHANNEL_SECRET, LINE_")
+    clock_of_linesim = {"SIM_CLOCK": "http://127.0.0.1:9000/sim/clock"}
+    found = configuration.settings(a_box(**secrets, **clock_of_linesim))
+    assert (found.state, "SIM_CLOCK is set" in found.saw) == (WARN, True)
+
+
+# The round.
+
+
+def a_box(**settings: str) -> Box:
+    return Box(load_settings(settings))
+
+
+def states(results: list[Result]) -> dict[str, State]:
+    return {one.name: one.finding.state for one in results}
+
+
+def test_a_check_that_fails_ends_no_other() -> None:
+    def fails(box: Box) -> Finding:
+        raise ZeroDivisionError("with a secret in it")
+
+    def lacks(box: Box) -> Finding:
+        raise FileNotFoundError(2, "No such file", "/nowhere")
+
+    checks = [Check("a", fails), Check("b", lacks), Check("c", lambda box: ok("fine"))]
+    found = list(look_at(a_box(), checks))
+    assert states(found) == {"a": BAD, "b": BAD, "c": OK}
+    assert "secret" not in found[0].finding.saw
+    assert "/nowhere" in found[1].finding.do
+
+
+def test_what_needs_something_unwell_is_not_looked_at() -> None:
+    asked: list[str] = []
+
+    def look(name: str, finding: Finding) -> Check:
+        return Check(name, lambda box: asked.append(name) or finding)  # type: ignore[func-returns-value]
+
+    checks = [
+        look("bad", bad("", "x")),
+        look("warned", warn("", "x")),
+        Check("a", lambda box: ok(""), ("warned", "bad")),
+        Check("b", lambda box: ok(""), ("a",)),
+        Check("c", lambda box: ok(""), ("warned",)),
+    ]
+    found = list(look_at(a_box(), checks))
+    assert states(found) == {"bad": BAD, "warned": WARN, "a": SKIP, "b": SKIP, "c": OK}
+    assert found[2].finding.saw == "needs: bad"
+    assert asked == ["bad", "warned"]
+
+
+def test_a_check_that_hangs_is_left_behind_and_the_round_has_an_end() -> None:
+    go_on, began = threading.Event(), time.monotonic()
+
+    def hangs(box: Box) -> Finding:
+        go_on.wait(10)
+        return ok("at last")
+
+    checks = [
+        Check("a", hangs, seconds=0.05),
+        Check("b", lambda box: ok("")),
+        Check("c", hangs),
+        Check("d", lambda box: ok("")),
+    ]
+    try:
+        found = list(look_at(a_box(), checks, round_seconds=0.3))
+        assert time.monotonic() - began < 4
+    finally:
+        go_on.set()
+    assert states(found) == {"a": BAD, "b": OK, "c": BAD, "d": BAD}
+    assert "no time left" in found[3].finding.saw
+
+
+def test_what_fails_slowly_spares_all_others_the_same_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(round_, "SLOW_SECONDS", 0.04)
+    go_on = threading.Event()
+
+    def hangs(box: Box) -> Finding:
+        go_on.wait(10)
+        return ok("at last")
+
+    def fails(box: Box) -> Finding:
+        return bad("", "x")
+
+    checks = [
+        Check("store", lambda box: ok("")),
+        Check("a", fails, ("store",)),
+        Check("b", lambda box: ok(""), ("store",)),
+        Check("c", hangs, ("store",), seconds=0.05),
+        Check("d", lambda box: ok(""), ("store",)),
+    ]
+    try:
+        found = list(look_at(a_box(), checks))
+    finally:
+        go_on.set()
+    assert states(found) == {"store": OK, "a": BAD, "b": OK, "c": BAD, "d": SKIP}
+
+
+# The page.
+
+
+def test_only_what_is_bad_fails_unless_warnings_are_to() -> None:
+    def code(*findings: Finding, strict: bool = False) -> Exit:
+        return verdict([Result("x", finding) for finding in findings], strict=strict)
+
+    assert code(ok(""), skip(""), warn("", "")) is Exit.OK
+    assert code(ok(""), skip(""), warn("", ""), strict=True) is Exit.FAILED
+    assert code(ok(""), bad("", "")) is Exit.FAILED
+
+
+def test_a_program_is_told_counts_and_every_check() -> None:
+    told = summary([Result("a", ok("fine")), Result("b", bad("broken", "mend it"))])
+    assert told["counts"] == {"ok": 1, "warn": 0, "bad": 1, "skip": 0}
+    assert told["checks"][1] == {"name": "b", "state": "bad", "saw": "broken", "do": "mend it"}
+
+
+def test_a_line_on_a_terminal_has_its_sign_and_folds() -> None:
+    console = Console(width=60, force_terminal=True, color_system="standard")
+    with console.capture() as captured:
+        console.print(row(Result("disk", bad("x" * 50, "make room"))))
+    text = captured.get()
+    assert "✗" in text
+    assert "\x1b[1;31m" in text
+    assert len(text.splitlines()) == 3
+
+
+def test_what_was_skipped_for_the_same_reason_is_one_line() -> None:
+    shown: list[Result] = []
+    with Gathering(shown.append) as gathering:
+        for result in (
+            Result("store", bad("away", "start it")),
+            Result("a", skip("needs: store")),
+            Result("b", skip("needs: store")),
+            Result("c", ok("")),
+            Result("d", skip("needs: store")),
+            Result("e", skip("needs: d")),
+        ):
+            gathering.take(result)
+    assert shown == [
+        Result("store", bad("away", "start it")),
+        Result("2 checks", skip("needs: store (a, b)")),
+        Result("c", ok("")),
+        Result("d", skip("needs: store")),
+        Result("e", skip("needs: d")),
+    ]
+
+
+def test_every_name_fits_its_column_and_stands_once() -> None:
+    names = [check.name for check in (*HERE, *THERE)]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) <= NAME_WIDTH
+    for n, check in enumerate((*HERE, *THERE)):
+        assert set(check.needs) <= set(names[:n])

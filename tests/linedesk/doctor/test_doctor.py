@@ -1,0 +1,494 @@
+"""`linedesk doctor` as an operator runs it: on what is right, and on what was broken for it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import Any
+
+import bson
+import pytest
+from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
+from click.testing import CliRunner, Result
+from pymongo.database import Database
+
+import linesim
+from dispatcher.lease import Lease
+from jobworker.record.dead_letters import NO_LETTER
+from linedesk.cli import main
+from linedesk.compose.private_mongod import free_port
+from linedesk.doctor import context as box
+from linedesk.doctor import line_api
+from linedesk.doctor.checks import certificate, services, space, work
+from linedesk.doctor.context import Box
+from linedesk.doctor.finding import State
+from linedesk.doctor.line_api import LineApi
+from linedesk.settings.settings import load_settings
+from linedesk.store.client import Client
+from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections, set_audit_age
+from linedesk.store.documents import (
+    DEADLETTERS,
+    HELD,
+    LEASES,
+    PROGRESS,
+    RECVQ,
+    SCHEDULE,
+    STATUS,
+    make_document,
+)
+from linedesk.store.errors import WriteRefused
+from linedesk.store.spool.spool import Spool
+from tests.frontdesk.authority import Authority, Pair
+from tests.frontdesk.desk import DeskProcess, text_event
+
+OK, WARN, BAD, SKIP = State.OK, State.WARN, State.BAD, State.SKIP
+Doctor = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[linesim.Sim]:
+    with linesim.running(rate_limits=False) as sim:
+        yield sim
+
+
+@pytest.fixture(scope="module")
+def well(client: Client) -> Iterator[Database[Any]]:
+    """A database as it is where everything runs; nothing is written to it by a test."""
+    database = client[f"test_doctor_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    lease = {"owner": "machine.1/7/9", "epoch": 3, "until": datetime.now(UTC) + timedelta(hours=1)}
+    database[LEASES].update_one({"_id": DISPATCHER}, {"$set": lease})
+    row = {"_id": DISPATCHER, "after": None, "finished": [], "at": datetime.now(UTC)}
+    set_audit_age(database, days=400)
+    database[PROGRESS].insert_one(row)
+    yield database
+    client.drop_database(database.name)
+
+
+@pytest.fixture(scope="module")
+def desk(
+    mongo_uri: str,
+    well: Database[Any],
+    sim: linesim.Sim,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[DeskProcess]:
+    """A front desk, to which the simulator sends."""
+    spool = tmp_path_factory.mktemp("desk") / "spool.db"
+    own = {"LINE_CHANNEL_SECRET": sim.secret, "SPOOL_PATH": str(spool)}
+    process = DeskProcess(uri=mongo_uri, database=well.name, **own)
+    process.start()
+    try:
+        process.wait_for_line("listening ")
+        sim.webhook_url = f"http://127.0.0.1:{process.port}/callback"
+        yield process
+    finally:
+        # An orderly end would wait for clients that may still come.
+        process.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def doctor(
+    mongo_uri: str,
+    well: Database[Any],
+    sim: linesim.Sim,
+    desk: DeskProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Doctor:
+    # How fast the other tests fill the oplog, and the disk of this machine, is their business.
+    for name in ("WARN_SECONDS", "BAD_SECONDS", "WARN_FREE_BYTES", "BAD_FREE_BYTES"):
+        monkeypatch.setattr(space, name, 0.0)
+    environ = {
+        "LINE_CHANNEL_SECRET": sim.secret,
+        "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
+        "LINE_API_BASE": sim.url,
+        "LINE_ACCESS_INTERVAL_MS": "0",
+        "MONGODB_URI": mongo_uri,
+        "MONGODB_DATABASE": well.name,
+        "FRONTDESK_PORT": str(desk.port),
+        "SPOOL_PATH": str(tmp_path / "spool.db"),
+        "SPOOL_MAX_MB": "1",
+    }
+
+    def run(*arguments: str, code: int = 0, **settings: str) -> Result:
+        runner = CliRunner()
+        answer = runner.invoke(main.linedesk, ["doctor", *arguments], env={**environ, **settings})
+        assert answer.exit_code == code, answer.output
+        assert sim.token not in answer.output
+        return answer
+
+    return run
+
+
+def found(answer: Result) -> dict[str, dict[str, str]]:
+    return {one["name"]: one for one in json.loads(answer.stdout)["checks"]}
+
+
+def bad_ones(answer: Result) -> set[str]:
+    return {name for name, one in found(answer).items() if one["state"] == "bad"}
+
+
+def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) -> None:
+    before = sim.platform.calls.count
+    answer = doctor("--json", LINE_ACCESS_INTERVAL_MS="100")
+    states = {name: one["state"] for name, one in found(answer).items()}
+    not_ok = {name: state for name, state in states.items() if state != "ok"}
+    # What a trial on one machine lacks, and what no API tells.
+    for name in ("MongoDB's disk", "spool's disk", "spool's reach", "services", "backup"):
+        not_ok.pop(name, None)
+    assert not_ok == {
+        "settings": "warn",
+        "credentials": "skip",
+        "authorization": "warn",
+        "rights": "skip",
+        "rights of all users": "skip",
+        "certificate": "skip",
+        "certificate served": "skip",
+        "webhook": "warn",
+        "certificate, public": "skip",
+        "redelivery": "skip",
+    }
+    assert (sim.closest_starts(before) or 0) > 0.08
+    assert [call.endpoint for call in sim.platform.calls.since(before)] == [
+        "info",
+        "quota",
+        "consumption",
+        "webhook",
+        "test_webhook",
+    ]
+
+
+def test_without_the_spool_s_folder_there_is_no_reach_to_tell(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "missing" / "spool.db")
+    checks = found(doctor("--json", "--no-line", code=1, SPOOL_PATH=missing))
+    assert checks["spool's disk"]["state"] == "bad"
+    assert checks["spool's reach"]["state"] == "skip"
+
+
+def test_in_a_pipe_each_line_says_ok_or_what_to_do(doctor: Doctor, sim: linesim.Sim) -> None:
+    before = sim.platform.calls.count
+    lines = doctor("--no-line", "--strict", code=1).stdout.splitlines()
+    assert any(line.startswith("ok   recvq ") for line in lines)
+    place = next(n for n, line in enumerate(lines) if line.startswith("warn authorization"))
+    assert "-> security.authorization as in deploy/mongod.conf" in lines[place + 1]
+    assert lines[-1].startswith("0 bad, ")
+    assert sim.platform.calls.count == before
+
+
+def test_a_token_that_line_refuses_is_told_and_nothing_else_is_asked(
+    doctor: Doctor, sim: linesim.Sim
+) -> None:
+    before = sim.platform.calls.count
+    answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="a-wrong-token")
+    assert bad_ones(answer) == {"LINE token"}
+    assert found(answer)["webhook test"]["saw"] == "needs: LINE token"
+    assert "a-wrong-token" not in answer.output
+    assert sim.platform.calls.count == before + 1
+
+
+def test_a_webhook_that_goes_elsewhere_is_told(doctor: Doctor, sim: linesim.Sim) -> None:
+    right = sim.webhook_url
+    try:
+        sim.webhook_url = f"http://127.0.0.1:{free_port()}/line"
+        answer = doctor("--json", code=1)
+        sim.webhook_url, sim.webhook_active = right, False
+        unused = doctor("--json", code=1)
+    finally:
+        sim.webhook_url, sim.webhook_active = right, True
+    assert bad_ones(answer) == {"webhook test"}
+    assert "FRONTDESK_PATH is /callback" in found(answer)["webhook"]["saw"]
+    assert bad_ones(unused) == {"webhook"}
+    assert "Use webhook" in found(unused)["webhook"]["do"]
+
+
+def test_a_wrong_channel_secret_shows_in_lines_test_call(
+    doctor: Doctor, sim: linesim.Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sim._webhooks._sender, "_secret", "another channel's")
+    answer = doctor("--json", code=1)
+    assert bad_ones(answer) == {"webhook test"}
+    assert "LINE_CHANNEL_SECRET" in found(answer)["webhook test"]["do"]
+
+
+def test_line_that_is_away_is_one_bad_line(doctor: Doctor) -> None:
+    answer = doctor("--json", code=1, LINE_API_BASE=f"http://127.0.0.1:{free_port()}")
+    assert bad_ones(answer) == {"LINE token"}
+    assert "LINE does not answer" in found(answer)["LINE token"]["saw"]
+
+
+def test_the_interval_counts_from_when_a_call_really_left(
+    sim: linesim.Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_api, "sent_at", lambda: time.monotonic() + 0.2)
+    before = sim.platform.calls.count
+    api = LineApi(sim.url, sim.token, interval_seconds=0.01)
+    assert api.get("/v2/bot/info").good
+    assert api.get("/v2/bot/info").good
+    api.close()
+    assert (sim.closest_starts(before) or 0) > 0.2
+
+
+def test_what_line_quotes_of_a_token_is_masked(doctor: Doctor, sim: linesim.Sim) -> None:
+    sim.answer_next("info", 403, {"message": f"no right\nfor {sim.token}\x1b[2J"})
+    saw = found(doctor("--json", code=1))["LINE token"]["saw"]
+    assert saw == "LINE answers 403: no right for ***\\x1b[2J"
+
+
+def test_mongodb_that_is_away_is_one_bad_line(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(box, "SELECTION_SECONDS", 0.3)
+    uri = f"mongodb://someone:secret-word@127.0.0.1:{free_port()}/?replicaSet=rs0"
+    answer = doctor("--json", code=1, MONGODB_URI=uri)
+    assert bad_ones(answer) == {"MongoDB"}
+    assert found(answer)["feed"]["saw"] == "needs: MongoDB"
+    assert found(answer)["front desk"]["state"] == "ok"
+    assert "secret-word" not in answer.output
+
+
+def test_what_is_not_set_stops_only_what_needs_it(doctor: Doctor) -> None:
+    answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
+    assert bad_ones(answer) == {"settings", "LINE token"}
+    assert found(answer)["recvq"]["state"] == "ok"
+
+
+def test_settings_that_cannot_be_read_are_all_named(doctor: Doctor) -> None:
+    answer = doctor(code=1, FRONTDESK_PORT="no port", DISPATCHER_FEED="tail")
+    assert "FRONTDESK_PORT must be" in answer.stdout
+    assert "DISPATCHER_FEED must be" in answer.stdout
+    assert "2 bad, " in answer.stdout
+
+
+def test_a_front_desk_that_is_down_is_told(doctor: Doctor) -> None:
+    answer = doctor("--json", "--no-line", code=1, FRONTDESK_PORT=str(free_port()))
+    assert bad_ones(answer) == {"front desk"}
+
+
+# What is broken in the database, each in one of its own.
+
+
+def test_an_uncapped_recvq_and_no_dispatcher_are_told(
+    doctor: Doctor, database: Database[Any]
+) -> None:
+    database[RECVQ].drop()
+    database.create_collection(RECVQ)
+    database["schedule"].drop_index("runAt")
+    answer = doctor("--json", "--no-line", code=1, MONGODB_DATABASE=database.name)
+    assert bad_ones(answer) == {"recvq", "collections"}
+    assert "is not capped" in found(answer)["recvq"]["do"]
+    assert "schedule's index runAt" in found(answer)["collections"]["saw"]
+    assert found(answer)["dispatcher"]["saw"] == "needs: recvq"
+
+
+def test_a_database_that_was_never_prepared_is_told(doctor: Doctor) -> None:
+    answer = doctor("--json", "--no-line", code=1, MONGODB_DATABASE="test_never_prepared")
+    assert {"recvq", "collections"} <= bad_ones(answer)
+    assert "linedesk init" in found(answer)["recvq"]["do"]
+
+
+@pytest.fixture
+def patient(mongo_uri: str, database: Database[Any], tmp_path: Path) -> Iterator[Box]:
+    """A box on a database of the test's own."""
+    settings = load_settings(
+        {
+            "MONGODB_URI": mongo_uri,
+            "MONGODB_DATABASE": database.name,
+            "SPOOL_PATH": str(tmp_path / "spool.db"),
+        }
+    )
+    box = Box(settings)
+    yield box
+    box.close()
+
+
+def test_the_lease_is_the_dispatchers_own(patient: Box, database: Database[Any]) -> None:
+    assert work.lease(patient).state is BAD
+    lease = Lease(database)
+    assert lease.try_acquire()
+    held = work.lease(patient)
+    assert (held.state, f"epoch {lease.epoch}" in held.saw) == (OK, True)
+    lease.release()
+    assert work.lease(patient).state is BAD
+
+
+def test_the_oldest_unfinished_document_is_the_one_that_waits(
+    patient: Box, database: Database[Any]
+) -> None:
+    ids = [ObjectId(f"{n:024x}") for n in range(4)]
+    ages = (9_000, 9_000, 300, 5)
+    for id_, age in zip(ids, ages, strict=True):
+        at = datetime.now(UTC) - timedelta(seconds=age)
+        database[RECVQ].insert_one({"_id": id_, "acceptTime": at})
+    row = {"_id": DISPATCHER, "after": ids[0], "finished": [ids[1]], "at": datetime.now(UTC)}
+    database[PROGRESS].insert_one(row)
+    waits = work.progress(patient)
+    assert (waits.state, "5 min" in waits.saw) == (WARN, True)
+    database[PROGRESS].update_one({}, {"$set": {"after": ids[3]}})
+    assert work.progress(patient).state is OK
+
+
+def test_what_was_left_behind_is_told(patient: Box, database: Database[Any]) -> None:
+    assert [look(patient).state for look in (work.held, work.timers, work.letters)] == [OK] * 3
+    past = datetime.now(UTC) - timedelta(hours=1)
+    database[HELD].insert_one({"key": "U1", "since": past, "why": "slow"})
+    database[SCHEDULE].insert_one({"_id": "main/U1/a", "runAt": past})
+    database[DEADLETTERS].insert_one({"_id": "E1", "lastAt": past})
+    database[DEADLETTERS].insert_one({"_id": "E2", "lastAt": past, "replayedAt": past})
+    database[DEADLETTERS].insert_one({"_id": "E3", "lastAt": past - timedelta(days=2)})
+    assert work.held(patient).state is WARN
+    assert work.timers(patient).state is BAD
+    assert work.letters(patient).saw == "1 within a day"
+    database[DEADLETTERS].insert_one({"_id": "E4", "lastAt": past, "cause": NO_LETTER})
+    assert work.letters(patient).state is BAD
+    assert work.ages(patient).do.startswith("`linedesk init`")
+    set_audit_age(database, days=400)
+    assert work.ages(patient).state is OK
+    database[DEADLETTERS].update_one({"_id": "E3"}, {"$set": {"expiresAt": datetime.now(UTC)}})
+    assert work.ages(patient).saw.startswith("1 dead letters go within a week")
+    set_audit_age(database, days=401)
+    saw = work.ages(patient).saw
+    assert "1 dead letters go within a week" in saw
+    assert "once MongoDB knows of it" in saw
+    database[SCHEDULE].update_one({}, {"$set": {"runAt": None, "setAside": "no data"}})
+    assert work.timers(patient).state is WARN
+
+
+def test_conversations_that_mongodb_refuses_to_write_are_named(
+    patient: Box, database: Database[Any]
+) -> None:
+    assert work.conversations(patient).state is OK
+    now = datetime.now(UTC)
+    cause = str(WriteRefused(17419))
+    letter = {"channel": "main", "key": "U1", "cause": cause, "lastAt": now}
+    database[DEADLETTERS].insert_many([{**letter, "_id": name} for name in ("E1", "E2")])
+    waits = {"channel": "main", "key": "U2", "why": f"its outbox waits: {WriteRefused(121)}"}
+    row = {"_id": "dispatcher/a/1", "at": now, "waiting": [waits, {**waits, "why": "its turn"}]}
+    database[STATUS].insert_one(row)
+    found = work.conversations(patient)
+    assert (found.state, found.saw) == (BAD, "MongoDB refuses writes to main/U1, main/U2")
+    database[DEADLETTERS].update_many({}, {"$set": {"replayedAt": now}})
+    assert work.conversations(patient).saw == "MongoDB refuses writes to main/U2"
+
+
+def test_recvqs_reach_is_measured_from_its_oldest_document(
+    patient: Box, database: Database[Any]
+) -> None:
+    assert "empty" in space.reach(patient).saw
+    began = datetime.now(UTC) - timedelta(hours=2)
+    pad = "x" * 100_000
+    for n in range(20):
+        database[RECVQ].insert_one({"acceptTime": began + timedelta(minutes=n), "pad": pad})
+    # 2 MB in two hours, of 16: it lasts for 16 hours.
+    reach = space.reach(patient)
+    assert (reach.state, reach.saw.startswith("16 h")) == (WARN, True), reach
+    unread = space.unread(patient)
+    assert (unread.state, unread.saw.startswith("12%")) == (OK, True), unread
+
+
+def test_the_spool_is_read_without_being_changed(patient: Box) -> None:
+    path = patient.settings.spool_path
+    assert services.spooled(patient).state is OK
+    assert not path.exists()
+    spool = Spool(path, max_bytes=MEGABYTE)
+    document = make_document(text_event("E1"), channel="main", accept_time=datetime.now(UTC))
+    spool.append([RawBSONDocument(bson.encode(document))])
+    open_one = services.spooled(patient)
+    spool.close()
+    closed = services.spooled(patient)
+    assert [open_one.saw.split(",")[0], closed.saw.split(",")[0]] == ["1 events wait in it"] * 2
+    path.write_bytes(b"no database")
+    assert services.spooled(patient).state is WARN
+
+
+# What is really shown at a port.
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@contextmanager
+def showing(pair: Pair) -> Iterator[int]:
+    """A port with this certificate, which answers like a front desk that is ready."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            try:
+                with context.wrap_socket(self.request, server_side=True) as secure:
+                    if secure.recv(4096):
+                        secure.sendall(b'HTTP/1.0 200 OK\r\n\r\n{"status": "ready"}')
+            except OSError:
+                return
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join(5)
+
+
+def a_tls_box(pair: Pair, port: int, sim: linesim.Sim) -> Box:
+    return Box(
+        load_settings(
+            {
+                "FRONTDESK_TLS_CERT": str(pair.certificate),
+                "FRONTDESK_TLS_KEY": str(pair.key),
+                "FRONTDESK_PORT": str(port),
+                "LINE_API_BASE": sim.url,
+                "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
+            }
+        )
+    )
+
+
+def test_what_a_port_shows_is_held_against_the_files_and_the_public_authorities(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, other = authority.issue(serial=1, days=90), authority.issue(serial=2, days=90)
+    with linesim.running() as sim, showing(pair) as port:
+        sim.webhook_url = f"https://localhost:{port}/callback"
+        right, wrong = a_tls_box(pair, port, sim), a_tls_box(other, port, sim)
+        assert certificate.files(right).state is OK
+        assert certificate.served(right).state is OK
+        assert services.front_desk(right).state is OK
+        assert certificate.served(wrong).state is BAD
+        refused = certificate.public(right)
+        assert (refused.state, "would be refused" in refused.saw) == (BAD, True)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.root))
+        assert certificate.public(right).state is OK
+        right.close()
+        wrong.close()
+
+
+def test_a_host_out_of_reach_is_judged_by_the_names_in_the_file(authority: Authority) -> None:
+    pair = authority.issue(serial=3)
+    with linesim.running() as sim:
+        for host, state in (("127.0.0.1", OK), ("127.0.0.2", BAD)):
+            sim.webhook_url = f"https://{host}:{free_port()}/callback"
+            box = a_tls_box(pair, 1, sim)
+            assert certificate.public(box).state is state
+            box.close()
+        assert certificate.served(box).state is BAD
+
+
+def test_an_expired_certificate_is_told(authority: Authority, sim: linesim.Sim) -> None:
+    found = certificate.files(a_tls_box(authority.issue(serial=4, days=-1), 1, sim))
+    assert (found.state, "expired" in found.saw) == (BAD, True)

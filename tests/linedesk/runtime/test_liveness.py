@@ -1,0 +1,67 @@
+"""Signs of life on a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from linedesk.runtime.liveness import LIMIT_SECONDS, RENEW_SECONDS, Pulse, Reason
+
+
+class Hand:
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+def test_a_thread_hangs_that_is_at_one_thing_for_too_long(hand: Hand) -> None:
+    pulse = Pulse("lease", monotonic=hand)
+    pulse.beat()
+    hand.time += LIMIT_SECONDS
+    assert pulse.stalled() is None
+    hand.time += 1
+    assert pulse.stalled() == "the thread lease hangs"
+    pulse.beat()
+    assert pulse.stalled() is None
+
+
+def test_a_thread_that_rests_or_has_not_begun_hangs_nowhere(hand: Hand) -> None:
+    pulse = Pulse("lease", monotonic=hand)
+    hand.time += LIMIT_SECONDS + 1
+    assert pulse.stalled() is None
+    pulse.beat()
+    pulse.rest()
+    hand.time += LIMIT_SECONDS + 1
+    assert pulse.stalled() is None
+
+
+def test_a_reason_counts_while_it_is_given_again(hand: Hand) -> None:
+    reason = Reason(monotonic=hand)
+    assert reason.fresh() is None
+    reason.say("waiting for MongoDB")
+    said = reason.fresh()
+    assert said is not None
+    assert re.fullmatch(r"waiting for MongoDB since \d{4}-\d\d-\d\d \d\d:\d\d UTC", said)
+    hand.time += RENEW_SECONDS
+    reason.say("waiting for MongoDB")
+    hand.time += RENEW_SECONDS
+    assert reason.fresh() == said, "it waits since the first time"
+    hand.time += 1
+    assert reason.fresh() is None, "whoever waits would have said so again"
+    assert reason.words == "waiting for MongoDB"
+
+
+def test_what_is_over_is_no_reason(hand: Hand) -> None:
+    reason = Reason(monotonic=hand)
+    reason.say("waiting for MongoDB")
+    reason.say(None)
+    assert reason.fresh() is None
+    assert reason.words is None

@@ -1,0 +1,272 @@
+"""What a process says to systemd, read from a real socket as systemd reads it.
+
+A process that MongoDB refuses ends late enough for systemd never to give it up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from linedesk.compose import dispatcher as dispatching
+from linedesk.compose.dispatcher import Ending
+from linedesk.runtime import service as refused
+from linedesk.runtime import service as systemd
+from linedesk.runtime.service import (
+    LEAST_SECONDS,
+    Nobody,
+    Systemd,
+    let_time_pass,
+    service_from,
+    sockets_from,
+    word_seconds,
+)
+from linedesk.store.errors import AccessRefused
+from tests.listener import Manager
+
+
+@pytest.fixture(params=["file", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+    """With either kind of address."""
+    name = f"@linedesk-{uuid.uuid4().hex}"
+    manager = Manager(name if request.param == "abstract" else str(tmp_path / "notify"))
+    yield manager
+    manager.close()
+
+
+@pytest.fixture
+def service(manager: Manager) -> Iterator[Systemd]:
+    service = Systemd(manager.address)
+    yield service
+    service.close()
+
+
+def test_the_life_of_a_process_as_systemd_hears_it(manager: Manager, service: Systemd) -> None:
+    service.starting("waiting for MongoDB", seconds=30.0)
+    service.ready("3 in hand")
+    service.alive("2 in hand · 1.5 events/s")
+    service.unwell("stalled: the feed brings nothing")
+    service.stopping("1 under way", seconds=1.5)
+    assert manager.heard() == [
+        ["EXTEND_TIMEOUT_USEC=30000000", "STATUS=waiting for MongoDB"],
+        ["READY=1", "WATCHDOG=1", "STATUS=3 in hand"],
+        ["WATCHDOG=1", "STATUS=2 in hand · 1.5 events/s"],
+        ["STATUS=stalled: the feed brings nothing"],
+        ["STOPPING=1", "EXTEND_TIMEOUT_USEC=1500000", "STATUS=1 under way"],
+    ]
+
+
+def test_a_reload_ends_with_the_next_word(manager: Manager, service: Systemd) -> None:
+    service.reloading()
+    service.alive("new certificate")
+    service.alive("and on")
+    (reloading, ended, after) = manager.heard()
+    assert reloading[0] == "RELOADING=1"
+    assert int(reloading[1].removeprefix("MONOTONIC_USEC=")) > 0
+    assert ended[0] == "READY=1"
+    assert "READY=1" not in after
+
+
+def test_a_status_is_one_line_and_sets_nothing_else(manager: Manager, service: Systemd) -> None:
+    service.unwell("why\nWATCHDOG=1\u2028\ud800")
+    service.ready("\U0001f41f" * 5000)
+    first, long = manager.heard()
+    assert first == ["STATUS=why WATCHDOG=1 ?"]
+    # What is longer systemd passes over, READY and WATCHDOG included.
+    assert len("\n".join(long).encode()) < 4096
+
+
+def test_a_full_socket_holds_up_nobody_and_loses_no_state(
+    manager: Manager, service: Systemd
+) -> None:
+    for _ in range(10_000):
+        service.unwell("x" * 1000)
+    service.ready("at work")
+    assert 0 < len(manager.heard()) < 10_000
+    service.alive("on")
+    assert manager.heard() == [["READY=1", "WATCHDOG=1", "STATUS=on"]]
+
+
+def test_of_states_that_systemd_missed_the_last_one_is_told(tmp_path: Path) -> None:
+    service = Systemd(str(tmp_path / "notify"))
+    service.ready("at work")
+    service.stopping("ends", seconds=1)
+    manager = Manager(str(tmp_path / "notify"))
+    service.stopping("ends", seconds=1)
+    service.alive("a late word")
+    assert manager.heard() == [
+        ["STOPPING=1", "EXTEND_TIMEOUT_USEC=1000000", "STATUS=ends"],
+        ["WATCHDOG=1", "STATUS=a late word"],
+    ]
+    manager.close()
+    service.close()
+
+
+@pytest.mark.parametrize(
+    ("usec", "pid", "seconds"),
+    [
+        ("30000000", None, 30.0),
+        ("30000000", "own", 30.0),
+        ("30000000", "1", None),
+        ("0", None, None),
+        ("soon", None, None),
+        (None, None, None),
+    ],
+)
+def test_the_watchdog_is_that_of_this_very_process(
+    manager: Manager, usec: str | None, pid: str | None, seconds: float | None
+) -> None:
+    environ = {"NOTIFY_SOCKET": manager.address, "PATH": "/bin"}
+    if usec is not None:
+        environ["WATCHDOG_USEC"] = usec
+    if pid is not None:
+        environ["WATCHDOG_PID"] = str(os.getpid()) if pid == "own" else pid
+    service = service_from(environ)
+    assert isinstance(service, Systemd)
+    assert service.watchdog_seconds == seconds
+    assert environ == {"PATH": "/bin"}, "no child is to speak in our name"
+    service.close()
+
+
+@pytest.mark.parametrize("address", [None, "", "vsock:2:1"])
+def test_without_a_socket_that_we_know_nobody_listens(address: str | None) -> None:
+    environ = {} if address is None else {"NOTIFY_SOCKET": address}
+    assert isinstance(service_from(environ), Nobody)
+    assert environ == {}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
+    """Two listening sockets that were opened for this process, the first of them at 500."""
+    monkeypatch.setattr(systemd, "FIRST_FD", 500)
+    here = ("127.0.0.1", 0)
+    with socket.create_server(here) as one, socket.create_server(here) as two:
+        for fd, each in enumerate((one, two), 500):
+            os.dup2(each.fileno(), fd, inheritable=True)
+        yield [one, two]
+
+
+def test_the_sockets_that_systemd_opened(opened: list[socket.socket]) -> None:
+    environ = {"LISTEN_FDS": "2", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "a:b"}
+    sockets = sockets_from(environ)
+    assert [one.getsockname() for one in sockets] == [one.getsockname() for one in opened]
+    assert [one.fileno() for one in sockets] == [500, 501]
+    assert not any(one.get_inheritable() for one in sockets)
+    assert environ == {}, "no child is to listen in our name"
+    for one in sockets:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"LISTEN_FDS": "2", "LISTEN_PID": "1"},
+        {"LISTEN_FDS": "2"},
+        {"LISTEN_FDS": "-1", "LISTEN_PID": str(os.getpid())},
+    ],
+)
+def test_sockets_of_another_process_are_left_alone(environ: dict[str, str]) -> None:
+    assert sockets_from(environ) == []
+    assert environ == {}
+
+
+def test_a_word_is_said_twice_in_the_watchdogs_time_or_once_a_second(manager: Manager) -> None:
+    words = {}
+    for seconds in (None, 120.0, 0.5):
+        service = Systemd(manager.address, watchdog_seconds=seconds)
+        words[seconds] = word_seconds(service)
+        service.close()
+    assert words == {None: 1.0, 120.0: 1.0, 0.5: 0.25}
+
+
+UNITS = Path(__file__).parents[3] / "deploy" / "systemd"
+UNIT_SECONDS = {"min": 60.0, "s": 1.0}
+
+
+class Told(Nobody):
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def unwell(self, status: str) -> None:
+        self.words.append(status)
+
+
+def inbox_with(*messages: int | BaseException) -> SimpleQueue[int | BaseException]:
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    for message in messages:
+        inbox.put(message)
+    return inbox
+
+
+def test_it_says_why_and_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(refused, "LEAST_SECONDS", 0.1)
+    service, began = Told(), time.monotonic()
+    # Another thread has met the same.
+    let_time_pass(began, inbox_with(AccessRefused(18)), service, why="wrong password")
+    assert time.monotonic() - began >= 0.1
+    assert service.words == ["wrong password"]
+    assert 'refused, ending in a while seconds=0 reason="wrong password"' in caplog.text
+
+
+def test_a_signal_ends_the_wait() -> None:
+    began = time.monotonic()
+    let_time_pass(began, inbox_with(signal.SIGTERM), Told(), why="wrong password")
+    assert time.monotonic() - began < LEAST_SECONDS / 2
+
+
+def test_one_that_has_run_for_a_while_ends_at_once() -> None:
+    service = Told()
+    let_time_pass(time.monotonic() - LEAST_SECONDS, inbox_with(), service, why="wrong password")
+    assert service.words == []
+
+
+def test_systemd_never_gives_it_up() -> None:
+    """The dispatcher's unit has no limit (tests/deploy/test_units.py)."""
+    unit = (UNITS / "linedesk-scheduler.service").read_text("utf-8")
+    [[number, word]] = re.findall(r"^StartLimitIntervalSec=(\d+)(min|s)$", unit, re.MULTILINE)
+    [burst] = re.findall(r"^StartLimitBurst=(\d+)$", unit, re.MULTILINE)
+    assert float(number) * UNIT_SECONDS[word] / LEAST_SECONDS < int(burst)
+
+
+class Refused:
+    """A dispatcher that MongoDB refuses before it begins, or at work."""
+
+    def __init__(self, answer: Ending | AccessRefused) -> None:
+        self._answer = answer
+
+    def run(self) -> Ending:
+        if isinstance(self._answer, AccessRefused):
+            raise self._answer
+        return self._answer
+
+
+def test_a_dispatcher_waits_if_it_is_refused() -> None:
+    error = AccessRefused(18)
+    before, at_work = Told(), Told()
+    with pytest.raises(AccessRefused):
+        run(Refused(error), before)
+    assert before.words == [str(error)]
+    assert run(Refused(Ending.REFUSED), at_work) is Ending.REFUSED
+    assert len(at_work.words) == 1
+
+
+def test_a_dispatcher_that_is_stopped_does_not_wait() -> None:
+    service = Told()
+    assert run(Refused(Ending.STOPPED), service) is Ending.STOPPED
+    assert service.words == []
+
+
+def run(dispatcher: Refused, service: Told) -> Ending:
+    return dispatching._run(dispatcher, inbox_with(signal.SIGTERM), service)  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""A process's row in `status`: what stands in it, and that nobody ever waits for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.errors import AutoReconnect
+
+from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.status_row import StatusRow
+from linedesk.store.documents import STATUS, Document
+from tests.waiting import eventually
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Desk:
+    """A row with what it tells, and what becomes of its writes."""
+
+    def __init__(self, database: Database[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: Document = {"state": "working", "words": "3 in hand"}
+        self.snapshot = Snapshot(at=AT, figures={"inHandDocuments": 3})
+        self.row = StatusRow(
+            database,
+            "dispatcher",
+            snapshot=lambda: self.snapshot,
+            tell=lambda: self.told,
+            every_seconds=0.01,
+        )
+        self.writes = 0
+        self.fails = False
+        self._update = self.row._rows.update_one
+        monkeypatch.setattr(self.row._rows, "update_one", self._write)
+
+    def _write(self, *args: Any, **options: Any) -> Any:
+        self.writes += 1
+        if self.fails:
+            raise AutoReconnect("planted")
+        return self._update(*args, **options)
+
+
+@pytest.fixture
+def desk(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> Iterator[Desk]:
+    one = Desk(database, monkeypatch)
+    yield one
+    one.row.stop()
+    assert one.row.join(5)
+
+
+def test_it_tells_who_it_is_what_it_is_at_and_its_figures(
+    desk: Desk, database: Database[Any]
+) -> None:
+    desk.row.start()
+    row = eventually(lambda: database[STATUS].find_one({"_id": desk.row.id}))
+    assert row["_id"] == f"dispatcher/{row['host']}/{os.getpid()}"
+    assert (row["role"], row["pid"], row["state"]) == ("dispatcher", os.getpid(), "working")
+    assert (row["at"], row["words"], row["figures"]) == (AT, "3 in hand", {"inHandDocuments": 3})
+    began = row["startedAt"]
+
+    # What stood there and is told no more is gone, and the start stays.
+    desk.told = {"state": "waiting", "words": "waiting for MongoDB", "waiting": [{"key": "U1"}]}
+    desk.snapshot = Snapshot(at=AT + timedelta(seconds=1))
+    row = eventually(lambda: database[STATUS].find_one({"state": "waiting"}))
+    assert (row["figures"], row["waiting"], row["startedAt"]) == ({}, [{"key": "U1"}], began)
+    desk.row.stop()
+    assert desk.row.join(5)
+    eventually(lambda: database[STATUS].find_one({"state": "ended"}))
+    assert database[STATUS].count_documents({}) == 1
+
+
+def test_what_is_not_written_is_told_once_and_nobody_waits_for_it_at_the_end(
+    desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.fails = True
+    desk.row.start()
+    eventually(lambda: desk.writes > 3)
+    written: list[Document] = []
+    write = desk.row._write
+
+    def note(told: Document) -> None:
+        written.append(told)
+        write(told)
+
+    desk.row._write = note  # type: ignore[method-assign]
+    desk.row.stop()
+    assert desk.row.join(5)
+    assert caplog.text.count("status not written, trying again error=AutoReconnect") == 1
+    # Not the last one, which would wait for MongoDB as long as the others did.
+    assert "ended" not in [told["state"] for told in written]
+    assert database[STATUS].count_documents({}) == 0
+
+
+def test_once_mongodb_takes_it_again_it_is_written(
+    desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.fails = True
+    desk.row.start()
+    eventually(lambda: desk.writes > 1)
+    desk.fails = False
+    eventually(lambda: database[STATUS].find_one({"state": "working"}))
+    desk.fails = True
+    eventually(lambda: caplog.text.count("status not written") == 2)
+
+
+def test_what_mongodb_could_never_hold_ends_no_thread(
+    desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.told = {"state": "working", "waiting": [{"key": object()}]}
+    desk.row.start()
+    eventually(lambda: "status not written, trying again error=InvalidDocument" in caplog.text)
+    desk.told = {"state": "working"}
+    eventually(lambda: database[STATUS].find_one({"state": "working"}))

@@ -1,0 +1,129 @@
+"""A scheduler on the real MongoDB with a clock that is moved by hand, and rows as bots set them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.scheduler import listener, scheduler
+from linedesk.scheduler.scheduler import Scheduler
+from linedesk.store.client import Client
+from linedesk.store.documents import Document
+from linedesk.store.timers import timer_id
+
+NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no test waits for a stop to be seen, or a clock to be read."""
+    monkeypatch.setattr(listener, "STEP_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "CLOCK_SECONDS", 0.02)
+    # A clock that stands falls behind, too.
+    monkeypatch.setattr(scheduler, "STEP_BACK_SECONDS", 3600.0)
+
+
+class HandClock:
+    """Stands until it is moved."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self.now = now
+        self.asked = 0
+
+    def __call__(self) -> datetime:
+        self.asked += 1
+        return self.now
+
+    def move(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+def a_row(name: str = "tea", run_at: datetime | None = NOON, **more: Any) -> Document:
+    """A row as the jobworker makes it: due at noon unless told otherwise."""
+    key = more.pop("key", "U1")
+    return {
+        "_id": timer_id("main", key, name),
+        "channel": "main",
+        "key": key,
+        "name": name,
+        "n": 1,
+        "runAt": run_at,
+        "every": None,
+        "data": {"cups": 2},
+        "source": {"type": "user", "userId": key},
+        "setBy": "E1",
+        **more,
+    }
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def schedule(
+    database: Database[Any], client: Client, clock: HandClock, nothing_left: None
+) -> Iterator[Callable[..., Scheduler]]:
+    """Starts a scheduler; all of them have to end within the test's time."""
+    made: list[Scheduler] = []
+
+    def start(**options: Any) -> Scheduler:
+        made.append(Scheduler(database, database, **{"now": clock, **options}))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()
+    for one in made:
+        assert one.join(10)
+
+
+def rung(database: Database[Any]) -> list[str]:
+    """The eventIds in recvq, in its order."""
+    return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
+
+
+def asleep(one: Scheduler) -> bool:
+    """Whether it waits for a timer, and knows of nothing earlier."""
+    with one._lock:
+        return one._due_at is not None and not one._wake.is_set()
+
+
+class Gate:
+    """Stops whoever inserts, before the insert or after it, until it is opened."""
+
+    def __init__(self, *, after: bool = False) -> None:
+        self.came, self.opened = threading.Event(), threading.Event()
+        self._after = after
+
+    @contextmanager
+    def inserting(self, size: int) -> Iterator[None]:
+        if not self._after:
+            self._wait()
+        yield
+        if self._after:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.came.set()
+        assert self.opened.wait(20)
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
+    """The log lines that hold a text."""
+    caplog.set_level(logging.INFO)
+
+    def find(text: str) -> list[str]:
+        return [r.getMessage() for r in caplog.records if text in r.getMessage()]
+
+    return find

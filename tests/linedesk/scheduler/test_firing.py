@@ -1,0 +1,287 @@
+"""One ring, step by step: who dies or stands still in between loses and doubles nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bson.datetime_ms import DatetimeMS
+from pymongo import monitoring
+from pymongo.database import Database
+from pymongo.write_concern import WriteConcern
+
+from linedesk.scheduler import firing
+from linedesk.scheduler.firing import Ringer
+from linedesk.store.client import connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row, rung
+from tests.linedesk.store.lagging import LaggingSet, lagging_set
+
+DAY = timedelta(days=1)
+DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
+RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
+
+Told = Callable[[str], list[str]]
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+def ringer(database: Database[Any], clock: HandClock, inserting: Any = None) -> Ringer:
+    return Ringer(database, inserting=inserting or (lambda size: nullcontext()), now=clock)
+
+
+def row(database: Database[Any], id_: str = "main/U1/tea") -> Document:
+    found: Document | None = database["schedule"].find_one({"_id": id_})
+    assert found is not None
+    return found
+
+
+def test_a_timer_that_rang_is_ended_by_the_clock_that_removes_it(
+    database: Database[Any], clock: HandClock
+) -> None:
+    database["schedule"].insert_one(a_row())
+    one = ringer(database, clock)
+    assert one.ring(seen=None) == 1
+    assert one.ring(seen=None) is None
+    assert one.next_at(seen=None) is None
+    assert rung(database) == [RANG]
+    assert row(database)["runAt"] is None
+    # The server's, as that of its removal: the hand clock stands in another year.
+    assert abs(row(database)["endedAt"] - NOON) > DAY
+
+
+@pytest.mark.parametrize("every", [None, DAILY])
+def test_who_dies_between_the_insert_and_the_update_has_rung_once(
+    database: Database[Any], clock: HandClock, every: Any
+) -> None:
+    @contextmanager
+    def dying(size: int) -> Iterator[None]:
+        yield
+        raise Died
+
+    database["schedule"].insert_one(a_row(every=every))
+    with pytest.raises(Died):
+        ringer(database, clock, dying).ring(seen=None)
+    assert row(database)["runAt"] == NOON
+
+    clock.move(minutes=1)
+    assert ringer(database, clock).ring(seen=None) == 1
+    assert rung(database) == [RANG]
+    assert row(database)["runAt"] == (NOON + DAY if every else None)
+
+
+def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
+    database: Database[Any], clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile they rang, and recvq was overwritten: nothing else would stop a second ring."""
+    boot = [0.0]
+
+    @contextmanager
+    def freezing(size: int) -> Iterator[None]:
+        assert ringer(database, clock).ring(seen=None) == 1
+        database["recvq"].drop()
+        boot[0] += 3600
+        yield
+
+    monkeypatch.setattr(firing, "boottime", lambda: boot[0])
+    database["schedule"].insert_one(a_row())
+    frozen = ringer(database, clock, freezing)
+    with pytest.raises(StoreUnavailable, match="too long ago"):
+        frozen.ring(seen=None)
+    assert rung(database) == []
+    assert frozen.ring(seen=None) is None
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        {"n": 2, "runAt": NOON + DAY},
+        {"n": 2, "runAt": NOON},
+        {"n": 2, "runAt": None},
+        {"n": 1, "runAt": NOON + DAY},
+    ],
+    ids=["moved", "set anew for the same time", "cancelled", "rung elsewhere"],
+)
+@pytest.mark.parametrize("after", [False, True], ids=["before the insert", "after it"])
+def test_a_row_that_was_changed_meanwhile_stays_as_it_is(
+    database: Database[Any], clock: HandClock, meanwhile: Document, after: bool
+) -> None:
+    """The late ring is in recvq: that its row has a higher `n` by then ends its job."""
+
+    def change() -> None:
+        database["schedule"].update_one({}, {"$set": meanwhile})
+
+    @contextmanager
+    def freezing(size: int) -> Iterator[None]:
+        if not after:
+            change()
+        yield
+        if after:
+            change()
+
+    database["schedule"].insert_one(a_row(every=DAILY))
+    assert ringer(database, clock, freezing).ring(seen=None) == 0
+    assert row(database).items() >= meanwhile.items()
+    assert rung(database) == [RANG]
+    assert "rang" not in row(database)
+
+
+def test_broken_rows_are_said_once_and_are_in_nobodys_way(
+    database: Database[Any], clock: HandClock, told: Told
+) -> None:
+    database["schedule"].insert_many(
+        [
+            a_row("no-data", data=None),
+            a_row("no-zone", every={"at": "07:30", "tz": "Mars"}),
+            a_row("long-ago", DatetimeMS(-(10**15))),
+            {"_id": {"by": "hand"}, "runAt": NOON},
+            a_row(),
+        ]
+    )
+    one = ringer(database, clock)
+    assert one.ring(seen=None) == 5
+    assert one.ring(seen=None) is None
+    assert rung(database) == [RANG]
+    assert len(told("timer is broken and set aside")) == 4
+    aside = row(database, "main/U1/no-data")
+    assert (aside["runAt"], aside["setAside"]) == (None, "data is no object")
+    # The row waits for a person, not for its removal.
+    assert "endedAt" not in aside
+
+
+def test_a_document_that_mongodb_never_takes_is_set_aside_and_the_others_ring(
+    database: Database[Any], clock: HandClock, told: Told
+) -> None:
+    deep: Document = {}
+    for _ in range(178):
+        deep = {"in": deep}
+    database["schedule"].insert_many([a_row("deep", data=deep), a_row()])
+    one = ringer(database, clock)
+    assert one.ring(seen=None) == 1
+    assert one.ring(seen=None) == 1
+    assert one.ring(seen=None) is None
+    assert told("set aside") == [
+        'timer is broken and set aside id=main/U1/deep reason="MongoDB does not take its document"'
+    ]
+    assert rung(database) == [RANG]
+
+
+def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
+    database: Database[Any], clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "BATCH_BYTES", 2500)
+    text = {"text": "x" * 1000}
+    rows = [a_row(f"{n}", NOON - timedelta(seconds=n), data=text) for n in range(9)]
+    database["schedule"].insert_many(rows)
+    one = ringer(database, clock)
+    assert one.ring(seen=None, most=2) == 2
+    assert [one.ring(seen=None) for _ in range(3)] == [3, 3, 1]
+    assert [name.split("/")[2].split(":")[0] for name in rung(database)] == list("876543210")
+
+
+def test_daily_timers_that_rang_by_a_clock_ahead_come_back_to_their_regular_time(
+    database: Database[Any], clock: HandClock, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "BATCH_ROWS", 2)
+    clock.move(hours=-6)
+    right = clock.now
+    dailies = [a_row(f"daily-{n}", every=DAILY) for n in range(3)]
+    others = [
+        a_row("once", NOON + 9 * DAY),
+        a_row("broken", NOON + 9 * DAY, every={"at": "25:00", "tz": "Mars"}),
+        a_row("never rang", NOON + 3 * DAY, every=DAILY),
+        a_row("beyond", DatetimeMS(10**15), every=DAILY),
+        a_row("cancelled", None, every=DAILY),
+    ]
+    database["schedule"].insert_many(dailies + others)
+    one = ringer(database, clock)
+    clock.move(days=3)
+    assert one.ring(seen=None) == 3
+    assert row(database, "main/U1/daily-0")["runAt"] == NOON + 3 * DAY
+
+    clock.now = right
+    one.bring_back(seen=None, stop=threading.Event())
+    # Its time today has rung, by the clock that was ahead.
+    assert {row(database, one["_id"])["runAt"] for one in dailies} == {NOON + DAY}
+    assert row(database, "main/U1/once")["runAt"] == NOON + 9 * DAY
+    assert row(database, "main/U1/broken")["runAt"] == NOON + 9 * DAY
+    assert row(database, "main/U1/never rang")["runAt"] == NOON
+    assert row(database, "main/U1/cancelled")["runAt"] is None
+    assert len(told("daily timers brought back")) == 2
+
+    one.bring_back(seen=None, stop=threading.Event())
+    assert len(told("daily timers brought back")) == 2
+    clock.now = NOON
+    one.ring(seen=None)
+    clock.now = NOON + DAY
+    one.ring(seen=None)
+    times = [name.partition("daily-0:1:")[2] for name in rung(database) if "daily-0" in name]
+    assert times == ["2026-04-19T12:00:00.000Z", "2026-04-20T12:00:00.000Z"]
+
+
+class Reads(monitoring.CommandListener):
+    """Counts the keys and documents that are read."""
+
+    def __init__(self) -> None:
+        self.filters: list[Any] = []
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        if event.command_name == "find":
+            self.filters.append(event.command)
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None: ...
+
+
+def test_many_waiting_timers_are_not_read(
+    database: Database[Any], clock: HandClock, mongo_uri: str
+) -> None:
+    """Each read of a ring goes by the index, and looks at no more than what it brings."""
+    rows = [a_row(f"{n}", NOON + DAY, key=f"U{n}") for n in range(2000)]
+    database["schedule"].insert_many([a_row(), *rows])
+    reads = Reads()
+    with connect(mongo_uri, app_name="tests", event_listeners=[reads]) as client:
+        one = ringer(client[database.name], clock)
+        assert one.ring(seen=None) == 1
+        assert one.ring(seen=None) is None
+        assert one.next_at(seen=None) == NOON + DAY
+    for asked in reads.filters:
+        find = {
+            name: asked[name]
+            for name in ("find", "filter", "sort", "limit", "projection")
+            if name in asked
+        }
+        plan = database.command("explain", find, verbosity="executionStats")["executionStats"]
+        assert plan["totalKeysExamined"] <= 2
+        assert plan["totalDocsExamined"] <= 1
+    assert len(reads.filters) == 3
+
+
+def test_what_was_heard_of_is_read_also_from_a_server_that_does_not_know_it_yet(
+    mongod: Any, request: pytest.FixtureRequest, clock: HandClock
+) -> None:
+    """Who would read at once would see nothing due, and sleep past it."""
+    lagging: LaggingSet = lagging_set(request.config)
+    database = lagging.client["scheduler_seen"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    one = ringer(database, clock)
+    rung_rows: list[int | None] = []
+    with lagging.client.start_session() as session:
+        with lagging.held_back():
+            unsure = database["schedule"].with_options(write_concern=WriteConcern(w=1))
+            unsure.insert_one(a_row(), session=session)
+            seen = session.operation_time
+            assert one.ring(seen=None) is None
+            reader = threading.Thread(target=lambda: rung_rows.append(one.ring(seen=seen)))
+            reader.start()
+        reader.join(20)
+    assert rung_rows == [1]

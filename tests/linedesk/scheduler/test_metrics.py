@@ -1,0 +1,96 @@
+"""What a scheduler tells of its rings, and the row of its process in `status`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pymongo.database import Database
+
+from linedesk.runtime import status_row as status_module
+from linedesk.runtime.metrics import Snapshots
+from linedesk.scheduler.metrics import Figures
+from linedesk.scheduler.process import Voice, run
+from linedesk.scheduler.scheduler import Scheduler
+from linedesk.store.client import Client
+from linedesk.store.documents import SCHEDULE, STATUS
+from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row
+from tests.listener import Listener
+from tests.waiting import eventually
+
+Schedule = Callable[..., Scheduler]
+
+
+def test_rings_are_counted_with_how_late_they_were(
+    schedule: Schedule, database: Database[Any], clock: HandClock
+) -> None:
+    registry = CollectorRegistry()
+    snapshots = Snapshots(registry)
+    late = NOON - timedelta(seconds=4)
+    database[SCHEDULE].insert_many([a_row("tea", late), a_row("rice", late)])
+    one = schedule(registry=registry)
+    eventually(lambda: one.status() == "2 timers rang")
+    found = snapshots.take().figures
+    assert found["rungTimers"] == 2
+    assert found["ringLateSeconds"] == {"count": 2, "sum": 8.0}
+    assert "nextTimerSeconds" not in found, "none waits"
+
+    one._doorbell._schedule.insert_one(a_row("eggs", NOON + timedelta(minutes=3)))
+    eventually(lambda: "nextTimerSeconds" in snapshots.take().figures)
+    assert 0 < snapshots.latest.figures["nextTimerSeconds"] <= 180
+    clock.move(minutes=3)
+    one.wake()
+    eventually(lambda: snapshots.take().figures["rungTimers"] == 3)
+    eventually(lambda: "nextTimerSeconds" not in snapshots.take().figures)
+
+
+def test_a_timer_that_nobody_can_let_ring_is_later_and_later() -> None:
+    now, registry = [50.0], CollectorRegistry()
+    figures, snapshots = Figures(registry, monotonic=lambda: now[0]), Snapshots(registry)
+    figures.next_in(2.5)
+    assert snapshots.take().figures["nextTimerSeconds"] == 2.5
+    now[0] += 10
+    assert snapshots.take().figures["nextTimerSeconds"] == -7.5
+    figures.rang(-0.001)
+    assert snapshots.take().figures["ringLateSeconds"]["sum"] == 0
+    assert figures.rung == 1
+
+
+def test_its_process_has_a_row_of_its_own(
+    schedule: Schedule,
+    database: Database[Any],
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.02)
+    registry, service = CollectorRegistry(), Listener()
+    inbox: SimpleQueue[int | BaseException] = SimpleQueue()
+    scheduler = Scheduler(database, database, now=HandClock(), registry=registry)
+
+    def live() -> None:
+        with Voice(service, database, registry) as voice:
+            run([scheduler], database, inbox, voice)
+
+    process = threading.Thread(target=live)
+    process.start()
+    database[SCHEDULE].insert_one(a_row())
+
+    def at_work() -> Any:
+        return database[STATUS].find_one({"state": "working", "figures.rungTimers": 1})
+
+    row = eventually(at_work)
+    assert row["_id"] == f"scheduler/{row['host']}/{row['pid']}"
+    eventually(lambda: service.says("alive", "1 timers rang"))
+    eventually(lambda: database[STATUS].find_one({"words": "1 timers rang"}))
+    inbox.put(signal.SIGTERM)
+    process.join(15)
+    ended = eventually(lambda: database[STATUS].find_one({"state": "ended"}))
+    assert ended["words"] == "stopping"
+    assert service.methods == ["starting", "ready", "alive", "stopping"]

@@ -1,0 +1,120 @@
+"""A MongoDB that fails under a scheduler: nothing is lost, nothing rings twice, and it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.scheduler import listener
+from linedesk.scheduler.scheduler import Scheduler
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from tests.dispatcher.faults import failing
+from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row, asleep, rung
+from tests.waiting import eventually
+
+Told = Callable[[str], list[str]]
+
+DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
+RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
+NEXT = "timer:main/U1/tea:1:2026-04-20T12:00:00.000Z"
+
+
+@pytest.fixture(scope="module")
+def faulty(
+    mongod: EmbeddedMongod, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedMongod]:
+    """A server whose answers can be made to fail by failpoints."""
+    folder: Path = tmp_path_factory.mktemp("faulty")
+    with EmbeddedMongod(folder, extra=["--setParameter", "enableTestCommands=1"]) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(faulty: EmbeddedMongod) -> Iterator[Client]:
+    with connect(faulty.uri, app_name="admin") as client:
+        yield client
+
+
+@pytest.fixture
+def outages(admin: Client) -> Database[Any]:
+    admin.drop_database("outages")
+    create_collections(admin["outages"], capped_bytes=MEGABYTE)
+    return admin["outages"]
+
+
+@pytest.fixture
+def sleeper(
+    faulty: EmbeddedMongod,
+    outages: Database[Any],
+    clock: HandClock,
+    nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Scheduler]:
+    """A scheduler that waits for a daily timer, due once the clock is moved by a day."""
+    monkeypatch.setattr(listener, "LONGEST_PAUSE_SECONDS", 0.05)
+    outages.schedule.insert_one(a_row(every=DAILY))
+    clock.move(days=-1)
+    options = {"retryReads": False, "heartbeatFrequencyMS": 500}
+    with connect(faulty.uri, app_name="scheduler", **options) as client:
+        one = Scheduler(client["outages"], client["outages"], now=clock)
+        one.start()
+        eventually(lambda: asleep(one))
+        yield one
+        one.stop()
+        assert one.join(10)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"closeConnection": True},
+        {"errorCode": 11601},  # Interrupted
+        {"errorCode": 13},  # Unauthorized, until a person mends it
+    ],
+    ids=["away", "interrupted", "refused"],
+)
+@pytest.mark.usefixtures("sleeper")
+def test_timers_outlast_a_mongodb_that_fails(
+    admin: Client, outages: Database[Any], clock: HandClock, told: Told, fault: dict[str, Any]
+) -> None:
+    commands = ["find", "insert", "update", "aggregate", "getMore"]
+    with failing(admin, commands, appName="scheduler", **fault):
+        clock.move(days=1)
+        eventually(lambda: told("timers wait, trying again"))
+        eventually(lambda: told("new timers are not heard of"))
+        assert rung(outages) == []
+    eventually(lambda: rung(outages) == [RANG])
+    eventually(lambda: told("timers ring again"))
+    clock.move(days=1)
+    eventually(lambda: rung(outages) == [RANG, NEXT])
+
+
+@pytest.mark.parametrize("command", ["insert", "update"])
+@pytest.mark.usefixtures("sleeper")
+def test_a_write_of_unknown_outcome_is_done_again(
+    admin: Client, outages: Database[Any], clock: HandClock, told: Told, command: str
+) -> None:
+    unsure = {"code": 64, "errmsg": "waiting for replication timed out"}
+    with failing(admin, [command], times=1, appName="scheduler", writeConcernError=unsure):
+        clock.move(days=1)
+        eventually(lambda: told("timers ring again"))
+    assert rung(outages) == [RANG]
+    assert outages.schedule.find_one()["runAt"] == NOON + timedelta(days=1)
+
+
+@pytest.mark.usefixtures("sleeper")
+def test_what_was_set_while_nothing_could_be_heard_rings(
+    admin: Client, outages: Database[Any], clock: HandClock, told: Told
+) -> None:
+    with failing(admin, ["getMore"], times=1, appName="scheduler", errorCode=13):
+        eventually(lambda: told("new timers are not heard of"))
+    with failing(admin, ["aggregate"], appName="scheduler", errorCode=11601):
+        outages.schedule.insert_one(a_row("soon", clock.now))
+    eventually(lambda: "timer:main/U1/soon:1:2026-04-18T12:00:00.000Z" in rung(outages))

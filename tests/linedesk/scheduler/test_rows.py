@@ -1,0 +1,113 @@
+"""What a row comes to when it is due."""
+
+from __future__ import annotations
+
+import errno
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+
+from linedesk.scheduler import rows
+from linedesk.scheduler.firing import AS_STORED
+from linedesk.scheduler.rows import BrokenRow, Ring, regular_at, ring_of
+from linedesk.store import timers
+from tests.linedesk.scheduler.conftest import NOON, a_row
+
+YEAR = timedelta(days=365)
+DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
+
+
+def stored(row: Any) -> RawBSONDocument:
+    return RawBSONDocument(bson.encode(row), AS_STORED)
+
+
+def ring(row: Any, now: datetime = NOON) -> Ring:
+    return ring_of(stored(row), now=now, accept_time=now)
+
+
+def test_a_timer_becomes_an_event_of_its_conversation_and_ends() -> None:
+    one = ring(a_row())
+    document = bson.decode(one.document.raw, AS_STORED.with_options(document_class=dict))
+    assert document["eventId"] == one.event_id == "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
+    assert (document["channel"], document["key"]) == ("main", "U1")
+    assert document["event"]["timer"]["data"] == {"cups": 2}
+    assert one.as_read == {"_id": "main/U1/tea", "n": 1, "runAt": NOON}
+    assert one.next_at is None
+
+
+@pytest.mark.parametrize("days_missed", [0, 1, 30])
+def test_a_daily_timer_rings_once_for_all_that_was_missed(days_missed: int) -> None:
+    now = NOON + timedelta(days=days_missed, minutes=5)
+    one = ring(a_row(every=DAILY), now)
+    assert one.run_at == NOON
+    assert one.next_at == NOON + timedelta(days=days_missed + 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"_id": 7}, "_id is no text"),
+        ({"channel": None}, "channel is no text"),
+        ({"key": ""}, "key is no text"),
+        ({"name": ["tea"]}, "name is no text"),
+        ({"n": "1"}, "n is no whole number"),
+        ({"n": True}, "n is no whole number"),
+        ({"n": 1.5}, "n is no whole number"),
+        ({"runAt": [NOON]}, "runAt is no date"),
+        ({"data": None}, "data is no object"),
+        ({"data": {"when": DatetimeMS(-(10**15))}}, "a date or text in it cannot be read"),
+        ({"every": "daily"}, "every is no object"),
+        ({"every": {}}, "every is not a time of day"),
+        ({"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, "every is not a time of day"),
+        ({"every": {"at": "07:30", "tz": "Asia"}}, "every is not a time zone"),
+        ({"every": {"at": "07:30", "tz": "x" * 300}}, "every is not a time zone"),
+    ],
+)
+def test_a_row_that_can_never_ring_says_why(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(BrokenRow, match=words):
+        ring(a_row() | changed)
+
+
+def test_a_row_without_its_parts_is_broken_too() -> None:
+    with pytest.raises(BrokenRow):
+        ring({"_id": "main/U1/tea", "runAt": NOON})
+
+
+def test_a_row_that_makes_too_large_a_document_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_BYTES", 1000)
+    with pytest.raises(BrokenRow, match="too large"):
+        ring(a_row(data={"text": "x" * 1000}))
+
+
+def test_a_daily_row_should_ring_at_its_next_time_but_at_none_that_has_rung() -> None:
+    early = NOON - timedelta(hours=6)
+    assert regular_at(stored(a_row(every=DAILY)), now=early) == NOON
+    assert regular_at(stored(a_row(every=DAILY, rang=NOON)), now=early) == NOON + timedelta(days=1)
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    assert regular_at(stored(a_row(every=DAILY, rang=long_ago)), now=early) == NOON
+
+
+def test_a_daily_row_that_rang_by_a_clock_years_ahead_is_not_silent_until_then() -> None:
+    """The clock was wrong for days, and rows rang for a time that is far away by the right one."""
+    ahead = stored(a_row(run_at=NOON + timedelta(days=366), every=DAILY, rang=NOON + YEAR))
+    assert regular_at(ahead, now=NOON) == NOON + timedelta(days=1)
+
+
+def test_a_row_waits_while_its_zone_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as with too many open files: it is sound, and is not set aside for good."""
+
+    def no_file(name: str) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(timers, "ZoneInfo", no_file)
+    with pytest.raises(OSError, match="Too many open files"):
+        ring(a_row(every=DAILY))
+
+
+@pytest.mark.parametrize("every", [None, "daily", {"at": "25:00", "tz": "Asia/Tokyo"}])
+def test_any_other_row_has_no_regular_time(every: Any) -> None:
+    assert regular_at(stored(a_row(every=every)), now=NOON) is None

@@ -1,0 +1,88 @@
+"""Whether a scheduler's two threads go on, and what it says of itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.scheduler.scheduler import Scheduler
+from linedesk.store.documents import SCHEDULE
+from linedesk.store.errors import StoreUnavailable
+from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row
+from tests.waiting import eventually
+
+Schedule = Callable[..., Scheduler]
+
+
+def test_it_tells_what_is_done_and_when_the_next_is_due(
+    schedule: Schedule, database: Database[Any], clock: HandClock
+) -> None:
+    database[SCHEDULE].insert_many([a_row(), a_row("rice", NOON.replace(hour=13))])
+    one = schedule()
+    eventually(lambda: one.status() == "1 timers rang, next due 2026-04-19 13:00 UTC")
+    assert one.stalled() is None
+
+
+@pytest.mark.parametrize("name", ["scheduler", "doorbell"])
+def test_a_thread_that_hangs_is_a_stall(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ends, begun = threading.Event(), threading.Event()
+
+    def hang(*_: Any, **__: Any) -> None:
+        begun.set()
+        assert ends.wait(30)
+
+    one = schedule()
+    eventually(lambda: one.status() == "0 timers rang")
+    if name == "scheduler":
+        monkeypatch.setattr(one.pulse, "_limit_seconds", 0.05)
+        monkeypatch.setattr(one._ringer, "ring", hang)
+        one.wake()
+    else:
+        monkeypatch.setattr(one._doorbell.pulse, "_limit_seconds", 0.05)
+        monkeypatch.setattr(one._doorbell, "_heard", hang)
+        one._doorbell._schedule.insert_one(a_row())
+    assert begun.wait(15)
+    eventually(lambda: one.stalled() == f"the thread {name} hangs")
+    ends.set()
+
+
+def test_many_batches_one_after_the_other_are_no_stall(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = schedule()
+    eventually(lambda: one.status() == "0 timers rang")
+    now, seen = [0.0], []
+
+    def ring(**_: Any) -> int | None:
+        now[0] += 100.0
+        seen.append(one.pulse.stalled())
+        return 1 if len(seen) < 10 else None
+
+    monkeypatch.setattr(one.pulse, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(one._ringer, "ring", ring)
+    one.wake()
+    # What the doorbell hears at its start may have it look once more.
+    eventually(lambda: len(seen) >= 10)
+    assert set(seen) == {None}
+
+
+def test_what_timers_wait_for_is_named(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: Any) -> None:
+        raise StoreUnavailable("planted")
+
+    one = schedule()
+    eventually(lambda: one.status() == "0 timers rang")
+    ring = one._ringer.ring
+    monkeypatch.setattr(one._ringer, "ring", fail)
+    one.wake()
+    eventually(lambda: one.status().startswith("timers wait since 20"))
+    assert one.status().endswith(" UTC: planted, 0 timers rang")
+    assert one.stalled() is None
+    monkeypatch.setattr(one._ringer, "ring", ring)
+    eventually(lambda: one.status() == "0 timers rang")

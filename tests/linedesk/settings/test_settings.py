@@ -1,0 +1,328 @@
+"""Settings: defaults, sources, and for each a table of bad values with what the refusal says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from linedesk.settings.errors import SettingsError
+from linedesk.settings.settings import Settings, load_settings, require, require_server
+
+SECRET = "8c570fa6dd201bb328f1c1eac23a96d8"
+NEW_SECRET = "0123456789abcdef0123456789ABCDEF"
+TOKEN = "token+with/signs=="
+
+BAD = [
+    (
+        "LINE_CHANNEL_SECRET",
+        ["two words", "any", SECRET[1:], f"{SECRET}0", SECRET.replace("8c", "8,c"), f"{SECRET},x"],
+    ),
+    ("LINE_CHANNEL_ACCESS_TOKEN", ["two words", "line\nend", "トークン"]),
+    (
+        "LINE_API_BASE",
+        [
+            "api.line.me",
+            "ftp://api.line.me",
+            "https://",
+            "https://user:word@api.line.me",
+            "https://api.line.me?x=1",
+            "https://api.line.me#x",
+            "http://127.0.0.1:99999",
+            "http://127.0.0.1:0",
+            "http://a b",
+            "http://[::1",
+        ],
+    ),
+    ("LINE_API_DATA_BASE", ["api-data.line.me", "file:///etc/passwd"]),
+    ("LINE_ACCESS_INTERVAL_MS", ["-1", "60001", "1.5", "100ms", "nan", "true"]),
+    ("LINE_CONCURRENCY", ["0", "2", "many"]),
+    ("LINE_CHANNEL", ["a/b", "two words", "x" * 33, "本店"]),
+    ("REPLY_UNKNOWN", ["PUSH", "keep"]),
+    (
+        "MONGODB_URI",
+        [
+            "localhost:27017",
+            "mongodb://",
+            "mongodb+srv://",
+            "mongodb://127.0.0.1:99999/",
+            "mongodb://user:pa@ss@127.0.0.1/",
+            "mongodb://127.0.0.1/?nosuchoption=1",
+            "mongodb://127.0.0.1/?readConcernLevel=majority&w=-1",
+            "Embedded",
+        ],
+    ),
+    ("MONGODB_DATABASE", ["a.b", "a/b", "a b", "$x", "x" * 64, "admin", "local", "config"]),
+    ("FRONTDESK_HOST", ["not a host", "-x.example", "999.1.1.1.", "a..b", "x" * 254]),
+    ("FRONTDESK_PORT", ["0", "65536", "-1", "http", "80.5"]),
+    ("FRONTDESK_PATH", ["callback", "/a b", "/a?b", "/a#b", "/フック", "/healthz", "/readyz"]),
+    ("SPOOL_PATH", []),
+    ("SPOOL_MAX_MB", ["0", "1048577", "1GB"]),
+    ("MAX_BODY_KB", ["0", "8193", "1MB"]),
+    ("DISPATCHER_THREADS", ["1", "0", "-3", "1001", "twenty"]),
+    ("DISPATCHER_FEED", ["tail", "ChangeStream"]),
+    ("SCHEDULER", ["Dispatcher", "thread", "yes"]),
+    ("HANDLER_TRIES", ["0", "101", "three"]),
+    ("DEAD_LETTER_DAYS", ["7", "36501", "1.5", "never"]),
+    ("AUDIT_DAYS", ["7", "36501", "1.5", "never"]),
+    ("HANDLER_LIMIT_SECONDS", ["0", "-1", "3601", "nan", "inf", "60s"]),
+    ("DRAIN_SECONDS", ["0", "-1", "3601", "nan", "inf", "soon"]),
+    ("METRICS_HOST", ["not a host", "-x.example"]),
+    ("FRONTDESK_METRICS_PORT", ["0", "65536", "metrics"]),
+    ("DISPATCHER_METRICS_PORT", ["0", "65536", "metrics"]),
+    ("SCHEDULER_METRICS_PORT", ["0", "65536", "metrics"]),
+    ("CONSOLE_HOST", ["not a host", "-x.example"]),
+    ("CONSOLE_PORT", ["0", "65536", "http"]),
+    ("CONSOLE_URL", ["desk.example", "https://", "https://desk.example/?a=1"]),
+    ("CONSOLE_PASSWORD", ["eleven-long", "has a blank in it"]),
+    ("CONSOLE_TOKEN", ["eleven-long", "has a blank in it"]),
+    ("CONSOLE_TEXT", ["maybe", "2"]),
+    ("LOG_LEVEL", ["loud", "critical", "10"]),
+    ("BOT_SETTINGS", ["timezone", "again_seconds=5, loud", "a=1, a=2"]),
+    ("BOT_SECRETS", ["KEY", "KEY=short", "A B=abcdef", "A=abcdef\nA=abcdef"]),
+    (
+        "SIM_CLOCK",
+        [
+            "https://127.0.0.1:9000/sim/clock",
+            "http://192.0.2.1:9000/sim/clock",
+            "http://line.example/sim/clock",
+            "http://127.0.0.1:9000/sim/clock?after=0",
+            "/sim/clock",
+        ],
+    ),
+    (
+        "BOT",
+        [
+            "linedesk.bots.parrot",
+            ":bot",
+            "linedesk.bots.parrot:",
+            "linedesk/bots/parrot.py:bot",
+            "a:b:c",
+            "a..b:c",
+            "1a:b",
+        ],
+    ),
+]
+
+
+def refusal(environ: dict[str, str], config_path: Path | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ, config_path=config_path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/nowhere/at/all.pem", "/" + "x" * 300, "/etc"])
+def test_a_file_that_cannot_be_read_is_a_wrong_setting(path: str) -> None:
+    assert refusal({"FRONTDESK_TLS_KEY": path}).startswith("FRONTDESK_TLS_KEY must be a file")
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = load_settings({})
+    assert settings.model_dump(mode="json") == {
+        "line_channel_secret": [],
+        "line_channel_access_token": None,
+        "line_api_base": "https://api.line.me",
+        "line_api_data_base": "https://api-data.line.me",
+        "line_access_interval_ms": 100,
+        "line_concurrency": 1,
+        "line_channel": "main",
+        "reply_unknown": "push",
+        "mongodb_uri": "mongodb://127.0.0.1:27017/?replicaSet=rs0",
+        "mongodb_database": "line_bot",
+        "frontdesk_host": "127.0.0.1",
+        "frontdesk_port": 8000,
+        "frontdesk_path": "/callback",
+        "frontdesk_tls_cert": None,
+        "frontdesk_tls_key": None,
+        "spool_path": "/var/lib/linedesk/spool.db",
+        "spool_max_mb": 1024,
+        "max_body_kb": 1024,
+        "dispatcher_threads": 20,
+        "dispatcher_feed": "changestream",
+        "scheduler": "dispatcher",
+        "handler_tries": 3,
+        "handler_limit_seconds": 60.0,
+        "dead_letter_days": 90,
+        "audit_days": 400,
+        "drain_seconds": 20.0,
+        "bot": "linedesk.bots.parrot:bot",
+        "bot_settings": {},
+        "bot_secrets": {},
+        "sim_clock": None,
+        "metrics_host": "127.0.0.1",
+        "frontdesk_metrics_port": None,
+        "dispatcher_metrics_port": None,
+        "scheduler_metrics_port": None,
+        "console_host": "127.0.0.1",
+        "console_port": 8010,
+        "console_url": None,
+        "console_password": None,
+        "console_token": None,
+        "console_text": False,
+        "log_level": "info",
+    }
+
+
+def test_every_setting_stands_in_the_table_of_bad_values() -> None:
+    files = {"FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"}
+    assert {name for name, _ in BAD} | files == {name.upper() for name in Settings.model_fields}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in BAD for value in values]
+)
+def test_a_bad_value_is_refused_by_name_with_what_would_be_right(name: str, value: str) -> None:
+    text = refusal({name: value})
+    rule = Settings.model_fields[name.lower()].description
+    assert text.startswith(f"{name} must be {rule}")
+    assert text.count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LINE_CHANNEL_SECRET", "hunter2 hunter2"),
+        ("LINE_CHANNEL_SECRET", f"{SECRET},hunter2\n"),
+        ("LINE_CHANNEL_ACCESS_TOKEN", "hunter2 hunter2"),
+        ("MONGODB_URI", "mongodb://user:hunter2/hunter2@127.0.0.1/"),
+        ("MONGODB_URI", "mongodb://user:hunter2@hunter2@127.0.0.1/"),
+        ("MONGODB_URI", "user:hunter2@127.0.0.1"),
+    ],
+)
+def test_a_refused_secret_is_not_repeated(name: str, value: str) -> None:
+    text = refusal({name: value, "FRONTDESK_PORT": "x"})
+    assert "hunter2" not in text
+    assert SECRET not in text
+
+
+def test_all_bad_settings_are_named_at_once() -> None:
+    text = refusal({"FRONTDESK_PORT": "x", "DISPATCHER_THREADS": "1", "BOT": "parrot"})
+    assert [line.split()[0] for line in text.splitlines()] == [
+        "FRONTDESK_PORT",
+        "DISPATCHER_THREADS",
+        "BOT",
+    ]
+    assert "'parrot'" in text
+
+
+@pytest.mark.parametrize("given", ["FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"])
+def test_certificate_and_key_come_together(given: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.pem"
+    file.touch()
+    assert "must be set together" in refusal({given: str(file)})
+
+
+@pytest.mark.parametrize("name", ["FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"])
+def test_a_certificate_or_key_that_cannot_be_read_is_refused(name: str, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing.pem"):
+        assert refusal({name: str(path)}).startswith(f"{name} must be a file that this user can")
+
+
+def test_certificate_and_key_are_paths(tmp_path: Path) -> None:
+    file = tmp_path / "both.pem"
+    file.touch()
+    environ = {"FRONTDESK_TLS_CERT": str(file), "FRONTDESK_TLS_KEY": str(file)}
+    assert load_settings(environ).frontdesk_tls_cert == file
+
+
+def test_several_secrets_are_split_at_commas_newest_first() -> None:
+    settings = load_settings({"LINE_CHANNEL_SECRET": f" {NEW_SECRET} , {SECRET},"})
+    assert settings.channel_secrets == (NEW_SECRET, SECRET)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("LINE_API_BASE", "http://127.0.0.1:9000/", "http://127.0.0.1:9000"),
+        ("LINE_ACCESS_INTERVAL_MS", "0", 0),
+        ("LOG_LEVEL", "DEBUG", "debug"),
+        ("FRONTDESK_HOST", "::", "::"),
+        ("FRONTDESK_HOST", "0.0.0.0", "0.0.0.0"),
+        ("FRONTDESK_HOST", "localhost", "localhost"),
+        ("FRONTDESK_PATH", "/", "/"),
+        ("MONGODB_URI", "embedded", "embedded"),
+        ("MONGODB_URI", "mongodb+srv://cluster.example", "mongodb+srv://cluster.example"),
+        ("BOT", "shop.bots:welcome", "shop.bots:welcome"),
+        ("HANDLER_LIMIT_SECONDS", "0.5", 0.5),
+    ],
+)
+def test_good_values(name: str, value: str, expected: object) -> None:
+    assert getattr(load_settings({name: value}), name.lower()) == expected
+
+
+def test_an_empty_value_counts_as_not_set() -> None:
+    assert load_settings({"FRONTDESK_PORT": "", "FRONTDESK_TLS_CERT": " "}) == load_settings({})
+
+
+def test_nothing_secret_shows_in_repr() -> None:
+    settings = load_settings(
+        {
+            "LINE_CHANNEL_SECRET": SECRET,
+            "LINE_CHANNEL_ACCESS_TOKEN": TOKEN,
+            "MONGODB_URI": "mongodb://bot:p%40ssword@127.0.0.1/",
+        }
+    )
+    for text in (repr(settings), str(settings)):
+        assert not any(secret in text for secret in settings.secret_values)
+    assert {SECRET, TOKEN, "p%40ssword", "p@ssword"} <= set(settings.secret_values)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        load_settings({}).frontdesk_port = 1
+
+
+def test_the_environment_goes_before_credentials_and_these_before_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "line.toml"
+    config.write_text(
+        f'LINE_CHANNEL_SECRET = "{SECRET}"\nLINE_CHANNEL_ACCESS_TOKEN = "file"\n'
+        'frontdesk_port = 8001\nBOT = "file:bot"\n'
+    )
+    (tmp_path / "LINE_CHANNEL_SECRET").write_text(f"{SECRET}\n")
+    (tmp_path / "LINE_CHANNEL_ACCESS_TOKEN").write_text("credential\n")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "LINE_CHANNEL_SECRET": NEW_SECRET}
+    settings = load_settings(environ, config_path=config)
+    assert settings.channel_secrets == (NEW_SECRET,)
+    assert settings.access_token == "credential"
+    assert (settings.frontdesk_port, settings.bot) == (8001, "file:bot")
+
+
+def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    config = tmp_path / "line.toml"
+    config.write_text("FRONTDESK_PROT = 8001\nnonsense = 1\n")
+    text = refusal({}, config)
+    assert "unknown setting: FRONTDESK_PROT (did you mean FRONTDESK_PORT?)" in text
+    assert "unknown setting: nonsense" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"FRONTDESK_PORT = ", "is not a TOML file"),
+        (b"BOT = '\xff'", "is not UTF-8 text"),
+        (b"FRONTDESK_PORT = true", "FRONTDESK_PORT must be a port number"),
+        (b"[BOT]\nmodule = 'x'", "BOT must be module:name"),
+    ],
+)
+def test_a_bad_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
+    config = tmp_path / "line.toml"
+    config.write_bytes(content)
+    assert words in refusal({}, config)
+
+
+def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
+    assert refusal({}, tmp_path / "no.toml").startswith(f"{tmp_path}/no.toml cannot be read: No")
+
+
+def test_a_missing_value_is_refused_by_name_where_it_is_needed() -> None:
+    settings = load_settings({"LINE_CHANNEL_SECRET": SECRET})
+    require(settings, "line_channel_secret")
+    with pytest.raises(SettingsError, match=r"^LINE_CHANNEL_ACCESS_TOKEN is not set"):
+        require(settings, "line_channel_secret", "line_channel_access_token")
+
+
+def test_embedded_is_refused_where_a_server_is_needed() -> None:
+    require_server(load_settings({}))
+    with pytest.raises(SettingsError, match="MONGODB_URI is embedded, which only `linedesk up`"):
+        require_server(load_settings({"MONGODB_URI": "embedded"}))

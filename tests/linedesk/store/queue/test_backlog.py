@@ -1,0 +1,299 @@
+"""How much is stored and unfinished, by a real recvq and a reader that a test holds where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import Document, make_document
+from linedesk.store.queue import retention
+from linedesk.store.queue.backlog import NEWEST, DepthGauge, Standing
+from linedesk.store.queue.retention import (
+    LEAST_PACE_SECONDS,
+    MOST_LEFT_SECONDS,
+    PACE_SECONDS,
+    Lasting,
+    Pace,
+    Span,
+)
+
+MINUTE = timedelta(minutes=1)
+
+
+class Reader:
+    """What the dispatcher's ledger knows, by hand."""
+
+    def __init__(self) -> None:
+        self.read: list[Any] = []
+        self.oldest: Any = None
+        self.in_hand = 0
+        self.held = 0
+
+    def __call__(self, ids: Sequence[Any]) -> Standing:
+        return Standing(
+            newest=self.read[-1] if self.read else None,
+            unread=[id_ not in self.read for id_ in ids],
+            oldest=self.oldest,
+            documents=self.in_hand,
+            held=self.held,
+        )
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()
+
+
+@pytest.fixture
+def gauge(database: Database[Document], reader: Reader) -> DepthGauge:
+    return DepthGauge(database, reader)
+
+
+Store = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def store(database: Database[Document]) -> Store:
+    """Stores so many documents, the first of them `age` old, each a second younger."""
+
+    def insert(count: int, *, age: timedelta = MINUTE, **more: Any) -> list[Any]:
+        first = datetime.now(UTC) - age
+        rows = [
+            make_document(
+                {"webhookEventId": f"{ObjectId()}", "source": {"userId": "U1"}, **more},
+                channel="main",
+                accept_time=first + timedelta(seconds=n / 10),
+            )
+            for n in range(count)
+        ]
+        database.recvq.insert_many(rows)
+        return [row["_id"] for row in rows]
+
+    return insert
+
+
+def test_of_an_empty_recvq_nothing_waits(gauge: DepthGauge) -> None:
+    found = gauge.measure()
+    assert (found.lag_documents, found.lag_seconds) == (0, 0)
+    assert (found.documents, found.oldest_seconds) == (0, 0)
+    assert (found.unread_share, found.recvq_left_seconds) == (0, MOST_LEFT_SECONDS)
+
+
+def test_what_was_not_read_is_counted_one_by_one_whatever_the_order(
+    gauge: DepthGauge, reader: Reader, store: Store
+) -> None:
+    ids = store(300)
+    # A feed brings what several writers stored in an order that is not quite recvq's.
+    reader.read = [*ids[:280], *ids[281:290], *ids[291:299]]
+    found = gauge.measure()
+    assert found.lag_documents == 3
+    assert found.lag_seconds == pytest.approx(60 - 28, abs=1)
+    reader.read = [*ids[:-1], ids[-1], ids[-2]]
+    found = gauge.measure()
+    assert (found.lag_documents, found.lag_seconds) == (0, 0), "the last one read is not the last"
+
+
+def test_a_long_lag_is_exact_and_as_old_as_the_next_document_that_comes(
+    gauge: DepthGauge, reader: Reader, store: Store
+) -> None:
+    reader.read = store(20)
+    # The spool brings it later than it arrived, under the `_id` of its arrival.
+    assert store(1, age=60 * MINUTE)
+    store(NEWEST + 149, age=5 * MINUTE)
+    found = gauge.measure()
+    assert found.lag_documents == NEWEST + 150
+    assert found.lag_seconds == pytest.approx(3600, abs=2)
+
+
+def test_before_the_first_read_all_of_it_is_lag(gauge: DepthGauge, store: Store) -> None:
+    store(NEWEST + 30)
+    found = gauge.measure()
+    assert found.lag_documents == NEWEST + 30
+    assert found.lag_seconds == pytest.approx(60, abs=1)
+
+
+def test_where_the_last_one_read_was_overwritten_all_of_recvq_is_lag(
+    gauge: DepthGauge,
+    reader: Reader,
+    database: Database[Document],
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database.drop_collection("recvq")
+    create_collections(database, capped_bytes=64 * 1024)
+    reader.read = store(20)
+    store(600)
+    assert not database.recvq.find_one({"_id": {"$in": reader.read}})
+    everything = database.recvq.count_documents({})
+    assert gauge.measure().lag_documents == everything > NEWEST
+    # It may be overwritten between the question where it is and the one what follows it.
+    monkeypatch.setattr(gauge, "_record_id", lambda id_: 1)
+    assert gauge.measure().lag_documents == everything
+
+
+def test_a_recvq_that_was_made_again_is_counted_from_its_own_beginning(
+    gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
+) -> None:
+    reader.read = store(NEWEST + 40)
+    assert gauge.measure().lag_documents == 0
+    database.drop_collection("recvq")
+    missing = gauge.measure()
+    assert (missing.lag_documents, missing.unread_share) == (0, 0)
+    create_collections(database, capped_bytes=MEGABYTE)
+    store(NEWEST + 7)
+    assert gauge.measure().lag_documents == NEWEST + 7
+
+
+def test_a_document_made_by_hand_that_nobody_can_line_up_is_no_lag(
+    gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
+) -> None:
+    reader.read = store(3)
+    database.recvq.insert_one({"key": ["a", "list"], "channel": "main"})
+    assert gauge.measure().lag_documents == 0
+    # It is read, though it has no time of its own; its `_id` has one.
+    database.recvq.insert_one({"_id": ObjectId(), "channel": "main", "key": "U1"})
+    found = gauge.measure()
+    assert found.lag_documents == 1
+    assert found.lag_seconds < 30
+    store(NEWEST + 5)
+    assert gauge.measure().lag_documents == NEWEST + 7, "far behind it counts like any other"
+    database.recvq.insert_one({"key": ["a", "list"], "channel": "main"})
+    assert gauge.measure().lag_documents == NEWEST + 8, "one of the newest hides none of the others"
+
+
+def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
+    gauge: DepthGauge, reader: Reader, database: Database[Document], store: Store
+) -> None:
+    ids = store(10)
+    reader.read, reader.oldest, reader.in_hand = ids[:6], ids[2], 3
+    found = gauge.measure()
+    assert (found.lag_documents, found.documents) == (4, 7)
+    assert found.oldest_seconds == pytest.approx(60 - 0.2, abs=1)
+
+    at = datetime.now(UTC) - 10 * MINUTE
+    old = make_document({}, channel="main", accept_time=at)
+    database.held.insert_one({"_id": ObjectId.from_datetime(at), "n": 1, "document": old})
+    reader.held = 1
+    found = gauge.measure()
+    assert found.documents == 8
+    assert found.oldest_seconds == pytest.approx(600, abs=2)
+    assert found.behind_seconds == pytest.approx(60 - 0.2, abs=1)
+
+
+def test_recvq_lasts_as_long_as_the_rate_of_the_last_hour_leaves_room(
+    database: Database[Document], reader: Reader, store: Store
+) -> None:
+    now = [1_000.0]
+    gauge = DepthGauge(database, reader, monotonic=lambda: now[0])
+    store(50)
+    assert gauge.measure().recvq_left_seconds is None, "it is too early to tell a rate"
+    now[0] += 100
+    store(200)
+    found = gauge.measure()
+    # All is unread: nobody has saved progress. Of 16 MB so much is left, at two documents a second.
+    mean = database.command("collStats", "recvq")["size"] / 250
+    left = (16 * MEGABYTE - 250 * mean) / (2 * mean)
+    assert found.recvq_left_seconds == pytest.approx(left, rel=0.05)
+    assert found.unread_share == pytest.approx(250 * mean / (16 * MEGABYTE), rel=0.05)
+
+
+def test_the_oplog_lasts_so_much_less_as_reading_is_behind(
+    database: Database[Document],
+    gauge: DepthGauge,
+    reader: Reader,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def span(client: Any) -> Span:
+        return Span(seconds=1_000.0, bytes=90 * MEGABYTE, most_bytes=90 * MEGABYTE)
+
+    monkeypatch.setattr(retention, "oplog_span", span)
+    assert gauge.measure().oplog_left_seconds == pytest.approx(1_000)
+    store(5)
+    assert gauge.measure().oplog_left_seconds == pytest.approx(940, abs=1)
+    store(5, age=60 * MINUTE)
+    assert gauge.measure().oplog_left_seconds == 0, "it may be overwritten already"
+
+
+def test_an_oplog_that_is_not_full_is_as_long_as_it_gets_at_its_rate(
+    database: Database[Document], reader: Reader, store: Store
+) -> None:
+    now = [1_000.0]
+    gauge = DepthGauge(database, reader, monotonic=lambda: now[0])
+    assert gauge.measure().oplog_left_seconds is None, "it is too early to tell a rate"
+    reader.read = store(200)
+    now[0] += 100
+    left = gauge.measure().oplog_left_seconds
+    assert left is not None
+    # 200 MB, of which two documents a second take some 400 bytes each.
+    assert 50_000 < left < 500_000
+
+
+def test_where_the_oplog_may_not_be_measured_all_else_is(
+    gauge: DepthGauge,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = []
+
+    def refused(client: Any) -> None:
+        asked.append(client)
+        raise OperationFailure("planted", 13)
+
+    monkeypatch.setattr(retention, "oplog_span", refused)
+    store(3)
+    for _ in range(2):
+        found = gauge.measure()
+        assert (found.lag_documents, found.oplog_left_seconds) == (3, None)
+    assert len(asked) == 1
+    assert caplog.text.count("the oplog's size may not be read") == 1
+
+
+def test_a_pace_is_that_of_the_last_hour_and_begins_anew_where_the_count_falls() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert pace.rate(500) is None
+    rates = []
+    for n in range(1, 1_000):
+        now[0] += 10
+        rates.append(pace.rate(500 + 10 * n))
+    assert {round(rate or 0, 6) for rate in rates} == {1.0}
+    for _ in range(int(PACE_SECONDS / 10) + 1):
+        now[0] += 10
+        last = pace.rate(10_490)
+    assert last == 0
+    assert len(pace._samples) <= PACE_SECONDS / 10 + 2
+    assert pace.rate(3) is None
+    now[0] += LEAST_PACE_SECONDS
+    assert pace.rate(23) == pytest.approx(20 / LEAST_PACE_SECONDS)
+
+
+def test_a_look_reads_no_more_of_a_long_queue_than_of_a_short_one(
+    database: Database[Document],
+    gauge: DepthGauge,
+    reader: Reader,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the server's own count. The gauge adds up what is unread, seldom."""
+    monkeypatch.setattr(Lasting, "recvq", lambda self, newest: (None, None))
+    reader.read = store(1)
+    store(3_000)
+    database.command("profile", 2)
+    try:
+        assert gauge.measure().lag_documents == 3_000
+    finally:
+        database.command("profile", 0)
+    rows = list(database["system.profile"].find({"op": {"$in": ["query", "command"]}}))
+    read = [row["docsExamined"] for row in rows if "docsExamined" in row]
+    assert len(read) >= 3
+    assert sum(read) <= NEWEST + 3, sorted(read, reverse=True)
+    database.drop_collection("system.profile")

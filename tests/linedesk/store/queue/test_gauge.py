@@ -1,0 +1,98 @@
+"""The arithmetic of the guard, over every order of sizes that hypothesis can think of."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from linedesk.store.queue.gauge import DISORDER, FEW, Marks, Reach, Sum
+
+MEGABYTE = 1024 * 1024
+
+
+def test_without_a_last_finished_document_in_recvq_any_may_be_unread() -> None:
+    assert Marks(after=None, newest=10).behind is None
+
+
+def test_the_documents_just_before_the_last_finished_one_may_be_unread_too() -> None:
+    assert Marks(after=500, newest=900).behind == 500 - DISORDER
+    assert Marks(after=10, newest=900).behind == 0
+
+
+def test_it_closes_at_95_and_opens_below_90_percent() -> None:
+    def reach(percent: float) -> Reach:
+        return Reach(round(percent * MEGABYTE), 100 * MEGABYTE)
+
+    assert not reach(94.9).closes(closed=False)
+    assert reach(95).closes(closed=False)
+    assert reach(90).closes(closed=True)
+    assert not reach(89.9).closes(closed=True)
+
+
+def test_it_warns_at_80_and_again_only_after_it_fell_below_75_percent() -> None:
+    def reach(percent: float) -> Reach:
+        return Reach(round(percent * MEGABYTE), 100 * MEGABYTE)
+
+    assert not reach(79.9).warns(warned=False)
+    assert reach(80).warns(warned=False)
+    assert reach(75).warns(warned=True)
+    assert not reach(74.9).warns(warned=True)
+
+
+def test_a_share_is_never_above_one() -> None:
+    assert Reach(3 * MEGABYTE, MEGABYTE).share == 1.0
+
+
+def test_a_long_sum_serves_only_for_the_same_collection_and_a_later_place() -> None:
+    known = Sum(behind=1_000, upto=500_000, bytes=1)
+    newest = 600_000
+    assert known.serves(Marks(2_000, newest), 1_960)
+    # Progress went back, so some of what is unread now was never added up.
+    assert not known.serves(Marks(900, newest), 860)
+    # What was added up is all finished.
+    assert not known.serves(Marks(550_000, newest), 549_960)
+    # Record ids begin anew: another recvq.
+    assert not known.serves(Marks(2_000, 20_000), 1_960)
+    # So little is added up quickly.
+    assert not known.serves(Marks(newest - FEW, newest), newest - FEW)
+
+
+class Ring:
+    """A capped collection as MongoDB keeps it: bytes, the oldest out first."""
+
+    def __init__(self, capped_bytes: int) -> None:
+        self.capped_bytes = capped_bytes
+        self.sizes: dict[int, int] = {}
+        self.newest = self.held = 0
+
+    def insert(self, size: int) -> None:
+        self.newest += 1
+        self.sizes[self.newest] = size
+        self.held += size
+        while self.held > self.capped_bytes:
+            self.held -= self.sizes.pop(min(self.sizes))
+
+    def reach(self, after: int) -> Reach:
+        behind = Marks(after if after in self.sizes else None, self.newest).behind or 0
+        unread = sum(size for n, size in self.sizes.items() if n > behind)
+        return Reach(unread, self.capped_bytes)
+
+
+sizes = st.lists(st.sampled_from([300, 1_000, 5_000, 20_000, 60_000]), min_size=1, max_size=60)
+
+
+@settings(max_examples=50, deadline=None)
+@given(read=sizes, unread=st.lists(sizes, max_size=15))
+def test_whatever_the_order_of_sizes_nothing_unread_is_overwritten(
+    read: list[int], unread: list[list[int]]
+) -> None:
+    ring = Ring(2 * MEGABYTE)
+    for size in read:
+        ring.insert(size)
+    after = ring.newest
+    accepted = []
+    for size in (size for sizes in unread for size in sizes):
+        if not ring.reach(after).plus(size).closes(closed=False):
+            ring.insert(size)
+            accepted.append(ring.newest)
+    assert set(accepted) <= set(ring.sizes)

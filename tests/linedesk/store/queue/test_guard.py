@@ -1,0 +1,530 @@
+"""The guard on the real capped collection: what it says, and that it keeps its word."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import bson
+import pytest
+from bson import ObjectId
+from bson.errors import InvalidBSON
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import ConfigurationError, InvalidOperation, OperationFailure
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from linedesk.store.client import connect
+from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
+from linedesk.store.documents import Document
+from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
+from linedesk.store.queue import gauge
+from linedesk.store.queue import guard as guard_module
+from linedesk.store.queue.gauge import DISORDER
+from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
+from tests.waiting import eventually
+
+SMALL, LARGE = 300, 60_000
+CAPPED = 4 * MEGABYTE
+
+
+@pytest.fixture
+def recvq(database: Database[Any]) -> Database[Any]:
+    """The database with a recvq so small that a test fills it in no time."""
+    database.drop_collection("recvq")
+    create_collections(database, capped_bytes=CAPPED)
+    return database
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]]:
+    """What the guard has logged: level and the words before the numbers."""
+    caplog.set_level(logging.INFO, "linedesk.store.queue.guard")
+
+    def read() -> list[tuple[str, str]]:
+        return [
+            (r.levelname, r.getMessage().partition(" share=")[0].partition(" reason=")[0])
+            for r in caplog.records
+            if r.name == "linedesk.store.queue.guard"
+        ]
+
+    return read
+
+
+def of_size(size: int) -> Document:
+    """A document of exactly so many bytes of BSON."""
+    document: Document = {"_id": ObjectId(), "pad": ""}
+    document["pad"] = "x" * (size - len(bson.encode(document)))
+    return document
+
+
+def quick(database: Database[Any]) -> Collection[Any]:
+    """recvq without waiting for the journal, so that it reads what is not on a majority yet."""
+    return database["recvq"].with_options(
+        write_concern=WriteConcern(w=1, j=False), read_concern=ReadConcern("local")
+    )
+
+
+def fill(database: Database[Any], sizes: Iterable[int]) -> list[Any]:
+    """Insert without asking the guard; returns the ids."""
+    documents = [of_size(size) for size in sizes]
+    quick(database).insert_many(documents)
+    return [document["_id"] for document in documents]
+
+
+def sizes_of(total: int, *, each: int) -> list[int]:
+    return [each] * (total // each)
+
+
+def finish(database: Database[Any], after: Any) -> None:
+    database["progress"].replace_one(
+        {"_id": DISPATCHER}, {"_id": DISPATCHER, "after": after, "epoch": 1}, upsert=True
+    )
+
+
+def looked(database: Database[Any]) -> Guard:
+    guard = Guard(database)
+    guard.look()
+    return guard
+
+
+@contextmanager
+def at_work(guard: Guard) -> Iterator[None]:
+    """With its thread, which never outlives the test's client, whatever fails."""
+    guard.start()
+    try:
+        yield
+    finally:
+        guard.stop()
+        guard.join()
+
+
+def share(database: Database[Any]) -> float:
+    found = looked(database).share
+    assert found is not None
+    return found
+
+
+# --- what it says ----------------------------------------------------------------------------
+
+
+def test_before_its_first_look_nothing_may_be_inserted(recvq: Database[Any]) -> None:
+    guard = Guard(recvq)
+    assert (guard.closed, guard.share) == (NOT_LOOKED_AT, None)
+
+
+def test_an_insert_is_a_first_look_by_itself(recvq: Database[Any]) -> None:
+    guard = Guard(recvq)
+    with guard.inserting(SMALL):
+        fill(recvq, [SMALL])
+    assert guard.closed is None
+
+
+def test_an_empty_recvq_is_open(recvq: Database[Any]) -> None:
+    guard = looked(recvq)
+    assert (guard.closed, guard.share) == (None, 0.0)
+
+
+def test_an_almost_empty_recvq_is_open_even_if_all_of_it_is_unread(recvq: Database[Any]) -> None:
+    fill(recvq, [SMALL])
+    assert looked(recvq).closed is None
+    assert share(recvq) < 0.001
+
+
+def test_without_a_last_finished_document_all_counts_as_unread(recvq: Database[Any]) -> None:
+    fill(recvq, sizes_of(CAPPED // 2, each=2_000))
+    assert share(recvq) == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_last_finished_document_that_is_gone_means_that_all_is_unread(
+    recvq: Database[Any],
+) -> None:
+    fill(recvq, sizes_of(2 * CAPPED, each=2_000))
+    finish(recvq, ObjectId())
+    assert looked(recvq).closed == "recvq is full: 100% of it is unread"
+
+
+def test_a_full_recvq_of_which_all_is_read_is_open(recvq: Database[Any]) -> None:
+    ids = fill(recvq, sizes_of(2 * CAPPED, each=2_000))
+    finish(recvq, ids[-1])
+    assert looked(recvq).closed is None
+    assert share(recvq) < 0.05
+
+
+@pytest.mark.parametrize(("read", "unread"), [(SMALL, LARGE), (LARGE, SMALL)])
+def test_the_share_is_told_by_bytes_whichever_sizes_came_first(
+    recvq: Database[Any], read: int, unread: int
+) -> None:
+    ids = fill(recvq, sizes_of(CAPPED, each=read))
+    finish(recvq, ids[-1])
+    fill(recvq, sizes_of(CAPPED * 6 // 10, each=unread))
+    slack = 41 * read / CAPPED
+    assert 0.58 < share(recvq) < 0.61 + slack
+
+
+def test_large_documents_between_small_ones_are_not_overlooked(recvq: Database[Any]) -> None:
+    """Where a mean of the newest, or of those after the last finished one, sees 3 %."""
+    ids = fill(recvq, sizes_of(CAPPED // 4, each=SMALL))
+    finish(recvq, ids[-1])
+    fill(recvq, [SMALL] * 100 + sizes_of(CAPPED * 7 // 10, each=LARGE) + [SMALL] * 100)
+    assert share(recvq) > 0.7
+
+
+def test_thousands_behind_are_added_up_and_go_on_from_there(
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("linedesk.store.queue.gauge.FEW", 500)
+    monkeypatch.setattr(gauge, "FEW", 500)
+    monkeypatch.setattr(gauge, "REST", 1e9)
+    ids = fill(recvq, sizes_of(CAPPED // 2, each=1_000))
+    finish(recvq, ids[0])
+    guard = looked(recvq)
+    assert guard.share == pytest.approx(0.5, abs=0.03)
+    for share_then in (0.6, 0.7):
+        fill(recvq, sizes_of(CAPPED // 10, each=700))
+        guard.look()
+        assert share_then - 0.01 < (guard.share or 0) < share_then + 0.04
+    finish(recvq, fill(recvq, [SMALL])[0])
+    guard.look()
+    assert (guard.share or 0) < 0.02
+
+
+def test_what_comes_in_while_it_adds_up_hides_nothing_old(
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = fill(recvq, [SMALL])
+    finish(recvq, ids[0])
+    fill(recvq, sizes_of(CAPPED // 2, each=LARGE))
+    bursts = iter([[SMALL] * 200])
+    add_up = gauge.Gauge._bytes_of_newest
+
+    def amid_inserts(self: gauge.Gauge, count: int) -> int:
+        fill(recvq, next(bursts, [SMALL]))
+        return add_up(self, count)
+
+    monkeypatch.setattr(gauge.Gauge, "_bytes_of_newest", amid_inserts)
+    assert share(recvq) > 0.49
+
+
+def test_a_sum_that_takes_too_long_counts_all_as_unread(
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = fill(recvq, sizes_of(CAPPED // 2, each=100))
+    finish(recvq, ids[-1])
+    monkeypatch.setattr(gauge, "SUM_SECONDS", 0.02)
+    monkeypatch.setattr(gauge, "DISORDER", 10**6)
+    monkeypatch.setattr(gauge, "BYTES", {"$group": {"_id": None, "bytes": {"$sum": SLOW}}})
+    assert share(recvq) == pytest.approx(0.5, abs=0.01)
+    assert "too long to add up" in caplog.text
+
+
+SLOW = {"$size": {"$filter": {"input": {"$range": [0, 300]}, "cond": {"$lt": ["$$this", 5]}}}}
+
+
+def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = fill(recvq, sizes_of(2 * CAPPED, each=2_000))
+    finish(recvq, ids[-1])
+
+    def position_lost(self: gauge.Gauge, count: int) -> int:
+        raise OperationFailure("CollectionScan died", gauge.CAPPED_POSITION_LOST)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gauge.Gauge, "_bytes_of_newest", position_lost)
+        guard = looked(recvq)
+        assert guard.closed == "recvq is full: 100% of it is unread"
+    guard.look()
+    assert guard.closed is None
+
+
+# --- wrong collections -----------------------------------------------------------------------
+
+
+def test_a_missing_recvq_is_closed_until_it_is_there_again(
+    recvq: Database[Any], told: Callable[[], list[tuple[str, str]]]
+) -> None:
+    guard = looked(recvq)
+    recvq.drop_collection("recvq")
+    guard.look()
+    assert "does not exist" in (guard.closed or "")
+    assert guard.share is None
+    with pytest.raises(RecvqClosed), guard.inserting(SMALL):
+        raise AssertionError("it would be made uncapped")
+    guard.look()
+    create_collections(recvq, capped_bytes=CAPPED)
+    guard.look()
+    assert guard.closed is None
+    assert told() == [("ERROR", "recvq closed"), ("INFO", "recvq open")]
+
+
+def test_a_recvq_that_somebodys_insert_brought_back_is_closed(recvq: Database[Any]) -> None:
+    guard = looked(recvq)
+    recvq["recvq"].rename("elsewhere")
+    recvq["recvq"].insert_one({"_id": 1})
+    guard.look()
+    assert "not capped" in (guard.closed or "")
+
+
+def test_a_converted_recvq_has_lost_its_index_and_is_closed(recvq: Database[Any]) -> None:
+    guard = looked(recvq)
+    recvq.command("convertToCapped", "recvq", size=CAPPED)
+    guard.look()
+    assert "lacks its unique index" in (guard.closed or "")
+
+
+def test_a_recvq_made_anew_is_measured_anew(
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("linedesk.store.queue.gauge.FEW", 10)
+    ids = fill(recvq, sizes_of(CAPPED * 8 // 10, each=LARGE))
+    finish(recvq, ids[0])
+    guard = looked(recvq)
+    recvq.drop_collection("recvq")
+    create_collections(recvq, capped_bytes=CAPPED)
+    finish(recvq, fill(recvq, [SMALL] * 20)[0])
+    guard.look()
+    assert (guard.share or 0) < 0.01
+
+
+# --- what it tells ---------------------------------------------------------------------------
+
+
+def test_it_warns_closes_and_opens_with_one_line_each(
+    recvq: Database[Any], told: Callable[[], list[tuple[str, str]]]
+) -> None:
+    ids = fill(recvq, sizes_of(CAPPED, each=2_000))
+    finish(recvq, ids[-1])
+    guard = looked(recvq)
+    newest_first = [d["_id"] for d in quick(recvq).find({}, {"_id": 1}).sort("$natural", -1)]
+
+    def unread(percent: int) -> None:
+        """So much of recvq is unread: finish what lies behind, less the places of disorder."""
+        places = len(newest_first) * percent // 100 - 2 * DISORDER
+        finish(recvq, newest_first[places])
+        guard.look()
+        guard.look()
+
+    for percent, closed in ((82, False), (78, False), (82, False), (74, False), (82, False)):
+        unread(percent)
+        assert (guard.closed is not None) is closed
+    for percent, closed in ((97, True), (92, True), (88, False), (92, False)):
+        unread(percent)
+        assert (guard.closed is not None) is closed
+    warned, full = ("WARNING", "recvq is filling"), ("ERROR", "recvq closed, it is full")
+    assert told() == [warned, warned, full, ("INFO", "recvq open")]
+
+
+def test_a_guard_that_cannot_look_keeps_its_last_word(recvq: Database[Any]) -> None:
+    guard = looked(recvq)
+    away = connect("mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1)
+    with away:
+        guard._gauge = gauge.Gauge(away["nowhere"])
+        with pytest.raises(StoreUnavailable):
+            guard.look()
+    assert guard.closed is None
+
+
+def test_its_thread_goes_on_looking_through_an_outage(
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    looks = threading.Semaphore(0)
+    outage = threading.Event()
+    measure = gauge.Gauge.measure
+
+    def watched(self: gauge.Gauge, *, patient: bool) -> Any:
+        looks.release()
+        if outage.is_set():
+            raise StoreUnavailable("away")
+        return measure(self, patient=patient)
+
+    monkeypatch.setattr(gauge.Gauge, "measure", watched)
+    guard = Guard(recvq, every_seconds=0.01)
+    with at_work(guard):
+        eventually(lambda: guard.closed is None)
+        outage.set()
+        assert all(looks.acquire(timeout=5) for _ in range(20))
+        fill(recvq, sizes_of(CAPPED, each=2_000))
+        outage.clear()
+        eventually(lambda: guard.closed)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AccessRefused(UNAUTHORIZED), ConfigurationError("too old"), InvalidBSON("year 10000")],
+)
+def test_its_thread_outlives_whatever_a_look_raises_and_tells_it_once(
+    recvq: Database[Any],
+    told: Callable[[], list[tuple[str, str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    looks, ended, look = threading.Semaphore(0), threading.Event(), Guard.look
+
+    def failing(self: Guard) -> None:
+        looks.release()
+        if not ended.is_set():
+            raise error
+        look(self)
+
+    monkeypatch.setattr(Guard, "look", failing)
+    guard = Guard(recvq, every_seconds=0.01)
+    with at_work(guard):
+        assert all(looks.acquire(timeout=5) for _ in range(3))
+        ended.set()
+        assert eventually(lambda: guard.closed is None)
+    [(level, words)] = told()
+    assert level == "ERROR"
+    assert words.startswith("recvq cannot be looked at")
+
+
+def test_a_client_that_is_closed_under_a_look_at_the_end_is_no_error(
+    mongo_uri: str, told: Callable[[], list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, closed, look, ends = threading.Event(), threading.Event(), Guard.look, []
+
+    def late(self: Guard) -> None:
+        looking.set()
+        assert closed.wait(10)
+        try:
+            look(self)
+        except InvalidOperation as error:
+            ends.append(str(error))
+            raise
+
+    monkeypatch.setattr(Guard, "look", late)
+    client = connect(mongo_uri, app_name="tests")
+    guard = Guard(client["nowhere"])
+    guard.start()
+    assert looking.wait(10)
+    guard.stop()
+    guard.join(0)
+    client.close()
+    closed.set()
+    guard.join()
+    assert ends == ["Cannot use MongoClient after close"]
+    assert told() == []
+
+
+# --- nothing unread is overwritten -----------------------------------------------------------
+
+
+def hostile(seed: int) -> Iterator[list[Document]]:
+    """Inserts in runs of sizes that mislead whoever looks at means or at either end."""
+    chance = random.Random(seed)
+    while True:
+        size = chance.choice([SMALL, 900, 5_000, 20_000, LARGE])
+        for _ in range(chance.randint(1, 8)):
+            yield [of_size(size) for _ in range(chance.randint(1, LARGE // size))]
+
+
+def insert_until_closed(
+    guard: Guard, database: Database[Any], inserts: Iterator[list[Document]]
+) -> list[Any]:
+    """One writer that obeys; returns the ids of what it inserted."""
+    inserted: list[Any] = []
+    for documents in itertools.islice(inserts, 10_000):
+        try:
+            with guard.inserting(sum(len(bson.encode(document)) for document in documents)):
+                quick(database).insert_many(documents)
+        except RecvqClosed:
+            return inserted
+        except StoreUnavailable:
+            # A look of its own took too long on a busy machine: nothing was inserted.
+            continue
+        inserted += [document["_id"] for document in documents]
+    raise AssertionError("it was never closed")
+
+
+def check_nothing_was_overwritten(database: Database[Any], inserted: list[Any]) -> None:
+    left = {document["_id"] for document in quick(database).find({}, {"_id": 1})}
+    assert [one for one in inserted if one not in left] == []
+    total = {"$group": {"_id": None, "bytes": {"$sum": {"$bsonSize": "$$ROOT"}}}}
+    match = {"$match": {"_id": {"$in": inserted}}}
+    [row] = quick(database).aggregate([match, total])
+    assert row["bytes"] > 0.8 * CAPPED
+
+
+@pytest.mark.parametrize(("seed", "before"), [(1, SMALL), (2, 5_000)])
+def test_several_threads_that_obey_one_guard_overwrite_nothing_unread(
+    recvq: Database[Any], seed: int, before: int, nothing_left: None
+) -> None:
+    finish(recvq, fill(recvq, sizes_of(CAPPED + CAPPED // 2, each=before))[-1])
+    guard = Guard(recvq)
+    with at_work(guard), ThreadPoolExecutor(4) as threads:
+        work = [
+            threads.submit(insert_until_closed, guard, recvq, hostile(seed * 10 + number))
+            for number in range(4)
+        ]
+        inserted = [one for done in work for one in done.result(60)]
+    check_nothing_was_overwritten(recvq, inserted)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_several_processes_with_a_guard_each_overwrite_nothing_unread(
+    recvq: Database[Any], seed: int, nothing_left: None
+) -> None:
+    """As many guards as processes; none starts its thread, so that only inserting looks."""
+    finish(recvq, fill(recvq, sizes_of(CAPPED + CAPPED // 2, each=900))[-1])
+    with ThreadPoolExecutor(3) as threads:
+        work = [
+            threads.submit(insert_until_closed, Guard(recvq), recvq, hostile(seed * 10 + number))
+            for number in range(3)
+        ]
+        inserted = [one for done in work for one in done.result(60)]
+    check_nothing_was_overwritten(recvq, inserted)
+
+
+def test_an_insert_under_way_counts_before_it_is_there(recvq: Database[Any]) -> None:
+    finish(recvq, fill(recvq, [SMALL])[0])
+    guard = looked(recvq)
+    half = CAPPED // 2
+    with guard.inserting(half):
+        guard.look()
+        with pytest.raises(RecvqClosed, match="recvq is full"), guard.inserting(half):
+            raise AssertionError("there is no room for both")
+    guard.look()
+    with guard.inserting(half):
+        pass
+
+
+def test_what_is_larger_than_the_room_left_is_refused_and_what_fits_is_not(
+    recvq: Database[Any],
+) -> None:
+    finish(recvq, fill(recvq, [SMALL])[0])
+    fill(recvq, sizes_of(CAPPED * 9 // 10, each=5_000))
+    guard = looked(recvq)
+    with pytest.raises(RecvqClosed), guard.inserting(CAPPED // 10):
+        raise AssertionError("it would overwrite")
+    with guard.inserting(CAPPED // 100):
+        fill(recvq, [CAPPED // 100])
+
+
+def test_a_look_that_never_ends_is_noticed(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_module, "HANGING_SECONDS", 0.1)
+    guard, end, looking = Guard(database), threading.Event(), threading.Event()
+
+    def look() -> None:
+        looking.set()
+        end.wait(20)
+
+    monkeypatch.setattr(guard, "look", look)
+    assert guard.hanging is None
+    guard.start()
+    try:
+        assert looking.wait(10)
+        assert eventually(lambda: guard.hanging) == "the look at recvq hangs"
+    finally:
+        guard.stop()
+        end.set()
+        guard.join()
+    assert guard.hanging is None

@@ -1,0 +1,55 @@
+"""The figures of what capped collections keep, on a real server."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE
+from linedesk.store.documents import RECVQ
+from linedesk.store.queue.retention import Span, accepted_at, oplog_span, read_disk, recvq_span
+
+
+def test_a_rate_is_what_came_since_the_oldest_entry_and_tells_how_long_one_stays() -> None:
+    span = Span(seconds=3600.0, bytes=36 * MEGABYTE, most_bytes=72 * MEGABYTE)
+    assert span.bytes_per_second == pytest.approx(MEGABYTE / 100)
+    assert span.keeps_seconds == pytest.approx(7200.0)
+
+
+@pytest.mark.parametrize("span", [Span(0.0, 100, 1000), Span(3600.0, 0, 1000)])
+def test_where_nothing_can_be_measured_an_entry_stays_for_ever(span: Span) -> None:
+    assert span.keeps_seconds == math.inf
+
+
+def test_recvqs_span_begins_with_its_oldest_document(database: Database[Any]) -> None:
+    now = datetime.now(UTC)
+    assert recvq_span(database, now=now) is None
+    for age in (3600, 60, 7200):
+        database[RECVQ].insert_one({"acceptTime": now - timedelta(seconds=age), "pad": "x" * 1000})
+    span = recvq_span(database, now=now)
+    assert span is not None
+    # By the order in recvq, whatever the times in it say.
+    assert span.seconds == pytest.approx(3600.0, abs=0.01)
+    assert 3000 < span.bytes < 4000
+    assert span.most_bytes == 16 * MEGABYTE
+
+
+def test_a_document_made_by_hand_is_as_old_as_its_id() -> None:
+    made = datetime(2026, 1, 2, tzinfo=UTC)
+    assert accepted_at({"_id": ObjectId.from_datetime(made)}) == made
+    assert accepted_at({"_id": 7}) <= datetime.now(UTC)
+
+
+def test_oplog_and_disk_are_those_of_the_server(client: Client, database: Database[Any]) -> None:
+    span = oplog_span(client)
+    assert span is not None
+    assert span.most_bytes == 200 * MEGABYTE
+    assert span.bytes > 0
+    disk = read_disk(database)
+    assert 0 <= disk.free_bytes <= disk.total_bytes

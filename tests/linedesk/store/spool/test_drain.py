@@ -1,0 +1,329 @@
+"""The drain on a real MongoDB: everything arrives, in order, once, and whoever is left does it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson.errors import InvalidBSON
+from pymongo.database import Database
+
+from linedesk.store.collections import create_collections
+from linedesk.store.errors import RecvqClosed, SpoolUnavailable, StoreUnavailable
+from linedesk.store.insert import insert_documents
+from linedesk.store.spool import drain as drain_module
+from linedesk.store.spool import drain_lock as turn_module
+from linedesk.store.spool.drain import Drain, oldest_seconds
+from linedesk.store.spool.drain_lock import Turn
+from linedesk.store.spool.spool import Held, Spool
+from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
+from tests.waiting import eventually
+
+Inserting = Callable[[int], AbstractContextManager[None]]
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool.db"
+
+
+@pytest.fixture
+def spool(path: Path) -> Iterator[Spool]:
+    spool = Spool(path, max_bytes=64 * MEGABYTE)
+    yield spool
+    spool.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(drain_module, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(drain_module, "LONGEST_PAUSE_SECONDS", 0.05)
+
+
+@contextmanager
+def draining(path: Path, database: Database[Any], inserting: Inserting | None = None) -> Any:
+    spool = Spool(path, max_bytes=64 * MEGABYTE)
+    drain = Drain(spool, database, inserting=inserting or (lambda size: nullcontext()))
+    drain.start()
+    try:
+        yield drain
+    finally:
+        drain.stop()
+        drain.join(10)
+
+
+def stored(database: Database[Any]) -> list[str]:
+    return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
+
+
+def test_what_is_spooled_arrives_in_order_as_it_was(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 7)
+    documents = [raw(str(number), key=f"U{number % 5}") for number in range(100)]
+    spool.append(documents)
+    with draining(path, database) as drain:
+        eventually(lambda: not spool.held().documents)
+        eventually(lambda: not drain.held.documents)
+    assert list(database["recvq"].find()) == [
+        bson.decode(document.raw, database.codec_options) for document in documents
+    ]
+
+
+def test_beginning_and_end_are_told_with_numbers(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    spool.append([raw(str(number)) for number in range(3)])
+    with draining(path, database):
+        eventually(lambda: "spool is empty documents=3" in caplog.text)
+    assert "draining spool documents=3 oldest_seconds=" in caplog.text
+    eventually(lambda: path.stat().st_size < 100_000)
+
+
+def test_what_was_inserted_and_not_removed_is_inserted_once(
+    spool: Spool, path: Path, database: Database[Any]
+) -> None:
+    documents = [raw(str(number)) for number in range(10)]
+    # Without an id of LINE's it is the document's own that tells.
+    documents[3] = raw("")
+    spool.append(documents)
+    insert_documents(database["recvq"], documents[:6], timeout_seconds=5)
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    ids = [document["_id"] for document in database["recvq"].find().sort("$natural", 1)]
+    assert ids == [document["_id"] for document in documents]
+
+
+def test_a_retry_after_a_partial_insert_changes_no_order(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def partial(collection: Any, documents: Sequence[Any], *, timeout_seconds: float) -> Any:
+        tries.append(len(documents))
+        if len(tries) < 4:
+            insert_documents(collection, documents[: len(tries) * 2], timeout_seconds=5)
+            raise StoreUnavailable("died half way")
+        return insert_documents(collection, documents, timeout_seconds=timeout_seconds)
+
+    monkeypatch.setattr(drain_module, "insert_documents", partial)
+    spool.append([raw(str(number)) for number in range(10)])
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    assert stored(database) == [str(number) for number in range(10)]
+    assert len(tries) == 4
+
+
+def test_a_closed_recvq_is_not_drained_into_until_it_opens(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    opened, asked = threading.Event(), threading.Semaphore(0)
+
+    @contextmanager
+    def guarded(size: int) -> Iterator[None]:
+        asked.release()
+        if not opened.is_set():
+            raise RecvqClosed("recvq is full: 96% of it is unread")
+        yield
+
+    spool.append([raw("a")])
+    with draining(path, database, guarded):
+        for _ in range(3):
+            assert asked.acquire(timeout=10)
+        assert stored(database) == []
+        opened.set()
+        eventually(lambda: stored(database) == ["a"])
+    # The reason is told once, not with each try.
+    assert caplog.text.count("spool waits documents=1") == 1
+
+
+def test_a_missing_recvq_is_not_made_by_draining(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    database.drop_collection("recvq")
+    spool.append([raw("a")])
+    with draining(path, database):
+        eventually(lambda: "spool waits" in caplog.text)
+        assert "recvq" not in database.list_collection_names()
+        create_collections(database, capped_bytes=MEGABYTE)
+        eventually(lambda: stored(database) == ["a"])
+
+
+def test_one_process_drains_and_another_takes_over(
+    spool: Spool, path: Path, database: Database[Any]
+) -> None:
+    mine = Turn(Path(f"{path}-drain"))
+    assert mine.taken()
+    spool.append([raw("a")])
+    with draining(path, database) as drain:
+        eventually(lambda: drain.held.documents)
+        assert stored(database) == []
+        mine.end()
+        eventually(lambda: stored(database) == ["a"])
+        eventually(lambda: mine.taken())
+    mine.end()
+
+
+def test_a_drain_frozen_with_a_batch_in_hand_is_replaced_and_doubles_nothing(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_module, "STILL_SECONDS", 0.2)
+    frozen, goes_on = threading.Event(), threading.Event()
+
+    @contextmanager
+    def freezing(size: int) -> Iterator[None]:
+        frozen.set()
+        assert goes_on.wait(20)
+        yield
+
+    spool.append([raw("a"), raw("b")])
+    with draining(path, database, freezing) as first:
+        assert frozen.wait(10)
+        with draining(path, database):
+            eventually(lambda: stored(database) == ["a", "b"])
+            eventually(lambda: not spool.held().documents)
+        # Nobody drains what comes now, but who goes on may only remove what it had read.
+        spool.append([raw("c")])
+        goes_on.set()
+        first.wake()
+        eventually(lambda: stored(database) == ["a", "b", "c"])
+
+
+def test_a_document_that_mongodb_will_never_take_is_set_apart_and_told(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    too_large = raw("large", text="x" * (16 * MEGABYTE))
+    spool.append([raw("a"), too_large, raw("b")])
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    assert stored(database) == ["a", "b"]
+    [record] = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert "event_id=large" in record.getMessage()
+    connection = spool._connected()
+    assert connection.execute("SELECT count(*), sum(length(bson)) FROM refused").fetchone() == (
+        1,
+        len(too_large.raw),
+    )
+
+
+def test_bytes_that_are_no_document_hold_up_nobody(
+    spool: Spool, path: Path, database: Database[Any]
+) -> None:
+    spool.append([raw("a"), raw("b"), raw("c")])
+    spool._connected().execute("UPDATE spool SET bson = x'0102' WHERE event_id = 'b'")
+    with draining(path, database):
+        eventually(lambda: not spool.held().documents)
+    assert stored(database) == ["a", "c"]
+
+
+def test_bytes_that_only_look_like_a_document_hold_up_nobody_where_they_are_the_oldest(
+    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    spool.append([raw("a"), raw("b")])
+    # The length is right and the first field's type is none of BSON's.
+    broken = bytearray(raw("a").raw)
+    broken[4] = 0xEE
+    spool._connected().execute("UPDATE spool SET bson = ? WHERE n = 1", (bytes(broken),))
+    with draining(path, database) as drain:
+        assert oldest_seconds(spool.held()) == 0
+        eventually(lambda: stored(database) == ["b"])
+        eventually(lambda: "spool is empty" in caplog.text)
+        assert drain.alive
+    assert "set apart event_id=unknown" in caplog.text
+
+
+def test_an_answer_that_is_no_bson_condemns_no_document(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def garbled(collection: Any, documents: Sequence[Any], *, timeout_seconds: float) -> Any:
+        tries.append(len(documents))
+        if len(tries) < 4:
+            raise InvalidBSON("the answer, not the document")
+        return insert_documents(collection, documents, timeout_seconds=timeout_seconds)
+
+    monkeypatch.setattr(drain_module, "insert_documents", garbled)
+    spool.append([raw("a"), raw("b")])
+    with draining(path, database):
+        eventually(lambda: stored(database) == ["a", "b"])
+
+
+def test_a_batch_larger_than_the_room_in_recvq_comes_in_parts(
+    spool: Spool, path: Path, database: Database[Any]
+) -> None:
+    @contextmanager
+    def with_little_room(size: int) -> Iterator[None]:
+        if size > 20_000:
+            raise RecvqClosed("recvq is full: 97% of it is unread")
+        yield
+
+    spool.append([raw(f"{number:02}", text="x" * 5_000) for number in range(30)])
+    with draining(path, database, with_little_room):
+        eventually(lambda: not spool.held().documents)
+    assert stored(database) == [f"{number:02}" for number in range(30)]
+
+
+def test_the_end_is_told_even_if_the_file_cannot_be_tidied(
+    spool: Spool,
+    path: Path,
+    database: Database[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def busy(self: Spool) -> None:
+        raise SpoolUnavailable("the spool is locked by another process")
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr(Spool, "tidy", busy)
+    spool.append([raw("a")])
+    with draining(path, database):
+        eventually(lambda: "spool is empty documents=1" in caplog.text, seconds=5)
+
+
+def test_what_comes_while_it_drains_goes_behind(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 3)
+    spool.append([raw(f"{number:03}") for number in range(10)])
+    with draining(path, database) as drain:
+        for number in range(10, 60):
+            spool.append([raw(f"{number:03}")])
+            drain.wake()
+        eventually(lambda: not names(spool))
+    assert stored(database) == [f"{number:03}" for number in range(60)]
+
+
+def test_a_step_that_never_ends_is_noticed(
+    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "STILL_SECONDS", 0.1)
+    held, end, looking = spool.held(), threading.Event(), threading.Event()
+
+    def look() -> Held:
+        looking.set()
+        end.wait(20)
+        return held
+
+    monkeypatch.setattr(spool, "held", look)
+    drain = Drain(spool, database)
+    assert drain.hanging is None
+    drain.start()
+    try:
+        assert looking.wait(10)
+        assert eventually(lambda: drain.hanging) == "the spool's drain hangs"
+    finally:
+        drain.stop()
+        end.set()
+        drain.join(10)
+    assert drain.hanging is None

@@ -1,0 +1,90 @@
+"""Whose turn it is: one at a time, another after a kill, and another where one stands still."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from linedesk.store.spool import drain_lock
+from linedesk.store.spool.drain_lock import Turn
+from tests.linedesk.store.spool.test_spool import ROOT
+from tests.waiting import eventually
+
+OWNER = """
+import sys
+from pathlib import Path
+from linedesk.store.spool.drain_lock import Turn
+turn = Turn(Path(sys.argv[1]))
+for _ in sys.stdin:
+    print(turn.taken(), flush=True)
+"""
+
+
+class Owner:
+    """A process that tells whether it is its turn whenever it is asked."""
+
+    def __init__(self, path: Path) -> None:
+        command = [sys.executable, "-c", OWNER, str(path)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+
+    def __enter__(self) -> Owner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=10)
+
+    def taken(self) -> bool:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline() == "True\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "turn"
+
+
+def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
+    mine = Turn(path)
+    with Owner(path) as owner:
+        assert owner.taken()
+        assert not mine.taken()
+    assert mine.taken()
+    assert mine.taken()
+    mine.end()
+
+
+def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.2)
+    mine, third = Turn(path), Turn(path)
+    with Owner(path) as owner:
+        assert owner.taken()
+        owner.process.send_signal(signal.SIGSTOP)
+        eventually(mine.taken)
+        assert "drain stands still" in caplog.text
+        assert not third.taken()
+        owner.process.send_signal(signal.SIGCONT)
+        assert not owner.taken()
+        assert mine.taken()
+        mine.end()
+        assert owner.taken()
+
+
+def test_who_asks_again_and_again_keeps_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.0)
+    mine, other = Turn(path), Turn(path)
+    for _ in range(20):
+        assert mine.taken()
+        assert not other.taken()
+    mine.end()
+    other.end()

@@ -1,0 +1,457 @@
+"""The spool's file: what it keeps, in which order, how much, and what becomes of a damaged one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from linedesk.store.documents import make_document
+from linedesk.store.errors import SpoolUnavailable
+from linedesk.store.redaction import redacted
+from linedesk.store.spool import spool as spool_module
+from linedesk.store.spool import spool_file
+from linedesk.store.spool.spool import Held, Spool
+from tests.conftest import missing
+
+MEGABYTE = 1024 * 1024
+ROOT = Path(__file__).resolve().parents[4]
+WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def raw(name: str, *, key: str = "U1", text: str = "", **event: Any) -> RawBSONDocument:
+    content = {
+        "webhookEventId": name,
+        "source": {"userId": key},
+        "type": "message",
+        "message": {"type": "text", "id": f"m-{name}", "text": text},
+        **event,
+    }
+    return RawBSONDocument(bson.encode(make_document(content, channel="main", accept_time=WHEN)))
+
+
+def names(spool: Spool) -> list[str]:
+    batch = spool.oldest(documents=100_000, max_bytes=1 << 40)
+    return [bson.decode(data)["eventId"] for data in batch.bsons]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool.db"
+
+
+@pytest.fixture
+def spool(path: Path) -> Iterator[Spool]:
+    with closing(Spool(path, max_bytes=64 * MEGABYTE)) as spool:
+        yield spool
+
+
+@pytest.fixture
+def other(path: Path) -> Iterator[Spool]:
+    """The same file as another process has it open."""
+    with closing(Spool(path, max_bytes=64 * MEGABYTE)) as spool:
+        yield spool
+
+
+def test_documents_come_out_byte_for_byte_and_in_order(spool: Spool, other: Spool) -> None:
+    documents = [raw(str(number), key=f"U{number % 3}") for number in range(10)]
+    spool.append(documents[:7])
+    other.append(documents[7:])
+    batch = spool.oldest(documents=100, max_bytes=MEGABYTE)
+    assert list(batch.bsons) == [document.raw for document in documents]
+    held = other.held()
+    assert (held.documents, held.bytes) == (10, sum(len(d.raw) for d in documents))
+    assert held.oldest == documents[0]
+
+
+def test_a_batch_is_bounded_and_never_empty_while_something_is_held(spool: Spool) -> None:
+    spool.append([raw(str(number), text="x" * 1000) for number in range(5)])
+    assert len(spool.oldest(documents=2, max_bytes=MEGABYTE).bsons) == 2
+    assert len(spool.oldest(documents=9, max_bytes=3000).bsons) == 2
+    assert len(spool.oldest(documents=9, max_bytes=1).bsons) == 1
+
+
+def test_what_is_removed_is_only_what_was_read(spool: Spool, other: Spool) -> None:
+    spool.append([raw("a"), raw("b")])
+    batch = spool.oldest(documents=9, max_bytes=MEGABYTE)
+    other.append([raw("c")])
+    spool.remove(batch)
+    spool.remove(batch)
+    assert names(spool) == ["c"]
+    assert spool.held().documents == 1
+
+
+def test_a_number_is_never_given_twice(spool: Spool) -> None:
+    spool.append([raw("a")])
+    old = spool.oldest(documents=1, max_bytes=1)
+    spool.remove(old)
+    spool.append([raw("b")])
+    spool.remove(old)
+    assert names(spool) == ["b"]
+
+
+def test_the_keys_that_are_held_are_told_to_every_process(spool: Spool, other: Spool) -> None:
+    one, two = raw("a", key="U1"), raw("b", key="U2")
+    assert other.keys_held([one, two]) == frozenset()
+    spool.append([one])
+    assert other.keys_held([raw("c", key="U1"), two]) == {("main", "U1")}
+    spool.remove(spool.oldest(documents=1, max_bytes=1))
+    assert other.keys_held([one]) == frozenset()
+    assert other.seen_empty
+
+
+def test_another_channel_has_other_keys(spool: Spool, other: Spool) -> None:
+    event = {"source": {"userId": "U1"}}
+    second = make_document(event, channel="second", accept_time=WHEN)
+    spool.append([RawBSONDocument(bson.encode(second))])
+    assert other.keys_held([raw("a")]) == frozenset()
+
+
+def test_an_unsent_message_is_emptied_and_no_other(spool: Spool) -> None:
+    spool.append([raw("a", text="秘密"), raw("b", text="残る")])
+    assert spool.redact("m-a", redacted) == 1
+    first, second = (
+        bson.decode(data) for data in spool.oldest(documents=2, max_bytes=MEGABYTE).bsons
+    )
+    assert first["unsent"] is True
+    assert "秘密" not in str(first)
+    assert second["event"]["message"]["text"] == "残る"
+    assert spool.held().bytes == sum(len(bson.encode(document)) for document in (first, second))
+
+
+def test_an_empty_spool_gives_its_disk_back(spool: Spool, path: Path) -> None:
+    spool.append([raw(str(number), text="x" * 10_000) for number in range(500)])
+    spool.remove(spool.oldest(documents=1000, max_bytes=1 << 40))
+    spool.tidy()
+    assert path.stat().st_size < MEGABYTE
+    assert Path(f"{path}-wal").stat().st_size == 0
+    assert spool.held() == Held()
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(1, 4), st.integers(0, 2)),
+            st.tuples(st.just("move"), st.integers(1, 5), st.just(0)),
+            st.tuples(st.just("close"), st.just(0), st.just(0)),
+        ),
+        max_size=20,
+    )
+)
+@settings(max_examples=25, deadline=None)
+def test_it_is_a_queue_whatever_comes(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("spool") / "spool.db"
+    model: list[tuple[str, str]] = []
+    made = 0
+    with closing(Spool(path, max_bytes=MEGABYTE)) as spool:
+        for step, count, key in steps:
+            if step == "append":
+                fresh = [(str(made + n), f"U{key}") for n in range(count)]
+                made += count
+                spool.append([raw(name, key=of) for name, of in fresh])
+                model += fresh
+            elif step == "move":
+                spool.remove(spool.oldest(documents=count, max_bytes=MEGABYTE))
+                model = model[count:]
+            else:
+                spool.close()
+            assert names(spool) == [name for name, _ in model]
+            assert spool.held().documents == len(model)
+            asked = [raw("?", key=f"U{n}") for n in range(3)]
+            with closing(Spool(path, max_bytes=MEGABYTE)) as reader:
+                assert reader.keys_held(asked) == {("main", of) for _, of in model}
+
+
+# --- what stands in its way ---------------------------------------------------------------
+
+
+def fill(spool: Spool, *, text: str = "x" * 50_000) -> int:
+    """Append until it refuses; returns how many documents it took."""
+    for count in range(10_000):
+        try:
+            spool.append([raw(f"f{count}", text=text)])
+        except SpoolUnavailable:
+            return count
+    raise AssertionError("it never was full")
+
+
+def disk_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
+
+
+@pytest.mark.parametrize("megabytes", [1, 8])
+def test_it_takes_no_more_than_its_limit_and_takes_again_once_drained(
+    path: Path, megabytes: int
+) -> None:
+    with closing(Spool(path, max_bytes=megabytes * MEGABYTE)) as spool:
+        taken = fill(spool)
+        assert taken * 50_000 > megabytes * MEGABYTE // 2
+        # Beside the limit there is the index of the log, 32 KB.
+        assert disk_bytes(path) <= megabytes * MEGABYTE + 64 * 1024
+        with pytest.raises(SpoolUnavailable, match="SPOOL_MAX_MB"):
+            spool.append([raw("large", text="x" * MEGABYTE)])
+        with pytest.raises(SpoolUnavailable, match="SPOOL_MAX_MB"):
+            spool.probe()
+        spool.remove(spool.oldest(documents=8, max_bytes=MEGABYTE))
+        spool.probe()
+        spool.append([raw("again", text="x" * 50_000)])
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A disk of 2 MB, in memory."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        missing("a small disk cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_told_and_can_still_be_drained(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        closing(Spool(disk / "spool.db", max_bytes=1024 * MEGABYTE)) as spool,
+    ):
+        assert fill(spool) > 10
+        with pytest.raises(SpoolUnavailable, match="disk is full"):
+            spool.append([raw("more", text="x" * 50_000)])
+        while spool.held().documents:
+            spool.remove(spool.oldest(documents=5, max_bytes=MEGABYTE))
+        spool.append([raw("again", text="x" * 50_000)])
+        assert names(spool) == ["again"]
+
+
+def test_a_disk_that_others_filled_refuses_keeps_what_it_has_and_recovers(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        closing(Spool(disk / "spool.db", max_bytes=1024 * MEGABYTE)) as spool,
+    ):
+        spool.append([raw("kept")])
+        filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
+        with pytest.MonkeyPatch.context() as patch:
+            # Past its own look at the disk, so that SQLite itself meets the end.
+            patch.setattr(spool_file, "check_room", lambda *_: None)
+            with suppress(OSError):
+                while True:
+                    os.write(filler, b"x" * 4096)
+            with pytest.raises(SpoolUnavailable, match="full"):
+                spool.append([raw("refused", text="x" * 50_000)])
+        os.close(filler)
+        (disk / "filler").unlink()
+        assert names(spool) == ["kept"]
+        spool.append([raw("after")])
+        assert names(spool) == ["kept", "after"]
+
+
+def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        closing(Spool(disk / "spool.db", max_bytes=MEGABYTE)) as spool,
+    ):
+        spool.append([raw("a")])
+        spool.close()
+        remount = ["mount", "-o", "remount,ro", str(disk)]
+        subprocess.run(remount, check=True)
+        with pytest.raises(SpoolUnavailable, match=r"read-only|cannot be opened"):
+            spool.probe()
+
+
+def test_a_locked_file_is_told_soon(spool: Spool, path: Path) -> None:
+    spool.append([raw("a")])
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SpoolUnavailable, match="locked by another process"):
+            spool.append([raw("b")])
+        assert names(spool) == ["a"]
+        holder.execute("ROLLBACK")
+    spool.append([raw("c")])
+    assert names(spool) == ["a", "c"]
+
+
+def test_who_waits_for_a_lock_asks_often_and_who_has_just_written_lets_others_in(
+    spool: Spool, other: Spool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+    spool._connected().set_trace_callback(tries.append)
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SpoolUnavailable, match="locked by another process"):
+            spool.append([raw("a")])
+    assert tries.count("BEGIN IMMEDIATE") > 10
+
+    whole, began = spool_file.begin, threading.Event()
+
+    def begin(connection: sqlite3.Connection) -> None:
+        began.set()
+        whole(connection)
+
+    monkeypatch.setattr(spool_module, "TURN_SECONDS", 1.0)
+    spool.append([raw("a")])
+    monkeypatch.setattr(spool_file, "begin", begin)
+    again = threading.Thread(target=spool.append, args=([raw("c")],))
+    again.start()
+    assert not began.wait(0.2)
+    other.append([raw("b")])
+    again.join(10)
+    assert names(spool) == ["a", "b", "c"]
+
+
+def test_a_missing_folder_is_told_and_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "spool.db"
+    with pytest.raises(SpoolUnavailable, match="SPOOL_PATH") as caught:
+        Spool(path, max_bytes=MEGABYTE).probe()
+    assert str(path) in caught.value.detail
+    assert not path.parent.exists()
+
+
+def test_a_file_that_is_no_spool_is_set_aside_and_a_new_one_made(
+    spool: Spool, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.write_bytes(b"not a database at all" * 100)
+    spool.append([raw("a")])
+    assert names(spool) == ["a"]
+    [aside] = path.parent.glob("spool.db.damaged-*Z")
+    assert aside.read_bytes().startswith(b"not a database")
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert str(aside) in caplog.text
+
+
+def test_a_file_damaged_while_it_is_open_is_set_aside_and_nothing_accepted_goes_into_it(
+    spool: Spool, other: Spool, path: Path
+) -> None:
+    spool.append([raw(str(number), text="x" * 2000) for number in range(100)])
+    other.append([raw("last")])
+    spool.tidy()
+    damaged = bytearray(path.read_bytes())
+    damaged[100:] = b"\xff" * (len(damaged) - 100)
+    path.write_bytes(damaged)
+    accepted = []
+    with closing(Spool(path, max_bytes=64 * MEGABYTE)) as third:
+        for number in range(12):
+            with suppress(SpoolUnavailable):
+                (spool, other, third)[number % 3].append([raw(f"new-{number}")])
+                accepted.append(f"new-{number}")
+    assert len(accepted) > 9
+    assert names(spool) == names(other) == accepted
+    assert len(list(path.parent.glob("spool.db.damaged-*Z"))) == 1
+
+
+def test_what_went_into_a_file_that_was_set_aside_meanwhile_is_stored_again(
+    spool: Spool, other: Spool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.append([raw("old")])
+    before = spool.oldest(documents=1, max_bytes=1)
+    append = spool._append
+    times: list[int] = []
+
+    def replaced_before_it_says_so(rows: Any) -> None:
+        append(rows)
+        if not times:
+            found = spool_file.identity(path)
+            assert found is not None
+            spool_file.set_aside(path, found, "test")
+        times.append(len(rows))
+
+    monkeypatch.setattr(spool, "_append", replaced_before_it_says_so)
+    spool.append([raw("new")])
+    assert names(spool) == names(other) == ["new"]
+    assert times == [1, 1]
+    # Numbers of the old file say nothing about the new one.
+    other.remove(before)
+    assert names(other) == ["new"]
+
+
+def test_a_large_group_goes_in_by_parts_and_in_order(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "PART_BYTES", 3000)
+    spool.append([raw(str(number), text="x" * 1000) for number in range(20)])
+    assert names(spool) == [str(number) for number in range(20)]
+
+
+# --- kill -9 ------------------------------------------------------------------------------
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.linedesk.store.spool.test_spool import raw
+from linedesk.store.spool.spool import Spool
+spool = Spool(Path(sys.argv[1]), max_bytes=1 << 26)
+for number in range(100_000):
+    spool.append([raw(str(number))])
+    print(number, flush=True)
+"""
+
+
+def test_what_was_appended_survives_a_kill_at_any_moment(path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            if int(line) == 40:
+                process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        told = int(line)
+    with closing(Spool(path, max_bytes=64 * MEGABYTE)) as spool:
+        found = names(spool)
+        assert found == [str(number) for number in range(len(found))]
+        assert len(found) in (told + 1, told + 2)
+        assert spool.held().documents == len(found)
+
+
+def test_the_file_is_for_its_owner_alone(spool: Spool, path: Path) -> None:
+    spool.append([raw("a")])
+    for file in path.parent.iterdir():
+        assert os.stat(file).st_mode & 0o077 == 0
+
+
+READ_AND_CLOSE = """
+import sys
+from pathlib import Path
+from linedesk.store.spool.spool import Spool
+from tests.linedesk.store.spool.test_spool import names
+spool = Spool(Path(sys.argv[1]), max_bytes=1 << 26)
+print(*names(spool))
+spool.close()
+"""
+
+
+def test_another_process_that_leaves_takes_no_log_away_from_those_that_stay(
+    spool: Spool, other: Spool, path: Path
+) -> None:
+    """Opening the file a second time must not drop the locks of the first connection: then who
+    leaves would think itself the last, and remove the log that is still written to.
+    """
+
+    def as_another_process_sees_it() -> list[str]:
+        command = [sys.executable, "-c", READ_AND_CLOSE, str(path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    spool.append([raw("a")])
+    assert names(other) == ["a"]
+    assert as_another_process_sees_it() == ["a"]
+    spool.append([raw("b")])
+    assert as_another_process_sees_it() == ["a", "b"]

@@ -1,0 +1,115 @@
+"""A LINE event becomes a document: its key, its name, and what is left as it came."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linedesk.store.documents import conversation_id, key_of, make_document, name_of
+
+NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
+
+GROUP = {"type": "group", "groupId": "C1", "userId": "U1"}
+ROOM = {"type": "room", "roomId": "R1", "userId": "U1"}
+USER = {"type": "user", "userId": "U1"}
+
+
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [
+        (GROUP, "C1"),
+        (ROOM, "R1"),
+        (USER, "U1"),
+        ({"type": "group", "groupId": "C1"}, "C1"),
+        ({"type": "unheard of", "userId": "U1"}, "U1"),
+        ({"groupId": "", "roomId": None, "userId": "U1"}, "U1"),
+        ({"groupId": 7, "userId": "U1"}, "U1"),
+        ({"groupId": ["C1"], "roomId": {}, "userId": False}, None),
+        ({}, None),
+        (None, None),
+        ("U1", None),
+        (["userId"], None),
+    ],
+)
+def test_the_key_is_the_group_else_the_room_else_the_user(source: object, key: str | None) -> None:
+    assert key_of({"source": source}) == key
+
+
+def test_an_event_without_source_is_its_own_key() -> None:
+    named = make_document({"webhookEventId": "e1"}, channel="main", accept_time=NOON)
+    nameless = make_document({}, channel="main", accept_time=NOON)
+    assert named["key"] == "e1"
+    assert nameless["key"] == str(nameless["_id"])
+
+
+def test_a_document_reads_in_the_shell_as_designed() -> None:
+    event = {"type": "message", "webhookEventId": "e1", "source": USER}
+    document = make_document(event, channel="main", accept_time=NOON)
+    assert list(document) == ["_id", "eventId", "channel", "key", "acceptTime", "event"]
+    assert isinstance(document.pop("_id"), ObjectId)
+    assert document == {
+        "eventId": "e1",
+        "channel": "main",
+        "key": "U1",
+        "acceptTime": NOON,
+        "event": event,
+    }
+
+
+@pytest.mark.parametrize("event_id", [None, "", 5, ["e1"], {"a": 1}, False])
+def test_an_event_id_that_is_no_text_is_left_out(event_id: object) -> None:
+    event = {"webhookEventId": event_id, "source": USER}
+    document = make_document(event, channel="main", accept_time=NOON)
+    assert "eventId" not in document
+    assert name_of(document) == str(document["_id"])
+
+
+def test_the_event_id_names_a_document() -> None:
+    document = make_document({"webhookEventId": "e1"}, channel="main", accept_time=NOON)
+    assert name_of(document) == "e1"
+
+
+def test_every_document_gets_an_id_of_its_own() -> None:
+    made = [make_document({}, channel="main", accept_time=NOON) for _ in range(100)]
+    assert len({document["_id"] for document in made}) == 100
+
+
+def test_a_conversation_is_named_by_channel_and_key() -> None:
+    document = make_document({"source": GROUP}, channel="second", accept_time=NOON)
+    assert conversation_id(document) == "second/C1"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+events = st.dictionaries(
+    st.sampled_from(["type", "source", "webhookEventId", "userId", "$set", "a.b", "名前"])
+    | st.text(),
+    json_values,
+    max_size=6,
+)
+
+
+@given(event=events)
+def test_whatever_came_is_kept_untouched_under_a_key_that_is_a_text(event: dict[str, Any]) -> None:
+    before = copy.deepcopy(event)
+    document = make_document(event, channel="main", accept_time=NOON)
+    assert repr(document["event"]) == repr(before)
+    assert isinstance(document["key"], str)
+    assert document["key"]
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_texts_of_every_script_come_back_from_bson_as_they_were(text: str) -> None:
+    event = {"message": {"text": text}}
+    document = make_document(event, channel="main", accept_time=NOON)
+    assert bson.decode(bson.encode(document))["event"] == event

@@ -1,0 +1,217 @@
+"""What operators order: words and rows, writes that may be repeated, reads that never go back."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from pymongo.database import Database
+from pymongo.write_concern import WriteConcern
+
+from linedesk.store import orders as control_module
+from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
+from linedesk.store.errors import NotAScope, StoreUnavailable
+from linedesk.store.orders import NO_PAUSES, NOTHING_STUCK, Control, Pause, Pauses, Scope
+from tests.linedesk.store.lagging import LaggingSet
+
+NOW = datetime.now(UTC)
+WHOLE: Document = {"_id": "pause/main", "act": "pause", "channel": "main", "key": None}
+RELEASE: Document = {
+    "_id": "release/main/U1",
+    "act": "release",
+    "channel": "main",
+    "key": "U1",
+    "what": {"eventId": "E1"},
+    "at": NOW,
+}
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    ("words", "scope", "id_", "said"),
+    [
+        (None, Scope(), "pause", "all"),
+        ("", Scope(), "pause", "all"),
+        ("all", Scope(), "pause", "all"),
+        ("main", Scope("main"), "pause/main", "main"),
+        ("main/U1", Scope("main", "U1"), "pause/main/U1", "main/U1"),
+        ("main/a/b", Scope("main", "a/b"), "pause/main/a/b", "main/a/b"),
+    ],
+)
+def test_a_scope_is_told_by_its_words(words: str | None, scope: Scope, id_: str, said: str) -> None:
+    assert Scope.parse(words) == scope
+    assert (scope.id, str(scope)) == (id_, said)
+
+
+@pytest.mark.parametrize("words", ["/", "/U1", "main/"])
+def test_half_a_scope_is_none(words: str) -> None:
+    with pytest.raises(NotAScope, match=words):
+        Scope.parse(words)
+
+
+def test_a_pause_covers_its_conversations_and_no_other() -> None:
+    pauses = Pauses((Pause(Scope("main", "U1")), Pause(Scope("second"))))
+    covered = [("main", "U1"), ("second", "U1"), ("second", None)]
+    others = [("main", "U2"), ("main", None), ("third", "U1"), (None, "U1"), (None, None)]
+    assert all(pauses.covers(*one) for one in covered)
+    assert not any(pauses.covers(*one) for one in others)
+    everything = Pauses((Pause(Scope()),))
+    assert all(everything.covers(*one) for one in covered + others)
+    assert not any(NO_PAUSES.covers(*one) for one in covered)
+    assert [str(one.scope) for one in pauses.covering("second", "U1")] == ["second"]
+    assert pauses.as_rows() == [
+        {"channel": "main", "key": "U1"},
+        {"channel": "second", "key": None},
+    ]
+
+
+# Writing.
+
+
+def test_a_pause_is_there_until_it_is_resumed(database: Database[Document]) -> None:
+    control = Control(database)
+    assert control.pause(Scope("main", "U1"), by="hanako", why="spam")
+    assert not control.pause(Scope("main", "U1"), by="taro")
+    assert control.pause(Scope(), by="taro")
+    (everything, one) = control.read().rows
+    assert (everything.scope, one.scope) == (Scope(), Scope("main", "U1"))
+    assert (one.by, one.why) == ("hanako", "spam")
+    assert one.at is not None
+    assert not control.resume(Scope("main"))
+    assert control.resume(Scope("main", "U1"))
+    assert not control.resume(Scope("main", "U1"))
+    assert control.read().rows == (everything,)
+
+
+def test_a_row_typed_in_a_shell_counts_if_it_is_whole(database: Database[Document]) -> None:
+    database[CONTROL].insert_one(dict(WHOLE))
+    assert Control(database).read() == Pauses((Pause(Scope("main")),))
+
+
+HALF: list[Document] = [
+    {"act": "pause", "channel": "main", "key": None},
+    {**WHOLE, "act": "paus"},
+    {**WHOLE, "_id": "pause/other"},
+    {"_id": "pause/main", "act": "pause", "channel": "main"},
+    {"_id": "pause/main", "act": "pause", "key": None},
+    {"_id": "pause/U1", "act": "pause", "channel": None, "key": "U1"},
+    {**WHOLE, "channel": ["main"]},
+    {**WHOLE, "_id": {"pause": "main"}},
+    {**RELEASE, "what": {"eventId": "E1", "effectId": "E1/0"}},
+    {**RELEASE, "what": "E1"},
+    {**RELEASE, "what": {"eventId": 7}},
+    {**RELEASE, "at": None},
+    {**RELEASE, "_id": "release/main/U2"},
+]
+
+
+def test_what_is_not_whole_is_passed_over_and_told_once(
+    database: Database[Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    control = Control(database)
+    for row in HALF:
+        database[CONTROL].delete_many({})
+        database[CONTROL].insert_many([dict(row), {**WHOLE, "_id": "pause", "channel": None}])
+        for _ in range(2):
+            orders = control.orders()
+            assert [str(one.scope) for one in orders.pauses.rows] == ["all"], row
+            assert orders.releases == (), row
+        (told,) = [r for r in caplog.records if "passed over" in r.getMessage()]
+        assert told.levelno == logging.WARNING
+        caplog.clear()
+        # It is told anew only once it was gone.
+        database[CONTROL].delete_many({})
+        control.orders()
+
+
+def test_a_pause_takes_the_place_of_half_a_row(database: Database[Document]) -> None:
+    database[CONTROL].insert_one({"_id": "pause/main"})
+    assert Control(database).pause(Scope("main"), by="taro")
+    assert Control(database).read().covers("main", "U1")
+
+
+def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
+    far = bson.DatetimeMS(10**17)
+    database[CONTROL].insert_one({**WHOLE, "at": far})
+    database[CONTROL].insert_one({**RELEASE, "at": far})
+    orders = Control(database).orders()
+    assert orders.pauses.covers("main", "U1")
+    assert orders.releases == ()
+
+
+# Releases.
+
+
+def test_a_release_is_open_until_it_is_settled(database: Database[Document]) -> None:
+    control = Control(database)
+    release = control.release("main", "U1", {"eventId": "E1"}, by="taro")
+    assert control.orders().releases == (release,)
+    assert control.outcome_of(release) is None
+    control.finish(release, "the event E1 is a dead letter")
+    assert control.orders().releases == ()
+    assert control.outcome_of(release) == "the event E1 is a dead letter"
+    # A dispatcher that was frozen comes too late.
+    control.finish(release, NOTHING_STUCK)
+    assert control.outcome_of(release) == "the event E1 is a dead letter"
+
+
+def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document]) -> None:
+    control = Control(database)
+    first = control.release("main", "U1", {"eventId": "E1"}, by="taro")
+    earlier = first.at.replace(year=first.at.year - 1)
+    database[CONTROL].update_one({"_id": first.id}, {"$set": {"at": earlier}})
+    (first,) = control.orders().releases
+    second = control.release("main", "U1", {"effectId": "E0/0"}, by="hanako")
+    control.finish(first, NOTHING_STUCK)
+    assert control.orders().releases == (second,)
+    assert control.outcome_of(first) == "another release took its place"
+    assert control.outcome_of(second) is None
+
+
+def test_what_came_of_a_release_is_told_by_what_is_stored(database: Database[Document]) -> None:
+    control = Control(database)
+    of_event = control.release("main", "U1", {"eventId": "E1"}, by="taro")
+    of_send = control.release("main", "U1", {"effectId": "E1/0"}, by="taro")
+    sends = [{"id": name, "type": "send"} for name in ("E1", "E1/0")]
+    database[CONVERSATIONS].insert_one({"_id": "main/U1", "pending": sends})
+    assert control.came_of(of_send) == NOTHING_STUCK
+    letters = {"$set": {"pending.$[].type": "deadletter"}}
+    database[CONVERSATIONS].update_one({"_id": "main/U1"}, letters)
+    assert control.came_of(of_event) is None
+    database[DEADLETTERS].insert_many([{"_id": "E1"}, {"_id": "E1/0"}])
+    database[CONVERSATIONS].update_one({"_id": "main/U1"}, {"$set": {"pending": []}})
+    assert control.came_of(of_event) == "the event E1 is a dead letter"
+    assert control.came_of(of_send) == "the send E1/0 is a dead letter"
+
+
+# After an election.
+
+
+def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_yet(
+    lagging: LaggingSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As right after an election, where a majority read tells of a time before it."""
+    monkeypatch.setattr(control_module, "READ_SECONDS", 0.3)
+    database = lagging.client["control"]
+    Control(database).pause(Scope(), by="taro")
+    Control(database).resume(Scope())
+    with lagging.held_back(), lagging.client.start_session() as session:
+        alone = database[CONTROL].with_options(write_concern=WriteConcern(w=1))
+        everything = {**WHOLE, "_id": "pause", "channel": None}
+        alone.insert_one(everything, session=session)
+        written = session.operation_time
+        assert isinstance(written, Timestamp)
+        assert Control(database).read() == NO_PAUSES
+        with pytest.raises(StoreUnavailable):
+            Control(database, seen=written).read()
+    monkeypatch.undo()
+    control = Control(database, seen=written)
+    assert control.read().covers("main", "U1")
+    # And it stays seen.
+    assert control._seen is not None
+    assert control._seen >= written

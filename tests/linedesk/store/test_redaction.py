@@ -1,0 +1,123 @@
+"""What is left of an unsent message: the pure function, and that a capped collection takes it."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymongo import ReadPreference
+from pymongo.database import Database
+
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import RECVQ, make_document
+from linedesk.store.redaction import emptying, message_id_of, redacted, unsent_id_of
+from tests.linedesk.store.lagging import LaggingSet
+from tests.waiting import eventually
+
+NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
+SECRET = "ひみつのことば"
+CONTENTS: list[dict[str, Any]] = [
+    {"type": "text", "text": SECRET, "quoteToken": SECRET, "emojis": [{"emojiId": SECRET}]},
+    {"type": "text", "text": "x", "mention": {"mentionees": [{"userId": SECRET}]}},
+    {"type": "file", "fileName": SECRET, "fileSize": 3},
+    {"type": "location", "title": SECRET, "address": SECRET, "latitude": 35.6, "longitude": 139.7},
+    {"type": "image", "contentProvider": {"type": "external", "originalContentUrl": SECRET}},
+    {"type": "sticker", "keywords": [SECRET], "text": SECRET},
+    {"type": "of tomorrow", "what": {"LINE": ["adds", SECRET]}},
+]
+
+
+def a_message(**content: Any) -> dict[str, Any]:
+    event = {
+        "type": "message",
+        "webhookEventId": "01E",
+        "timestamp": 1,
+        "source": {"type": "user", "userId": "U1"},
+        "replyToken": "r",
+        "message": {"id": "42", **content},
+    }
+    return make_document(event, channel="main", accept_time=NOW)
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=lambda content: content["type"])
+def test_nothing_of_the_content_is_left_and_all_that_names_the_event_is(
+    content: dict[str, Any],
+) -> None:
+    document = a_message(**content)
+    before = copy.deepcopy(document)
+
+    left = redacted(document)
+
+    assert SECRET not in str(left)
+    assert left["event"]["message"] == {"type": content["type"], "id": "42"}
+    assert left["unsent"] is True
+    assert document == before
+    assert {k: v for k, v in left["event"].items() if k != "message"} == {
+        k: v for k, v in before["event"].items() if k != "message"
+    }
+    assert {k: v for k, v in left.items() if k not in ("event", "unsent")} == {
+        k: v for k, v in before.items() if k != "event"
+    }
+
+
+@given(
+    message=st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_a_message_of_any_shape_keeps_a_textual_type_and_id_only(message: Any) -> None:
+    document = {"_id": 1, "event": {"type": "message", "message": message}}
+    left = redacted(document)["event"]["message"]
+    assert left.keys() <= {"type", "id"}
+    assert all(isinstance(value, str) for value in left.values())
+
+
+def test_messages_and_unsends_are_told_by_their_ids() -> None:
+    unsend = {"event": {"type": "unsend", "unsend": {"messageId": "42"}}}
+    assert (message_id_of(a_message()), unsent_id_of(a_message())) == ("42", None)
+    assert (message_id_of(unsend), unsent_id_of(unsend)) == (None, "42")
+    edited = {"event": {"type": "messageEdited", "message": {"id": "42"}}}
+    assert message_id_of(edited) == "42"
+    for odd in ({}, {"event": "x"}, {"event": {"type": "unsend", "unsend": []}}):
+        assert (message_id_of(odd), unsent_id_of(odd)) == (None, None)
+
+
+def test_an_emptied_document_keeps_names_that_mongodb_takes_in_an_insert_only(
+    database: Database[Any],
+) -> None:
+    document = a_message(type="text", text=SECRET)
+    document["event"]["$odd.name"] = {"$set": {"a.b": 1}}
+    database[RECVQ].insert_one(document)
+
+    database[RECVQ].update_one({"_id": document["_id"]}, {"$set": emptying(document)})
+
+    assert database[RECVQ].find_one({"_id": document["_id"]}) == redacted(document)
+
+
+def test_three_nodes_empty_a_document_of_the_capped_collection(lagging: LaggingSet) -> None:
+    database = lagging.client["test_redact"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    document = a_message(type="text", text=SECRET)
+    database[RECVQ].insert_one(document)
+
+    database[RECVQ].update_one({"_id": document["_id"]}, {"$set": emptying(document)})
+
+    secondary = database[RECVQ].with_options(read_preference=ReadPreference.SECONDARY)
+    eventually(lambda: secondary.find_one() == redacted(document))
+    lagging.client.drop_database(database.name)
+
+
+def test_the_message_is_found_by_an_index(database: Database[Any]) -> None:
+    documents = [a_message(type="text", text=str(n)) for n in range(100)]
+    for n, document in enumerate(documents):
+        document["eventId"], document["event"]["message"]["id"] = f"E{n}", str(n)
+    database[RECVQ].insert_many(documents)
+
+    plan = database[RECVQ].find({"event.message.id": "50", "key": "U1"}).explain()
+
+    assert plan["executionStats"]["totalDocsExamined"] == 1

@@ -1,0 +1,101 @@
+"""A server that cannot be watched is refused with the words that help; a new one is initiated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.uri_parser import parse_uri
+
+from linedesk.store import replica_set
+from linedesk.store.client import Client, connect
+from linedesk.store.errors import NotReplicaSet, StoreUnavailable
+from linedesk.store.replica_set import _first_server, ensure_replica_set, require_replica_set
+from linedesk.store.uri import Uri
+
+HELPFUL = r"replSetName in mongod.conf.*--replSet rs0.*linedesk init"
+
+
+@pytest.fixture
+def standalone(raw_mongod: Callable[..., str]) -> str:
+    return raw_mongod()
+
+
+def test_a_standalone_server_is_refused_with_the_words_that_help(standalone: str) -> None:
+    with connect(f"mongodb://{standalone}/", app_name="tests") as client:
+        with pytest.raises(NotReplicaSet, match=HELPFUL) as refusal:
+            require_replica_set(client)
+        assert standalone in str(refusal.value)
+    uri = f"mongodb://{standalone}/?replicaSet=rs0"
+    # The URI of the default settings, with which the driver does not even talk to the server.
+    with (
+        connect(uri, app_name="tests", server_selection_seconds=0.5) as client,
+        pytest.raises(NotReplicaSet, match=HELPFUL),
+    ):
+        require_replica_set(client)
+    with pytest.raises(NotReplicaSet, match=HELPFUL):
+        ensure_replica_set(uri)
+
+
+def test_a_server_that_is_away_is_no_standalone() -> None:
+    uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
+    with (
+        connect(uri, app_name="tests", server_selection_seconds=0.3) as client,
+        pytest.raises(StoreUnavailable),
+    ):
+        require_replica_set(client)
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("mongodb://a,b:2/?replicaSet=rs0", ("a", 27017)),
+        ("mongodb://u:p@[::1]:27018/", ("::1", 27018)),
+        ("mongodb://%2Ftmp%2Fmongodb-27017.sock/", ("/tmp/mongodb-27017.sock", None)),
+    ],
+)
+def test_the_first_server_alone_can_be_spoken_to(text: str, node: tuple[str, int | None]) -> None:
+    assert parse_uri(str(Uri.parse(text).at(_first_server(text))))["nodelist"] == [node]
+
+
+def test_a_replica_set_passes_and_is_left_as_it_is(client: Client, mongo_uri: str) -> None:
+    require_replica_set(client)
+    before = client.admin.command("replSetGetConfig")["config"]
+    assert ensure_replica_set(mongo_uri) == "replica set rs0 is there"
+    assert client.admin.command("replSetGetConfig")["config"] == before
+
+
+def test_a_new_server_becomes_a_replica_set_under_its_own_name(
+    raw_mongod: Callable[..., str],
+) -> None:
+    where = raw_mongod("--replSet", "shop")
+    uri = f"mongodb://{where}/?replicaSet=shop"
+    assert ensure_replica_set(uri) == f"replica set shop initiated with one node, {where}"
+    assert ensure_replica_set(uri) == "replica set shop is there"
+    with connect(uri, app_name="tests") as client:
+        require_replica_set(client)
+        assert client.admin.command("hello")["isWritablePrimary"] is True
+
+
+def test_a_set_whose_server_has_not_told_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
+    """As right after a restart: hello is still empty, and the set is there all the same."""
+    where = f"127.0.0.1:{mongod.port}"
+    with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
+        before = client.admin.command("replSetGetConfig")["config"]
+        assert replica_set._initiate(client, f"mongodb://{where}/", where) == "rs0"
+        assert client.admin.command("replSetGetConfig")["config"] == before
+
+
+def test_a_set_without_a_primary_is_unavailable_in_time(raw_mongod: Callable[..., str]) -> None:
+    where = raw_mongod("--replSet", "rs0")
+    with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
+        config = {"_id": "rs0", "members": [{"_id": 0, "host": where}]}
+        client.admin.command("replSetInitiate", config)
+        ensure_replica_set(f"mongodb://{where}/?replicaSet=rs0")
+        client.admin.command({"replSetStepDown": 60, "force": True})
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="no primary"):
+            ensure_replica_set(f"mongodb://{where}/?replicaSet=rs0", wait_seconds=0.3)
+        assert time.monotonic() - began < 3

@@ -1,0 +1,413 @@
+"""The test kit: what a bot author sees of a bot in memory, and what is warned of."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from linebot.v3 import WebhookHandler
+from linebot.v3 import webhooks as line
+from linebot.v3.messaging import TextMessage
+
+from jobworker.errors import NoTimerHandler
+from linedesk import Bot, ContentNotFound, StateTooLarge, Talk, TimerEvent, TooManyMessages
+from linedesk.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent, bot_test
+from tests.linedesk.testing.kit_bot import bot as kit_bot
+
+pytest_plugins = ["pytester"]
+
+log = logging.getLogger(__name__)
+
+
+def bot_that(handle: Callable[[Any, Talk], Any], **options: Any) -> BotTest:
+    """A bot with one handler for everything."""
+    bot = Bot(**options)
+    bot.default()(handle)
+    return BotTest(bot)
+
+
+# What came of it.
+
+
+def test_answers_tell_texts_as_texts_and_everything_else_as_json() -> None:
+    sticker = {"type": "sticker", "packageId": "446", "stickerId": "1988"}
+
+    def handle(event: Any, talk: Talk) -> None:
+        talk.reply("一", sticker)
+        talk.push(TextMessage(text="二"), to="U2")
+        talk.multicast(["U3", "U4"], "三")
+
+    test = bot_that(handle)
+    answers = test.says("U1", "やあ")
+    assert answers.replies == test.replies == ["一", sticker]
+    assert answers.pushes == test.pushes == ["二", "三"]
+    assert answers.texts == ["一", "二", "三"]
+    assert answers.messages[1] == sticker
+    assert [(one.to, one.way) for one in test.sent] == [
+        ("U1", "reply"),
+        ("U2", "push"),
+        (("U3", "U4"), "multicast"),
+    ]
+    test.clear()
+    assert test.sent == []
+    assert test.last.sent[0] == Sent("U1", "reply", ({"type": "text", "text": "一"}, sticker))
+
+
+def test_what_the_token_is_not_good_for_is_a_push() -> None:
+    test = bot_that(lambda event, talk: (talk.reply(*"12345"), talk.reply("6")))
+    assert (test.says("U1", "やあ").replies, test.pushes) == ([*"12345"], ["6"])
+    assert (test.unfollows("U1").replies, test.pushes) == ([], [*"12345", "6"])
+
+
+def test_a_bot_on_standby_carries_out_nothing() -> None:
+    def handle(event: Any, talk: Talk) -> None:
+        talk.data["seen"] = True
+        talk.reply("はい")
+
+    test = bot_that(handle)
+    assert test.sends("U1", {"type": "follow", "mode": "standby"}).sent == ()
+    assert test.data("U1") == {}
+
+
+def test_an_event_that_line_delivers_twice_is_handled_once() -> None:
+    test = bot_that(lambda event, talk: talk.reply("はい"))
+    event = {"type": "message", "webhookEventId": "01", "message": {"type": "text", "text": "や"}}
+    assert test.sends("U1", event).replies == ["はい"]
+    assert test.sends("U1", event).sent == ()
+
+
+@pytest.mark.parametrize(
+    ("act", "event", "message"),
+    [
+        (lambda t: t.says("U1", "やあ"), line.MessageEvent, line.TextMessageContent),
+        (lambda t: t.says("U1", "やあ", group="C1"), line.MessageEvent, line.TextMessageContent),
+        (lambda t: t.sticker("U1"), line.MessageEvent, line.StickerMessageContent),
+        (lambda t: t.location("U1"), line.MessageEvent, line.LocationMessageContent),
+        (lambda t: t.image("U1"), line.MessageEvent, line.ImageMessageContent),
+        (lambda t: t.video("U1"), line.MessageEvent, line.VideoMessageContent),
+        (lambda t: t.audio("U1"), line.MessageEvent, line.AudioMessageContent),
+        (lambda t: t.file("U1"), line.MessageEvent, line.FileMessageContent),
+        (lambda t: t.presses("U1", "a=1", params={"date": "2027-01-04"}), line.PostbackEvent, None),
+        (lambda t: t.follows("U1", unblocked=True), line.FollowEvent, None),
+        (lambda t: t.unfollows("U1"), line.UnfollowEvent, None),
+        (lambda t: t.joins("C1"), line.JoinEvent, None),
+        (lambda t: t.leaves("R1"), line.LeaveEvent, None),
+        (lambda t: t.member_joins("U1", group="C1"), line.MemberJoinedEvent, None),
+        (lambda t: t.member_leaves("U1", group="C1"), line.MemberLeftEvent, None),
+        (lambda t: t.unsends("U1", "5001", group="C1"), line.UnsendEvent, None),
+        (
+            lambda t: t.sends("U1", {"type": "beacon", "beacon": {"hwid": "a", "type": "enter"}}),
+            line.BeaconEvent,
+            None,
+        ),
+        (
+            lambda t: t.sends("U1", {"type": "image", "contentProvider": {"type": "line"}}),
+            line.MessageEvent,
+            line.ImageMessageContent,
+        ),
+    ],
+)
+def test_what_people_do_reaches_the_handler_as_the_sdk_s_class(
+    act: Callable[[BotTest], Any], event: type, message: type | None
+) -> None:
+    seen: list[Any] = []
+    test = bot_that(lambda event, talk: seen.append(event))
+    act(test)
+    assert type(seen[0]) is event
+    assert message is None or type(seen[0].message) is message
+
+
+def test_users_have_the_names_that_the_test_gives_them() -> None:
+    test = bot_that(lambda event, talk: talk.reply(str(talk.display_name)), profiles=True)
+    test.names("U2", "花子")
+    assert test.says("U1", "やあ").replies == ["U1"]
+    assert test.says("U2", "やあ", group="C1").replies == ["花子"]
+    assert test.unfollows("U3").pushes == ["None"]
+
+
+def test_content_is_what_the_user_sent_and_goes_with_the_handler(tmp_path: Any) -> None:
+    paths = []
+
+    def handle(event: Any, talk: Talk) -> None:
+        paths.append(talk.content(event.message).path)
+        kept = talk.content(event.message, tmp_path / "kept")
+        talk.reply(f"{kept.type} {kept.size}", paths[-1].read_bytes().decode())
+
+    test = bot_that(handle)
+    assert test.file("U1", b"a,b", name="list.csv").replies == ["text/csv 3", "a,b"]
+    assert not paths[0].exists()
+    assert (tmp_path / "kept").read_bytes() == b"a,b"
+    with pytest.raises(ContentNotFound):
+        test.sends("U1", {"type": "image", "id": "6", "contentProvider": {"type": "line"}})
+
+
+def test_talk_api_is_the_test_s_own_stand_in() -> None:
+    bot = Bot()
+    bot.default()(lambda event, talk: talk.reply(talk.api.get_bot_info().display_name))
+    stand_in = SimpleNamespace(get_bot_info=lambda: SimpleNamespace(display_name="オウム"))
+    assert BotTest(bot, api=stand_in).says("U1", "やあ").replies == ["オウム"]
+    with pytest.raises(NotHere, match="stand-in"):
+        BotTest(bot).says("U1", "やあ")
+
+
+def test_settings_are_the_bot_s_unless_the_test_says_otherwise() -> None:
+    def check(settings: Any) -> None:
+        if settings["times"] < 0:
+            raise ValueError("times must be 0 or more")
+
+    bot = Bot(settings={"times": 3}, check_settings=check)
+    bot.default()(lambda event, talk: talk.reply(str(talk.settings["times"])))
+    assert BotTest(bot).says("U1", "やあ").replies == ["3"]
+    assert BotTest(bot, settings={"times": 5}).says("U1", "やあ").replies == ["5"]
+    with pytest.raises(ValueError, match="no setting time"):
+        BotTest(bot, settings={"time": 5})
+    with pytest.raises(ValueError, match="0 or more"):
+        BotTest(bot, settings={"times": -1})
+
+
+def test_a_handler_of_the_sdk_s_own_kind_is_for_the_real_stack() -> None:
+    with pytest.raises(NotHere, match="--real-stack"):
+        BotTest(WebhookHandler("secret"))  # type: ignore[arg-type]
+
+
+# What is kept.
+
+
+def test_data_comes_back_as_mongodb_gives_it() -> None:
+    moment = datetime(2027, 1, 4, 0, 0, 0, 123_456, tzinfo=UTC)
+
+    def handle(event: Any, talk: Talk) -> None:
+        talk.reply(repr(talk.data.get("kept")))
+        talk.data["kept"] = [(1, 2), moment]
+        talk.after(60, "later", pair=(1, 2))
+
+    test = bot_that(handle)
+    test.bot.timer("later")(handle)
+    test.says("U1", "一")
+    assert test.timers("U1")[0].data == {"pair": [1, 2]}
+    assert test.data("U1") == {"kept": [[1, 2], moment.replace(microsecond=123_000)]}
+    assert test.says("U1", "二").replies[0] != repr([(1, 2), moment])
+
+
+def test_what_mongodb_cannot_hold_fails_in_the_test() -> None:
+    test = bot_that(lambda event, talk: talk.data.update(kept=object()))
+    with pytest.raises(StateTooLarge) as caught:
+        test.says("U1", "やあ")
+    assert "dead letter at once" in caught.value.__notes__[0]
+
+
+def test_a_handler_that_raises_has_done_nothing() -> None:
+    test = BotTest(kit_bot)
+    with pytest.raises(RuntimeError) as caught:
+        test.says("U1", "fail")
+    assert "HANDLER_TRIES" in caught.value.__notes__[0]
+    assert (test.sent, test.data("U1"), test.timers("U1")) == ([], {}, [])
+    assert test.says("U1", "やあ").replies == ["聞こえました：やあ"]
+
+    refused = bot_that(lambda event, talk: talk.reply(*"123456"))
+    with pytest.raises(TooManyMessages) as caught_too:
+        refused.says("U1", "やあ")
+    assert "at once" in caught_too.value.__notes__[0]
+
+
+def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
+    test = BotTest(kit_bot)
+    test.says("U1", "name", group="C1")
+    test.says("U2", "count", group="C1")
+    assert test.state("U1", group="C1") == "asking_name"
+    assert (test.state("U2", group="C1"), test.state("U1")) == (None, None)
+    assert test.until("U1", group="C1") == test.now + timedelta(seconds=300)
+    assert [one.name for one in test.timers("U2", group="C1")] == ["step"]
+    assert test.timers("U1", group="C1") == test.timers(group="C1") == test.timers("U2") == []
+
+    shared = bot_that(lambda event, talk: talk.expect("busy", within=60))
+    shared.says("U1", "やあ", group="C1")
+    assert shared.state("U2", group="C1") == shared.state(group="C1") == "busy"
+    with pytest.raises(ValueError, match="whose"):
+        shared.state()
+
+
+# Time.
+
+
+def test_timers_ring_in_their_order_each_at_its_own_time() -> None:
+    seen = []
+    bot = Bot()
+
+    @bot.default()
+    def start(event: Any, talk: Talk) -> None:
+        talk.after(30, "b")
+        talk.after(20, "a")
+
+    @bot.timer("a")
+    @bot.timer("b")
+    def ring(event: TimerEvent, talk: Talk) -> None:
+        seen.append((event.name, talk.now, event.due))
+        if event.name == "a":
+            talk.after(5, "a")
+
+    test = BotTest(bot)
+    began = test.now
+    test.says("U1", "始め")
+    test.advance(29)
+    test.advance(1)
+    at = [began + timedelta(seconds=n) for n in (20, 25, 30)]
+    assert seen == [("a", at[0], at[0]), ("a", at[1], at[1]), ("b", at[2], at[2]), *seen[3:]]
+    assert seen[3:] == [("a", at[2], at[2])]
+    assert test.now == at[2]
+
+
+def test_a_timer_that_is_set_again_or_cancelled_rings_as_was_said_last() -> None:
+    bot = Bot()
+
+    @bot.add(line.MessageEvent)
+    def text(event: Any, talk: Talk) -> None:
+        if event.message.text == "止め":
+            talk.cancel("ring")
+        else:
+            talk.after(float(event.message.text), "ring", said=event.message.text)
+
+    bot.timer("ring")(lambda event, talk: talk.push(event.data["said"]))
+    test = BotTest(bot)
+    test.says("U1", "10")
+    test.says("U1", "20")
+    test.says("U2", "15")
+    assert test.advance(30).pushes == ["15", "20"]
+    test.says("U1", "10")
+    test.says("U1", "止め")
+    assert test.advance(30).sent == ()
+
+
+def test_a_daily_timer_rings_every_day() -> None:
+    test = BotTest(kit_bot)
+    test.says("U1", "daily")
+    (waiting,) = test.timers("U1")
+    assert (waiting.every, f"{waiting.at:%d %H:%M}") == ("07:30 Asia/Tokyo", "04 22:30")
+    assert test.advance(3 * 24 * 3600).pushes == ["おはようございます"] * 3
+    assert test.advance(to="07:29").pushes == []
+    assert test.advance(to=test.timers("U1")[0].at).pushes == ["おはようございます"]
+
+
+def test_a_timer_for_now_rings_with_its_event_and_endless_ones_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bot_test, "MOST_RINGS", 20)
+    bot = Bot()
+    bot.default()(lambda event, talk: talk.after(0, event.message.text))
+    bot.timer("once")(lambda event, talk: talk.push("鳴った"))
+    bot.timer("ever")(lambda event, talk: talk.after(0, "ever"))
+    assert BotTest(bot).says("U1", "once").pushes == ["鳴った"]
+    with pytest.raises(EndlessTimers, match="ever"):
+        BotTest(bot).says("U1", "ever")
+
+
+def test_a_state_is_left_when_its_time_is_over() -> None:
+    test = BotTest(kit_bot)
+    test.says("U1", "name")
+    assert test.advance(299).sent == ()
+    assert test.state("U1") == "asking_name"
+    assert test.advance(1).pushes == ["また今度"]
+    assert (test.state("U1"), test.until("U1")) == (None, None)
+    test.says("U1", "name")
+    test.says("U1", "花子")
+    assert test.advance(600).sent == ()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"seconds": -1}, {"seconds": 1, "to": "07:30"}, {"to": datetime(2020, 1, 1)}]
+)
+def test_time_goes_forward_only(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        BotTest(kit_bot).advance(**wrong)
+
+
+def test_a_hundred_events_take_a_test_no_second() -> None:
+    test = BotTest(kit_bot)
+    began = time.process_time()
+    for _ in range(100):
+        test.says("U1", "やあ")
+    assert time.process_time() - began < 1.0
+
+
+# Warnings.
+
+
+@pytest.mark.parametrize("answer", ["はい", TextMessage(text="はい")])
+def test_a_message_that_is_returned_and_not_sent_is_warned_of(answer: Any) -> None:
+    def handle(event: Any, talk: Talk) -> Any:
+        return answer
+
+    with pytest.warns(BotWarning, match="use talk.reply") as caught:
+        assert bot_that(handle).says("U1", "やあ").texts == []
+    (warning,) = caught
+    assert (warning.filename, warning.lineno) == (__file__, handle.__code__.co_firstlineno)
+
+
+# pytest's fixture.
+
+
+def test_the_fixture_takes_the_bot_of_the_test_or_of_the_command_line(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        test_own="""
+        import pytest
+        from linedesk.bots.timer import bot as timer
+
+        @pytest.fixture
+        def bot():
+            return timer
+
+        def test_own(bot_test):
+            assert bot_test.says("U1", "180").replies == ["180秒後にお知らせします"]
+        """,
+        test_named="""
+        import pytest
+
+        @pytest.fixture
+        def bot_settings():
+            return {"again_seconds": 5.0}
+
+        def test_named(bot_test):
+            assert bot_test.settings["again_seconds"] == 5.0
+            assert bot_test.says("U1", "設定教えて").replies == ["設定されてないですよ"]
+        """,
+    )
+    quiet = ("-p", "linedesk.testing.pytest_plugin", "-W", "ignore", "-q")
+    answer = pytester.runpytest_inprocess(*quiet, "--bot=linedesk.bots.reminder:bot")
+    answer.assert_outcomes(passed=2)
+    answer = pytester.runpytest_inprocess(*quiet, "test_named.py")
+    answer.assert_outcomes(errors=1)
+    answer.stdout.fnmatch_lines(["*needs a fixture `bot`*"])
+
+
+def test_a_timer_that_no_handler_is_for_is_told_when_it_is_set() -> None:
+    bot = Bot()
+
+    @bot.add(line.MessageEvent)
+    def text(event: line.MessageEvent, talk: Talk) -> None:
+        talk.cancel("of_former_days")
+        talk.after(60, event.message.text)
+
+    bot.timer("ring")(text)
+    test = BotTest(bot)
+    test.says("U1", "ring:1")
+    with pytest.raises(NoTimerHandler, match="rign"):
+        test.says("U1", "rign")
+    assert [one.name for one in test.timers("U1")] == ["ring:1"]
+
+
+def test_a_bot_cannot_change_its_settings_in_a_test_either() -> None:
+    bot = Bot(settings={"n": 1})
+
+    @bot.add(line.MessageEvent)
+    def text(event: line.MessageEvent, talk: Talk) -> None:
+        talk.settings["n"] = 2  # type: ignore[index]
+
+    with pytest.raises(TypeError):
+        BotTest(bot).says("U1", "x")

