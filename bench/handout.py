@@ -26,10 +26,10 @@ from rich.progress import track
 from rich.table import Table
 
 from dispatcher.feed.change_stream import ChangeStreamFeed
-from dispatcher.feed.rescan import History
+from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
-from dispatcher.process import Dispatcher, Limits
-from jobworker.assembly import Desk, LineSettings
+from dispatcher.process import Dispatcher, DispatcherLimits
+from jobworker.assembly import BotWorker, LineSettings
 from linedesk import Bot, Talk
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.contract import Job, JobResult
@@ -103,7 +103,7 @@ def text_event(number: int) -> Document:
     }
 
 
-class BeforeAll(History):
+class BeforeAll(Rescan):
     """Lets a dispatcher begin its reign before the events were stored, as in steady running."""
 
     began: Timestamp
@@ -121,7 +121,7 @@ class Bench:
         self._database: Database[Any] = client[DATABASE]
         self._events = events
         create_collections(self._database, capped_bytes=512 * MEGABYTE)
-        self._began = History(self._database[RECVQ]).now()
+        self._began = Rescan(self._database[RECVQ]).now()
         for first in track(range(0, events, 1_000), "storing events"):
             now = datetime.now(UTC)
             documents = [
@@ -157,7 +157,7 @@ class Bench:
                 ChangeStreamFeed(recvq),
                 history,
                 make_worker,
-                limits=Limits(threads=THREADS),
+                limits=DispatcherLimits(threads=THREADS),
                 lease=Lease(self._database, owner=f"bench/{time.monotonic_ns()}/0"),
                 inbox=inbox,
             )
@@ -170,10 +170,10 @@ class Bench:
             thread.join()
         return self._events / seconds
 
-    def no_bot_desk(self, **tools: Any) -> Desk:
+    def no_bot_desk(self, **tools: Any) -> BotWorker:
         """A worker with a bot that does nothing."""
         line = LineSettings("http://127.0.0.1:9", "unused", interval_seconds=0, threads=THREADS)
-        return Desk(no_bot, self._database, line, tries=1, **tools)
+        return BotWorker(no_bot, self._database, line, tries=1, **tools)
 
     def _rewind(self) -> None:
         id_, token = self._first

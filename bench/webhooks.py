@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from ulid import ULID
 
-from frontdesk.app import Desk, FrontDesk
+from frontdesk.app import FrontDesk, WebhookSettings
 from frontdesk.group_commit import Documents
 from frontdesk.process import Address, SpoolAt, serve
 from frontdesk.store import TwoStores
@@ -76,7 +76,7 @@ def run_desk(variant: str, port: int, uri: str, folder: Path) -> int:
         if variant == ROUTE:
             stack.enter_context(mock.patch.object(FrontDesk, "__call__", FastAPI.__call__))
         return serve(
-            Desk(secrets=(SECRET,)),
+            WebhookSettings(secrets=(SECRET,)),
             Address(port=port),
             mongodb_uri=uri,
             database=DATABASE,

@@ -21,7 +21,7 @@ EVERY_SECONDS = 0.5
 MOST_TOLD = 3
 
 
-class Obedience(BackgroundThread):
+class ControlReader(BackgroundThread):
     """That of one process, a companion of its lease, without which nothing is given up."""
 
     def __init__(self, control: Control, ordered: Ordered, worker: Worker, lease: Lease) -> None:

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from dispatcher.keyed.view import InHand, View
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured, Snapshot, Snapshots, Values
+from dispatcher.keyed.view import InHand, PoolView
+from linedesk.runtime.metrics import (
+    SECONDS_BUCKETS,
+    Figure,
+    Measured,
+    MetricsSnapshot,
+    MetricsSnapshots,
+    Values,
+)
 from linedesk.store.queue.backlog import Depth
 
 IN_HAND = (
@@ -68,11 +75,11 @@ DEPTH = (
 class Source:
     """Where the figures of a dispatcher at work come from."""
 
-    view: View
+    view: PoolView
     lost_history: Callable[[], int]
 
 
-class Figures:
+class DispatcherMetrics:
     """Those of one process. A standby has none but that it does not lead."""
 
     def __init__(
@@ -94,12 +101,12 @@ class Figures:
         )
         self._in_hand = Measured(registry, IN_HAND)
         self._depth = Measured(registry, DEPTH)
-        self._snapshots = Snapshots(registry)
+        self._snapshots = MetricsSnapshots(registry)
         self._lock = threading.Lock()  # for one look at a time
         self._source: Source | None = None
 
     @property
-    def latest(self) -> Snapshot:
+    def latest(self) -> MetricsSnapshot:
         """The figures of the last look."""
         return self._snapshots.latest
 
@@ -112,7 +119,7 @@ class Figures:
         """The process is at work: from now on these are looked at, too."""
         self._source = source
 
-    def look(self) -> Snapshot:
+    def look(self) -> MetricsSnapshot:
         """Take all figures of this moment; from any thread."""
         with self._lock:
             self._leading.set(self._leads())

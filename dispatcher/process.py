@@ -13,31 +13,31 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.control import Obedience
+from dispatcher.control import ControlReader
 from dispatcher.feed.feed import Feed
 from dispatcher.feed.heartbeat import Heartbeat
-from dispatcher.feed.reader import Reader
-from dispatcher.feed.rescan import History, recall
+from dispatcher.feed.reader import FeedReader
+from dispatcher.feed.rescan import Rescan, recall
 from dispatcher.keyed.holding import HELD_AFTER_SECONDS
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.keyed.suspects import Poison, Resting, Suspects
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
-from dispatcher.progress.held import Held, HeldKey
-from dispatcher.startup import Ending, Interrupted, Patience, death_of, ending_of
-from dispatcher.status import Voice
-from dispatcher.timer import Clock
-from dispatcher.watchdog import STANDBY, STARTING, Watch
+from dispatcher.progress.held import HeldKey, HeldStore
+from dispatcher.startup import ExitReason, Interrupted, StartupWait, death_of, ending_of
+from dispatcher.status import StatusReporter
+from dispatcher.timer import Timer
+from dispatcher.watchdog import STANDBY, STARTING, Watchdog
 from linedesk.contract import MakeWorker
-from linedesk.runtime.service import Nobody, Service
+from linedesk.runtime.service import NoServiceManager, ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AccessRefused, NewerSchema, Replaced, StoreUnavailable
 from linedesk.store.orders import Control, Pauses
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import Keeper, Neighbours
+from linedesk.store.queue.repair import CollectionRepair, Neighbours
 from linedesk.store.replica_set import require_replica_set
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ TAKING_OVER = "taking over"
 
 
 @dataclass(frozen=True)
-class Limits:
+class DispatcherLimits:
     """How much at a time, and how long."""
 
     threads: int = 20
@@ -74,14 +74,14 @@ class Dispatcher:
         self,
         database: Database[Any],
         feed: Feed,
-        history: History,
+        history: Rescan,
         make_worker: MakeWorker,
         *,
-        limits: Limits,
+        limits: DispatcherLimits,
         lease: Lease,
         inbox: SimpleQueue[int | BaseException],
         companions: Sequence[Component] = (),
-        service: Service | None = None,
+        service: ServiceManager | None = None,
         registry: CollectorRegistry | None = None,
         about: Mapping[str, str] | None = None,
     ) -> None:
@@ -93,10 +93,12 @@ class Dispatcher:
         self._inbox = inbox
         self._companions = list(companions)
         self._about = dict(about or {})
-        self._voice = Voice(database, service or Nobody(), registry=registry, leads=lease.is_fresh)
+        self._voice = StatusReporter(
+            database, service or NoServiceManager(), registry=registry, leads=lease.is_fresh
+        )
         self._report = self._voice.report
-        self._patience = Patience(inbox, self._report)
-        self._clock = Clock()
+        self._patience = StartupWait(inbox, self._report)
+        self._clock = Timer()
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
         self._worker = make_worker(
@@ -105,7 +107,7 @@ class Dispatcher:
             lease_is_fresh=lease.is_fresh,
         )
 
-    def run(self) -> Ending:
+    def run(self) -> ExitReason:
         """Run until a signal or a failure; raises SetupError where a person has to act first."""
         threading.excepthook = self._thread_died
         self._voice.start()
@@ -114,7 +116,7 @@ class Dispatcher:
         finally:
             self._voice.stop()
 
-    def _live(self) -> Ending:
+    def _live(self) -> ExitReason:
         try:
             self._patience.until_available(
                 lambda: require_replica_set(self._database.client), "asking for the replica set"
@@ -130,7 +132,7 @@ class Dispatcher:
             return self._leave(interruption.ending)
         except Replaced as error:
             log.error("replaced before it began error=%s", error)  # noqa: TRY400
-            return self._leave(Ending.REPLACED)
+            return self._leave(ExitReason.REPLACED)
         except (AccessRefused, NewerSchema):  # a standby may have another password, or release
             self._release()
             raise
@@ -172,13 +174,15 @@ class Dispatcher:
         self._patience.until_available(lambda: self._poison.set_aside(control), TAKING_OVER)
         pauses = self._patience.until_available(control.read, TAKING_OVER)
         self._pool = self._make_pool(start, progress.held, keys, pauses)
-        self._companions.append(Obedience(control, self._pool.ordered, self._worker, self._lease))
+        self._companions.append(
+            ControlReader(control, self._pool.ordered, self._worker, self._lease)
+        )
         self._resting = Resting(self._poison, step=self._pool.step, replaced=self._inbox.put)
         self._saver = Saver(self._pool, progress, self._voice.figures)
         self._patience.until_available(
             lambda: self._worker.take_over(self._lease.epoch), TAKING_OVER
         )
-        self._reader = Reader(
+        self._reader = FeedReader(
             self._feed,
             self._history,
             self._pool,
@@ -186,10 +190,12 @@ class Dispatcher:
             token=token,
             reign_began=self._patience.until_available(self._history.now, TAKING_OVER),
             has_room=self._worker.has_room,
-            keeper=Keeper(self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes),
+            keeper=CollectionRepair(
+                self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
+            ),
             heartbeat=Heartbeat(self._database[RECVQ], self._recvq_closed),
         )
-        self._watch = Watch(
+        self._watch = Watchdog(
             self._pool,
             self._reader,
             self._worker,
@@ -211,7 +217,7 @@ class Dispatcher:
         return self._guard.closed
 
     def _make_pool(
-        self, start: Start, held: Held, held_keys: Sequence[HeldKey], pauses: Pauses
+        self, start: Start, held: HeldStore, held_keys: Sequence[HeldKey], pauses: Pauses
     ) -> Pool:
         return Pool(
             self._poison.decide,
@@ -249,14 +255,14 @@ class Dispatcher:
         )
         log.info("ready feed=%s threads=%d", self._feed.name, self._limits.threads)
 
-    def _supervise(self) -> Ending:
+    def _supervise(self) -> ExitReason:
         while True:
             self._report.beat()
             try:
                 message = self._inbox.get(timeout=SUPERVISE_SECONDS)
             except Empty:
                 if not self._watch.look():
-                    return Ending.STUCK
+                    return ExitReason.STUCK
                 if self._pool.suspects_are_through:
                     self._resting.begin()
                 continue
@@ -266,7 +272,7 @@ class Dispatcher:
         """What hangs although it may not, as words for a watchdog; None while all goes on."""
         return self._watch.stalled()
 
-    def _end(self, ending: Ending) -> Ending:
+    def _end(self, ending: ExitReason) -> ExitReason:
         """No more reading, drain against one deadline, save, give back the lease."""
         self._say_stopping(self._pool.under_way)
         deadline = time.monotonic() + self._limits.drain_seconds
@@ -284,7 +290,7 @@ class Dispatcher:
         self._clock.stop()
         self._clock.join(CLOSE_SECONDS)
         # Nor is it poison where MongoDB refuses the process.
-        if ending in (Ending.STOPPED, Ending.STUCK, Ending.REFUSED):
+        if ending in (ExitReason.STOPPED, ExitReason.STUCK, ExitReason.REFUSED):
             self._resting.end()
         if stuck or self._pool.abandoned():
             # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
@@ -294,12 +300,12 @@ class Dispatcher:
             self._release()
         for doing in stuck:
             log.error("thread did not end within the drain %s", doing)
-        if stuck and ending is Ending.STOPPED:
-            ending = Ending.STUCK
+        if stuck and ending is ExitReason.STOPPED:
+            ending = ExitReason.STUCK
         log.info("stopped ending=%s", ending.value)
         return ending
 
-    def _leave(self, ending: Ending) -> Ending:
+    def _leave(self, ending: ExitReason) -> ExitReason:
         """The end of one that never was at work."""
         self._say_stopping(lambda: 0)
         self._release()

@@ -12,15 +12,15 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from dispatcher.watchdog import STARTING, WAITING, Report
+from dispatcher.watchdog import STARTING, WAITING, WatchdogReporter
 from linedesk.runtime.backoff import pause_seconds
-from linedesk.runtime.liveness import AWAY, Reason
+from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
 
-class Ending(Enum):
+class ExitReason(Enum):
     """Why a dispatcher ended; the command line makes an exit code of it."""
 
     STOPPED = "stopped"
@@ -35,22 +35,22 @@ class Ending(Enum):
 class Interrupted(Exception):
     """A signal came, or a thread died, before the dispatcher had begun."""
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: ExitReason) -> None:
         super().__init__(ending.value)
         self.ending = ending
 
 
-def ending_of(message: int | BaseException) -> Ending:
+def ending_of(message: int | BaseException) -> ExitReason:
     """What a message in the inbox makes of the process: a signal's number, or an error."""
     if isinstance(message, int):
         log.info("stopping signal=%d", message)
-        return Ending.STOPPED
+        return ExitReason.STOPPED
     if isinstance(message, Replaced):
         log.error("replaced by another dispatcher, stopping error=%s", message)
-        return Ending.REPLACED
+        return ExitReason.REPLACED
     if isinstance(message, AccessRefused):
-        return Ending.REFUSED
-    return Ending.FAILED
+        return ExitReason.REFUSED
+    return ExitReason.FAILED
 
 
 def death_of(args: threading.ExceptHookArgs) -> BaseException:
@@ -67,13 +67,13 @@ def death_of(args: threading.ExceptHookArgs) -> BaseException:
 Found = TypeVar("Found")
 
 
-class Patience:
+class StartupWait:
     """Its methods raise Interrupted once `inbox` has something: that ends the process."""
 
-    def __init__(self, inbox: SimpleQueue[int | BaseException], report: Report) -> None:
+    def __init__(self, inbox: SimpleQueue[int | BaseException], report: WatchdogReporter) -> None:
         self._inbox = inbox
         self._report = report
-        self._reason = Reason()
+        self._reason = WaitReason()
         self._told = ""
 
     def until_available(

@@ -25,14 +25,14 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
-from dispatcher.feed.reader import Reader
-from dispatcher.keyed.view import MOST_WAITING, View
-from dispatcher.metrics import Figures, Source
-from dispatcher.watchdog import WAITING, WORKING, Report, Told
+from dispatcher.feed.reader import FeedReader
+from dispatcher.keyed.view import MOST_WAITING, PoolView
+from dispatcher.metrics import DispatcherMetrics, Source
+from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from linedesk.contract import Worker
-from linedesk.runtime.liveness import Reason, moment
-from linedesk.runtime.metrics import Snapshot
-from linedesk.runtime.service import Service
+from linedesk.runtime.liveness import WaitReason, moment
+from linedesk.runtime.metrics import MetricsSnapshot
+from linedesk.runtime.service import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread, Component
 from linedesk.store.documents import HISTORY, Document
@@ -43,16 +43,16 @@ from linedesk.store.queue.repair import Neighbours
 SHORTEST_LAG_SECONDS = 1.0
 
 
-class Telling:
+class StatusLine:
     """Quick, from any thread; `reason` is why the feed brings nothing, `about` stands in the row
     as it is.
     """
 
     def __init__(
         self,
-        figures: Figures,
-        view: View,
-        reason: Reason,
+        figures: DispatcherMetrics,
+        view: PoolView,
+        reason: WaitReason,
         worker: Worker,
         companions: Sequence[Component],
         *,
@@ -124,13 +124,17 @@ AS_FIGURES = (
 )
 
 
-class Sounder(BackgroundThread):
+class BacklogProbe(BackgroundThread):
     """Measures the depth once a second; every ten it looks after the collections beside recvq, and
     writes a row of `history`.
     """
 
     def __init__(
-        self, database: Database[Any], view: View, figures: Figures, neighbours: Neighbours
+        self,
+        database: Database[Any],
+        view: PoolView,
+        figures: DispatcherMetrics,
+        neighbours: Neighbours,
     ) -> None:
         super().__init__("depth", self._run)
         self._gauge = DepthGauge(database, view.standing)
@@ -173,7 +177,7 @@ class Sounder(BackgroundThread):
         return True
 
 
-def history_row(now: Snapshot) -> Document:
+def history_row(now: MetricsSnapshot) -> Document:
     """A row of `history`; what has no value is null."""
     row = {"at": now.at, **{name: now.figures.get(name) for name in AS_FIGURES}}
     row["readPerSecond"] = now.per_second.get("readDocuments")
@@ -195,37 +199,37 @@ ROLE = "dispatcher"
 JOIN_SECONDS = 5.0
 
 
-class Voice:
+class StatusReporter:
     """One process's. `leads` tells whether it holds the lease."""
 
     def __init__(
         self,
         database: Database[Any],
-        service: Service,
+        service: ServiceManager,
         *,
         registry: CollectorRegistry | None,
         leads: Callable[[], bool],
     ) -> None:
         self._database = database
-        self.figures = Figures(registry, leads=leads)
-        self.report = Report(service, look=self.figures.look)
+        self.figures = DispatcherMetrics(registry, leads=leads)
+        self.report = WatchdogReporter(service, look=self.figures.look)
         self._row = StatusRow(database, ROLE, snapshot=lambda: self._told.figures, tell=self._tell)
         # Of the row that is being written: its words and its figures are of one moment.
         self._told = self.report.told
-        self._sounder: Sounder | None = None
+        self._sounder: BacklogProbe | None = None
         # Set once the process is at work; read by the row's thread.
-        self._telling: Telling | None = None
+        self._telling: StatusLine | None = None
 
     def start(self) -> None:
         """Tell from now on, of a process that is not at work yet."""
-        self.report.told = Told(figures=self.figures.look())
+        self.report.told = Reported(figures=self.figures.look())
         self.report.start()
         self._row.start()
 
     def begin(
         self,
-        view: View,
-        reader: Reader,
+        view: PoolView,
+        reader: FeedReader,
         worker: Worker,
         companions: Sequence[Component],
         neighbours: Neighbours,
@@ -235,11 +239,11 @@ class Voice:
     ) -> None:
         """It is at work; `about` stands in the row, `stalled` is what hangs of it, in words."""
         self.figures.begin(Source(view, reader.lost_history))
-        self._telling = telling = Telling(
+        self._telling = telling = StatusLine(
             self.figures, view, reader.reason, worker, companions, about=about
         )
         self.report.working(telling.words, telling.state, stalled=stalled)
-        self._sounder = Sounder(self._database, view, self.figures, neighbours)
+        self._sounder = BacklogProbe(self._database, view, self.figures, neighbours)
         self._sounder.start()
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from linedesk.runtime.thread import BackgroundThread
 
 
-class Clock(BackgroundThread):
+class Timer(BackgroundThread):
     """Calls what was left with `later`; the functions must be quick and must not raise.
 
     The order of two functions due at the same instant is that of their registration. What is

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dispatcher.feed.reader import Reader
+from dispatcher.feed.reader import FeedReader
 from dispatcher.keyed.pool import Pool
 from linedesk.contract import Worker
-from linedesk.runtime.liveness import Pulse
-from linedesk.runtime.metrics import Snapshot
-from linedesk.runtime.service import Service, word_seconds
+from linedesk.runtime.liveness import ThreadActivity
+from linedesk.runtime.metrics import MetricsSnapshot
+from linedesk.runtime.service import ServiceManager, word_seconds
 from linedesk.runtime.thread import BackgroundThread, Component
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ STEP_SECONDS = 600.0
 FEED_SECONDS = 90.0
 
 
-class Watch:
+class Watchdog:
     """Looks at the pool, the reader and all the other parts.
 
     `handler_seconds` is how long a handler may run.
@@ -43,7 +43,7 @@ class Watch:
     def __init__(
         self,
         pool: Pool,
-        reader: Reader,
+        reader: FeedReader,
         worker: Worker,
         parts: Sequence[Component],
         *,
@@ -114,26 +114,28 @@ STALLED, STOPPING = "stalled", "stopping"
 Words = Callable[[], str]
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """What was told last, with the figures that it was made of."""
 
     state: str = STARTING
     words: str = ""
-    figures: Snapshot = Snapshot()
+    figures: MetricsSnapshot = MetricsSnapshot()
 
 
-class Report(BackgroundThread):
+class WatchdogReporter(BackgroundThread):
     """One process's; its methods but `stop` are for the main thread.
 
     `look` takes the figures of the moment, and comes before each word.
     """
 
-    def __init__(self, service: Service, *, look: Callable[[], Snapshot] = Snapshot) -> None:
+    def __init__(
+        self, service: ServiceManager, *, look: Callable[[], MetricsSnapshot] = MetricsSnapshot
+    ) -> None:
         super().__init__("report", self._run)
         self._service = service
         self._look = look
-        self._main = Pulse("main", limit_seconds=STEP_SECONDS)
-        self.told = Told()
+        self._main = ThreadActivity("main", limit_seconds=STEP_SECONDS)
+        self.told = Reported()
         """The last word; replaced as a whole, for anybody to read."""
         # So that nothing is told that was overtaken.
         self._lock = threading.Lock()
@@ -191,10 +193,10 @@ class Report(BackgroundThread):
         def say() -> None:
             figures, why = self._look(), stalled()
             if why is None:
-                self.told = Told(state(), status(), figures)
+                self.told = Reported(state(), status(), figures)
                 tell(self.told.words)
             else:
-                self.told = Told(STALLED, f"stalled: {why}", figures)
+                self.told = Reported(STALLED, f"stalled: {why}", figures)
                 self._service.unwell(self.told.words)
 
         with self._lock:

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from frontdesk.errors import BadSignature, Refused, TooSlow
 from frontdesk.http import arrival, made_way
-from frontdesk.metrics import Figures
+from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.webhook import HEADER, encode_events, parse_events, read_body, verify
 
 
@@ -112,7 +112,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class Desk:
+class WebhookSettings:
     """What the callback has to know: whose webhooks it takes, where, and how large.
 
     With the token /readyz tells its details to other machines, too.
@@ -146,14 +146,18 @@ class FrontDesk(FastAPI):
 
 
 def create_app(
-    desk: Desk, store: Store, *, openapi_url: str | None = None, figures: Figures | None = None
+    desk: WebhookSettings,
+    store: Store,
+    *,
+    openapi_url: str | None = None,
+    figures: FrontdeskMetrics | None = None,
 ) -> FastAPI:
     """The application of one front desk process.
 
     It serves no API description unless asked to: only LINE calls it, and nobody else has to be
     told what is here. `app.openapi()` gives the description all the same.
     """
-    figures = figures or Figures()
+    figures = figures or FrontdeskMetrics()
     callback = Callback(desk, store, figures)
     app = FrontDesk(
         desk.path,
@@ -181,7 +185,7 @@ def create_app(
 class Callback:
     """Answers LINE's POSTs: 200 once everything in them is stored, and not a moment before."""
 
-    def __init__(self, desk: Desk, store: Store, figures: Figures) -> None:
+    def __init__(self, desk: WebhookSettings, store: Store, figures: FrontdeskMetrics) -> None:
         self._desk = desk
         self._store = store
         self._figures = figures
@@ -258,7 +262,9 @@ def _client(request: Request) -> str:
     return request.client.host if request.client else "-"
 
 
-async def _http_problem(figures: Figures, request: Request, error: Exception) -> JSONResponse:
+async def _http_problem(
+    figures: FrontdeskMetrics, request: Request, error: Exception
+) -> JSONResponse:
     """404 and 405 in the same form as every other refusal; Allow comes along in the headers."""
     assert isinstance(error, HTTPException)
     figures.refuse("http", f"{error.status_code} {error.detail}", _client(request))

@@ -74,7 +74,7 @@ class NotStored(Refused):
         self.detail = detail
 
 
-class KeysHeld(FrontdeskError):
+class KeysSpooled(FrontdeskError):
     """Nothing was stored: the spool holds earlier documents of these keys (channel and key)."""
 
     def __init__(self, keys: Collection[tuple[str, str]]) -> None:

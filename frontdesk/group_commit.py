@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
-from frontdesk.errors import KeysHeld, NotStored
+from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.metrics import clock_time
 from frontdesk.pending import (
     Bounds,
     CallingThread,
-    Detour,
     Documents,
-    Entry,
+    Fallback,
+    PendingRequest,
     answer,
     refuse,
     undone,
@@ -59,7 +59,7 @@ class GroupCommit:
         probe: Probe,
         *,
         bounds: Bounds | None = None,
-        detour: Detour | None = None,
+        detour: Fallback | None = None,
         who: str = "MongoDB",
     ) -> None:
         self._insert = insert
@@ -67,8 +67,8 @@ class GroupCommit:
         self._bounds = bounds or Bounds()
         self._detour = detour
         self._who = who
-        self._group: list[Entry] = []
-        self._waiting: list[Entry] = []
+        self._group: list[PendingRequest] = []
+        self._waiting: list[PendingRequest] = []
         self._waiting_documents = 0
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
@@ -128,7 +128,7 @@ class GroupCommit:
         fails, and at once while MongoDB is away or too much waits: then it is not known to be
         stored.
         """
-        entry = Entry(documents, deadline, asyncio.get_running_loop().create_future())
+        entry = PendingRequest(documents, deadline, asyncio.get_running_loop().create_future())
         self.admit(entry)
         self.put([entry])
         try:
@@ -136,7 +136,7 @@ class GroupCommit:
         finally:
             entry.cancel_timer()
 
-    def admit(self, entry: Entry) -> None:
+    def admit(self, entry: PendingRequest) -> None:
         """Raise NotStored where it would be refused at once."""
         if self._unavailable is not None:
             raise NotStored(self._unavailable)
@@ -148,7 +148,7 @@ class GroupCommit:
         if full and self._waiting:
             raise NotStored("too much is waiting to be stored")
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Iterable[PendingRequest]) -> None:
         """Let these wait for the next insert, each until its deadline; nothing is refused here."""
         loop, now = asyncio.get_running_loop(), time.monotonic()
         for entry in entries:
@@ -217,7 +217,7 @@ class GroupCommit:
             await self._wake.wait()
         return True
 
-    async def _commit(self, group: list[Entry]) -> bool:
+    async def _commit(self, group: list[PendingRequest]) -> bool:
         self._group = group
         documents = [document for entry in group for document in entry.documents]
         left = max(entry.deadline for entry in group) - time.monotonic()
@@ -225,7 +225,7 @@ class GroupCommit:
             places = await self._thread.call(
                 self._insert, documents, max(left, SHORTEST_INSERT_SECONDS)
             )
-        except KeysHeld as held:
+        except KeysSpooled as held:
             return await self._commit_without(held)
         except NotStored as error:
             self._failed(error)
@@ -241,7 +241,7 @@ class GroupCommit:
         answer(group, places)
         return True
 
-    async def _commit_without(self, held: KeysHeld) -> bool:
+    async def _commit_without(self, held: KeysSpooled) -> bool:
         assert self._detour is not None
         rest = self._detour.divert(undone(self._group), held.keys)
         self._group = []
@@ -258,12 +258,12 @@ class GroupCommit:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), seconds)
 
-    def _take(self) -> list[Entry]:
+    def _take(self) -> list[PendingRequest]:
         group, self._waiting = undone(self._waiting), []
         self._waiting_documents = self._waiting_bytes = 0
         return group
 
-    def _time_out(self, entry: Entry, had_fair_time: bool) -> None:
+    def _time_out(self, entry: PendingRequest, had_fair_time: bool) -> None:
         if entry.outcome.done():
             return
         error = NotStored(f"{self._who} did not confirm in time")

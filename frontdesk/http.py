@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from frontdesk.metrics import Figures
+from frontdesk.metrics import FrontdeskMetrics
 
 REASON = "too many requests at once"
 LATE = "request waited too long for its turn"
@@ -53,7 +53,7 @@ HEADERS = [
 ]
 
 
-class Stage(Enum):
+class RequestStage(Enum):
     """What a connection waits for, which says whether it may be ended in favour of others."""
 
     IDLE = auto()
@@ -70,7 +70,7 @@ class Guest(Protocol):
     """A connection, as far as its place goes."""
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> RequestStage:
         """What it waits for."""
 
     @property
@@ -91,18 +91,18 @@ class Overload:
     def __init__(
         self,
         app: ASGIApp,
-        figures: Figures | None = None,
+        figures: FrontdeskMetrics | None = None,
         *,
         most_connections: int = MOST_CONNECTIONS,
         most_requests: int = MOST_REQUESTS,
         late_seconds: float = LATE_SECONDS,
     ) -> None:
         self._app = app
-        self.figures = figures or Figures()
+        self.figures = figures or FrontdeskMetrics()
         self._most_connections = most_connections
         self._most_requests = most_requests
         self._late_seconds = late_seconds
-        self._nothing_until = dict[tuple[Stage, ...], float]()
+        self._nothing_until = dict[tuple[RequestStage, ...], float]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the lifespan."""
@@ -116,7 +116,10 @@ class Overload:
 
     def admits_connection(self, guests: Collection[Guest]) -> bool:
         """Whether there is a place for one more beside these, which may cost some theirs."""
-        most, ends = self._most_connections, (Stage.IDLE, Stage.UNFINISHED, Stage.REQUEST)
+        most, ends = (
+            self._most_connections,
+            (RequestStage.IDLE, RequestStage.UNFINISHED, RequestStage.REQUEST),
+        )
         return len(guests) < most or self._made_room(guests, most, ends)
 
     def admits_request(self, running: int, guests: Collection[Guest], *, proved: bool) -> bool:
@@ -127,9 +130,11 @@ class Overload:
         most = self._most_requests
         if running < (2 * most if proved else most):
             return True
-        return self._made_room(guests, most, (Stage.REQUEST,))
+        return self._made_room(guests, most, (RequestStage.REQUEST,))
 
-    def _made_room(self, guests: Iterable[Guest], most: int, stages: tuple[Stage, ...]) -> bool:
+    def _made_room(
+        self, guests: Iterable[Guest], most: int, stages: tuple[RequestStage, ...]
+    ) -> bool:
         now = time.monotonic()
         if now < self._nothing_until.get(stages, 0.0):
             return False
@@ -150,7 +155,9 @@ def first_to_go(guests: Iterable[Guest], *, share: int) -> list[Guest]:
     before the oldest unfinished ones.
     """
     beyond, within, have = list[Guest](), list[Guest](), Counter[str]()
-    newest_first = sorted(guests, key=lambda one: (one.stage is not Stage.IDLE, one.since))[::-1]
+    newest_first = sorted(guests, key=lambda one: (one.stage is not RequestStage.IDLE, one.since))[
+        ::-1
+    ]
     for guest in newest_first:
         have[guest.address] += 1
         (within if have[guest.address] <= share else beyond).append(guest)
@@ -270,16 +277,16 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> RequestStage:
         """What it waits for. A client that reads no answers holds up its request for ever."""
         if self._state.get("proved"):
-            return Stage.KEPT
+            return RequestStage.KEPT
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             # With requests in line it is another one, and complete, that is being answered.
             waits = (cycle.more_body and not self.pipeline) or self.flow.write_paused
-            return Stage.REQUEST if waits else Stage.KEPT
-        return Stage.UNFINISHED if cycle is None or self._in_head else Stage.IDLE
+            return RequestStage.REQUEST if waits else RequestStage.KEPT
+        return RequestStage.UNFINISHED if cycle is None or self._in_head else RequestStage.IDLE
 
     @property
     def since(self) -> float:

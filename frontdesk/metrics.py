@@ -21,10 +21,10 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from linedesk.runtime.metrics import PREFIX, SECONDS_BUCKETS, Refusals, Snapshot
+from linedesk.runtime.metrics import PREFIX, SECONDS_BUCKETS, MetricsSnapshot, Refusals
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
 from linedesk.store.spool.drain import oldest_seconds
-from linedesk.store.spool.spool import Held
+from linedesk.store.spool.spool import SpoolContents
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Spooling(Protocol):
     """What there is to know of a spool."""
 
     @property
-    def held(self) -> Held:
+    def held(self) -> SpoolContents:
         """What it holds."""
 
     @property
@@ -52,7 +52,7 @@ class Spooling(Protocol):
         """How many events this process has stored there."""
 
 
-class Figures:
+class FrontdeskMetrics:
     """The counts belong to the event loop; `collect`, the registry's, to whoever asks."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -194,7 +194,7 @@ class Figures:
         return family
 
 
-def status_words(snapshot: Snapshot, *, trouble: str | None) -> str:
+def status_words(snapshot: MetricsSnapshot, *, trouble: str | None) -> str:
     """The line that a person sees, from the same figures as everybody's."""
     figures = snapshot.figures
     spooled = figures.get("spoolDocuments", 0)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk.errors import KeysHeld, NotStored
+from frontdesk.errors import KeysSpooled, NotStored
 
 Documents = Sequence[RawBSONDocument]
 
@@ -29,7 +29,7 @@ class Bounds:
     bytes: int = 32 * 1024 * 1024
 
 
-class Entry:
+class PendingRequest:
     """The documents of one request; `outcome` becomes the number of duplicates among them.
 
     `deadline` is a time of time.monotonic(), and `timer` what calls when it passes.
@@ -50,25 +50,27 @@ class Entry:
             self.timer.cancel()
 
 
-class Detour(Protocol):
+class Fallback(Protocol):
     """Where requests go that this store does not serve; each method belongs to the event loop."""
 
-    def divert(self, group: list[Entry], held: Iterable[tuple[str, str]] = ()) -> list[Entry]:
+    def divert(
+        self, group: list[PendingRequest], held: Iterable[tuple[str, str]] = ()
+    ) -> list[PendingRequest]:
         """Take what must queue up elsewhere, as what is `held` does; returns the others."""
 
-    def take_over(self, entries: list[Entry], error: NotStored) -> None:
+    def take_over(self, entries: list[PendingRequest], error: NotStored) -> None:
         """Take all of these, in their order, since the store did not confirm them."""
 
     def resumed(self) -> None:
         """The store takes everything again."""
 
 
-def undone(entries: Iterable[Entry]) -> list[Entry]:
+def undone(entries: Iterable[PendingRequest]) -> list[PendingRequest]:
     """Those that still wait for their outcome."""
     return [entry for entry in entries if not entry.outcome.done()]
 
 
-def answer(group: Iterable[Entry], duplicate_places: Collection[int]) -> None:
+def answer(group: Iterable[PendingRequest], duplicate_places: Collection[int]) -> None:
     """Give each request the number of its own duplicates; the places count through the group."""
     places = sorted(duplicate_places)
     end = counted = 0
@@ -80,7 +82,7 @@ def answer(group: Iterable[Entry], duplicate_places: Collection[int]) -> None:
             entry.outcome.set_result(duplicates)
 
 
-def refuse(group: Iterable[Entry], error: NotStored) -> None:
+def refuse(group: Iterable[PendingRequest], error: NotStored) -> None:
     """Answer each request that has no answer yet with this reason."""
     for entry in undone(group):
         entry.outcome.set_exception(NotStored(str(error)))
@@ -111,7 +113,7 @@ class CallingThread:
         self._called_at = time.monotonic()
         try:
             return await loop.run_in_executor(self._thread, call, *arguments)
-        except (NotStored, KeysHeld):
+        except (NotStored, KeysSpooled):
             raise
         except Exception as error:
             # The one job of this room: whatever went wrong with one group, the next may do.

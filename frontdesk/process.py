@@ -15,15 +15,15 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from frontdesk.app import Desk, Store, create_app
+from frontdesk.app import Store, WebhookSettings, create_app
 from frontdesk.group_commit import GroupCommit
 from frontdesk.http import PROXIES, Connection, Overload
-from frontdesk.metrics import Figures
-from frontdesk.server import BACKLOG, Address, Server, allow_connections, listeners
+from frontdesk.metrics import FrontdeskMetrics
+from frontdesk.server import BACKLOG, Address, FrontdeskServer, allow_connections, listeners
 from frontdesk.storage import Recvq, connect_storage
 from frontdesk.store import Spools, TwoStores
-from frontdesk.tls import Certificate
-from linedesk.runtime.service import Nobody, Service
+from frontdesk.tls import CertificateFiles
+from linedesk.runtime.service import NoServiceManager, ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.collections import require_schema
 from linedesk.store.documents import Document
@@ -54,13 +54,13 @@ class SpoolAt:
 
 
 def serve(
-    desk: Desk,
+    desk: WebhookSettings,
     address: Address,
     *,
     mongodb_uri: str,
     database: str,
     spool: SpoolAt | None = None,
-    service: Service | None = None,
+    service: ServiceManager | None = None,
     inherited: Sequence[socket.socket] = (),
     registry: CollectorRegistry | None = None,
 ) -> int:
@@ -71,7 +71,7 @@ def serve(
     the same, spools what it cannot store there, and refuses what it cannot spool. Its figures are
     on the registry, and in its row of `status`.
     """
-    service = service or Nobody()
+    service = service or NoServiceManager()
     service.starting("opening the stores", seconds=START_SECONDS)
     most_connections = allow_connections()
     certificate = _certificate(address)
@@ -83,12 +83,12 @@ def serve(
         _require_schema(client[database])
         guard = Guard(client[database])
         beside(guard)
-        figures = Figures(registry)
+        figures = FrontdeskMetrics(registry)
         figures.watch_guard(guard)
         store = _store(client[database], guard, spool, figures)
         if certificate is not None:
             figures.watch_certificate(lambda: certificate.ends)
-        server = Server(
+        server = FrontdeskServer(
             _config(desk, store, figures, most_connections=most_connections),
             store,
             certificate=certificate,
@@ -140,14 +140,14 @@ def _require_schema(database: Database[Document]) -> None:
         require_schema(database)
 
 
-def _certificate(address: Address) -> Certificate | None:
+def _certificate(address: Address) -> CertificateFiles | None:
     if address.tls_cert is None or address.tls_key is None:
         return None
-    return Certificate(address.tls_cert, address.tls_key)
+    return CertificateFiles(address.tls_cert, address.tls_key)
 
 
 def _store(
-    database: Database[Document], guard: Guard, spool: SpoolAt | None, figures: Figures
+    database: Database[Document], guard: Guard, spool: SpoolAt | None, figures: FrontdeskMetrics
 ) -> Store:
     recvq = Recvq(database, guard)
     if spool is None:
@@ -159,7 +159,9 @@ def _store(
     return store
 
 
-def _config(desk: Desk, store: Store, figures: Figures, **limits: Any) -> uvicorn.Config:
+def _config(
+    desk: WebhookSettings, store: Store, figures: FrontdeskMetrics, **limits: Any
+) -> uvicorn.Config:
     return uvicorn.Config(
         Overload(create_app(desk, store, figures=figures), figures, **limits),
         http=Connection,

@@ -34,10 +34,10 @@ import uvicorn
 from frontdesk.app import Store
 from frontdesk.errors import CannotListen
 from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
-from frontdesk.metrics import Figures, status_words
-from frontdesk.tls import Certificate, Handshake, TlsServer
-from linedesk.runtime.metrics import Snapshot, Snapshots
-from linedesk.runtime.service import Service
+from frontdesk.metrics import FrontdeskMetrics, status_words
+from frontdesk.tls import CertificateFiles, Handshake, TlsServer
+from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
+from linedesk.runtime.service import ServiceManager
 from linedesk.store.documents import Document
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ STOP_SECONDS = 20.0
 CLOSE = (b"connection", b"close")
 
 
-class Server(uvicorn.Server):
+class FrontdeskServer(uvicorn.Server):
     """The first signal stops in order, a second one exits at once; SIGHUP reads the certificate.
 
     It also stops when the store has died, since only a new process could store again. `hanging`
@@ -74,9 +74,9 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         store: Store,
         *,
-        certificate: Certificate | None,
-        figures: Figures,
-        service: Service,
+        certificate: CertificateFiles | None,
+        figures: FrontdeskMetrics,
+        service: ServiceManager,
         hanging: Callable[[], str | None],
     ) -> None:
         super().__init__(config)
@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
         self._figures = figures
         self._service = service
         self._hanging = hanging
-        self._snapshots = Snapshots(figures.registry)
+        self._snapshots = MetricsSnapshots(figures.registry)
         self._snapshots.take()
         self._state, self._words = "starting", "opening the stores"
         self._hung: str | None = None
@@ -186,7 +186,7 @@ class Server(uvicorn.Server):
     # --- telling
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """The figures of the last look."""
         return self._snapshots.latest
 

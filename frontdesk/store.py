@@ -18,13 +18,13 @@ from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk.errors import KeysHeld, NotStored
+from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import GroupCommit, Insert, Probe
-from frontdesk.pending import Documents, Entry, refuse
+from frontdesk.pending import Documents, PendingRequest, refuse
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.redaction import redacted, unsent_id_of
 from linedesk.store.spool.drain import Drain, oldest_seconds
-from linedesk.store.spool.spool import Held, Spool
+from linedesk.store.spool.spool import Spool, SpoolContents
 from linedesk.store.spool.spool_file import Key, keys_of
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class TwoStores:
         return "; ".join(map(str, reasons)) if all(reasons) else None
 
     @property
-    def held(self) -> Held:
+    def held(self) -> SpoolContents:
         """What the spool holds, as it was seen last."""
         return self._drain.held
 
@@ -142,7 +142,7 @@ class TwoStores:
         """
         if self._recvq.unavailable is None:
             return await self._recvq.store(documents, deadline=deadline)
-        entry = Entry(documents, deadline, asyncio.get_running_loop().create_future())
+        entry = PendingRequest(documents, deadline, asyncio.get_running_loop().create_future())
         self._to_spool(entry)
         try:
             return await entry.outcome
@@ -161,7 +161,7 @@ class TwoStores:
 
     # --- what recvq's group commit passes on
 
-    def divert(self, group: list[Entry], held: Iterable[Key] = ()) -> list[Entry]:
+    def divert(self, group: list[PendingRequest], held: Iterable[Key] = ()) -> list[PendingRequest]:
         """Spool those with a key that is held, or on its way to the spool; returns the others."""
         # guard: on-its-way-to-the-spool -> behind = {*held}
         behind = {*held, *self._on_their_way}
@@ -177,7 +177,7 @@ class TwoStores:
                 self._to_spool(entry)
         return others
 
-    def take_over(self, entries: list[Entry], error: NotStored) -> None:
+    def take_over(self, entries: list[PendingRequest], error: NotStored) -> None:
         """Spool what recvq did not confirm."""
         for entry in entries:
             self._to_spool(entry, error)
@@ -190,7 +190,7 @@ class TwoStores:
             log.info("spooling ended documents=%d seconds=%.1f", documents, seconds)
             self._began = None
 
-    def _to_spool(self, entry: Entry, error: NotStored | None = None) -> None:
+    def _to_spool(self, entry: PendingRequest, error: NotStored | None = None) -> None:
         entry.cancel_timer()
         reason = str(error or self._recvq.unavailable or "")
         if self._spool.unavailable is not None:
@@ -243,7 +243,7 @@ class BehindSpool:
         held = self._held(documents)
         # guard: behind-the-spool
         if held:
-            raise KeysHeld(held)
+            raise KeysSpooled(held)
         return self._insert(documents, timeout_seconds)
 
     def _held(self, documents: Documents) -> frozenset[Key]:

@@ -26,8 +26,8 @@ from typing import Any
 from uvicorn.server import ServerState
 
 from frontdesk.errors import CannotListen
-from frontdesk.http import Connection, Guest, Overload, Stage
-from frontdesk.metrics import Figures, clock_time
+from frontdesk.http import Connection, Guest, Overload, RequestStage
+from frontdesk.metrics import FrontdeskMetrics, clock_time
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class _Taken:
         return self.until - (self.until - self.since) * LATE_SHARE
 
 
-class Certificate:
+class CertificateFiles:
     """The pair of files that is in use. `look` and `reread` may be called on any one thread."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -211,7 +211,7 @@ class TlsServer:
     def __init__(
         self,
         listener: socket.socket,
-        certificate: Certificate,
+        certificate: CertificateFiles,
         connect: Callable[[], Connection],
         state: ServerState,
         overload: Overload,
@@ -228,7 +228,7 @@ class TlsServer:
         self._resume()
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> FrontdeskMetrics:
         """Where refusals are counted."""
         return self._overload.figures
 
@@ -286,7 +286,7 @@ class Handshake:
     def __init__(self, server: TlsServer, one: socket.socket, client: str) -> None:
         self._server = server
         self.address = client
-        self.stage = Stage.UNFINISHED
+        self.stage = RequestStage.UNFINISHED
         self._loop = asyncio.get_running_loop()
         self.since = time.monotonic()
         self._task = self._loop.create_task(self._run(one))

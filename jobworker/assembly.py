@@ -14,16 +14,16 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
-from jobworker.bot.content import Contents
-from jobworker.line.breaker import Breaker, State
+from jobworker.bot.content import ContentDownloads
+from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Hosts
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.line.quota import Quota
-from jobworker.line.rate_limits import HoldBack
-from jobworker.metrics import Figures
+from jobworker.line.rate_limits import RateLimits
+from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.schedule import Schedule
@@ -34,7 +34,7 @@ from jobworker.sending.delivery import ReplyUnknown
 from jobworker.sending.outbox import Outbox
 from jobworker.sending.settling import Tools
 from jobworker.unsend import Unsends
-from jobworker.worker import Parts, Worker
+from jobworker.worker import Decider, DeciderParts
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
 from linedesk.store.orders import RELEASED
@@ -47,10 +47,10 @@ MOST_WAITING = 20
 # Why a send waits at the gate, for a person.
 FAILING = "a send waits: LINE fails, the breaker is open"
 GATE_WORDS = {
-    State.CLOSED: "a send waits for its turn at the gate",
-    State.OPEN: FAILING,
-    State.HALF_OPEN: FAILING,
-    State.UNAUTHORIZED: "a send waits: LINE refuses the access token",
+    BreakerState.CLOSED: "a send waits for its turn at the gate",
+    BreakerState.OPEN: FAILING,
+    BreakerState.HALF_OPEN: FAILING,
+    BreakerState.UNAUTHORIZED: "a send waits: LINE refuses the access token",
 }
 
 
@@ -82,7 +82,7 @@ class LineSide:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
-        figures: Figures,
+        figures: WorkerMetrics,
     ) -> None:
         self.hosts = hosts = Hosts.of(
             line.api_base,
@@ -104,11 +104,13 @@ class LineSide:
         )
         self._line = line
         self._calls = calls
-        self.holdback = HoldBack()
+        self.holdback = RateLimits()
         self._later = later
         self._stopping = threading.Event()
         self.quota = Quota(hosts.api.gate, get=self.client.get, later=later, figures=figures)
-        self.contents = Contents(hosts.data, line.token, calls=calls, stopping=self._stopping)
+        self.contents = ContentDownloads(
+            hosts.data, line.token, calls=calls, stopping=self._stopping
+        )
 
     @cached_property
     def sdk(self) -> SdkClients:
@@ -157,7 +159,7 @@ class LineSide:
         )
 
 
-class Desk:
+class BotWorker:
     """A bot's worker with what calls LINE and the log of calls, and one end for all of them."""
 
     def __init__(
@@ -177,7 +179,7 @@ class Desk:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         registry: CollectorRegistry | None = None,
     ) -> None:
-        figures = Figures(registry)
+        figures = WorkerMetrics(registry)
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
         kept = KeptLetters(database[DEADLETTERS], figures)
         ageing = Ageing(database, days=letter_days)
@@ -204,7 +206,7 @@ class Desk:
             )
         )
         figures.outbox_effects.set_function(self.outbox.__len__)
-        parts = Parts(
+        parts = DeciderParts(
             conversations=conversations,
             outbox=self.outbox,
             unsends=unsends,
@@ -227,7 +229,7 @@ class Desk:
             secrets=secrets,
             masked=masked,
         )
-        self._worker = Worker(bot, parts, tries=tries)
+        self._worker = Decider(bot, parts, tries=tries)
 
     @property
     def gate(self) -> Gate:
@@ -247,11 +249,11 @@ class Desk:
         self.line.quota.start()
 
     def decide(self, job: Job) -> JobResult:
-        """Run one job (see `jobworker.worker.Worker.decide`)."""
+        """Run one job (see `jobworker.worker.Decider.decide`)."""
         return self._worker.decide(job)
 
     def did_not_return(self, job: Job, stack: str) -> None:
-        """A handler was abandoned (see `jobworker.worker.Worker.did_not_return`)."""
+        """A handler was abandoned (see `jobworker.worker.Decider.did_not_return`)."""
         self._worker.did_not_return(job, stack)
 
     def has_room(self) -> bool:

@@ -27,7 +27,7 @@ TRACEBACK_CHARACTERS = 20_000
 # Sends.
 
 
-class Way(Enum):
+class SendMethod(Enum):
     """How a send travels: its end point at LINE."""
 
     REPLY = "reply"
@@ -46,7 +46,7 @@ class Send:
 
     id: str
     event_id: str
-    way: Way
+    way: SendMethod
     to: str | list[str] | None
     messages: list[dict[str, Any]]
     retry_key: str
@@ -55,7 +55,7 @@ class Send:
     token_from: datetime | None = None
     """When the webhook with the token arrived."""
     tried_at: datetime | None = None
-    tried_as: Way | None = None
+    tried_as: SendMethod | None = None
 
     def as_document(self) -> dict[str, Any]:
         """The effect as it is recorded in `pending`."""
@@ -80,7 +80,7 @@ class Send:
         return cls(
             id=document["id"],
             event_id=document["eventId"],
-            way=Way(document["way"]),
+            way=SendMethod(document["way"]),
             to=document["to"],
             messages=document["messages"],
             retry_key=document["retryKey"],
@@ -88,7 +88,7 @@ class Send:
             token=document["token"],
             token_from=document["tokenFrom"],
             tried_at=document["triedAt"],
-            tried_as=Way(document["as"]) if document["as"] else None,
+            tried_as=SendMethod(document["as"]) if document["as"] else None,
         )
 
     @property
@@ -96,11 +96,11 @@ class Send:
         """When its reply token runs out; None for a send that never was a reply."""
         return self.token_from + TOKEN_LIFE if self.token_from else None
 
-    def tried(self, way: Way, now: datetime) -> Send:
+    def tried(self, way: SendMethod, now: datetime) -> Send:
         """The send with a try written down, before the call."""
         return replace(self, tried_at=self.tried_at or now, tried_as=way)
 
-    def refused(self, *, next_way: Way | None = None) -> Send:
+    def refused(self, *, next_way: SendMethod | None = None) -> Send:
         """The send after a definite refusal: nothing is unknown any more."""
         return replace(self, tried_at=None, tried_as=next_way or self.tried_as)
 

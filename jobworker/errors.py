@@ -58,11 +58,11 @@ class NotRunning(WorkerError):
     """LINE was to be called while no worker runs: at import, or in a process of its own."""
 
 
-class Passing(WorkerError):
+class TransientError(WorkerError):
     """No fault of the handler's, and over in a while: it is tried for some minutes."""
 
 
-class Lasting(WorkerError):
+class PermanentError(WorkerError):
     """Each further try of the handler would fail in the same way."""
 
 
@@ -70,15 +70,15 @@ class ContentError(WorkerError):
     """What a user sent cannot be had from LINE."""
 
 
-class ContentNotReady(ContentError, Passing):
+class ContentNotReady(ContentError, TransientError):
     """LINE is still preparing it: a long video takes a while."""
 
 
-class ContentFailed(ContentError, Passing):
+class ContentFailed(ContentError, TransientError):
     """LINE failed, or the connection did, a few times in a row; what had come is thrown away."""
 
 
-class ContentRefused(ContentError, Lasting):
+class ContentRefused(ContentError, PermanentError):
     """LINE refuses it for good."""
 
 
@@ -90,11 +90,11 @@ class ContentGone(ContentRefused):
     """The user has taken the message back (410)."""
 
 
-class ContentTooLarge(ContentError, Lasting):
+class ContentTooLarge(ContentError, PermanentError):
     """It is larger than the caller allows."""
 
 
-class ExternalContent(ContentError, Lasting):
+class ExternalContent(ContentError, PermanentError):
     """It lies on somebody else's server, where the bot's own code has to fetch it."""
 
 
@@ -102,7 +102,7 @@ class MayArriveTwice(WorkerError):
     """A try of the send is of unknown outcome, and LINE no longer tells it from a new one."""
 
 
-class BotError(Lasting, ValueError):
+class BotError(PermanentError, ValueError):
     """The bot decided something that cannot be carried out; the handler is to be mended."""
 
 

@@ -24,7 +24,7 @@ class Abandoned(WorkerError):
     """The handler came back too late: another run decides, and this one does nothing more."""
 
 
-class Doing:
+class HandlerContext:
     """One call of a handler: whose event it is, and what it has done at LINE by itself.
 
     `withheld`: a send was refused its turn, whatever the handler made of that.
@@ -100,10 +100,10 @@ class Doing:
 
 # A context reaches into the coroutines and executors of `asyncio`, other than a thread's own
 # variables; it does not reach into a thread that a handler starts by itself.
-_current: ContextVar[Doing | None] = ContextVar("doing", default=None)
+_current: ContextVar[HandlerContext | None] = ContextVar("doing", default=None)
 
 
-def doing() -> Doing | None:
+def doing() -> HandlerContext | None:
     """The call of a handler that this code is part of."""
     return _current.get()
 

@@ -53,7 +53,7 @@ NO_STATUS = "none"
 
 
 @dataclass(frozen=True)
-class GateFigures:
+class GateMetrics:
     """What one host's gate counts."""
 
     turns: Any
@@ -62,7 +62,7 @@ class GateFigures:
     """A histogram of seconds: from the place in the queue to the start of the turn."""
 
 
-class Figures:
+class WorkerMetrics:
     """All of one worker's, on a registry; without one, on a registry of their own."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -166,9 +166,9 @@ class Figures:
         self._calls.labels(host, endpoint, NO_STATUS if status is None else str(status)).inc()
         self._call_seconds.labels(endpoint).observe(seconds)
 
-    def of_gate(self, host: str) -> GateFigures:
+    def of_gate(self, host: str) -> GateMetrics:
         """What the gate of a host counts."""
-        return GateFigures(self._gate_turns.labels(host), self._gate_wait.labels(host))
+        return GateMetrics(self._gate_turns.labels(host), self._gate_wait.labels(host))
 
     def watch_gate(
         self, host: str, *, used_seconds: Callable[[], float], waiting: Callable[[], int]

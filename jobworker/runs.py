@@ -21,9 +21,9 @@ from pymongo.collection import Collection
 
 from jobworker.bot.bot import Profiles
 from jobworker.effects import of_event
-from jobworker.errors import GateClosed, Lasting, LineAway, Passing
-from jobworker.handler_call import Doing
-from jobworker.metrics import Figures
+from jobworker.errors import GateClosed, LineAway, PermanentError, TransientError
+from jobworker.handler_call import HandlerContext
+from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.row_log import RowLog
 from jobworker.sending.settling import next_try_words
@@ -42,7 +42,7 @@ AGAIN = "again"
 
 
 @dataclass
-class Run:
+class JobMemo:
     """What the worker remembers of a job between its runs."""
 
     first_at: datetime | None = None
@@ -58,9 +58,9 @@ class Run:
     """Which names are to be asked for once this is recorded."""
     forgets: bool = False
     decision: Decision | None = None
-    doing: Doing | None = None
+    doing: HandlerContext | None = None
     """The last call of the handler."""
-    lap: Lap | None = None
+    lap: JobRun | None = None
     """The run that is under way, or was last."""
 
     @property
@@ -69,7 +69,7 @@ class Run:
         return self.doing is not None and self.doing.has_sent
 
 
-class Lap:
+class JobRun:
     """One run, from its start on a thread."""
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Lap:
 class Runs:
     """Counts and notes the runs of all jobs."""
 
-    def __init__(self, collection: Collection[Any], figures: Figures) -> None:
+    def __init__(self, collection: Collection[Any], figures: WorkerMetrics) -> None:
         self._figures = figures
         self._unwritten = figures.unwritten_rows["jobs"].inc
         self.rows = RowLog(collection, unwritten=self._unwritten)
@@ -112,7 +112,7 @@ class Runs:
         seconds = (at - document["acceptTime"]).total_seconds()
         self._figures.wait_seconds.observe(max(0.0, seconds))
 
-    def ended(self, document: Document, run: Run, lap: Lap, verdict: JobResult) -> None:
+    def ended(self, document: Document, run: JobMemo, lap: JobRun, verdict: JobResult) -> None:
         """A run has ended; one that neither called the handler nor decided is not worth a row."""
         figures = self._figures
         if lap.handler_seconds is not None:
@@ -131,7 +131,7 @@ class Runs:
         effects = len(recorded.effects) if recorded is not None else 0
         self._add(document, run, lap, outcome, effects)
 
-    def abandoned(self, document: Document, run: Run) -> None:
+    def abandoned(self, document: Document, run: JobMemo) -> None:
         """The handler of the last run was given up; whatever it comes to is not told.
 
         Harmless a second time, and where the last run called no handler.
@@ -145,7 +145,9 @@ class Runs:
         self._figures.handler_seconds.observe(lap.handler_seconds or 0.0)
         self._add(document, run, lap, TIMEOUT, 0)
 
-    def _add(self, document: Document, run: Run, lap: Lap, outcome: str, effects: int) -> None:
+    def _add(
+        self, document: Document, run: JobMemo, lap: JobRun, outcome: str, effects: int
+    ) -> None:
         waited = lap.at - document["acceptTime"]
         self.rows.add(
             {
@@ -182,7 +184,7 @@ def failed_words(failures: int, seconds: float) -> str:
     return next_try_words(f"the handler failed {times}", seconds)
 
 
-def undecided_words(error: Exception, run: Run, seconds: float) -> str:
+def undecided_words(error: Exception, run: JobMemo, seconds: float) -> str:
     """MongoDB or the gate did not let the job be decided; never what the error says."""
     if isinstance(error, LineAway):
         what = "LINE is not called for now"
@@ -265,8 +267,8 @@ def raised(
         what=type(error).__name__ + has_sent * AFTER_A_SEND,
         place=_place(error),
         traceback=masked("".join(traceback.format_exception(error))),
-        lasting=has_sent or isinstance(error, Lasting),
-        passing=isinstance(error, Passing),
+        lasting=has_sent or isinstance(error, PermanentError),
+        passing=isinstance(error, TransientError),
     )
 
 

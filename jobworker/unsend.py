@@ -21,7 +21,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from jobworker.metrics import Figures
+from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import SETTLE_TRIES, Conversations
 from jobworker.record.dead_letters import DeadLetters, emptied
 from jobworker.record.record import epoch_of, unrecorded
@@ -158,7 +158,7 @@ class Unsends:
         database: Database[Any],
         conversations: Conversations,
         *,
-        figures: Figures | None = None,
+        figures: WorkerMetrics | None = None,
     ) -> None:
         self._notes = Notes(database[CONVERSATIONS], epoch=lambda: conversations.epoch)
         self._unsent = Unsent()

@@ -20,10 +20,10 @@ from bson.dbref import DBRef
 
 from jobworker.bot.bot import Bot
 from jobworker.bot.events import is_ring, model_of
-from jobworker.bot.talk import Around, Talk, no_content
+from jobworker.bot.talk import Talk, TalkContext, no_content
 from jobworker.effects import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
-from jobworker.handler_call import Abandoned, Doing
+from jobworker.handler_call import Abandoned, HandlerContext
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, checked
@@ -36,8 +36,8 @@ from jobworker.runs import (
     FULL,
     UNHEARD,
     Failure,
-    Lap,
-    Run,
+    JobMemo,
+    JobRun,
     Runs,
     did_not_return,
     failed_words,
@@ -55,7 +55,7 @@ from linedesk.store.queue.replays import asks_for_effect
 
 
 @dataclass(frozen=True)
-class Parts:
+class DeciderParts:
     """Handed over by whoever puts the worker together (`jobworker.assembly`)."""
 
     conversations: Conversations
@@ -90,10 +90,10 @@ MOST_HANDLER_PAUSE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 5.0
 
 
-class Worker:
+class Decider:
     """Decides documents with one bot. `tries` is how often a failing handler runs in all."""
 
-    def __init__(self, bot: Bot, parts: Parts, *, tries: int) -> None:
+    def __init__(self, bot: Bot, parts: DeciderParts, *, tries: int) -> None:
         self._bot = bot
         self._parts = parts
         self._tries = tries
@@ -110,7 +110,7 @@ class Worker:
 
     def decide(self, job: Job) -> JobResult:
         """Run a job once; raises Replaced if a successor has taken over."""
-        run = job.memo = job.memo or Run()
+        run = job.memo = job.memo or JobMemo()
         if isinstance(job.document.get("event"), DBRef):
             # What the driver makes of any object with `$ref` and `$id` in it.
             job.document["event"] = dict(job.document["event"].as_doc())
@@ -120,7 +120,7 @@ class Worker:
         if run.doing is not None and run.doing.is_abandoned:
             # Where an operator released it, nobody has told so yet.
             self._parts.runs.abandoned(job.document, run)
-        lap = run.lap = Lap()
+        lap = run.lap = JobRun()
         try:
             verdict = self._decide_or_give_up(job, run, lap)
             if verdict is not JobResult.DEFERRED and asks_for_effect(job.document):
@@ -134,7 +134,7 @@ class Worker:
         self._parts.runs.ended(job.document, run, lap, verdict)
         return verdict
 
-    def _undecided(self, job: Job, run: Run, lap: Lap, error: Exception) -> JobResult:
+    def _undecided(self, job: Job, run: JobMemo, lap: JobRun, error: Exception) -> JobResult:
         """MongoDB or the gate is in the way, so the job is parked for a while."""
         run.store_failures += 1
         pause = pause_seconds(run.store_failures, most=STORE_PAUSE_SECONDS)
@@ -144,7 +144,7 @@ class Worker:
         self._parts.later(pause, job.resume)
         return JobResult.DEFERRED
 
-    def _decide_or_give_up(self, job: Job, run: Run, lap: Lap) -> JobResult:
+    def _decide_or_give_up(self, job: Job, run: JobMemo, lap: JobRun) -> JobResult:
         """An event whose conversation MongoDB refuses to write becomes a dead letter past it."""
         try:
             return self._decide(job, run, lap)
@@ -160,7 +160,7 @@ class Worker:
             self._parts.unsends.deadletters.write(letter)
         return JobResult.DONE
 
-    def _decide(self, job: Job, run: Run, lap: Lap) -> JobResult:
+    def _decide(self, job: Job, run: JobMemo, lap: JobRun) -> JobResult:
         if job.again and not run.checked:
             if self._was_applied(job.document):
                 return JobResult.ALREADY_APPLIED
@@ -228,7 +228,7 @@ class Worker:
         self._parts.outbox.add(id_, stored.get("pending") or ())
         return Conversation.from_document(id_, stored)
 
-    def _finish(self, job: Job, lap: Lap, outcome: str | None = None) -> JobResult:
+    def _finish(self, job: Job, lap: JobRun, outcome: str | None = None) -> JobResult:
         """End a job that leaves no record. The first one of a key in a term adopts its
         conversation, or a predecessor that stands still could record the event hereafter.
         """
@@ -254,7 +254,7 @@ class Worker:
 
     # The handler.
 
-    def _run_handler(self, job: Job, run: Run, lap: Lap) -> bool:
+    def _run_handler(self, job: Job, run: JobMemo, lap: JobRun) -> bool:
         """Let the bot decide; False if the job has to wait before it can."""
         event = model_of(job.document["event"])
         talk = self._talk(job.document)
@@ -290,7 +290,7 @@ class Worker:
         return True
 
     def _talk(self, document: Document) -> Talk:
-        around = Around(
+        around = TalkContext(
             load=lambda: self._parts.conversations.load(document),
             api=self._parts.api,
             content=self._parts.content,
@@ -301,7 +301,9 @@ class Worker:
         )
         return Talk(document, around)
 
-    def _call_handler(self, job: Job, run: Run, lap: Lap, handler: Callable[[], object]) -> None:
+    def _call_handler(
+        self, job: Job, run: JobMemo, lap: JobRun, handler: Callable[[], object]
+    ) -> None:
         since_accept_ms = since_ms(job.document["acceptTime"])
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
@@ -311,7 +313,7 @@ class Worker:
             run.first_at = datetime.now(UTC)
             self._parts.runs.waited(job.document, run.first_at)
         run.tries += 1
-        run.doing = Doing(job.document)
+        run.doing = HandlerContext(job.document)
         lap.begin_handler()
         try:
             with run.doing.under(job.begin_handler()):
@@ -324,7 +326,7 @@ class Worker:
         if kind in ("follow", "unfollow"):
             talk.know_friend(kind == "follow")
 
-    def _waits_for_profile(self, job: Job, run: Run, talk: Talk) -> bool:
+    def _waits_for_profile(self, job: Job, run: JobMemo, talk: Talk) -> bool:
         """Whether the sender's profile is on its way; it is asked for once an event."""
         if run.profile_asked or talk.user_id is None or talk.reply_token is None:
             return False
@@ -349,7 +351,7 @@ class Worker:
         if self._handler_failed(job, job.memo, failure):
             job.resume()
 
-    def _handler_failed(self, job: Job, run: Run, failure: Failure) -> bool:
+    def _handler_failed(self, job: Job, run: JobMemo, failure: Failure) -> bool:
         """Try again later, or decide to give up; True if that is decided."""
         run.failures += 1
         first_at = run.first_at or datetime.now(UTC)
@@ -374,7 +376,7 @@ class Worker:
 
     # The record.
 
-    def _record(self, job: Job, decision: Decision, lap: Lap) -> JobResult:
+    def _record(self, job: Job, decision: Decision, lap: JobRun) -> JobResult:
         document = job.document
         if document["event"].get("mode") == "standby":
             log.info("standby event, nothing is carried out event_id=%s", name_of(document))
@@ -408,7 +410,7 @@ class Worker:
         )
 
 
-def _letter_past_its_record(document: Document, error: WriteRefused, run: Run) -> Document:
+def _letter_past_its_record(document: Document, error: WriteRefused, run: JobMemo) -> Document:
     """The letter of an event of which nothing can be recorded."""
     log.error("given up event_id=%s cause=%s", name_of(document), error)
     return of_event(

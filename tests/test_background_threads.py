@@ -15,34 +15,34 @@ from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.control import Obedience
+from dispatcher.control import ControlReader
 from dispatcher.feed.heartbeat import Heartbeat
-from dispatcher.feed.reader import Reader
-from dispatcher.feed.rescan import History
+from dispatcher.feed.reader import FeedReader
+from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.lease import Lease
-from dispatcher.metrics import Figures
+from dispatcher.metrics import DispatcherMetrics
 from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import Ledger
-from dispatcher.status import Sounder
-from dispatcher.timer import Clock
-from dispatcher.watchdog import Report
+from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.status import BacklogProbe
+from dispatcher.timer import Timer
+from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
 from linedesk.contract import JobResult
 from linedesk.runtime.clock import SimClock
-from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.metrics_server import MetricsServer
-from linedesk.runtime.service import Nobody
+from linedesk.runtime.service import NoServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.scheduler.listener import Doorbell
+from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.orders import Control
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import Keeper, Neighbours
+from linedesk.store.queue.repair import CollectionRepair, Neighbours
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
 from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
@@ -55,7 +55,7 @@ JOIN_SECONDS = 5.0
 MAY_MAKE_THREADS = {
     "linedesk/runtime/thread.py": "the class itself",
     "dispatcher/keyed/threads.py": "threads of the pool are given up one by one, and replaced",
-    "jobworker/line/deadline.py": "a connect or a resolver that may hang longer than its caller waits",
+    "jobworker/line/deadline.py": "a connect or a resolver that may hang for long",
     "linedesk/doctor/round.py": "a check that may hang longer than `doctor` waits",
     "linedesk/doctor/doctor.py": "closing connections may hang longer than `doctor` waits",
 }
@@ -76,7 +76,7 @@ class Workplace:
     def pool(self) -> Pool:
         return Pool(
             lambda task: JobResult.DONE,
-            Ledger(),
+            ProgressTracker(),
             threads=4,
             bound=100,
             load=lambda ids: {},
@@ -88,47 +88,51 @@ class Workplace:
         progress.take_over()
         return Saver(self.pool(), progress)
 
-    def reader(self) -> Reader:
-        return Reader(
+    def reader(self) -> FeedReader:
+        return FeedReader(
             MemoryFeed(MemoryLog()),
-            History(self.database["recvq"]),
+            Rescan(self.database["recvq"]),
             self.pool(),
             self.saver(),
             token=1,
             reign_began=Timestamp(1, 1),
             has_room=lambda: True,
-            keeper=Keeper(self.database),
+            keeper=CollectionRepair(self.database),
             heartbeat=Heartbeat(self.database["recvq"], lambda: None),
         )
 
-    def sounder(self) -> Sounder:
-        figures = Figures(leads=lambda: True)
-        return Sounder(self.database, self.pool().view, figures, Neighbours(self.database))
+    def sounder(self) -> BacklogProbe:
+        figures = DispatcherMetrics(leads=lambda: True)
+        return BacklogProbe(self.database, self.pool().view, figures, Neighbours(self.database))
 
-    def control(self) -> Obedience:
+    def control(self) -> ControlReader:
         control = Control(self.database)
-        return Obedience(control, self.pool().ordered, RecordingWorker(), self.lease())
+        return ControlReader(control, self.pool().ordered, RecordingWorker(), self.lease())
 
     def drain(self) -> Drain:
         return Drain(Spool(self.folder / "spool.db", max_bytes=MEGABYTE), self.database)
 
 
 OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = {
-    Clock: lambda place: Clock(),
-    Doorbell: lambda place: Doorbell(place.database["schedule"], lambda run_at, time: None),
+    Timer: lambda place: Timer(),
+    ScheduleListener: lambda place: ScheduleListener(
+        place.database["schedule"], lambda run_at, time: None
+    ),
     Drain: Workplace.drain,
     Guard: lambda place: Guard(place.database),
     Lease: Workplace.lease,
     MetricsServer: lambda place: MetricsServer(CollectorRegistry(), "127.0.0.1", 0),
-    Obedience: Workplace.control,
-    Reader: Workplace.reader,
-    Report: lambda place: Report(Nobody()),
+    ControlReader: Workplace.control,
+    FeedReader: Workplace.reader,
+    WatchdogReporter: lambda place: WatchdogReporter(NoServiceManager()),
     RowWriter: lambda place: RowWriter(CallLog(place.database["calls"])),
     Saver: Workplace.saver,
     Scheduler: lambda place: Scheduler(place.database, place.database),
     SimClock: lambda place: SimClock("http://127.0.0.1:1/sim/clock"),
-    Sounder: Workplace.sounder,
-    StatusRow: lambda place: StatusRow(place.database, "dispatcher", snapshot=Snapshot, tell=dict),
+    BacklogProbe: Workplace.sounder,
+    StatusRow: lambda place: StatusRow(
+        place.database, "dispatcher", snapshot=MetricsSnapshot, tell=dict
+    ),
 }
 
 

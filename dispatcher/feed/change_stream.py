@@ -12,8 +12,8 @@ from pymongo.synchronous.change_stream import ChangeStream
 
 from dispatcher.feed.feed import (
     STEP_SECONDS,
-    HistoryLost,
-    Reading,
+    FeedItem,
+    PositionLost,
     RecvqGone,
     gone_by_rename,
     patiently,
@@ -46,12 +46,12 @@ class ChangeStreamFeed:
             self._watch(resume_after=token)
         except OperationFailure as error:
             # All else that the server is asked for never changes, so what it refuses is the token.
-            raise HistoryLost(f"token refused, MongoDB error {error.code}") from error
+            raise PositionLost(f"token refused, MongoDB error {error.code}") from error
 
     def open_at(self, time: Timestamp) -> None:
         self._watch(start_at_operation_time=time)
 
-    def read(self) -> Reading | None:
+    def read(self) -> FeedItem | None:
         assert self._stream is not None, "read before open"
         try:
             change = self._stream.try_next()
@@ -61,7 +61,7 @@ class ChangeStreamFeed:
             return None
         if change["operationType"] != "insert":
             raise _gone(change, self._collection.full_name)
-        return Reading(change["fullDocument"], change["_id"], change["clusterTime"])
+        return FeedItem(change["fullDocument"], change["_id"], change["clusterTime"])
 
     @property
     def token(self) -> Any:
@@ -97,5 +97,5 @@ def _full_name(namespace: Mapping[str, str]) -> str:
 def _sorted_out(error: PyMongoError) -> Exception:
     """HistoryLost where the token is dead; StoreUnavailable where opening again is the way."""
     if isinstance(error, OperationFailure) and error.code in LOST_CODES:
-        return HistoryLost(f"MongoDB error {error.code}")
+        return PositionLost(f"MongoDB error {error.code}")
     return translate(error)

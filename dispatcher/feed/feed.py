@@ -29,11 +29,11 @@ SOCKET_SECONDS = 5.0
 OPEN_SECONDS = 60.0
 
 
-class HistoryLost(Exception):
+class PositionLost(Exception):
     """The feed cannot go on from its token: what came since has to be found by a scan (G9)."""
 
 
-class RecvqGone(HistoryLost):
+class RecvqGone(PositionLost):
     """The collection that was read is another one now, or none; all that came before was read."""
 
     def __init__(self, how: str, *, renamed_to: str | None = None, stays: bool = False) -> None:
@@ -69,7 +69,7 @@ def patiently(client: Client) -> Iterator[None]:
     except PyMongoError as error:
         if not error.timeout or time.monotonic() - began < OPEN_SECONDS / 2:
             raise
-        raise HistoryLost("the way through the oplog takes too long") from error
+        raise PositionLost("the way through the oplog takes too long") from error
 
 
 def feed_client(uri: str, *, app_name: str, **options: Any) -> Client:
@@ -87,7 +87,7 @@ def feed_client(uri: str, *, app_name: str, **options: Any) -> Client:
     )
 
 
-class Reading(NamedTuple):
+class FeedItem(NamedTuple):
     """One document, the token with which the feed goes on after it, and its place in time."""
 
     document: Document
@@ -113,7 +113,7 @@ class Feed(Protocol):
         """Begin with what was inserted at or after a time of the server."""
         ...
 
-    def read(self) -> Reading | None:
+    def read(self) -> FeedItem | None:
         """The next document, after at most STEP_SECONDS; None if there was none."""
         ...
 

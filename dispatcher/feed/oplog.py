@@ -17,8 +17,8 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from dispatcher.feed.feed import (
     STEP_SECONDS,
-    HistoryLost,
-    Reading,
+    FeedItem,
+    PositionLost,
     RecvqGone,
     gone_by_rename,
     patiently,
@@ -45,18 +45,18 @@ class OplogFeed:
         # The entry that opening the cursor brought, if any.
         self._first: Document | None = None
         # Inserts of an applyOps entry that were not handed out yet.
-        self._rest: deque[Reading] = deque()
+        self._rest: deque[FeedItem] = deque()
 
     def open(self, token: Any) -> None:
         if not isinstance(token, Timestamp):
-            raise HistoryLost("the saved token is not one of an oplog")
+            raise PositionLost("the saved token is not one of an oplog")
         self._tail(token)
 
     def open_at(self, time: Timestamp) -> None:
         # The oplog's filter says "after"; one tick earlier makes it "at or after".
         self._tail(_before(time))
 
-    def read(self) -> Reading | None:
+    def read(self) -> FeedItem | None:
         if self._rest:
             return self._rest.popleft()
         entry = self._next()
@@ -95,7 +95,7 @@ class OplogFeed:
         """The oldest entry has to be no newer than the position, or something is missing."""
         oldest = self._oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
         if oldest["ts"] > after:
-            raise HistoryLost(f"the oplog begins at {oldest['ts']}, after {after}")
+            raise PositionLost(f"the oplog begins at {oldest['ts']}, after {after}")
 
     def _filter(self, after: Timestamp) -> Document:
         """Inserts into recvq, alone or in a transaction's applyOps; and noops, to move on."""
@@ -124,12 +124,12 @@ class OplogFeed:
             raise StoreUnavailable("the cursor on the oplog ended")
         return entry
 
-    def _readings(self, entry: Document) -> Iterator[Reading]:
+    def _readings(self, entry: Document) -> Iterator[FeedItem]:
         """The inserts of one entry; only the last of them moves the position past the entry."""
         found = list(inserts(entry, self._namespace))
         for number, document in enumerate(found, 1):
             token = entry["ts"] if number == len(found) else None
-            yield Reading(document, token, entry["ts"])
+            yield FeedItem(document, token, entry["ts"])
 
 
 def inserts(entry: Mapping[str, Any], namespace: str) -> Iterator[Document]:
@@ -158,7 +158,7 @@ def _refuse_removal(entry: Mapping[str, Any], namespace: str) -> None:
 def _sorted_out(error: PyMongoError) -> Exception:
     """HistoryLost where the position is gone; StoreUnavailable where opening again is the way."""
     if isinstance(error, OperationFailure) and error.code in LOST_CODES:
-        return HistoryLost(f"MongoDB error {error.code}")
+        return PositionLost(f"MongoDB error {error.code}")
     return translate(error)
 
 

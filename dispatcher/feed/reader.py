@@ -10,18 +10,18 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from dispatcher.feed.feed import Feed, HistoryLost, Reading, RecvqGone
+from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
-from dispatcher.feed.recovery import SCANNING, Remedy
-from dispatcher.feed.rescan import History
+from dispatcher.feed.recovery import SCANNING, Recovery
+from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from linedesk.runtime.backoff import pause_seconds
-from linedesk.runtime.liveness import AWAY, Reason
+from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import Document, has_a_place, is_heartbeat
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.queue.repair import ANOTHER, Keeper
+from linedesk.store.queue.repair import ANOTHER, CollectionRepair
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ SLOW_READ_SECONDS = 2.0
 OPENING = "opening the feed"
 
 
-class Reader(BackgroundThread):
+class FeedReader(BackgroundThread):
     """Reads the feed into the pool until it is stopped.
 
     `token` is where a predecessor's progress stands in this very feed, None if nowhere.
@@ -48,14 +48,14 @@ class Reader(BackgroundThread):
     def __init__(
         self,
         feed: Feed,
-        history: History,
+        history: Rescan,
         pool: Pool,
         saver: Saver,
         *,
         token: Any,
         reign_began: Timestamp,
         has_room: Callable[[], bool],
-        keeper: Keeper,
+        keeper: CollectionRepair,
         heartbeat: Heartbeat,
     ) -> None:
         super().__init__("feed", self._run)
@@ -67,9 +67,9 @@ class Reader(BackgroundThread):
         self._has_room = has_room
         self._keeper = keeper
         self._heartbeat = heartbeat
-        self.reason = Reason()
+        self.reason = WaitReason()
         """Why the feed brings nothing for now, if that has a name."""
-        self._remedy = Remedy(
+        self._remedy = Recovery(
             history,
             pool,
             saver,
@@ -118,7 +118,7 @@ class Reader(BackgroundThread):
             self._feed.close()
             if self._remedy.finish_old(error):
                 self._lose_token(error)
-        except HistoryLost as error:
+        except PositionLost as error:
             self._feed.close()
             self._lose_token(error)
         except Stalled as error:
@@ -160,7 +160,7 @@ class Reader(BackgroundThread):
         if not self._mute and self.reason.words != AWAY:
             self.reason.say(OPENING)
 
-    def _lose_token(self, error: HistoryLost) -> None:
+    def _lose_token(self, error: PositionLost) -> None:
         log.info("feed lost its position, scanning recvq feed=%s cause=%s", self._feed.name, error)
         self.reason.say(SCANNING)
         self._count_failure()
@@ -230,7 +230,7 @@ class Reader(BackgroundThread):
         else:
             self._enter(document, token, again=time_ <= self._reign_began)
 
-    def _ask(self) -> Reading | None:
+    def _ask(self) -> FeedItem | None:
         began = time.monotonic()
         reading = self._feed.read()
         took = time.monotonic() - began

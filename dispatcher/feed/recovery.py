@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dispatcher.feed.feed import HistoryLost, RecvqGone
-from dispatcher.feed.rescan import History, Pass
+from dispatcher.feed.feed import PositionLost, RecvqGone
+from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.queue.repair import ANOTHER, Keeper
+from linedesk.store.queue.repair import ANOTHER, CollectionRepair
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ SCANNING = "scanning recvq"
 
 
 @dataclass
-class Tally:
+class ScanCount:
     """Counts what a scan hands over."""
 
     take: Callable[[Document], bool]
@@ -43,7 +43,7 @@ class Tally:
         return is_new
 
 
-class Remedy:
+class Recovery:
     """Kept by the thread that reads the feed. `take` enters a document, False if it is known.
 
     `waits_for` is told what is waited for as long as it is; `stop` ends every wait and every scan.
@@ -51,10 +51,10 @@ class Remedy:
 
     def __init__(
         self,
-        history: History,
+        history: Rescan,
         pool: Pool,
         saver: Saver,
-        keeper: Keeper,
+        keeper: CollectionRepair,
         *,
         take: Callable[[Document], bool],
         waits_for: Callable[[str], None],
@@ -68,11 +68,11 @@ class Remedy:
         self._waits_for = waits_for
         self._stop = stop
         # Why the next scan is needed; None at the very first start.
-        self._lost: HistoryLost | None = None
+        self._lost: PositionLost | None = None
         self.losses = 0
         """How often history was lost since the start of the process."""
 
-    def lose(self, error: HistoryLost) -> None:
+    def lose(self, error: PositionLost) -> None:
         """From now on there is no token; what is in hand stays there."""
         self._lost = error
         self.losses += 1
@@ -99,7 +99,7 @@ class Remedy:
                 self._stop.wait(pause_seconds(failures))
         return False
 
-    def scan(self) -> Pass | None:
+    def scan(self) -> ScanPass | None:
         """Make recvq right and hand over all of it that may be unfinished.
 
         Stream from the pass that is returned; None if stopped. Raises StoreUnavailable.
@@ -108,7 +108,7 @@ class Remedy:
             raise StoreUnavailable("the lost position could not be forgotten durably")
         self.mend()
         self._waits_for(SCANNING)
-        began, tally = time.monotonic(), Tally(self._take)
+        began, tally = time.monotonic(), ScanCount(self._take)
         # One step under the pool's lock: what finishes during the scan must not look new to it.
         after = self._pool.begin_scan()
         log.info("scanning recvq after=%s", after)

@@ -36,12 +36,12 @@ LONG_PASS_DOCUMENTS = 5_000
 OVERTAKEN_CODES = frozenset({136, 43})
 
 
-class Overtaken(StoreUnavailable):
+class Superseded(StoreUnavailable):
     """The scan's cursor was lost: begin again from what is finished by now."""
 
 
 @dataclass
-class Pass:
+class ScanPass:
     """One scan of recvq from some way behind a document to the newest."""
 
     operation_time: Timestamp
@@ -64,7 +64,7 @@ class Pass:
         return self.read > LONG_PASS_DOCUMENTS or took > window_seconds / 10
 
 
-class History:
+class Rescan:
     """Scans of recvq; `collection` belongs to the feed's client."""
 
     def __init__(self, collection: Collection[Any]) -> None:
@@ -103,7 +103,7 @@ class History:
         stopped: Callable[[], bool],
         *,
         told: bool = False,
-    ) -> Pass | None:
+    ) -> ScanPass | None:
         """Hand every document that may be unfinished to `take`, until a pass is short enough.
 
         Returns the last pass: stream from its `operation_time`, dropping what it has `seen`.
@@ -115,7 +115,7 @@ class History:
         if after is not None and not told:
             self._complain_if_gone(after)
         window_seconds = self._oplog_window_seconds()
-        before: Pass | None = None
+        before: ScanPass | None = None
         while True:
             one = self._pass(after, before, take, stopped)
             if one is None or not one.is_long(window_seconds):
@@ -138,15 +138,15 @@ class History:
     def _pass(
         self,
         after: Any,
-        before: Pass | None,
+        before: ScanPass | None,
         take: Callable[[Document], bool],
         stopped: Callable[[], bool],
-    ) -> Pass | None:
+    ) -> ScanPass | None:
         try:
             # guard: causal-scan ->
             #     with self._client.start_session(causal_consistency=False) as session:
             with self._client.start_session(causal_consistency=True) as session:
-                one = Pass(self._time(session))
+                one = ScanPass(self._time(session))
                 for document in self._documents(after, session, stopped):
                     if stopped():
                         return None
@@ -164,7 +164,7 @@ class History:
                 return one
         except OperationFailure as error:
             if error.code in OVERTAKEN_CODES:
-                raise Overtaken(f"MongoDB error {error.code}") from error
+                raise Superseded(f"MongoDB error {error.code}") from error
             raise translate(error) from error
         except PyMongoError as error:
             raise translate(error) from error

@@ -17,7 +17,7 @@ import bson
 
 from dispatcher.keyed.line import MOST_WHOLE, Line, Task
 from dispatcher.keyed.lines import Lines
-from dispatcher.progress.tracker import Ledger
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.store.documents import Document
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,9 @@ MOST_BYTES = 15 * 1024 * 1024
 class Holding:
     """Chooses the documents that wait long. `bound` is the pool's; 0 seconds switches it off."""
 
-    def __init__(self, lines: Lines, ledger: Ledger, *, after_seconds: float, bound: int) -> None:
+    def __init__(
+        self, lines: Lines, ledger: ProgressTracker, *, after_seconds: float, bound: int
+    ) -> None:
         self._lines = lines
         self._ledger = ledger
         self._after = after_seconds

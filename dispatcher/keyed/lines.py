@@ -12,7 +12,7 @@ from typing import Any
 
 from dispatcher.keyed.line import MOST_WHOLE, Line, Task
 from dispatcher.progress.held import HeldKey
-from dispatcher.progress.tracker import Ledger, Slot
+from dispatcher.progress.tracker import ProgressTracker, Slot
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document
 from linedesk.store.orders import NO_PAUSES, Pauses
@@ -23,7 +23,7 @@ class Lines:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: ProgressTracker,
         *,
         wake: Callable[[], None],
         resume: Callable[[Task], None],

@@ -22,9 +22,9 @@ from dispatcher.keyed.rereading import Later, Load, Rereading
 from dispatcher.keyed.saving import Saving
 from dispatcher.keyed.suspects import Suspects
 from dispatcher.keyed.threads import Thread, Threads
-from dispatcher.keyed.view import View
-from dispatcher.progress.held import Held, HeldKey
-from dispatcher.progress.tracker import Ledger
+from dispatcher.keyed.view import PoolView
+from dispatcher.progress.held import HeldKey, HeldStore
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult, Step
 from linedesk.store.documents import Document
 from linedesk.store.orders import NO_PAUSES, Pauses
@@ -43,14 +43,14 @@ class Pool:
     def __init__(
         self,
         decide: Callable[[Task], JobResult],
-        ledger: Ledger,
+        ledger: ProgressTracker,
         *,
         threads: int,
         bound: int,
         load: Load,
         later: Later,
         suspects: Suspects | None = None,
-        held: Held | None = None,
+        held: HeldStore | None = None,
         held_keys: Sequence[HeldKey] = (),
         held_after_seconds: float = HELD_AFTER_SECONDS,
         pauses: Pauses = NO_PAUSES,
@@ -71,7 +71,7 @@ class Pool:
         self._scanning = False
         self._lines = Lines(ledger, wake=self._wake_one, resume=self._resume, pauses=pauses)
         after = held_after_seconds if held is not None else 0
-        self.view = View(ledger, self._lines, self._threads, lock=self._lock)
+        self.view = PoolView(ledger, self._lines, self._threads, lock=self._lock)
         holding = Holding(self._lines, ledger, after_seconds=after, bound=bound)
         # For the saver; it takes the lock itself.
         self.saving = Saving(ledger, self._lines, holding, room=self._room, load=load)

@@ -18,7 +18,7 @@ import bson
 
 from dispatcher.keyed.job import CallClaim
 from dispatcher.progress.held import HeldKey
-from dispatcher.progress.tracker import Ledger, Slot, Snapshot
+from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
 from linedesk.contract import GiveUp, JobResult
 from linedesk.store.documents import Document, name_of
 from linedesk.store.orders import NO_PAUSES, Pauses
@@ -249,7 +249,7 @@ class KeyQueue:
 class SavePlan:
     """What one save makes durable; answered once, by `saved` or `not_saved`."""
 
-    snapshot: Snapshot
+    snapshot: ProgressSnapshot
     marks: Mapping[KeyQueue, int]
     """How many each key had decided."""
     settles: bool
@@ -288,7 +288,7 @@ class KeyQueues:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: ProgressTracker,
         *,
         resume: Callable[[QueuedJob], None],
         pauses: Pauses = NO_PAUSES,

@@ -10,7 +10,7 @@ from typing import Any
 from dispatcher.keyed.holding import ids_of
 from dispatcher.keyed.line import Task
 from dispatcher.keyed.lines import Lines
-from dispatcher.progress.held import Held
+from dispatcher.progress.held import HeldStore
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -32,7 +32,7 @@ class Rereading:
         lock: threading.Lock,
         *,
         load: Load,
-        held: Held | None,
+        held: HeldStore | None,
         later: Later,
         bound: int,
     ) -> None:

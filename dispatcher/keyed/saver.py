@@ -8,7 +8,7 @@ import time
 
 from dispatcher.keyed.line import Line
 from dispatcher.keyed.pool import Pool
-from dispatcher.metrics import Figures
+from dispatcher.metrics import DispatcherMetrics
 from dispatcher.progress.document import Progress
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.thread import BackgroundThread
@@ -26,11 +26,13 @@ QUIET_SECONDS = 10.0
 class Saver(BackgroundThread):
     """Saves the pool's progress until it is stopped, and once more then."""
 
-    def __init__(self, pool: Pool, progress: Progress, figures: Figures | None = None) -> None:
+    def __init__(
+        self, pool: Pool, progress: Progress, figures: DispatcherMetrics | None = None
+    ) -> None:
         super().__init__("progress", self._run)
         self._pool = pool
         self._progress = progress
-        self._figures = figures or Figures(leads=lambda: True)
+        self._figures = figures or DispatcherMetrics(leads=lambda: True)
         self._saving = threading.Lock()
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ from dispatcher.keyed.holding import Holding, ids_of
 from dispatcher.keyed.line import Line
 from dispatcher.keyed.lines import Lines
 from dispatcher.keyed.rereading import Load
-from dispatcher.progress.tracker import Ledger, Snapshot
+from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker
 
 
 class Saving:
@@ -17,7 +17,7 @@ class Saving:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: ProgressTracker,
         lines: Lines,
         holding: Holding,
         *,
@@ -59,7 +59,7 @@ class Saving:
             self._holding.take(read)
             self._lock.notify_all()
 
-    def snapshot(self) -> tuple[Snapshot, list[Line]] | None:
+    def snapshot(self) -> tuple[ProgressSnapshot, list[Line]] | None:
         """What to save, and the lines whose decisions it covers; None if nothing changed."""
         with self._lock:
             gone = self._lines.gone
@@ -67,7 +67,7 @@ class Saving:
                 return None
             return self._ledger.snapshot(self._holding.rows, gone), self._lines.take_touched()
 
-    def saved(self, snapshot: Snapshot, covered: list[Line]) -> None:
+    def saved(self, snapshot: ProgressSnapshot, covered: list[Line]) -> None:
         """The snapshot is durable: the keys that waited for it may decide on."""
         with self._lock:
             self._ledger.saved(snapshot)

@@ -16,9 +16,9 @@ from typing import Any
 from dispatcher.keyed.line import Line, Task
 from dispatcher.keyed.lines import Lines
 from dispatcher.keyed.threads import Thread, Threads
-from dispatcher.progress.tracker import Ledger
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.store.documents import Document
-from linedesk.store.queue.backlog import Standing
+from linedesk.store.queue.backlog import FeedPosition
 
 MOST_THREADS = 50
 MOST_WAITING = 20
@@ -52,11 +52,11 @@ class InHand:
     """Keys of which documents are on their way into `held`."""
 
 
-class View:
+class PoolView:
     """Looks at one pool from any thread; `lock` is the pool's."""
 
     def __init__(
-        self, ledger: Ledger, lines: Lines, threads: Threads, *, lock: threading.Lock
+        self, ledger: ProgressTracker, lines: Lines, threads: Threads, *, lock: threading.Lock
     ) -> None:
         self._lock = lock
         self._threads = threads
@@ -82,11 +82,11 @@ class View:
                 holding=holding,
             )
 
-    def standing(self, ids: Sequence[Any]) -> Standing:
+    def standing(self, ids: Sequence[Any]) -> FeedPosition:
         """Which of these documents were not read yet, and what else the depth is made of."""
         with self._lock:
             oldest = self._ledger.oldest
-            return Standing(
+            return FeedPosition(
                 newest=self._ledger.newest,
                 unread=[not self._ledger.has_read(id_) for id_ in ids],
                 oldest=None if oldest is None else oldest.id,

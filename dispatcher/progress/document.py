@@ -15,8 +15,8 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from dispatcher.progress.held import Held, transaction
-from dispatcher.progress.tracker import RING_SLOTS, Ledger, Snapshot
+from dispatcher.progress.held import HeldStore, transaction
+from dispatcher.progress.tracker import RING_SLOTS, ProgressSnapshot, ProgressTracker
 from linedesk.store.client import DURABLE, WTIMEOUT_SECONDS
 from linedesk.store.collections import DISPATCHER, require_schema
 from linedesk.store.documents import HELD, SCHEMA, Document
@@ -60,7 +60,7 @@ class Watched:
 class Start:
     """What a dispatcher finds when it takes over."""
 
-    ledger: Ledger
+    ledger: ProgressTracker
     feed: str | None
     """The feed that the saved token belongs to; None before the very first start."""
     starts: int = 0
@@ -92,7 +92,7 @@ class Progress:
         # The numbers of the last save that was tried and of the last one that succeeded.
         self._tried = self._succeeded = 0
         self._writing = threading.Lock()
-        self.held = Held(collection.database[HELD])
+        self.held = HeldStore(collection.database[HELD])
 
     def take_over(self) -> Start:
         """Set the epoch and return what a predecessor left; from now on it is refused."""
@@ -146,7 +146,7 @@ class Progress:
                 client = self._collection.database.client
                 client.admin.command("killSessions", [{"id": found["session"]}])
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, snapshot: ProgressSnapshot) -> None:
         """Write what changed: of `ring` and `finished` only the places (architecture: documents).
 
         What goes into `held` or leaves it does so in the same transaction; one whose outcome is
@@ -243,7 +243,7 @@ class Progress:
             self._writing.release()
 
     def _start(self, found: Document) -> Start:
-        ledger = Ledger.restore(
+        ledger = ProgressTracker.restore(
             token=found["token"],
             after=found["after"],
             finished=found["finished"],

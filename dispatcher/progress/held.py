@@ -36,7 +36,7 @@ class HeldKey:
     top: int
 
 
-class Held:
+class HeldStore:
     """Reads and writes of `held`; every method raises StoreUnavailable.
 
     `time` is the server's time of the last write that has to be seen: after a failover a majority

@@ -35,7 +35,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ProgressSnapshot:
     """What one save of progress writes."""
 
     token: Any
@@ -54,7 +54,7 @@ class Snapshot:
 
 
 @dataclass
-class Ledger:
+class ProgressTracker:
     """The account of the feed's documents; its caller holds the lock."""
 
     token: Any = None
@@ -93,7 +93,7 @@ class Ledger:
         passed: int,
         ring: list[Any],
         held: int = 0,
-    ) -> Ledger:
+    ) -> ProgressTracker:
         """The account as a `progress` document tells it."""
         slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
         ledger = cls(token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed)
@@ -236,14 +236,14 @@ class Ledger:
         """Whether there is anything that the last snapshot did not tell."""
         return self._changed
 
-    def snapshot(self, rows: Sequence[Document] = (), gone: Sequence[Any] = ()) -> Snapshot:
+    def snapshot(self, rows: Sequence[Document] = (), gone: Sequence[Any] = ()) -> ProgressSnapshot:
         """What to save now. `saved` must follow once it is durable, `not_saved` otherwise.
 
         `rows` and `gone` are what the same transaction puts into `held` and takes out.
         """
         self._changed = False
         first = max(self._saved, self.passed - RING_SLOTS)
-        return Snapshot(
+        return ProgressSnapshot(
             token=self.token,
             after=self.after,
             finished=self._tell_finished(),
@@ -254,7 +254,7 @@ class Ledger:
             gone=tuple(gone),
         )
 
-    def saved(self, snapshot: Snapshot) -> None:
+    def saved(self, snapshot: ProgressSnapshot) -> None:
         """The snapshot is durable."""
         self._saved = snapshot.passed
 

@@ -124,7 +124,7 @@ class Broken(Exception):
     """One try brought nothing, or not all; the next one may."""
 
 
-class Contents:
+class ContentDownloads:
     """Fetches content from the data host. `stopping` ends what is under way.
 
     Any number of threads may; they are served one at a time, by the gate.

@@ -17,7 +17,7 @@ STATE_TIMER = "~state"
 """The timer that ends a state; bots cannot name theirs so."""
 
 
-class Place:
+class StateSlot:
     """One place of a loaded conversation: the conversation's own, or one member's."""
 
     def __init__(self, conversation: Conversation, *, member: str | None) -> None:

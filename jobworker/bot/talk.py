@@ -16,9 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.messages import MOST_MESSAGES, to_messages
-from jobworker.bot.states import STATE_TIMER, Place, checked_state, without_empty
+from jobworker.bot.states import STATE_TIMER, StateSlot, checked_state, without_empty
 from jobworker.bot.timers import Timers, checked_name
-from jobworker.effects import Send, Way
+from jobworker.effects import Send, SendMethod
 from jobworker.errors import BadRecipient, NobodyToAnswer, TalkEnded, TooManyUsers
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk.store.documents import Document, key_of, name_of, text_of
@@ -30,7 +30,7 @@ def no_content(*_: Any, **__: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Around:
+class TalkContext:
     """What a talk reaches beyond its event.
 
     `load` reads the conversation, `api` gives the SDK's client, `content` fetches what a user
@@ -57,7 +57,7 @@ class Talk:
     the group, else the room, else the user. `accepted` is when the webhook arrived.
     """
 
-    def __init__(self, document: Document, around: Around) -> None:
+    def __init__(self, document: Document, around: TalkContext) -> None:
         self.raw: Document = document["event"]
         self.event_id = name_of(document)
         self.channel: str = document["channel"]
@@ -93,22 +93,22 @@ class Talk:
         content = to_messages(*messages)
         if self._joins_last_reply(content):
             self._sends[-1].messages.extend(content)
-        elif self.reply_token and not any(send.way is Way.REPLY for send in self._sends):
-            self._add(Way.REPLY, self._chat(), content)
+        elif self.reply_token and not any(send.way is SendMethod.REPLY for send in self._sends):
+            self._add(SendMethod.REPLY, self._chat(), content)
         else:
-            self._add(Way.PUSH, self._chat(), content)
+            self._add(SendMethod.PUSH, self._chat(), content)
 
     def push(self, *messages: Any, to: str | None = None) -> None:
         """Send to this conversation, or to another user, group or room; counts to the quota."""
         recipient = self._chat() if to is None else _checked_id(to)
-        self._add(Way.PUSH, recipient, to_messages(*messages))
+        self._add(SendMethod.PUSH, recipient, to_messages(*messages))
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
         users = [to] if isinstance(to, str) else list(dict.fromkeys(map(_checked_id, to)))
         if not 1 <= len(users) <= MOST_USERS:
             raise TooManyUsers(f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}")
-        self._add(Way.MULTICAST, users, to_messages(*messages))
+        self._add(SendMethod.MULTICAST, users, to_messages(*messages))
 
     # The conversation.
 
@@ -188,8 +188,9 @@ class Talk:
     ) -> Any:
         """What a user sent (image, video, audio, file), streamed from LINE to a file: a Content.
 
-        `bounds` are `ready_seconds` and `most_bytes` of `jobworker.bot.content.Contents.fetch`,
-        which says what it raises. It waits on this handler's thread.
+        `bounds` are `ready_seconds` and `most_bytes` of
+        `jobworker.bot.content.ContentDownloads.fetch`, which says what it raises. It waits on this
+        handler's thread.
         """
         return self._around.content(message, to, **bounds)
 
@@ -281,8 +282,8 @@ class Talk:
             members.pop(next(iter(members)))
 
     @property
-    def _place(self) -> Place:
-        return Place(self._loaded, member=self._member)
+    def _place(self) -> StateSlot:
+        return StateSlot(self._loaded, member=self._member)
 
     @property
     def _loaded(self) -> Conversation:
@@ -292,7 +293,7 @@ class Talk:
         return self._conversation
 
     def _joins_last_reply(self, content: list[dict[str, Any]]) -> bool:
-        if self._ended or not self._sends or self._sends[-1].way is not Way.REPLY:
+        if self._ended or not self._sends or self._sends[-1].way is not SendMethod.REPLY:
             return False
         return len(self._sends[-1].messages) + len(content) <= MOST_MESSAGES
 
@@ -302,10 +303,10 @@ class Talk:
             raise NobodyToAnswer("the event has no source, so a send has to say to whom")
         return self.key
 
-    def _add(self, way: Way, to: str | list[str], messages: list[dict[str, Any]]) -> None:
+    def _add(self, way: SendMethod, to: str | list[str], messages: list[dict[str, Any]]) -> None:
         if self._ended:
             raise TalkEnded("the handler has ended: nothing is sent by its talk any more")
-        reply = way is Way.REPLY
+        reply = way is SendMethod.REPLY
         self._sends.append(
             Send(
                 id=f"{self.event_id}/{len(self._sends)}",

@@ -10,7 +10,7 @@ SAME_USER = "same user"
 
 
 @dataclass(frozen=True)
-class Answer:
+class LineAnswer:
     """LINE's answer to one call."""
 
     status: int
@@ -28,7 +28,7 @@ def is_no_verdict(status: int) -> bool:
     return status >= 500 or status < 200 or 300 <= status < 400 or status == 408
 
 
-def is_endpoint_limit(answer: Answer) -> bool:
+def is_endpoint_limit(answer: LineAnswer) -> bool:
     """Whether the answer holds back its endpoint for everybody, not just one user or the month.
 
     LINE tells the meanings of a 429 apart by their words only; words unknown count as this one.

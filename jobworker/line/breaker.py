@@ -24,7 +24,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 UNAUTHORIZED_PAUSE_SECONDS = 60.0
 
 
-class State(Enum):
+class BreakerState(Enum):
     """Whether LINE is called."""
 
     CLOSED = "closed"
@@ -44,7 +44,7 @@ class Breaker:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         # All below under _lock.
-        self._state = State.CLOSED
+        self._state = BreakerState.CLOSED
         self._failures = 0
         self._failed: set[str] = set()
         self._opened_at = 0.0
@@ -52,39 +52,41 @@ class Breaker:
         self._until = 0.0
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         """Whether LINE is called just now."""
         with self._lock:
-            if self._state is State.OPEN and self._monotonic() >= self._until:
-                return State.HALF_OPEN
+            if self._state is BreakerState.OPEN and self._monotonic() >= self._until:
+                return BreakerState.HALF_OPEN
             return self._state
 
     def held_seconds(self) -> float:
         """How long to begin no call; 0 where one may be made, were it as a probe."""
         with self._lock:
-            if self._state is State.CLOSED:
+            if self._state is BreakerState.CLOSED:
                 return 0.0
             return max(0.0, self._until - self._monotonic())
 
     def answered(self) -> None:
         """LINE answered a call, if only with a refusal of that one request."""
         with self._lock:
-            before, self._state = self._state, State.CLOSED
+            before, self._state = self._state, BreakerState.CLOSED
             self._failures = 0
             self._failed.clear()
             seconds, probes = self._monotonic() - self._opened_at, self._probes
-        if before is not State.CLOSED:
+        if before is not BreakerState.CLOSED:
             log.info("LINE answers again, calls go on seconds=%.1f probes=%d", seconds, probes)
 
     def failed(self, whose: str) -> None:
         """A call failed on LINE's side or on the way; `whose` names its conversation."""
         with self._lock:
             self._failures += 1
-            if self._state is State.CLOSED:
+            if self._state is BreakerState.CLOSED:
                 self._failed.add(whose)
                 if self._failures < FAILURES_TO_OPEN or len(self._failed) < 2:
                     return
-            opens = self._hold(State.OPEN if self._state is State.CLOSED else self._state)
+            opens = self._hold(
+                BreakerState.OPEN if self._state is BreakerState.CLOSED else self._state
+            )
             failures, seconds = self._failures, self._until - self._monotonic()
         if opens:
             log.warning(
@@ -97,8 +99,8 @@ class Breaker:
         """LINE refused the access token, which concerns all calls alike."""
         with self._lock:
             before = self._state
-            self._hold(State.UNAUTHORIZED)
-        if before is not State.UNAUTHORIZED:
+            self._hold(BreakerState.UNAUTHORIZED)
+        if before is not BreakerState.UNAUTHORIZED:
             log.error(
                 "LINE refuses the channel access token, no calls but one probe a minute: put a "
                 "valid one into LINE_CHANNEL_ACCESS_TOKEN and restart, nothing is lost "
@@ -106,9 +108,9 @@ class Breaker:
                 UNAUTHORIZED_PAUSE_SECONDS,
             )
 
-    def _hold(self, state: State) -> bool:
+    def _hold(self, state: BreakerState) -> bool:
         """Under the lock: no calls for a pause; whether they went on until now."""
-        opens = self._state is State.CLOSED
+        opens = self._state is BreakerState.CLOSED
         self._probes = 0 if opens else self._probes + 1
         if opens:
             self._opened_at = self._monotonic()
@@ -117,7 +119,7 @@ class Breaker:
         return opens
 
     def _pause_seconds(self) -> float:
-        if self._state is State.UNAUTHORIZED:
+        if self._state is BreakerState.UNAUTHORIZED:
             return UNAUTHORIZED_PAUSE_SECONDS
         return growing_seconds(
             self._probes + 1, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS

@@ -13,7 +13,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from jobworker.metrics import Figures
+from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
 
 log = logging.getLogger(__name__)
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class CallLog(RowLog):
     """The rows of `calls`; each call is counted in the figures, too."""
 
-    def __init__(self, collection: Collection[Any], figures: Figures | None = None) -> None:
-        self._figures = figures or Figures()
+    def __init__(self, collection: Collection[Any], figures: WorkerMetrics | None = None) -> None:
+        self._figures = figures or WorkerMetrics()
         super().__init__(collection, unwritten=self._figures.unwritten_rows["calls"].inc)
 
     @contextmanager

@@ -23,7 +23,7 @@ from urllib3.exceptions import (
 )
 
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
-from jobworker.line.answer import Answer, is_no_verdict
+from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
@@ -69,7 +69,7 @@ class LineClient:
 
     def post(
         self, path: str, body: Mapping[str, Any], *, retry_key: str | None = None, **context: Any
-    ) -> Answer:
+    ) -> LineAnswer:
         """POST JSON. `context` (eventId, key, attempt) goes to the row. Raises LineError."""
         headers = {"X-Line-Retry-Key": retry_key} if retry_key else {}
         try:
@@ -80,7 +80,7 @@ class LineClient:
 
     def get(
         self, path: str, *parts: str, limit_seconds: float | None = None, **context: Any
-    ) -> Answer:
+    ) -> LineAnswer:
         """GET a path whose `{}` are filled with the quoted parts. Raises LineError."""
         filled = path.format(*(quote(part, safe="") for part in parts))
         context |= {"endpoint": path}
@@ -95,7 +95,7 @@ class LineClient:
         context: Mapping[str, Any],
         *,
         limit_seconds: float | None = None,
-    ) -> Answer:
+    ) -> LineAnswer:
         endpoint = context.get("endpoint", path)
         whose = context.get("key") or path
         with self._calls.noted(method, endpoint, context) as row:
@@ -115,7 +115,7 @@ class LineClient:
         data: bytes | None,
         headers: Mapping[str, str],
         seconds: float,
-    ) -> Answer:
+    ) -> LineAnswer:
         with within(seconds) as deadline:
             with _translated():
                 response = self._pool.request(
@@ -129,7 +129,7 @@ class LineClient:
                     retries=False,
                 )
             text, whole = _read(response, deadline)
-            return Answer(
+            return LineAnswer(
                 status=response.status,
                 text=text,
                 whole=whole,
@@ -183,10 +183,10 @@ def _translated() -> Iterator[None]:
         raise OutcomeUnknown(type(error).__name__) from error
 
 
-Caller = Callable[[], "Answer"]
+Caller = Callable[[], "LineAnswer"]
 
 
-def answer_or_error(call: Caller) -> Answer | LineError:
+def answer_or_error(call: Caller) -> LineAnswer | LineError:
     """The answer of a call, or the error as a value: what it means is decided elsewhere."""
     try:
         return call()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Entry(Protocol):
+class GateEntry(Protocol):
     """Something that wants to call. The gate calls its methods on a thread of the pool."""
 
     deadline: float

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_call import can_run_again, require_wanted
-from jobworker.line.entry import Entry
-from jobworker.metrics import Figures, GateFigures, Used
+from jobworker.line.entry import GateEntry
+from jobworker.metrics import GateMetrics, Used, WorkerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Gate:
         held_seconds: Callable[[], float] = lambda: 0.0,
         sent_at: Callable[[], float] = lambda: 0.0,
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
-        figures: GateFigures | None = None,
+        figures: GateMetrics | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
@@ -68,12 +68,12 @@ class Gate:
         self._held_seconds = held_seconds
         self._sent_at = sent_at
         self._monotonic = monotonic
-        self._figures = figures or Figures().of_gate("api")
+        self._figures = figures or WorkerMetrics().of_gate("api")
         self._closed = threading.Event()
         self._lock = threading.Lock()
         # All below under _lock.
         # Each by its deadline, with the time since which it waits.
-        self._waiting: list[tuple[float, int, Entry | _Turn, float]] = []
+        self._waiting: list[tuple[float, int, GateEntry | _Turn, float]] = []
         self._numbers = itertools.count()
         self._busy = False
         self._called_for = False
@@ -84,7 +84,7 @@ class Gate:
         # Since when the one whose turn it is had waited for it.
         self._waits_since = 0.0
 
-    def enter(self, entry: Entry | _Turn, *, since: float | None = None) -> None:
+    def enter(self, entry: GateEntry | _Turn, *, since: float | None = None) -> None:
         """Wait for a turn; entering again with an earlier deadline moves it forward.
 
         `since`: the monotonic time of its first entering, where this is another one.
@@ -187,7 +187,7 @@ class Gate:
                 self._call(entry)
                 return
 
-    def _take(self) -> Entry | _Turn | None:
+    def _take(self) -> GateEntry | _Turn | None:
         """The most urgent entry, and the gate with it; None frees the gate."""
         with self._lock:
             self._called_for = False
@@ -204,7 +204,7 @@ class Gate:
             self._busy = False
         return None
 
-    def _call(self, entry: Entry) -> None:
+    def _call(self, entry: GateEntry) -> None:
         """The entry's call, in its time. An entry that must not call now waits again."""
         may_call = self._may_call()
         try:
@@ -258,7 +258,7 @@ class Gate:
         for entry in away:
             entry.sent_away()
 
-    def _take_impatient(self) -> list[Entry | _Turn]:
+    def _take_impatient(self) -> list[GateEntry | _Turn]:
         """Under the lock: take out those who do not wait until LINE may be called again."""
         away = [one[2] for one in self._waiting if not one[2].patient]
         if away:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from jobworker.line.breaker import Breaker, State
+from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.deadline import sent_at
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
-from jobworker.metrics import Figures
+from jobworker.metrics import WorkerMetrics
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Hosts:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
-        figures: Figures | None = None,
+        figures: WorkerMetrics | None = None,
     ) -> Hosts:
         """The hosts of two bases; bases of one and the same host share its gate."""
-        counts = figures or Figures()
+        counts = figures or WorkerMetrics()
 
         def host(base: str, name: str) -> Host:
             breaker = Breaker()
@@ -76,7 +76,7 @@ class Hosts:
     @property
     def token_is_refused(self) -> bool:
         """Whether either host refuses the access token."""
-        return any(one.breaker.state is State.UNAUTHORIZED for one in (self.api, self.data))
+        return any(one.breaker.state is BreakerState.UNAUTHORIZED for one in (self.api, self.data))
 
     def close(self) -> None:
         """Begin no more calls."""
@@ -84,9 +84,11 @@ class Hosts:
             host.gate.close()
 
 
-def _watch(figures: Figures, name: str, gate: Gate, breaker: Breaker) -> None:
+def _watch(figures: WorkerMetrics, name: str, gate: Gate, breaker: Breaker) -> None:
     figures.watch_gate(name, used_seconds=lambda: gate.used_seconds, waiting=lambda: gate.waiting)
-    figures.watch_breaker(name, lambda: breaker.state in (State.OPEN, State.HALF_OPEN))
+    figures.watch_breaker(
+        name, lambda: breaker.state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
+    )
 
 
 def _host_and_port(base: str) -> tuple[str | None, int]:

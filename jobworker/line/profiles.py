@@ -21,10 +21,10 @@ from typing import Any
 
 from jobworker.effects import TOKEN_LIFE
 from jobworker.errors import LineError, OutcomeUnknown
-from jobworker.line.answer import Answer, is_no_verdict
+from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
-from jobworker.line.rate_limits import HoldBack
+from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Conversations
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, text_of
@@ -71,7 +71,7 @@ def has_time(accepted: datetime, now: datetime, *, waiting: int, turn_seconds: f
 
 
 class ProfileFetch:
-    """One profile on its way: an entry of the gate (see `jobworker.line.entry.Entry`).
+    """One profile on its way: an entry of the gate (see `jobworker.line.entry.GateEntry`).
 
     `done` is called once, with the profile or None if the bot has to do without.
     """
@@ -84,8 +84,8 @@ class ProfileFetch:
         user_id: str,
         *,
         gate: Gate,
-        holdback: HoldBack,
-        get: Callable[..., Answer],
+        holdback: RateLimits,
+        get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
         done: Callable[[Document | None], None],
     ) -> None:
@@ -100,7 +100,7 @@ class ProfileFetch:
         # Under _lock.
         self._ended = False
         self._failures = 0
-        self._answer: Answer | LineError = OutcomeUnknown("not called")
+        self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
         now = datetime.now(UTC)
         self._late_seconds = (document["acceptTime"] + LATE - now).total_seconds()
         until = document["acceptTime"] + TOKEN_LIFE
@@ -152,7 +152,7 @@ class ProfileFetch:
     def after(self) -> None:
         """A profile, none for a refusal, and another try for what may pass."""
         answer = self._answer
-        if isinstance(answer, Answer) and not is_no_verdict(answer.status):
+        if isinstance(answer, LineAnswer) and not is_no_verdict(answer.status):
             # A refused access token and a rate limit say nothing of the user.
             self._end(None if answer.status in (401, 429) else profile_of(answer))
             return
@@ -177,7 +177,7 @@ class ProfileFetch:
         return str(self._document["key"])
 
 
-def profile_of(answer: Answer) -> Document:
+def profile_of(answer: LineAnswer) -> Document:
     """What LINE told, with the time it did; without a name where it refused or told garbage.
 
     A refusal is kept like a profile, so that the same user is not asked for with every message.
@@ -225,8 +225,8 @@ class LaterProfiles:
         gate: Gate,
         *,
         conversations: Conversations,
-        holdback: HoldBack,
-        get: Callable[..., Answer],
+        holdback: RateLimits,
+        get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._gate = gate
@@ -244,7 +244,7 @@ class LaterProfiles:
         # Of the turn under way, by one thread after the other.
         self._asked: _Wanted | None = None
         self._read: Conversation | None = None
-        self._answer: Answer | LineError = OutcomeUnknown("not called")
+        self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
 
     def want(self, document: Document, *, sender: bool) -> None:
         """Ask for the name of the event's group, and of its sender if `sender` says so."""
@@ -326,7 +326,7 @@ class LaterProfiles:
         """Keep what LINE told, and go on with the next name."""
         wanted, answer = self._asked, self._answer
         assert wanted is not None
-        if not isinstance(answer, Answer) or is_no_verdict(answer.status):
+        if not isinstance(answer, LineAnswer) or is_no_verdict(answer.status):
             # Names alone must neither open the breaker nor hold up what is sent.
             self._keep_quiet()
             return

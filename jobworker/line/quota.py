@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from jobworker.errors import LineError, OutcomeUnknown
-from jobworker.line.answer import Answer
+from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
-from jobworker.metrics import Figures
+from jobworker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ USED = "/v2/bot/message/quota/consumption"
 
 
 class Quota:
-    """The figures of the month, as an entry of the gate (see `jobworker.line.entry.Entry`).
+    """The figures of the month, as an entry of the gate (see `jobworker.line.entry.GateEntry`).
 
     Of the two calls of a round the second is made only after LINE answered the first, so that
     these end points alone never open the breaker. A round that fails is not repeated.
@@ -47,9 +47,9 @@ class Quota:
         self,
         gate: Gate,
         *,
-        get: Callable[..., Answer],
+        get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
-        figures: Figures,
+        figures: WorkerMetrics,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gate = gate
@@ -64,7 +64,7 @@ class Quota:
         # Of the round under way, by one thread after the other.
         self._path = LIMIT
         self._limit: int | None = None
-        self._answer: Answer | LineError = OutcomeUnknown("not called")
+        self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
         self._known_at = -math.inf
 
     def start(self) -> None:
@@ -121,9 +121,9 @@ class Quota:
             self._is_asking = False
 
 
-def _told(answer: Answer | LineError) -> dict[str, Any] | None:
+def _told(answer: LineAnswer | LineError) -> dict[str, Any] | None:
     """LINE's JSON; None for anything else."""
-    if not isinstance(answer, Answer) or answer.status != 200:
+    if not isinstance(answer, LineAnswer) or answer.status != 200:
         return None
     try:
         told = json.loads(answer.text)

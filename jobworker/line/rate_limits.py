@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from jobworker.errors import LineError
-from jobworker.line.answer import Answer, is_endpoint_limit
+from jobworker.line.answer import LineAnswer, is_endpoint_limit
 from linedesk.runtime.backoff import growing_seconds
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 
 
-class HoldBack:
+class RateLimits:
     """Endpoints by their path template. Any thread may ask."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -35,12 +35,12 @@ class HoldBack:
         with self._lock:
             return max(0.0, self._until.get(endpoint, 0.0) - self._monotonic())
 
-    def note(self, endpoint: str, answer: Answer | LineError) -> None:
+    def note(self, endpoint: str, answer: LineAnswer | LineError) -> None:
         """What a call of the endpoint came to: the limit is used up, or it took a call again.
 
         It is held back as long as LINE says, else longer with each time in a row.
         """
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, LineAnswer):
             return
         if is_endpoint_limit(answer):
             self._hold(endpoint, answer.retry_after)

@@ -19,9 +19,9 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from jobworker.effects import RETRY_KEY_LIFE, Send, Way, is_timer, is_whole, of_event
+from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod, is_timer, is_whole, of_event
 from jobworker.errors import MayArriveTwice
-from jobworker.metrics import Figures
+from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision
 from linedesk.store.client import DURABLE, LOCAL, MAJORITY
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
@@ -66,11 +66,11 @@ class DeadLetters:
         collection: Collection[Any],
         *,
         is_unsent: Callable[[Document], bool],
-        figures: Figures | None = None,
+        figures: WorkerMetrics | None = None,
     ) -> None:
         self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
         self._is_unsent = is_unsent
-        self._figures = figures or Figures()
+        self._figures = figures or WorkerMetrics()
 
     def write(self, letter: Mapping[str, Any]) -> None:
         """Write a letter under its id, unless it is there: a late writer changes nothing."""
@@ -128,7 +128,7 @@ class KeptLetters:
     it is away.
     """
 
-    def __init__(self, collection: Collection[Any], figures: Figures) -> None:
+    def __init__(self, collection: Collection[Any], figures: WorkerMetrics) -> None:
         self._collection = collection
         self._figures = figures
         self._asked_at = -math.inf
@@ -222,13 +222,17 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
         given_up,
         id=f"{name}/0",
         event_id=name,
-        way=Way.PUSH if given_up.way is Way.REPLY else given_up.way,
+        way=SendMethod.PUSH if given_up.way is SendMethod.REPLY else given_up.way,
         at=now,
         token=None,
         token_from=None,
     )
     tried = given_up.tried_at
-    if tried is not None and given_up.tried_as is not Way.REPLY and now < tried + RETRY_KEY_LIFE:
+    if (
+        tried is not None
+        and given_up.tried_as is not SendMethod.REPLY
+        and now < tried + RETRY_KEY_LIFE
+    ):
         return send.as_document()
     if tried is not None and not force:
         raise MayArriveTwice(f"a try of {tried:%Y-%m-%d %H:%M} UTC may have arrived")

@@ -20,9 +20,9 @@ from linebot.v3.messaging import ApiClient as SdkApiClient
 from linebot.v3.messaging import ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
-from jobworker.effects import Way
+from jobworker.effects import SendMethod
 from jobworker.errors import GateClosed, NotRunning
-from jobworker.handler_call import Doing, doing
+from jobworker.handler_call import HandlerContext, doing
 from jobworker.line.answer import is_no_verdict
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
@@ -90,7 +90,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         current = doing()
         sending = _Sending(
             current if is_send(method, resource_path) else None,
-            works_once=resource_path == Way.REPLY.path,
+            works_once=resource_path == SendMethod.REPLY.path,
         )
         with (
             sending.withheld_is_noted(),
@@ -107,7 +107,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
                 sending.status = row["status"]
 
     def _noted(
-        self, method: str, path: str, current: Doing | None
+        self, method: str, path: str, current: HandlerContext | None
     ) -> AbstractContextManager[dict[str, Any]]:
         context = current.context if current else {}
         return self._calls.noted(method, path, context, host=self._host.name)
@@ -157,7 +157,7 @@ class _Sending:
     either taken or refused, as the reply token has it.
     """
 
-    def __init__(self, current: Doing | None, *, works_once: bool) -> None:
+    def __init__(self, current: HandlerContext | None, *, works_once: bool) -> None:
         self.status: int | None = None
         self._current = current
         self._works_once = works_once

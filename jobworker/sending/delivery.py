@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from jobworker.effects import RETRY_KEY_LIFE, Send, Way
+from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod
 from jobworker.errors import LineError, NotSendable, NotSent
-from jobworker.line.answer import MONTHLY_LIMIT, Answer, is_endpoint_limit, is_no_verdict
+from jobworker.line.answer import MONTHLY_LIMIT, LineAnswer, is_endpoint_limit, is_no_verdict
 
 # Of a send that LINE never had: a token that ran out on Friday evening can be replaced on Monday;
 # what is older should not reach people by surprise, so an operator decides.
@@ -34,7 +34,7 @@ class ReplyUnknown(Enum):
     DROP = "drop"
 
 
-class Ending(Enum):
+class SendVerdict(Enum):
     """What one try of a send came to."""
 
     SENT = "sent"
@@ -44,10 +44,10 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SendOutcome:
     """The ending of a try, and the send as it has to stand in the outbox now."""
 
-    ending: Ending
+    ending: SendVerdict
     send: Send
     cause: str = ""
     wait_seconds: float | None = None
@@ -66,30 +66,30 @@ def expired(send: Send, now: datetime) -> str | None:
     return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
 
 
-def way_of(send: Send, now: datetime) -> Way:
+def way_of(send: Send, now: datetime) -> SendMethod:
     """How to try next a send that is not too old."""
     if send.tried_at is not None and send.tried_as is not None:
         return send.tried_as
     until = send.token_until
     may_reply = (
-        send.way is Way.REPLY
+        send.way is SendMethod.REPLY
         and send.token
-        and send.tried_as is not Way.PUSH  # guard: once-push-never-reply
+        and send.tried_as is not SendMethod.PUSH  # guard: once-push-never-reply
     )
     if may_reply and until is not None and now < until:
-        return Way.REPLY
-    return Way.PUSH if send.way is Way.REPLY else send.way
+        return SendMethod.REPLY
+    return SendMethod.PUSH if send.way is SendMethod.REPLY else send.way
 
 
 def judge(
     send: Send,
-    way: Way,
-    answer: Answer | LineError,
+    way: SendMethod,
+    answer: LineAnswer | LineError,
     *,
     was_tried: bool,
     started: datetime,
     reply_unknown: ReplyUnknown,
-) -> Outcome:
+) -> SendOutcome:
     """What an answer means for the send that stands in the outbox as tried.
 
     `was_tried`: an earlier try is of unknown outcome. `started`: when the call began.
@@ -100,12 +100,12 @@ def judge(
         return _again(send, was_tried, definite=True)
     if isinstance(answer, LineError) or is_no_verdict(answer.status):
         return replace(_again(send, was_tried, definite=False), unanswered=True)
-    if answer.status < 300 or (answer.status == 409 and way is not Way.REPLY):
-        return Outcome(Ending.SENT, send)
-    if way is Way.REPLY and answer.status == 400 and not answer.whole:
+    if answer.status < 300 or (answer.status == 409 and way is not SendMethod.REPLY):
+        return SendOutcome(SendVerdict.SENT, send)
+    if way is SendMethod.REPLY and answer.status == 400 and not answer.whole:
         # A refusal, but whether of the token or of the message is not known.
         return _again(send, was_tried, definite=True)
-    if way is Way.REPLY and _is_invalid_token(answer):
+    if way is SendMethod.REPLY and _is_invalid_token(answer):
         return _invalid_token(send, was_tried, started, reply_unknown)
     if answer.status == 429:
         return _too_many(send, way, answer, was_tried)
@@ -117,37 +117,37 @@ def judge(
 
 def _again(
     send: Send, was_tried: bool, *, definite: bool, wait_seconds: float | None = None
-) -> Outcome:
+) -> SendOutcome:
     """Try again; a definite refusal clears the try, unless an earlier one is unknown."""
     stands = send.refused() if definite and not was_tried else send
-    return Outcome(Ending.AGAIN, stands, wait_seconds=wait_seconds)
+    return SendOutcome(SendVerdict.AGAIN, stands, wait_seconds=wait_seconds)
 
 
-def _dead(send: Send, was_tried: bool, cause: str) -> Outcome:
+def _dead(send: Send, was_tried: bool, cause: str) -> SendOutcome:
     """Give it up; a definite refusal clears the try, unless an earlier one is unknown."""
-    return Outcome(Ending.DEAD, send if was_tried else send.refused(), cause=cause)
+    return SendOutcome(SendVerdict.DEAD, send if was_tried else send.refused(), cause=cause)
 
 
-def _is_invalid_token(answer: Answer) -> bool:
+def _is_invalid_token(answer: LineAnswer) -> bool:
     return answer.status == 400 and INVALID_REPLY_TOKEN in answer.text.lower()
 
 
 def _invalid_token(
     send: Send, was_tried: bool, started: datetime, reply_unknown: ReplyUnknown
-) -> Outcome:
-    as_push = send.refused(next_way=Way.PUSH)
+) -> SendOutcome:
+    as_push = send.refused(next_way=SendMethod.PUSH)
     if not was_tried:
-        return Outcome(Ending.AGAIN, as_push, wait_seconds=0)
+        return SendOutcome(SendVerdict.AGAIN, as_push, wait_seconds=0)
     if send.token_until is not None and started < send.token_until:
         # The token was good, so the earlier try of unknown outcome has used it.
-        return Outcome(Ending.SENT, send)
+        return SendOutcome(SendVerdict.SENT, send)
     if reply_unknown is ReplyUnknown.DROP:
-        return Outcome(Ending.DROPPED, send, unproved=True)
-    return Outcome(Ending.AGAIN, as_push, wait_seconds=0, unproved=True)
+        return SendOutcome(SendVerdict.DROPPED, send, unproved=True)
+    return SendOutcome(SendVerdict.AGAIN, as_push, wait_seconds=0, unproved=True)
 
 
-def _too_many(send: Send, way: Way, answer: Answer, was_tried: bool) -> Outcome:
-    if way is not Way.REPLY and MONTHLY_LIMIT in answer.text.lower():
+def _too_many(send: Send, way: SendMethod, answer: LineAnswer, was_tried: bool) -> SendOutcome:
+    if way is not SendMethod.REPLY and MONTHLY_LIMIT in answer.text.lower():
         return _dead(send, was_tried, QUOTA)
     # What LINE says of the endpoint is waited for there (`is_endpoint_limit`), since by then a
     # reply may have become a push. A Retry-After of 0 must not make a hot loop of it.

@@ -44,7 +44,7 @@ STORE_AGAIN_SECONDS = 5.0
 LOOKED_AT = 500
 
 
-class Box:
+class ConversationOutbox:
     """One conversation's sends in order; the first is in the gate, with a thread or waiting.
 
     Each is due at a time of its own, and the first inherits the earliest.
@@ -97,7 +97,7 @@ class Outbox:
         self.tools = tools
         self._lock = threading.Lock()
         # All below under _lock.
-        self._boxes: dict[str, Box] = {}
+        self._boxes: dict[str, ConversationOutbox] = {}
         self._count = 0
         # Ids of timers that are on their way to `schedule`.
         self._timers: set[str] = set()
@@ -249,7 +249,7 @@ class Outbox:
 
     def _enqueue(self, id_: str, send: Send) -> list[Callable[[], None]]:
         """Append a send; returns what has to be done once the lock is free."""
-        box = self._boxes.get(id_) or Box(id_)
+        box = self._boxes.get(id_) or ConversationOutbox(id_)
         if send.id in self._gone or send.id in box.ids:
             return []
         self._boxes[id_] = box
@@ -290,7 +290,7 @@ class Outbox:
 
     # What a send comes back to.
 
-    def _failed(self, box: Box) -> None:
+    def _failed(self, box: ConversationOutbox) -> None:
         """The first send failed: once its time is past it goes behind those that did not.
 
         Else one on which LINE always fails would be the breaker's probe each time.
@@ -300,7 +300,7 @@ class Outbox:
             if box.sends[0].deadline <= now:
                 box.put_off(now, now + PUSH_SECONDS)
 
-    def _finished(self, box: Box) -> None:
+    def _finished(self, box: ConversationOutbox) -> None:
         """The first send left its outbox: the next one follows."""
         with self._lock:
             self._remember(box.pop().send.id)

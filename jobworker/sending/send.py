@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from jobworker.effects import Send, Way
+from jobworker.effects import Send, SendMethod
 from jobworker.errors import LineError
-from jobworker.line.answer import Answer
+from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import Ticket
-from jobworker.sending.delivery import Outcome, expired, way_of
+from jobworker.sending.delivery import SendOutcome, expired, way_of
 from jobworker.sending.settling import next_try_words, words_of
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
@@ -90,7 +90,7 @@ class GiveUp:
 class Go:
     """Call LINE, once `note` is written down; None if an earlier try stands there already."""
 
-    way: Way
+    way: SendMethod
     note: Send | None
 
 
@@ -187,9 +187,13 @@ class PendingSend:
         self.was_tried = self.send.tried_at is not None
         return Go(way, None if self.was_tried else self.send.tried(way, now))
 
-    def _held_back(self, way: Way, now: datetime, seconds: float) -> float:
+    def _held_back(self, way: SendMethod, now: datetime, seconds: float) -> float:
         """How long to wait for the endpoint, or until a reply travels as a push instead."""
-        if way is Way.REPLY and self.send.tried_at is None and self.send.token_until is not None:
+        if (
+            way is SendMethod.REPLY
+            and self.send.tried_at is None
+            and self.send.token_until is not None
+        ):
             return min(seconds, (self.send.token_until - now).total_seconds())
         return seconds
 
@@ -220,7 +224,7 @@ class PendingSend:
         return Rest(seconds)
 
     def failed(
-        self, outcome: Outcome, answer: Answer | LineError, ticket: Ticket
+        self, outcome: SendOutcome, answer: LineAnswer | LineError, ticket: Ticket
     ) -> Enter | Rest | GiveUp:
         """It has to be tried again, and what the answer changed of the try is durable."""
         self._unanswered += outcome.unanswered

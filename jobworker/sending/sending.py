@@ -12,8 +12,8 @@ from typing import Any
 
 import pymongo
 
-from jobworker.effects import Send, Way
-from jobworker.line.answer import Answer
+from jobworker.effects import Send, SendMethod
+from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.metrics import since_ms
 from jobworker.sending.delivery import expired, judge, way_of
@@ -42,7 +42,7 @@ class Stage(Enum):
 
 
 class Sending(Settling):
-    """The first send of an outbox as an entry of the gate (see `jobworker.line.entry.Entry`).
+    """The first send of an outbox as an entry of the gate (see `jobworker.line.entry.GateEntry`).
 
     It waits there as long as LINE must not be called.
     """
@@ -156,10 +156,14 @@ class Sending(Settling):
         self._way = way
         return True
 
-    def _held_seconds(self, way: Way, now: datetime) -> float:
+    def _held_seconds(self, way: SendMethod, now: datetime) -> float:
         """How long its endpoint is held back, or until a reply travels as push instead."""
         seconds = self._tools.holdback.seconds(way.path)
-        if way is Way.REPLY and self.send.tried_at is None and self.send.token_until is not None:
+        if (
+            way is SendMethod.REPLY
+            and self.send.tried_at is None
+            and self.send.token_until is not None
+        ):
             return min(seconds, (self.send.token_until - now).total_seconds())
         return seconds
 
@@ -217,17 +221,17 @@ class Sending(Settling):
         # Before the gate is free for the next to the same endpoint.
         self._tools.holdback.note(self._way.path, self._answer)
 
-    def _post(self) -> Answer:
+    def _post(self) -> LineAnswer:
         send, way = self.send, self._way
         body: dict[str, Any] = {"messages": send.messages}
-        if way is Way.REPLY:
+        if way is SendMethod.REPLY:
             body["replyToken"] = send.token
         else:
             body["to"] = send.to
-        answer: Answer = self._tools.call(
+        answer: LineAnswer = self._tools.call(
             way.path,
             body,
-            retry_key=None if way is Way.REPLY else send.retry_key,
+            retry_key=None if way is SendMethod.REPLY else send.retry_key,
             eventId=send.event_id,
             key=self._conversation_id.partition("/")[2],
             attempt=self._calls,

@@ -11,14 +11,20 @@ from typing import Any
 
 from jobworker.effects import Send, of_effect
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
-from jobworker.line.answer import Answer
+from jobworker.line.answer import LineAnswer
 from jobworker.line.gate import Gate
-from jobworker.line.rate_limits import HoldBack
-from jobworker.metrics import Figures
+from jobworker.line.rate_limits import RateLimits
+from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.schedule import Schedule
-from jobworker.sending.delivery import MOST_UNANSWERED, QUOTA, Ending, Outcome, ReplyUnknown
+from jobworker.sending.delivery import (
+    MOST_UNANSWERED,
+    QUOTA,
+    ReplyUnknown,
+    SendOutcome,
+    SendVerdict,
+)
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WriteRefused
@@ -38,13 +44,13 @@ class Tools:
     deadletters: DeadLetters
     schedule: Schedule
     gate: Gate
-    holdback: HoldBack
+    holdback: RateLimits
     call: Callable[..., Any]
     """Posts to LINE: `call(path, body, retry_key=…, **context) -> Answer`, or raises LineError."""
     step: Callable[[Callable[[], None]], None]
     later: Callable[[float, Callable[[], None]], None]
     reply_unknown: ReplyUnknown
-    figures: Figures = field(default_factory=Figures)
+    figures: WorkerMetrics = field(default_factory=WorkerMetrics)
     quota_met: Callable[[], None] = lambda: None
     """Told of a send that LINE refused since the month's messages are used up."""
 
@@ -74,7 +80,7 @@ class Settling(ABC):
         self._calls = 0
         self._failures = 0
         self._unanswered = 0
-        self._answer: Answer | LineError = OutcomeUnknown("not called")
+        self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
 
     @abstractmethod
     def begin(self) -> None:
@@ -84,22 +90,22 @@ class Settling(ABC):
     def _rest(self, seconds: float) -> None:
         """Begin again after a pause."""
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: SendOutcome) -> None:
         if outcome.unproved:
             log.warning("reply of unknown outcome, not provable id=%s", self.send.id)
             self._tools.figures.unproved_replies.inc()
         if outcome.cause == QUOTA:
             self._tools.quota_met()
-        if outcome.ending is Ending.AGAIN:
+        if outcome.ending is SendVerdict.AGAIN:
             self._again(outcome)
-        elif outcome.ending is Ending.DEAD:
+        elif outcome.ending is SendVerdict.DEAD:
             # The letter tells whether a try is of unknown outcome: a replay goes by it.
             self.send = outcome.send
             self._bury(outcome.cause)
         else:
             self._remove()
 
-    def _again(self, outcome: Outcome) -> None:
+    def _again(self, outcome: SendOutcome) -> None:
         # guard: refusal-is-durable-first
         if (error := self._rewrite(outcome.send)) is not None:
             self._later(lambda: self._again(outcome), error)
@@ -183,14 +189,14 @@ class Settling(ABC):
         return pause_seconds(self._failures, most=STORE_PAUSE_SECONDS)
 
 
-def told_of(answer: Answer | LineError) -> str:
+def told_of(answer: LineAnswer | LineError) -> str:
     """What LINE said, for a log line: a status or the kind of failure, never a text."""
-    return str(answer.status) if isinstance(answer, Answer) else f"{type(answer).__name__}"
+    return str(answer.status) if isinstance(answer, LineAnswer) else f"{type(answer).__name__}"
 
 
-def words_of(answer: Answer | LineError) -> str:
+def words_of(answer: LineAnswer | LineError) -> str:
     """What LINE said, for a person."""
-    if isinstance(answer, Answer):
+    if isinstance(answer, LineAnswer):
         return f"LINE answered {answer.status}"
     return "no connection to LINE" if isinstance(answer, NotSent) else "LINE did not answer"
 

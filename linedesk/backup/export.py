@@ -26,7 +26,7 @@ from pymongo.errors import OperationFailure
 from rich.console import Console
 from rich.progress import Progress
 
-from linedesk.backup.file import AS_STORED, COLLECTIONS, Header, Writer
+from linedesk.backup.file import AS_STORED, COLLECTIONS, BackupWriter, Header
 from linedesk.compose.database import open_database
 from linedesk.settings.errors import BackupError
 from linedesk.settings.settings import Settings
@@ -105,7 +105,7 @@ def write_export(
                 for name, copy in copies.items():
                     _copy(database.get_collection(name, codec_options=AS_STORED), copy, session)
                     read(name)
-        writer = Writer(stream, header)
+        writer = BackupWriter(stream, header)
         size = sum(copy.tell() for copy in copies.values())
         with _bar(size) as step:
             for name, copy in copies.items():
@@ -156,7 +156,7 @@ def _bar(size_bytes: int) -> Iterator[Callable[[int], None]]:
         yield lambda done_bytes: bar.advance(task, done_bytes)
 
 
-def _tell(writer: Writer) -> None:
+def _tell(writer: BackupWriter) -> None:
     """On stderr, since stdout may be the export itself."""
     counts = ", ".join(f"{name} {writer.counts[name]}" for name in COLLECTIONS)
     click.echo(f"documents: {counts}", err=True)

@@ -112,7 +112,7 @@ class Header:
         return cls(document["database"], document["at"], made_by, document["mongodb"], schema)
 
 
-class Writer:
+class BackupWriter:
     """Writes one export into a stream, which stays open; `counts` has the documents so far."""
 
     def __init__(self, stream: IO[bytes], header: Header) -> None:
@@ -141,7 +141,7 @@ class Writer:
         self._gzip.write(line)
 
 
-class Reader:
+class BackupReader:
     """Reads an export from a stream that can be read again from its start."""
 
     def __init__(self, stream: IO[bytes]) -> None:

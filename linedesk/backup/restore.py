@@ -41,7 +41,7 @@ from rich.console import Console
 from dispatcher.lease import VACANT, is_dead, owner_name
 from dispatcher.progress.document import Progress
 from linedesk.backup.export import STREAM, export_to
-from linedesk.backup.file import Header, Reader
+from linedesk.backup.file import BackupReader, Header
 from linedesk.backup.queue import finish_decided, finish_recvq, is_to_be_skipped
 from linedesk.backup.transform import TOLD, Restored, Written
 from linedesk.compose.database import open_database
@@ -70,7 +70,7 @@ FOR_GOOD = datetime(9999, 1, 1, tzinfo=UTC)
 LOOKING_SECONDS = 3600.0
 
 
-class Hold:
+class LeaseHold:
     """One import's hold on the lease. Every method raises StoreUnavailable."""
 
     def __init__(self, database: Database[Any], *, owner: str | None = None) -> None:
@@ -173,7 +173,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 def write(
     database: Database[Any],
     written: Iterable[Written],
-    hold: Hold,
+    hold: LeaseHold,
     *,
     left: Iterable[Written],
     wrote: Callable[[str], None],
@@ -192,7 +192,10 @@ def write(
 
 
 def _insert_all(
-    database: Database[Any], written: Iterable[Written], hold: Hold, wrote: Callable[[str], None]
+    database: Database[Any],
+    written: Iterable[Written],
+    hold: LeaseHold,
+    wrote: Callable[[str], None],
 ) -> None:
     for collection, batch in _batches(written):
         hold.require()
@@ -208,7 +211,7 @@ def _make_indexes(database: Database[Any]) -> None:
                 database[name].create_index(index.keys, **index.options)
 
 
-def _empty(collection: Collection[Any], hold: Hold) -> None:
+def _empty(collection: Collection[Any], hold: LeaseHold) -> None:
     """By slices, since deleting all at once may take longer than a command may."""
     while True:
         hold.require()
@@ -263,7 +266,7 @@ UNENDED = "not ended: no dispatcher starts until an import was run to its end"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RestoreOptions:
     """What an operator has decided about an import."""
 
     replace: Path | None = None
@@ -273,7 +276,9 @@ class Wishes:
     take_over: bool = False
 
 
-def import_export(settings: Settings, source: str, wishes: Wishes, *, dry_run: bool) -> None:
+def import_export(
+    settings: Settings, source: str, wishes: RestoreOptions, *, dry_run: bool
+) -> None:
     """Check the whole file, then write what it holds, and say what became of it.
 
     Raises BackupError and NotImported with nothing changed, StoreUnavailable where it has to be
@@ -281,7 +286,7 @@ def import_export(settings: Settings, source: str, wishes: Wishes, *, dry_run: b
     """
     screen = Console(stderr=True)
     with _opened(source) as stream:
-        reader = Reader(stream)
+        reader = BackupReader(stream)
         header = reader.header()
         with screen.status("checking"):
             restored = _looked_through(reader, header)
@@ -299,7 +304,7 @@ def import_export(settings: Settings, source: str, wishes: Wishes, *, dry_run: b
     click.echo("imported: start the dispatcher; what waited: linedesk dead list --cause restored")
 
 
-def _looked_through(reader: Reader, header: Header) -> Restored:
+def _looked_through(reader: BackupReader, header: Header) -> Restored:
     """What is known once all of the file was read. Raises BackupError unless it is whole."""
     restored = Restored(at=header.at, now=datetime.now(UTC))
     for collection, document in reader.documents():
@@ -309,16 +314,16 @@ def _looked_through(reader: Reader, header: Header) -> Restored:
 
 def restore(
     database: Database[Any],
-    reader: Reader,
+    reader: BackupReader,
     restored: Restored,
     header: Header,
-    wishes: Wishes,
+    wishes: RestoreOptions,
     *,
     wrote: Callable[[str], None] = lambda collection: None,
 ) -> None:
     """Give the database what was looked through; `wrote` is told of each batch."""
     require_schema(database)
-    hold = Hold(database)
+    hold = LeaseHold(database)
     above = max(restored.highest_epoch, _epoch_of(database)) + EPOCHS_SINCE
     hold.take(above=above, take_over=wishes.take_over)
     with _kept_until_whole(hold):
@@ -337,7 +342,7 @@ def restore(
 
 
 @contextmanager
-def _kept_until_whole(hold: Hold) -> Iterator[None]:
+def _kept_until_whole(hold: LeaseHold) -> Iterator[None]:
     """Give the lease back where nothing was written; keep it where not all was."""
     try:
         yield
@@ -349,7 +354,7 @@ def _kept_until_whole(hold: Hold) -> Iterator[None]:
         raise
 
 
-def _take_progress(database: Database[Any], hold: Hold, *, skip: bool) -> None:
+def _take_progress(database: Database[Any], hold: LeaseHold, *, skip: bool) -> None:
     """Before all else, since what a front desk stores from now on is to be handled."""
     # Who was frozen while it was dispatcher has its saves refused from here on.
     Progress(database[PROGRESS], feed="", epoch=hold.epoch).take_over()
@@ -393,7 +398,7 @@ def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
             yield from restored.left(conversation)
 
 
-def _written(reader: Reader, restored: Restored) -> Iterator[Written]:
+def _written(reader: BackupReader, restored: Restored) -> Iterator[Written]:
     for collection, document in reader.documents():
         yield from restored.carry(collection, document)
     yield from restored.rest()

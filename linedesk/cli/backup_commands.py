@@ -50,6 +50,6 @@ def import_command(settings: Settings, source: str, dry_run: bool, **wishes: Any
     restored`), and so does a timer whose time has passed. Dead letters and recvq stay: events
     there are handled afterwards. A new database needs no option; where one is needed, it is said.
     """
-    from linedesk.backup.restore import Wishes, import_export
+    from linedesk.backup.restore import RestoreOptions, import_export
 
-    import_export(settings, source, Wishes(**wishes), dry_run=dry_run)
+    import_export(settings, source, RestoreOptions(**wishes), dry_run=dry_run)

@@ -206,9 +206,9 @@ def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool)
     Settings, clock, MongoDB, disks, processes, certificate, and LINE, whom it asks to call the
     webhook once. Changes nothing. Exit code 0 where nothing is bad, else 1.
     """
-    from linedesk.doctor.doctor import Wish, run_doctor
+    from linedesk.doctor.doctor import DoctorOptions, run_doctor
 
-    wanted = Wish(line=not no_line, verbose=verbose, **wish)
+    wanted = DoctorOptions(line=not no_line, verbose=verbose, **wish)
     return run_doctor(os.environ, config_path, wanted)
 
 

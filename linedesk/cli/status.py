@@ -23,7 +23,7 @@ from linedesk.compose.database import open_database
 from linedesk.console import processes
 from linedesk.console.calls import is_taken
 from linedesk.console.format import brief, clock, echo_json, for_long, local, visible
-from linedesk.console.health import Wrong
+from linedesk.console.health import HealthProblem
 from linedesk.console.history import read_history
 from linedesk.console.overview import Latency, Overview, read_overview
 from linedesk.console.processes import Process
@@ -113,7 +113,7 @@ def _head(seen: Overview) -> Text:
     return told.append(", ".join(words), "bold red" if bad else "yellow")
 
 
-def _wrong(found: Sequence[Wrong], most: int, *, tall: bool) -> Iterator[Text]:
+def _wrong(found: Sequence[HealthProblem], most: int, *, tall: bool) -> Iterator[Text]:
     for one in found[:most]:
         symbol, style = SYMBOLS[one.level]
         told = Text.assemble((f"{symbol} {one.about}: ", style), visible(one.saw))

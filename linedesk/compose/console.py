@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from pymongo import ReadPreference
 
 from frontdesk.http import Connection, Overload
-from frontdesk.metrics import Figures
+from frontdesk.metrics import FrontdeskMetrics
 from linedesk.compose.up import beside_up
 from linedesk.console.web.app import create_app
 from linedesk.console.web.gatekeeping import is_loopback
@@ -85,7 +85,7 @@ def server_config(
 
     A late page is better than none, so no request is refused for having waited.
     """
-    figures = Figures()
+    figures = FrontdeskMetrics()
     figures.refusals = app.state.refusals
     bounded = Overload(
         app,

@@ -14,18 +14,18 @@ from prometheus_client import CollectorRegistry
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.oplog import OplogFeed
-from dispatcher.feed.rescan import History
+from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
-from dispatcher.process import Dispatcher, Limits
-from dispatcher.startup import Ending
-from jobworker.assembly import Desk, LineSettings
+from dispatcher.process import Dispatcher, DispatcherLimits
+from dispatcher.startup import ExitReason
+from jobworker.assembly import BotWorker, LineSettings
 from jobworker.sending.delivery import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
 from linedesk.compose.scheduler import make_scheduler, simulated_clock
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
 from linedesk.runtime.metrics_server import serve_metrics
-from linedesk.runtime.service import Service, let_time_pass, service_from
+from linedesk.runtime.service import ServiceManager, let_time_pass, service_from
 from linedesk.runtime.signals import take_signals
 from linedesk.runtime.thread import Component
 from linedesk.scheduler.scheduler import system_now
@@ -36,12 +36,12 @@ from linedesk.store.errors import AccessRefused
 
 log = logging.getLogger(__name__)
 
-EXITS: Mapping[Ending, Exit] = {
-    Ending.STOPPED: Exit.OK,
-    Ending.STUCK: Exit.STUCK,
-    Ending.REPLACED: Exit.REPLACED,
-    Ending.REFUSED: Exit.UNAVAILABLE,
-    Ending.FAILED: Exit.SOFTWARE,
+EXITS: Mapping[ExitReason, Exit] = {
+    ExitReason.STOPPED: Exit.OK,
+    ExitReason.STUCK: Exit.STUCK,
+    ExitReason.REPLACED: Exit.REPLACED,
+    ExitReason.REFUSED: Exit.UNAVAILABLE,
+    ExitReason.FAILED: Exit.SOFTWARE,
 }
 
 
@@ -56,10 +56,10 @@ def run_dispatcher(settings: Settings) -> int:
     take_signals(inbox)
     clock = simulated_clock(settings)
     registry = CollectorRegistry()
-    desks: list[Desk] = []
+    desks: list[BotWorker] = []
 
-    def make_desk(**tools: Callable[..., Any]) -> Desk:
-        desk = Desk(
+    def make_desk(**tools: Callable[..., Any]) -> BotWorker:
+        desk = BotWorker(
             bot,
             database,
             _line_settings(settings),
@@ -90,9 +90,9 @@ def run_dispatcher(settings: Settings) -> int:
         dispatcher = Dispatcher(
             database,
             make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),
-            History(database[RECVQ]),
+            Rescan(database[RECVQ]),
             make_desk,
-            limits=Limits(
+            limits=DispatcherLimits(
                 threads=settings.dispatcher_threads,
                 drain_seconds=settings.drain_seconds,
                 handler_seconds=settings.handler_limit_seconds,
@@ -112,15 +112,15 @@ def run_dispatcher(settings: Settings) -> int:
 
 
 def _run(
-    dispatcher: Dispatcher, inbox: SimpleQueue[int | BaseException], service: Service
-) -> Ending:
+    dispatcher: Dispatcher, inbox: SimpleQueue[int | BaseException], service: ServiceManager
+) -> ExitReason:
     began = time.monotonic()
     try:
         ending = dispatcher.run()
     except AccessRefused as error:
         let_time_pass(began, inbox, service, why=str(error))
         raise
-    if ending is Ending.REFUSED:
+    if ending is ExitReason.REFUSED:
         let_time_pass(began, inbox, service, why="MongoDB refuses it, see above")
     return ending
 

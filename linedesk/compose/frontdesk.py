@@ -22,7 +22,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
     # The server turns it on again when all is imported: callers may be waiting already.
     gc.disable()
-    from frontdesk.app import Desk
+    from frontdesk.app import WebhookSettings
     from frontdesk.process import Address, SpoolAt, serve
     from linedesk.runtime.metrics_server import serve_metrics
 
@@ -30,7 +30,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     service, inherited = service_from(os.environ), _sockets()
     require(settings, "line_channel_secret")
     require_server(settings)
-    desk = Desk(
+    desk = WebhookSettings(
         secrets=tuple(secret.encode() for secret in settings.channel_secrets),
         channel=settings.line_channel,
         path=settings.frontdesk_path,

@@ -15,7 +15,7 @@ from linedesk.runtime.metrics_server import serve_metrics
 from linedesk.runtime.service import let_time_pass, service_from
 from linedesk.runtime.signals import take_signals
 from linedesk.runtime.thread import Component
-from linedesk.scheduler.process import Voice, run
+from linedesk.scheduler.process import SchedulerStatusReporter, run
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.settings.settings import Settings
 from linedesk.store.client import Client, connect
@@ -33,7 +33,7 @@ def run_scheduler(settings: Settings) -> int:
         serve_metrics(registry, settings.metrics_host, settings.scheduler_metrics_port),
         connect(settings.mongodb_uri, app_name="linedesk-scheduler") as client,
         feed_client(settings.mongodb_uri, app_name="linedesk-doorbell") as listening,
-        Voice(service, client[settings.mongodb_database], registry) as voice,
+        SchedulerStatusReporter(service, client[settings.mongodb_database], registry) as voice,
     ):
         scheduler = make_scheduler(settings, client, listening, clock=clock, registry=registry)
         parts: list[Component] = [scheduler] if clock is None else [clock, scheduler]

@@ -43,7 +43,7 @@ class Program:
     quiet: bool = False
 
 
-class Keeper:
+class ManagedProcess:
     """One program with the process that runs it now; not for several threads."""
 
     def __init__(self, program: Program, environ: Mapping[str, str]) -> None:
@@ -128,7 +128,7 @@ class Supervisor:
     def __init__(
         self, programs: Sequence[Program], environ: Mapping[str, str], signals: Signals
     ) -> None:
-        self._keepers = [Keeper(program, environ) for program in programs]
+        self._keepers = [ManagedProcess(program, environ) for program in programs]
         self._signals = signals
 
     def run(self) -> int:
@@ -171,7 +171,7 @@ class Supervisor:
                 return Exit.KILLED
         return next((k.exit_status() for k in self._keepers if k.exit_status()), Exit.OK)
 
-    def _wait_for(self, keeper: Keeper) -> bool:
+    def _wait_for(self, keeper: ManagedProcess) -> bool:
         """Wait until it has ended or its time is up; False when a second signal came."""
         deadline = time.monotonic() + keeper.program.stop_seconds
         while not keeper.ended():

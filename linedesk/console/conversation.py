@@ -32,7 +32,7 @@ WHO = ("_id", "kind", "profile.displayName", "members")
 
 
 @dataclass(frozen=True)
-class Standing:
+class ConversationView:
     """One conversation as it stands in the database."""
 
     conversation: Document
@@ -63,7 +63,7 @@ def find(database: Database[Any], word: str, *, channel: str) -> str:
     return str(found[0]["_id"])
 
 
-def read(database: Database[Any], id_: str) -> Standing:
+def read(database: Database[Any], id_: str) -> ConversationView:
     """All that is known of a conversation. Raises NotOneConversation where it is gone."""
     with translated(), pymongo.timeout(READ_SECONDS):
         conversation = database[CONVERSATIONS].find_one({"_id": id_}, {"applied": 0, "unsent": 0})
@@ -72,7 +72,7 @@ def read(database: Database[Any], id_: str) -> Standing:
         whose = dict(zip(("channel", "key"), id_.split("/", 1), strict=True))
         # That which ends a state is told with the state.
         waiting = {**starting(f"{id_}/"), "runAt": {"$ne": None}, "name": {"$ne": STATE_TIMER}}
-        return Standing(
+        return ConversationView(
             conversation,
             timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row["runAt"]),
             held=list(database[HELD].find(whose, {"since": 1, "why": 1}).sort("n", 1)),
@@ -91,7 +91,7 @@ def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
     return next((int(row["letters"]) for row in database[DEADLETTERS].aggregate(stages)), 0)
 
 
-def summary(standing: Standing) -> Document:
+def summary(standing: ConversationView) -> Document:
     """What is told of it, under the names of the JSON."""
     found = standing.conversation
     return {

@@ -39,7 +39,7 @@ DISORDER = 500
 
 
 @dataclass(frozen=True)
-class Known:
+class Facts:
     """What was read of one event, rows as they stand."""
 
     name: str
@@ -78,7 +78,7 @@ class Known:
         return None
 
 
-def read(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -> Known:
+def read(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -> Facts:
     """Everything about an event. Raises what the driver raises."""
     document = stored = _stored(database, name)
     letter = database[DEADLETTERS].find_one({"_id": name})
@@ -88,7 +88,7 @@ def read(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -
         document = (held or {}).get("document") or (letter or {}).get("document")
     whose = _whose(document, letter, *runs)
     inside = _inside(database, name, whose, document)
-    return Known(
+    return Facts(
         name=name,
         document=document,
         in_recvq=stored is not None,

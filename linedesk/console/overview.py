@@ -19,8 +19,8 @@ from pymongo.database import Database
 from linedesk.console import dead_letters, processes
 from linedesk.console import processes as rows
 from linedesk.console.format import as_json
-from linedesk.console.health import Wrong, what_is_wrong
-from linedesk.console.processes import Process, Row, Told
+from linedesk.console.health import HealthProblem, what_is_wrong
+from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import told_in
 from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
 from linedesk.store.errors import translated
@@ -81,7 +81,7 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Threads:
+class ThreadsView:
     """The dispatcher's pool."""
 
     all: float | None
@@ -92,7 +92,7 @@ class Threads:
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateView:
     """One host of LINE."""
 
     host: str
@@ -104,7 +104,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Quota:
+class QuotaView:
     """Counted messages of this month."""
 
     messages: float
@@ -117,7 +117,7 @@ class Quota:
 
 
 @dataclass(frozen=True)
-class Spool:
+class SpoolView:
     """What waits outside of MongoDB, on the host where most does."""
 
     documents: float
@@ -128,7 +128,7 @@ class Spool:
     """Whether it would take documents, on every host."""
 
 
-def rates(figures: Mapping[str, Told], *, replayed: float) -> Rates:
+def rates(figures: Mapping[str, ProcessRow], *, replayed: float) -> Rates:
     desk, dispatcher = figures[processes.FRONTDESK], figures[processes.DISPATCHER]
     return Rates(
         accepted=desk.rate("acceptedEvents"),
@@ -145,7 +145,7 @@ def rates(figures: Mapping[str, Told], *, replayed: float) -> Rates:
     )
 
 
-def queue(dispatcher: Told, desk: Told) -> Queue:
+def queue(dispatcher: ProcessRow, desk: ProcessRow) -> Queue:
     share = dispatcher.number("recvqUnreadShare")
     return Queue(
         documents=dispatcher.number("queueDocuments"),
@@ -176,7 +176,7 @@ TIMED = (
 )
 
 
-def latencies(figures: Mapping[str, Told]) -> list[Latency]:
+def latencies(figures: Mapping[str, ProcessRow]) -> list[Latency]:
     found = []
     for role, name, figure in TIMED:
         lately = figures[role].lately.get(figure)
@@ -192,8 +192,8 @@ def _latency(name: str, label: str, lately: Row) -> Latency:
     return Latency(name, label, int(count), p50, p90, p99)
 
 
-def threads(dispatcher: Told, row: Row) -> Threads:
-    return Threads(
+def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
+    return ThreadsView(
         all=dispatcher.number("threads"),
         busy=dispatcher.number("busyThreads"),
         abandoned=dispatcher.number("abandonedThreads"),
@@ -201,13 +201,13 @@ def threads(dispatcher: Told, row: Row) -> Threads:
     )
 
 
-def gates(dispatcher: Told) -> list[Gate]:
+def gates(dispatcher: ProcessRow) -> list[GateView]:
     hosts: list[str] = []
     for name in ("gateUse", "gateWaiting", "breakerOpen"):
         found = dispatcher.figures.get(name)
         hosts += [one for one in found if one not in hosts] if isinstance(found, Mapping) else []
     return [
-        Gate(
+        GateView(
             host=host,
             use=dispatcher.number("gateUse", host),
             waiting=dispatcher.number("gateWaiting", host),
@@ -218,16 +218,16 @@ def gates(dispatcher: Told) -> list[Gate]:
     ]
 
 
-def quota(dispatcher: Told) -> Quota | None:
+def quota(dispatcher: ProcessRow) -> QuotaView | None:
     messages = dispatcher.number("quotaMessages")
-    return None if messages is None else Quota(messages, dispatcher.number("quotaUsedMessages"))
+    return None if messages is None else QuotaView(messages, dispatcher.number("quotaUsedMessages"))
 
 
-def spool(desk: Told) -> Spool | None:
+def spool(desk: ProcessRow) -> SpoolView | None:
     documents = desk.number("spoolDocuments")
     if documents is None:
         return None
-    return Spool(
+    return SpoolView(
         documents=documents,
         bytes=desk.number("spoolBytes") or 0,
         oldest_seconds=desk.number("spoolOldestSeconds"),
@@ -253,7 +253,7 @@ class Overview:
     """One look at everything."""
 
     at: datetime
-    wrong: list[Wrong]
+    wrong: list[HealthProblem]
     """What a person should look at, the worst first."""
     processes: list[Process]
     scheduler_asked: bool | None
@@ -261,15 +261,15 @@ class Overview:
     rates: Rates
     queue: Queue
     latencies: list[Latency]
-    threads: Threads
+    threads: ThreadsView
     waiting: list[Document]
     """The keys that wait longest: channel, key, documents, held, why, since, eventId."""
     waiting_keys: Document
     """How many keys rest although they have documents, by why: held, paused, again, save."""
-    gates: list[Gate]
+    gates: list[GateView]
     token_refused: bool
-    quota: Quota | None
-    spool: Spool | None
+    quota: QuotaView | None
+    spool: SpoolView | None
     pauses: list[Document]
     """What is ordered: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
     obeyed: list[Document] | None
@@ -280,7 +280,7 @@ class Overview:
     """The newest dead letters that were not replayed (`linedesk.console.dead_letters.summary`)."""
     letters_lately: int
     """Those of the last day; MOST_LETTERS or more are told as MOST_LETTERS."""
-    figures: dict[str, Told] = field(default_factory=dict)
+    figures: dict[str, ProcessRow] = field(default_factory=dict)
     """All that the rows tell, by role."""
 
     def as_json(self) -> Document:
@@ -378,7 +378,7 @@ def _told(pause: Pause) -> Document:
     return {"channel": scope.channel, "key": scope.key, "scope": str(scope), **told}
 
 
-def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, Told]:
+def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:
     """By role. Where the scheduler runs within the dispatcher, that one's row tells its figures."""
     by_role = {role: [row for row in fresh if row.get("role") == role] for role in rows.ROLES}
     led = [leader] if leader is not None else []

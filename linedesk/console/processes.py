@@ -48,7 +48,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Told:
+class ProcessRow:
     """The figures of a role: of its one process, or of several together."""
 
     figures: Document = field(default_factory=dict)
@@ -147,12 +147,12 @@ def _leads(row: Row) -> bool:
     return number_at(row.get("figures") or {}, ("leading",)) == 1
 
 
-def told(rows: Sequence[Row]) -> Told:
+def told(rows: Sequence[Row]) -> ProcessRow:
     """What several rows of a role tell together: sums, but of what they share the extreme.
 
     Of latencies the worst is told, since nothing more can be known of several.
     """
-    return Told(
+    return ProcessRow(
         figures=_together(_each(rows, "figures")),
         per_second=_together(_each(rows, "perSecond")),
         lately=_worst(_each(rows, "lately")),

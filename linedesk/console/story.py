@@ -19,7 +19,7 @@ from pymongo.database import Database
 from linedesk.console import dead_letters, processes
 from linedesk.console import facts as knowing
 from linedesk.console.dead_letters import last_replay
-from linedesk.console.facts import Known
+from linedesk.console.facts import Facts
 from linedesk.console.format import as_json, brief, for_long
 from linedesk.console.tracing import event_of
 from linedesk.store.documents import Document
@@ -48,7 +48,7 @@ class Step:
     facts: Document = field(default_factory=dict)
 
 
-def steps_of(known: Known, *, text: bool = False) -> list[Step]:
+def steps_of(known: Facts, *, text: bool = False) -> list[Step]:
     """All of them in the order of time; what has no time stands where it belongs."""
     found = [
         *_received(known, text=text),
@@ -66,7 +66,7 @@ def steps_of(known: Known, *, text: bool = False) -> list[Step]:
     return sorted(found, key=lambda step: dated.get(id(step), last))
 
 
-def what(known: Known) -> str:
+def what(known: Facts) -> str:
     """What the event is: its type, and that of its message."""
     if known.document is None:
         types = [str(row["type"]) for row in known.runs if row.get("type")]
@@ -86,7 +86,7 @@ def event_in(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return event if isinstance(event, Mapping) else {}
 
 
-def _received(known: Known, *, text: bool) -> Iterator[Step]:
+def _received(known: Facts, *, text: bool) -> Iterator[Step]:
     if known.document is None:
         return
     event = event_in(known.document)
@@ -120,7 +120,7 @@ def _moment(timestamp: Any) -> datetime | None:
     return datetime.fromtimestamp(timestamp / 1000, UTC)
 
 
-def _taken_back(known: Known) -> Iterator[Step]:
+def _taken_back(known: Facts) -> Iterator[Step]:
     if known.was_unsent:
         words = "its message was taken back by its sender: the stored copies are empty"
         yield Step(None, "unsend", words)
@@ -185,7 +185,7 @@ def _seconds(row: Mapping[str, Any]) -> float | None:
     return ms / 1000 if isinstance(ms, (int, float)) else None
 
 
-def _timer(row: Document, known: Known) -> Step:
+def _timer(row: Document, known: Facts) -> Step:
     at = row.get("runAt")
     name = row.get("name")
     if isinstance(at, datetime):
@@ -206,7 +206,7 @@ def _letter(row: Document) -> Step:
     return Step(row.get("lastAt"), "letter", f"{told['what']} {words}", told)
 
 
-def _replays(known: Known) -> Iterator[Step]:
+def _replays(known: Facts) -> Iterator[Step]:
     for row in (known.letter, *known.letters):
         if row is not None and row.get("replays"):
             name = dead_letters.last_replay(row)
@@ -217,7 +217,7 @@ def _replays(known: Known) -> Iterator[Step]:
         yield Step(None, "replay", f"it is a replay of the dead letter {id_}", {"letter": id_})
 
 
-def _held(known: Known) -> Iterator[Step]:
+def _held(known: Facts) -> Iterator[Step]:
     if known.held is not None:
         behind = f", behind {known.before} of its conversation" if known.before else ""
         words = f"waits in held{behind}: {known.held.get('why')}"
@@ -276,7 +276,7 @@ def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
     return story_of(known, asked=asked, now=datetime.now(UTC), text=text)
 
 
-def story_of(known: Known, *, asked: str, now: datetime, text: bool = False) -> Story:
+def story_of(known: Facts, *, asked: str, now: datetime, text: bool = False) -> Story:
     """A story of what is known. Pure."""
     channel, key = known.conversation or (None, None)
     stands, verdict = _verdict(known, now)
@@ -296,7 +296,7 @@ def story_of(known: Known, *, asked: str, now: datetime, text: bool = False) -> 
     )
 
 
-def _verdict(known: Known, now: datetime) -> tuple[Stands, str]:
+def _verdict(known: Facts, now: datetime) -> tuple[Stands, str]:
     if known.letter is not None:
         return _given_up(known.letter)
     if _is_decided(known):
@@ -312,22 +312,22 @@ def _given_up(letter: Mapping[str, Any]) -> tuple[Stands, str]:
     return "given up", f"given up: {cause}{begun}"
 
 
-def _letters(known: Known) -> list[Document]:
+def _letters(known: Facts) -> list[Document]:
     return [row for row in (known.letter, *known.letters) if row is not None]
 
 
-def _replayed(known: Known) -> list[Document]:
+def _replayed(known: Facts) -> list[Document]:
     """The letters that were replayed, the newest replay first."""
     processes = [row for row in _letters(known) if isinstance(row.get("replayedAt"), datetime)]
     return sorted(processes, key=lambda row: row["replayedAt"], reverse=True)
 
 
-def _is_decided(known: Known) -> bool:
+def _is_decided(known: Facts) -> bool:
     last = known.runs[-1].get("outcome") if known.runs else None
     return last in DECIDED or known.was_applied or (known.is_finished and known.held is None)
 
 
-def _decided(known: Known) -> tuple[Stands, str]:
+def _decided(known: Facts) -> tuple[Stands, str]:
     sent = [row for row in known.calls if is_sent(row)]
     failed = [row for row in known.letters if not row.get("replayedAt")]
     waiting = [one for one in known.pending if one.get("type") == "send"]
@@ -360,7 +360,7 @@ def _times(count: int) -> str:
     return "one send" if count == 1 else f"{count} sends"
 
 
-def _after(known: Known, call: Mapping[str, Any]) -> str:
+def _after(known: Facts, call: Mapping[str, Any]) -> str:
     came, called = (known.document or {}).get("acceptTime"), call.get("at")
     if not isinstance(came, datetime) or not isinstance(called, datetime):
         return ""
@@ -368,7 +368,7 @@ def _after(known: Known, call: Mapping[str, Any]) -> str:
     return f" {brief(max(0.0, took))} after it came"
 
 
-def _undecided(known: Known, now: datetime) -> tuple[Stands, str]:
+def _undecided(known: Facts, now: datetime) -> tuple[Stands, str]:
     paused = known.pauses.covering(*(known.conversation or (None, None)))
     if paused:
         return "waits", f"waits: {_told(paused[0], now)}"
@@ -400,7 +400,7 @@ def _ago(since: Any, now: datetime) -> str:
     return f" for {for_long(max(0.0, (now - since).total_seconds()))}" if known else ""
 
 
-def _why(known: Known) -> str | None:
+def _why(known: Facts) -> str | None:
     """Why its key waits, as the dispatcher tells."""
     channel, key = known.conversation or (None, None)
     row = known.row or {}
@@ -417,7 +417,7 @@ def _of(row: Mapping[str, Any], name: str, field: str, value: str) -> Mapping[st
     return next((one for one in processes.listed(row, name) if one.get(field) == value), None)
 
 
-def _gaps(known: Known) -> Iterator[str]:
+def _gaps(known: Facts) -> Iterator[str]:
     if not known.in_recvq:
         yield "recvq has it no longer: it was overwritten since, or never stored here"
     decided = _is_decided(known)
@@ -432,7 +432,7 @@ def _gaps(known: Known) -> Iterator[str]:
         yield "no call of it stands in calls: overwritten since, or none was made"
 
 
-def _related(known: Known) -> Iterator[str]:
+def _related(known: Facts) -> Iterator[str]:
     if known.replayed is not None:
         effect = known.replayed.get("effect") or {}
         yield str(effect.get("eventId") or known.replayed["_id"])

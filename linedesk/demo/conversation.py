@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from linedesk.demo.environment import Stage
+from linedesk.demo.environment import DemoEnvironment
 from linedesk.settings.errors import DemoFailed
 
 ANSWER_SECONDS = 15.0
@@ -41,7 +41,7 @@ class Deed:
 
 
 @dataclass(frozen=True)
-class Answer:
+class BotAnswer:
     """One answer as LINE saw it; `milliseconds` run from sending the webhook to the call."""
 
     text: str
@@ -57,13 +57,13 @@ class Event:
     sent_at: float
     stored_ms: float
     started_ms: float | None = None
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[BotAnswer] = field(default_factory=list)
 
 
-class Conversation:
+class DemoConversation:
     """Acts through the simulator and gathers what came of it; `events` holds all, as sent."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoEnvironment) -> None:
         self._stage = stage
         self.events: list[Event] = []
         self.webhooks = 0
@@ -135,7 +135,7 @@ class Conversation:
         calls = [call for call in self._stage.get("/sim/calls") if call["accepted"]]
         for event in self.events:
             event.answers = [
-                Answer(text_of(call), (call["started"] - event.sent_at) * 1000)
+                BotAnswer(text_of(call), (call["started"] - event.sent_at) * 1000)
                 for call in calls
                 if call["eventId"] == event.event_id
             ]

@@ -14,10 +14,10 @@ from rich.console import Console
 from linedesk.compose.private_mongod import server_version
 from linedesk.compose.supervisor import Signals, signals_on
 from linedesk.demo import scenarios
-from linedesk.demo.conversation import Conversation
-from linedesk.demo.environment import Stage
+from linedesk.demo.conversation import DemoConversation
+from linedesk.demo.environment import DemoEnvironment
 from linedesk.demo.scenarios import Scene
-from linedesk.demo.timed_events import Rings
+from linedesk.demo.timed_events import DemoTimers
 from linedesk.demo.transcript import doubles, open_console, print_legend, print_scene, print_summary
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.errors import DemoFailed, DemoInterrupted
@@ -27,7 +27,7 @@ from linedesk.settings.errors import DemoFailed, DemoInterrupted
 class Show:
     """A bot's scripted conversation, and what a person may try with it."""
 
-    scenes: Callable[[Conversation, Rings], Iterator[Scene]]
+    scenes: Callable[[DemoConversation, DemoTimers], Iterator[Scene]]
     hint: str
 
 
@@ -51,7 +51,9 @@ def run_demo(bot: str, *, once: bool, port: int | None) -> int:
         with (
             signals_on(signals),
             tempfile.TemporaryDirectory(prefix="linedesk-demo-") as folder,
-            Stage(Path(folder), bot=f"bots.{bot}:bot", signals=signals, chat_port=port) as stage,
+            DemoEnvironment(
+                Path(folder), bot=f"bots.{bot}:bot", signals=signals, chat_port=port
+            ) as stage,
         ):
             _set(stage, console)
             if once:
@@ -63,7 +65,7 @@ def run_demo(bot: str, *, once: bool, port: int | None) -> int:
     return Exit.OK
 
 
-def _set(stage: Stage, console: Console) -> None:
+def _set(stage: DemoEnvironment, console: Console) -> None:
     began = time.monotonic()
     with console.status("starting MongoDB ..."), _step("starting MongoDB"):
         stage.start_mongod()
@@ -75,8 +77,8 @@ def _set(stage: Stage, console: Console) -> None:
     )
 
 
-def _play(bot: str, stage: Stage, console: Console) -> None:
-    talk, rings = Conversation(stage), Rings(stage)
+def _play(bot: str, stage: DemoEnvironment, console: Console) -> None:
+    talk, rings = DemoConversation(stage), DemoTimers(stage)
     print_legend(console)
     with console.status("the conversation is going on ..."):
         for scene in SHOWS[bot].scenes(talk, rings):
@@ -95,7 +97,7 @@ def _play(bot: str, stage: Stage, console: Console) -> None:
         raise DemoFailed(f"{doubles(talk.events)} events were answered more than once")
 
 
-def _leave_to_a_person(bot: str, stage: Stage, console: Console) -> None:
+def _leave_to_a_person(bot: str, stage: DemoEnvironment, console: Console) -> None:
     for name in ("佐藤花子", "田中太郎"):
         stage.post("/sim/users", {"name": name, "friend": True})
     console.print()

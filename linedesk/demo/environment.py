@@ -39,7 +39,7 @@ DISPATCHER_READY = "INFO dispatcher.process ready "
 Found = TypeVar("Found")
 
 
-class Stage:
+class DemoEnvironment:
     """A context manager: everything runs inside of it, and nothing of it is left after."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Stage:
         self._http.trust_env = False
         self._client: Client | None = None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> DemoEnvironment:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from linedesk.demo.conversation import Conversation, Deed, Event, Person
-from linedesk.demo.timed_events import Ring, Rings
+from linedesk.demo.conversation import Deed, DemoConversation, Event, Person
+from linedesk.demo.timed_events import DemoTimer, DemoTimers
 from linedesk.settings.errors import DemoFailed
 
 
@@ -29,17 +29,17 @@ class Scene:
     events: list[Event] = field(default_factory=list)
     remark: str = ""
     advanced: float = 0.0
-    rings: list[Ring] = field(default_factory=list)
+    rings: list[DemoTimer] = field(default_factory=list)
 
 
-def act_out(talk: Conversation, title: str, webhooks: Sequence[Sequence[Deed]]) -> Scene:
+def act_out(talk: DemoConversation, title: str, webhooks: Sequence[Sequence[Deed]]) -> Scene:
     """Each webhook's deeds are done, and what they ask for was answered. Raises DemoFailed."""
     events = [event for deeds in webhooks for event in talk.send(*deeds)[1]]
     wait(talk, title, events)
     return Scene(title, events)
 
 
-def wait(talk: Conversation, title: str, events: Sequence[Event]) -> None:
+def wait(talk: DemoConversation, title: str, events: Sequence[Event]) -> None:
     """Wait until all are handled; raises DemoFailed, naming the scene."""
     try:
         talk.wait_for(events)
@@ -48,7 +48,7 @@ def wait(talk: Conversation, title: str, events: Sequence[Event]) -> None:
 
 
 def let_ring(
-    rings: Rings, title: str, expected: Sequence[tuple[Person, str]], *, waiting: int
+    rings: DemoTimers, title: str, expected: Sequence[tuple[Person, str]], *, waiting: int
 ) -> Scene:
     """The clock goes to the next of so many timers, and these messages come. Raises DemoFailed."""
     try:
@@ -69,7 +69,7 @@ def says(
 BURST = 5
 
 
-def parrot_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
+def parrot_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
     """Play the conversation; each scene is given out when all that it asked for was answered.
 
     Raises DemoFailed, naming the scene, when something does not happen or happens twice.
@@ -94,7 +94,7 @@ def parrot_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
     yield act_out(talk, "one of them blocks the bot", [[_blocks(emily)]])
 
 
-def _in_a_group(talk: Conversation, hanako: Person, taro: Person) -> Scene:
+def _in_a_group(talk: DemoConversation, hanako: Person, taro: Person) -> Scene:
     name = "週末キャンプ"
     chat = talk.gather(name, [hanako, taro])
     nobody = Person(name, "")
@@ -104,7 +104,7 @@ def _in_a_group(talk: Conversation, hanako: Person, taro: Person) -> Scene:
     return act_out(talk, "a group invites the bot", webhooks)
 
 
-def _burst(talk: Conversation, people: list[Person]) -> Scene:
+def _burst(talk: DemoConversation, people: list[Person]) -> Scene:
     title = f"all write at once, {BURST} messages each; everyone is answered in order"
     webhooks = [
         [says(who, f"{number}つ目です") for who in people] for number in range(1, BURST + 1)
@@ -119,7 +119,7 @@ def _burst(talk: Conversation, people: list[Person]) -> Scene:
     return scene
 
 
-def _redelivery(talk: Conversation, who: Person) -> Scene:
+def _redelivery(talk: DemoConversation, who: Person) -> Scene:
     """A later message of the same conversation proves that nothing more comes of an earlier one."""
     title = "LINE delivers one webhook twice; it is answered once"
     number, first = talk.send(says(who, "これは二度届きます"))
@@ -156,7 +156,7 @@ def _is_at(who: Person) -> Deed:
 NOT_SET = "設定されてないですよ"
 
 
-def reminder_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
+def reminder_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
     """Play the conversation; each scene is given out when all that it asked for has come.
 
     Raises DemoFailed, naming the scene, when something does not happen, or happens too early.
@@ -193,7 +193,7 @@ def reminder_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
     )
 
 
-def timer_scenes(talk: Conversation, rings: Rings) -> Iterator[Scene]:
+def timer_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
     """Play the conversation; each scene is given out when all that it asked for has come.
 
     Raises DemoFailed, naming the scene, when something does not happen, or happens too early.

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from linedesk.demo.conversation import Person, text_of
-from linedesk.demo.environment import Stage
+from linedesk.demo.environment import DemoEnvironment
 from linedesk.settings.errors import DemoFailed
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.timers import TIMER
@@ -25,7 +25,7 @@ _OF_A_BOT = {"$not": {"$regex": "^~"}}
 
 
 @dataclass(frozen=True)
-class Ring:
+class DemoTimer:
     """A message by the clock: `due` is its timer's time, `late_ms` how much later LINE got it.
 
     Both by linesim's clock.
@@ -37,12 +37,12 @@ class Ring:
     late_ms: float
 
 
-class Rings:
+class DemoTimers:
     """Moves the clock and gathers what comes by it; `all` holds every ring, in order."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoEnvironment) -> None:
         self._stage = stage
-        self.all: list[Ring] = []
+        self.all: list[DemoTimer] = []
 
     def advance_to_next(self, *, waiting: int) -> float:
         """Move the clock to half a second before the next timer, once so many wait; by how many
@@ -54,7 +54,7 @@ class Rings:
             self._stage.post("/sim/clock", {"advance": seconds})
         return max(seconds, 0.0)
 
-    def wait_for(self, expected: Sequence[tuple[Person, str]]) -> list[Ring]:
+    def wait_for(self, expected: Sequence[tuple[Person, str]]) -> list[DemoTimer]:
         """Wait until these messages came by the clock, and no others, each for the person named.
 
         Raises DemoFailed, also where one came before its time.
@@ -100,8 +100,8 @@ class Rings:
         return defaultdict(lambda: iter(()), {key: iter(moments) for key, moments in due.items()})
 
 
-def _ring(people: Sequence[Person], call: Mapping[str, Any], due: datetime | None) -> Ring:
+def _ring(people: Sequence[Person], call: Mapping[str, Any], due: datetime | None) -> DemoTimer:
     who = next((each for each in people if each.user_id == call["chatId"]), None)
     if who is None or due is None:
         raise DemoFailed(f"{text_of(call)} came to somebody else, or without a timer")
-    return Ring(who, text_of(call), due, call["at"] - round(due.timestamp() * 1000))
+    return DemoTimer(who, text_of(call), due, call["at"] - round(due.timestamp() * 1000))

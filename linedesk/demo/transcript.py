@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from linedesk.demo.conversation import Answer, Event
+from linedesk.demo.conversation import BotAnswer, Event
 from linedesk.demo.scenarios import Scene
-from linedesk.demo.timed_events import Ring
+from linedesk.demo.timed_events import DemoTimer
 
 TOKYO = ZoneInfo("Asia/Tokyo")
 # A file or a pipe has no width of its own.
@@ -51,7 +51,7 @@ def print_summary(
     events: Sequence[Event],
     *,
     webhooks: int,
-    rings: Sequence[Ring],
+    rings: Sequence[DemoTimer],
     closest_seconds: float | None,
     mongod_version: str,
 ) -> None:
@@ -119,7 +119,7 @@ def _cells(event: Event) -> tuple[Text, str, str, str]:
     return (Text(event.deed.shown), f"{event.stored_ms:.1f}", started, _first(event.answers))
 
 
-def _first(answers: Sequence[Answer]) -> str:
+def _first(answers: Sequence[BotAnswer]) -> str:
     return f"{answers[0].milliseconds:.1f}" if answers else "-"
 
 

@@ -24,7 +24,7 @@ SOCKET_SECONDS = 8.0
 
 
 @dataclass
-class Box:
+class DoctorContext:
     """Belongs to one check at a time. What several of them need is asked once."""
 
     settings: Settings

@@ -23,8 +23,8 @@ from linedesk.doctor.checks import (
     space,
     work,
 )
-from linedesk.doctor.context import Box, credentials_folder, with_line_credentials
-from linedesk.doctor.finding import Finding, State, bad
+from linedesk.doctor.context import DoctorContext, credentials_folder, with_line_credentials
+from linedesk.doctor.finding import Finding, FindingLevel, bad
 from linedesk.doctor.report import conclude, showing
 from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
@@ -87,7 +87,7 @@ THERE = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class DoctorOptions:
     """How a person wants it."""
 
     line: bool = True
@@ -96,7 +96,7 @@ class Wish:
     verbose: bool = False
 
 
-def run_doctor(environ: Mapping[str, str], config_path: Path | None, wish: Wish) -> Exit:
+def run_doctor(environ: Mapping[str, str], config_path: Path | None, wish: DoctorOptions) -> Exit:
     """Print a line for each check; OK unless something is bad (strict: or to be warned of).
 
     Settings that cannot be read are a finding like any other, and the only one then.
@@ -112,14 +112,14 @@ def run_doctor(environ: Mapping[str, str], config_path: Path | None, wish: Wish)
 
 def verdict(results: Sequence[Result], *, strict: bool) -> Exit:
     """The exit code: FAILED where something is bad; with `strict` also where anything is warned."""
-    failing = (State.BAD, State.WARN) if strict else (State.BAD,)
+    failing = (FindingLevel.BAD, FindingLevel.WARN) if strict else (FindingLevel.BAD,)
     return Exit.FAILED if any(one.finding.state in failing for one in results) else Exit.OK
 
 
 def _results(
     environ: Mapping[str, str],
     config_path: Path | None,
-    wish: Wish,
+    wish: DoctorOptions,
     began: Callable[[str], None],
 ) -> Iterator[Result]:
     try:
@@ -130,7 +130,7 @@ def _results(
         return
     settings = beside_up(given)
     set_up_logging(settings, verbose=wish.verbose)
-    box = Box(settings, credentials_folder(environ))
+    box = DoctorContext(settings, credentials_folder(environ))
     checks = (*HERE, *THERE) if wish.line else HERE
     try:
         for result in look_at(box, checks, began=began):

@@ -13,7 +13,7 @@ DAY_SECONDS = 24 * 3600.0
 HOUR_SECONDS = 3600.0
 
 
-class State(StrEnum):
+class FindingLevel(StrEnum):
     """How a part stands; `skip` means that it could not be looked at, or is not there."""
 
     OK = "ok"
@@ -26,29 +26,29 @@ class State(StrEnum):
 class Finding:
     """One line for the operator. `do` is empty where there is nothing to do."""
 
-    state: State
+    state: FindingLevel
     saw: str
     do: str = ""
 
 
 def ok(saw: str) -> Finding:
     """As it should be."""
-    return Finding(State.OK, saw)
+    return Finding(FindingLevel.OK, saw)
 
 
 def warn(saw: str, do: str) -> Finding:
     """It works, and will not for ever."""
-    return Finding(State.WARN, saw, do)
+    return Finding(FindingLevel.WARN, saw, do)
 
 
 def bad(saw: str, do: str) -> Finding:
     """It does not work, or something is about to be lost."""
-    return Finding(State.BAD, saw, do)
+    return Finding(FindingLevel.BAD, saw, do)
 
 
 def skip(saw: str, do: str = "") -> Finding:
     """It was not looked at, and why."""
-    return Finding(State.SKIP, saw, do)
+    return Finding(FindingLevel.SKIP, saw, do)
 
 
 def size(number: float) -> str:

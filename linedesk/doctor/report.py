@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from linedesk.doctor.finding import State, skip
+from linedesk.doctor.finding import FindingLevel, skip
 from linedesk.doctor.round import Result
 
 NAME_WIDTH = 19
-SYMBOLS: Mapping[State, tuple[str, str]] = {
-    State.OK: ("✓", "green"),
-    State.WARN: ("!", "yellow"),
-    State.BAD: ("✗", "bold red"),
-    State.SKIP: ("-", "dim"),
+SYMBOLS: Mapping[FindingLevel, tuple[str, str]] = {
+    FindingLevel.OK: ("✓", "green"),
+    FindingLevel.WARN: ("!", "yellow"),
+    FindingLevel.BAD: ("✗", "bold red"),
+    FindingLevel.SKIP: ("-", "dim"),
 }
 
 Begin = Callable[[str], None]
@@ -68,7 +68,7 @@ class Gathering:
         """Show it, at once or with the next ones."""
         if self._skipped and self._skipped[0].finding != result.finding:
             self._show_skipped()
-        if result.finding.state is State.SKIP:
+        if result.finding.state is FindingLevel.SKIP:
             self._skipped.append(result)
         else:
             self._show(result)
@@ -101,7 +101,7 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
     """The findings for a program."""
     states = [one.finding.state for one in results]
     return {
-        "counts": {state.value: states.count(state) for state in State},
+        "counts": {state.value: states.count(state) for state in FindingLevel},
         "checks": [
             {
                 "name": one.name,
@@ -120,7 +120,7 @@ def row(result: Result) -> Table:
     symbol, style = SYMBOLS[finding.state]
     text = Text(finding.saw)
     if finding.do:
-        text.append(f"\n→ {finding.do}", style="" if finding.state is State.SKIP else "bold")
+        text.append(f"\n→ {finding.do}", style="" if finding.state is FindingLevel.SKIP else "bold")
     table = Table.grid(padding=(0, 1))
     table.add_column(width=1)
     table.add_column(width=NAME_WIDTH)

@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 
 from pymongo.errors import PyMongoError
 
-from linedesk.doctor.context import Box
-from linedesk.doctor.finding import Finding, State, bad, skip
+from linedesk.doctor.context import DoctorContext
+from linedesk.doctor.finding import Finding, FindingLevel, bad, skip
 from linedesk.doctor.line_api import NoAnswer
 from linedesk.store.errors import (
     AUTHENTICATION_FAILED,
@@ -26,7 +26,7 @@ SLOW_SECONDS = 2.0
 # What a person waits for before he thinks that it hangs.
 ROUND_SECONDS = 19.0
 
-Look = Callable[[Box], Finding]
+Look = Callable[[DoctorContext], Finding]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Result:
 
 
 def look_at(
-    box: Box,
+    box: DoctorContext,
     checks: Sequence[Check],
     *,
     began: Callable[[str], None] = lambda name: None,
@@ -61,15 +61,15 @@ def look_at(
         began(check.name)
         began_at = time.monotonic()
         finding = _finding(check, box, unwell, until - began_at)
-        if finding.state in (State.BAD, State.SKIP):
+        if finding.state in (FindingLevel.BAD, FindingLevel.SKIP):
             unwell.add(check.name)
-        if finding.state is State.BAD and time.monotonic() - began_at > SLOW_SECONDS:
+        if finding.state is FindingLevel.BAD and time.monotonic() - began_at > SLOW_SECONDS:
             # It was what it needs that hangs, on which all others would wait as long.
             unwell.update(check.needs)
         yield Result(check.name, finding)
 
 
-def _finding(check: Check, box: Box, unwell: set[str], left_seconds: float) -> Finding:
+def _finding(check: Check, box: DoctorContext, unwell: set[str], left_seconds: float) -> Finding:
     first = next((name for name in check.needs if name in unwell), None)
     if first is not None:
         return skip(f"needs: {first}")
@@ -78,7 +78,7 @@ def _finding(check: Check, box: Box, unwell: set[str], left_seconds: float) -> F
     return _within(min(check.seconds, left_seconds), check, box)
 
 
-def _within(seconds: float, check: Check, box: Box) -> Finding:
+def _within(seconds: float, check: Check, box: DoctorContext) -> Finding:
     """On a thread of its own, since nothing ends a look-up of a name or a disk that hangs."""
     found: SimpleQueue[Finding] = SimpleQueue()
 
@@ -92,7 +92,7 @@ def _within(seconds: float, check: Check, box: Box) -> Finding:
         return bad(f"no answer within {seconds:.0f} s", "something hangs there: run it again")
 
 
-def _looked(check: Check, box: Box) -> Finding:
+def _looked(check: Check, box: DoctorContext) -> Finding:
     """Every error of a check ends here, as a finding."""
     try:
         with translated():

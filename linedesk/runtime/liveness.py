@@ -16,7 +16,7 @@ RENEW_SECONDS = 180.0
 AWAY = "waiting for MongoDB"
 
 
-class Pulse:
+class ThreadActivity:
     """That of one thread, which says `beat` as it takes up something and `rest` when it sleeps."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Pulse:
         return f"the thread {self._thread} hangs"
 
 
-class Reason:
+class WaitReason:
     """Why nothing goes on although nothing hangs. It has to be said again and again to count."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:

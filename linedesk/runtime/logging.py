@@ -40,7 +40,8 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of one record, traceback included."""
-        line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {_one_line(record.getMessage())}"
+        message = _one_line(record.getMessage())
+        line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
         lines = [line, *_set_off(self._traceback(record))]
         return self._masked("\n".join(lines))
 

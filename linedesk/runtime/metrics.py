@@ -103,7 +103,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class MetricsSnapshot:
     """All figures of one moment. What has no value yet is left out."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -126,7 +126,7 @@ class _Reading:
     """Upper bounds in seconds, with how many observations were below each."""
 
 
-class Snapshots:
+class MetricsSnapshots:
     """Those of one registry. `take` belongs to one thread, `latest` to anybody."""
 
     def __init__(
@@ -135,16 +135,16 @@ class Snapshots:
         self._registry = registry
         self._monotonic = monotonic
         self._readings: deque[tuple[float, _Reading]] = deque()
-        self.latest = Snapshot()
+        self.latest = MetricsSnapshot()
         """The last one that was taken; replaced as a whole."""
 
-    def take(self) -> Snapshot:
+    def take(self) -> MetricsSnapshot:
         """Look at every figure; meant to be called once a second."""
         now, reading = self._monotonic(), _read(self._registry)
         self._readings.append((now, reading))
         while len(self._readings) > 2 and self._readings[1][0] <= now - LATELY_SECONDS:
             self._readings.popleft()
-        self.latest = Snapshot(
+        self.latest = MetricsSnapshot(
             figures=_nested({**reading.gauges, **reading.counts, **_totals(reading)}),
             per_second=_nested(dict(self._rates(now, reading))),
             lately=_nested(dict(self._lately(reading))),

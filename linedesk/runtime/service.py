@@ -28,7 +28,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 
-class Service(Protocol):
+class ServiceManager(Protocol):
     """Who runs this process. Every method may be called from any thread, and never raises."""
 
     @property
@@ -54,7 +54,7 @@ class Service(Protocol):
         """It ends in an orderly way, and will say more within so many seconds."""
 
 
-class Nobody:
+class NoServiceManager:
     """A process that somebody started by hand: nobody listens."""
 
     watchdog_seconds: float | None = None
@@ -78,7 +78,7 @@ class Nobody:
         """Nobody waits for it."""
 
 
-def word_seconds(service: Service) -> float:
+def word_seconds(service: ServiceManager) -> float:
     """How often to say a word: once a second, or twice in the watchdog's time if that is short."""
     watchdog_seconds = service.watchdog_seconds
     return 1.0 if watchdog_seconds is None else min(1.0, watchdog_seconds / 2)
@@ -91,14 +91,14 @@ MICROSECONDS = 1_000_000
 STATUS_CHARACTERS = 900
 
 
-def service_from(environ: MutableMapping[str, str]) -> Service:
+def service_from(environ: MutableMapping[str, str]) -> ServiceManager:
     """Who runs this process: systemd where NOTIFY_SOCKET names its socket, else nobody."""
     address = environ.pop("NOTIFY_SOCKET", "")
     watchdog_seconds = _watchdog_seconds(
         environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
     )
     if not address.startswith(("/", "@")):
-        return Nobody()
+        return NoServiceManager()
     return Systemd(address, watchdog_seconds=watchdog_seconds)
 
 
@@ -211,7 +211,7 @@ LEAST_SECONDS = 25.0
 
 
 def let_time_pass(
-    began: float, inbox: SimpleQueue[int | BaseException], service: Service, *, why: str
+    began: float, inbox: SimpleQueue[int | BaseException], service: ServiceManager, *, why: str
 ) -> None:
     """Wait until LEAST_SECONDS after `began` (a time of time.monotonic()), or until a signal.
 

@@ -20,7 +20,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
-from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import STATUS, Document
 
@@ -49,7 +49,7 @@ class StatusRow(BackgroundThread):
         database: Database[Any],
         role: str,
         *,
-        snapshot: Callable[[], Snapshot],
+        snapshot: Callable[[], MetricsSnapshot],
         tell: Tell,
         may_make: Callable[[], bool] = lambda: True,
         every_seconds: float | None = None,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from linedesk.runtime.liveness import LIMIT_SECONDS, Pulse
+from linedesk.runtime.liveness import LIMIT_SECONDS, ThreadActivity
 
 JOIN_SECONDS = 10.0
 
@@ -50,7 +50,7 @@ class BackgroundThread:
     def __init__(
         self, name: str, run: Callable[[], None], *, limit_seconds: float = LIMIT_SECONDS
     ) -> None:
-        self.pulse = Pulse(name, limit_seconds=limit_seconds)
+        self.pulse = ThreadActivity(name, limit_seconds=limit_seconds)
         self._stop = threading.Event()
         self._starting = threading.Lock()
         self._is_started = False  # under _starting

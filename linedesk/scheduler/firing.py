@@ -27,8 +27,8 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
 from linedesk.runtime.clock import boottime
-from linedesk.scheduler.metrics import Figures
-from linedesk.scheduler.rows import BrokenRow, Ring, regular_at, ring_of
+from linedesk.scheduler.metrics import SchedulerMetrics
+from linedesk.scheduler.rows import BrokenRow, FiredTimer, regular_at, ring_of
 from linedesk.store.client import DURABLE
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
@@ -58,7 +58,7 @@ AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
 Inserting = Callable[[int], AbstractContextManager[None]]
 
 
-class Ringer:
+class TimerFiring:
     """Belongs to one thread. Its methods raise StoreUnavailable, and what the driver raises.
 
     Each insert happens inside `inserting(bytes)`, which raises RecvqClosed while recvq must not
@@ -72,7 +72,7 @@ class Ringer:
         *,
         inserting: Inserting,
         now: Callable[[], datetime],
-        figures: Figures | None = None,
+        figures: SchedulerMetrics | None = None,
     ) -> None:
         self._client = database.client
         self._recvq = database[RECVQ]
@@ -81,7 +81,7 @@ class Ringer:
         )
         self._inserting = inserting
         self._now = now
-        self._figures = figures or Figures()
+        self._figures = figures or SchedulerMetrics()
 
     def ring(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
         """Ring up to so many of what is due, the longest due first; None where nothing is.
@@ -138,7 +138,7 @@ class Ringer:
             with closing(found.sort("runAt", ASCENDING).limit(most).batch_size(most)) as rows:
                 return list(_at_most(BATCH_BYTES, rows))
 
-    def _carry_out(self, rings: Sequence[Ring], read_at: float) -> int:
+    def _carry_out(self, rings: Sequence[FiredTimer], read_at: float) -> int:
         """Into recvq first: a row that has moved on rings no more."""
         try:
             stored = self._insert([ring.document for ring in rings], read_at)
@@ -195,9 +195,9 @@ def _at_most(size_bytes: int, rows: Iterable[RawBSONDocument]) -> Iterator[RawBS
 
 def _sorted_out(
     rows: Iterable[RawBSONDocument], now: datetime
-) -> tuple[list[Ring], list[tuple[Mapping[str, Any], str]]]:
+) -> tuple[list[FiredTimer], list[tuple[Mapping[str, Any], str]]]:
     """What rings, and what is broken: as it was read, and why."""
-    rings: list[Ring] = []
+    rings: list[FiredTimer] = []
     broken: list[tuple[Mapping[str, Any], str]] = []
     for row in rows:
         try:
@@ -207,7 +207,7 @@ def _sorted_out(
     return rings, broken
 
 
-def _moved_on(ring: Ring) -> UpdateOne:
+def _moved_on(ring: FiredTimer) -> UpdateOne:
     """To its next time, or to its end by the clock that removes it a week later."""
     if ring.next_at is not None:
         return UpdateOne(ring.as_read, {"$set": {"runAt": ring.next_at, "rang": ring.run_at}})

@@ -107,7 +107,7 @@ class Heard(Protocol):
     def __call__(self, run_at: datetime | None, time: Timestamp | None) -> None: ...
 
 
-class Doorbell(BackgroundThread):
+class ScheduleListener(BackgroundThread):
     """A thread that listens to `schedule`, on a client that is quick to notice a lost server."""
 
     def __init__(self, schedule: Collection[Any], heard: Heard) -> None:

@@ -15,7 +15,7 @@ NEXT_TIMER = Figure(
 )
 
 
-class Figures:
+class SchedulerMetrics:
     """Those of one scheduler, on the registry of its process."""
 
     def __init__(

@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from linedesk.runtime.backoff import pause_seconds
-from linedesk.runtime.liveness import AWAY, Reason
-from linedesk.runtime.metrics import Snapshot, Snapshots
-from linedesk.runtime.service import Nobody, Service, word_seconds
+from linedesk.runtime.liveness import AWAY, WaitReason
+from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
+from linedesk.runtime.service import NoServiceManager, ServiceManager, word_seconds
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
@@ -37,7 +37,7 @@ def run(
     parts: Sequence[Component],
     database: Database[Any],
     inbox: SimpleQueue[int | BaseException],
-    service: Service | None = None,
+    service: ServiceManager | None = None,
 ) -> bool:
     """Run the parts until `inbox` has a signal's number; False if a thread died before.
 
@@ -45,7 +45,7 @@ def run(
     AccessRefused, also if that ended a thread.
     """
     threading.excepthook = lambda args: _thread_died(args, inbox)
-    service = service or Nobody()
+    service = service or NoServiceManager()
     message = _wait_for_server(database, inbox, service)
     if message is None:
         for part in parts:
@@ -60,10 +60,10 @@ def run(
 
 
 def _wait_for_server(
-    database: Database[Any], inbox: SimpleQueue[int | BaseException], service: Service
+    database: Database[Any], inbox: SimpleQueue[int | BaseException], service: ServiceManager
 ) -> int | BaseException | None:
     """None once the server is there; what came into the inbox before."""
-    failures, reason = 0, Reason()
+    failures, reason = 0, WaitReason()
     service.starting("asking for the replica set", seconds=ASK_SECONDS)
     while True:
         try:
@@ -83,7 +83,7 @@ def _wait_for_server(
 
 
 def _supervise(
-    parts: Sequence[Component], inbox: SimpleQueue[int | BaseException], service: Service
+    parts: Sequence[Component], inbox: SimpleQueue[int | BaseException], service: ServiceManager
 ) -> int | BaseException:
     """Tell once a second how it goes; returns what came into the inbox."""
     service.ready(_status(parts))
@@ -106,7 +106,7 @@ def _status(parts: Sequence[Component]) -> str:
     return " · ".join(word for part in parts if (word := part.status()))
 
 
-def _end(parts: Sequence[Component], service: Service) -> None:
+def _end(parts: Sequence[Component], service: ServiceManager) -> None:
     # Another part is asked only once the one before has had its time.
     service.stopping("stopping", seconds=JOIN_SECONDS * (len(parts) + 1))
     for part in parts:
@@ -128,23 +128,26 @@ ROLE = "scheduler"
 STATUS_JOIN_SECONDS = 5.0
 
 
-class Voice:
-    """A service (`linedesk.runtime.service`) that passes on what it is told, and keeps it for the row.
+class SchedulerStatusReporter:
+    """A service manager that passes on what it is told, and keeps it for the row in `status`.
 
     The row is written while it is entered. It belongs to the main thread.
     """
 
     def __init__(
-        self, service: Service, database: Database[Any], registry: CollectorRegistry
+        self, service: ServiceManager, database: Database[Any], registry: CollectorRegistry
     ) -> None:
         self._service = service
-        self._snapshots = Snapshots(registry)
+        self._snapshots = MetricsSnapshots(registry)
         # The last word with the figures of its moment, and that of the row that is being written.
-        self._told: tuple[Document, Snapshot] = {"state": "starting", "words": ""}, Snapshot()
+        self._told: tuple[Document, MetricsSnapshot] = (
+            {"state": "starting", "words": ""},
+            MetricsSnapshot(),
+        )
         self._shown = self._told
         self._row = StatusRow(database, ROLE, snapshot=lambda: self._shown[1], tell=self._show)
 
-    def __enter__(self) -> Voice:
+    def __enter__(self) -> SchedulerStatusReporter:
         self._row.start()
         return self
 

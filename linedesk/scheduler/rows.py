@@ -29,7 +29,7 @@ class BrokenRow(Exception):
 
 
 @dataclass(frozen=True)
-class Ring:
+class FiredTimer:
     """One ring of a row; `as_read` matches the row until somebody has carried it out."""
 
     event_id: str
@@ -40,7 +40,7 @@ class Ring:
     """When the row rings next; None if this was its last time."""
 
 
-def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) -> Ring:
+def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) -> FiredTimer:
     """What a row that is due, as the server sent it, comes to. Raises BrokenRow.
 
     A daily row that was missed several times rings once, and next at its regular time after `now`.
@@ -50,7 +50,7 @@ def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) ->
     document = bson.encode(make_timer_document(row, accept_time=accept_time))
     if len(document) > MOST_BYTES:
         raise BrokenRow("it is too large for a document of recvq")
-    return Ring(
+    return FiredTimer(
         event_id=due_event_id(row),
         run_at=row["runAt"],
         as_read={

@@ -18,9 +18,9 @@ from pymongo.database import Database
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.liveness import moment
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.scheduler.firing import BATCH_ROWS, Guarded, Inserting, Ringer
-from linedesk.scheduler.listener import TROUBLE, Doorbell, Trouble
-from linedesk.scheduler.metrics import Figures
+from linedesk.scheduler.firing import BATCH_ROWS, Guarded, Inserting, TimerFiring
+from linedesk.scheduler.listener import TROUBLE, ScheduleListener, Trouble
+from linedesk.scheduler.metrics import SchedulerMetrics
 from linedesk.store.documents import SCHEDULE
 
 log = logging.getLogger(__name__)
@@ -65,14 +65,14 @@ class Scheduler(BackgroundThread):
         super().__init__("scheduler", self._run, limit_seconds=LOOK_SECONDS)
         self._now = now
         self._guarded = Guarded(database)
-        self._figures = Figures(registry)
-        self._ringer = Ringer(
+        self._figures = SchedulerMetrics(registry)
+        self._ringer = TimerFiring(
             database,
             inserting=inserting or self._guarded.inserting,
             now=now,
             figures=self._figures,
         )
-        self._doorbell = Doorbell(listening[SCHEDULE], self._heard)
+        self._doorbell = ScheduleListener(listening[SCHEDULE], self._heard)
         self._trouble = Trouble("timers wait", over="timers ring again")
         self._most = BATCH_ROWS
         self._steps = Steps()

@@ -17,7 +17,7 @@ from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
 from linedesk.setup.users import (
     NEW_PASSWORD,
-    Outcome,
+    UserChange,
     asks_for_users,
     at_work_in,
     ensure_users,
@@ -143,7 +143,7 @@ def _show(database: Database[Any], made: Mapping[str, str]) -> None:
         click.echo(f"{NOT_MENDED}: {left}", err=True)
 
 
-def _show_users(outcomes: Sequence[Outcome]) -> None:
+def _show_users(outcomes: Sequence[UserChange]) -> None:
     for one in outcomes:
         click.echo(f"user        {one.user}: {one.state}, {one.path}")
     renewed = [one.path.parent.name for one in outcomes if one.state == NEW_PASSWORD]

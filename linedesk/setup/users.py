@@ -1,4 +1,4 @@
-"""The users of MongoDB that `linedesk init --users` makes (`linedesk.store.rights`), and their files.
+"""The users of MongoDB that `linedesk init --users` makes, and their files.
 
 The files are the truth: a password is on the disk before any server knows it, and MongoDB is made
 to fit. So an `init` that was killed anywhere is completed by the next one.
@@ -154,7 +154,7 @@ Roles = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class UserChange:
     """What became of a user, and where his URI lies."""
 
     user: str
@@ -186,7 +186,7 @@ def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
     return None
 
 
-def open_admin(given: Uri, folder: Path) -> tuple[Uri, Outcome]:
+def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
     """The administrator's URI; he is made where nobody has made him.
 
     By the user in `given`, if that has one, else as the first user of all, whom a server lets this
@@ -199,7 +199,7 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, Outcome]:
         file.write(uri)
     found = roles_of(uri)
     if found == _as_set(ADMIN_ROLES):
-        return uri, Outcome(_full_name(uri), WAS_THERE, file.path)
+        return uri, UserChange(_full_name(uri), WAS_THERE, file.path)
     maker = given if given.user and roles_of(given) is not None else given.without_user()
     try:
         with translated(), connect(str(maker), app_name="linedesk-init") as client:
@@ -208,7 +208,7 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, Outcome]:
         raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
     if found is not None:
         state = NEW_RIGHTS
-    return uri, Outcome(_full_name(uri), state, file.path)
+    return uri, UserChange(_full_name(uri), state, file.path)
 
 
 def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
@@ -227,7 +227,7 @@ def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
 
 def ensure_users(
     client: Client, admin: Uri, folder: Path, *, database: str, new_passwords: bool
-) -> list[Outcome]:
+) -> list[UserChange]:
     """Make roles and users what `linedesk.store.rights` and the files say; returns what was done.
 
     Who has a file that opens MongoDB keeps his password unless all get new ones; who has none gets
@@ -245,7 +245,7 @@ def ensure_users(
         state = _ensure_user(client, user, uri)
         if roles_changed and state == WAS_THERE:
             state = NEW_RIGHTS
-        outcomes.append(Outcome(_full_name(uri), state, file.path))
+        outcomes.append(UserChange(_full_name(uri), state, file.path))
     return outcomes
 
 

@@ -19,16 +19,16 @@ from linedesk.store.errors import translated
 
 
 @dataclass(frozen=True)
-class View:
+class MongoView:
     """A view by what it looks at and how; its pipeline is bounded as far as its comment says."""
 
     on: str
     pipeline: Sequence[Document]
 
 
-VIEWS: Mapping[str, View] = {
+VIEWS: Mapping[str, MongoView] = {
     # Lists are read by index; one without a condition reads all that is listed, and no more.
-    "v_deadletters": View(
+    "v_deadletters": MongoView(
         DEADLETTERS,
         [
             {
@@ -43,7 +43,7 @@ VIEWS: Mapping[str, View] = {
         ],
     ),
     # With the paths of recvq, so that its indexes serve; the newest first by sort({$natural: -1}).
-    "v_events": View(
+    "v_events": MongoView(
         RECVQ,
         [
             {"$match": {"heartbeat": {"$exists": False}}},
@@ -57,7 +57,7 @@ VIEWS: Mapping[str, View] = {
             },
         ],
     ),
-    "v_held": View(
+    "v_held": MongoView(
         HELD,
         [
             {
@@ -71,7 +71,7 @@ VIEWS: Mapping[str, View] = {
         ],
     ),
     # By the partial index, which the condition on `at` brings in: a view takes no hint.
-    "v_outbox": View(
+    "v_outbox": MongoView(
         CONVERSATIONS,
         [
             {"$match": {"at": {"$exists": True}, "pending.0": {"$exists": True}}},
@@ -95,7 +95,7 @@ VIEWS: Mapping[str, View] = {
             },
         ],
     ),
-    "v_timers": View(
+    "v_timers": MongoView(
         SCHEDULE,
         [
             {"$match": {"runAt": {"$type": "date"}}},
@@ -104,7 +104,7 @@ VIEWS: Mapping[str, View] = {
         ],
     ),
     # Reads all of `held`, in the order of its index.
-    "v_waiting": View(
+    "v_waiting": MongoView(
         HELD,
         [
             {"$sort": {"channel": 1, "key": 1, "n": 1}},
@@ -164,7 +164,7 @@ def _found(database: Database[Any]) -> dict[str, Mapping[str, Any]]:
     return {row["name"]: row for row in rows}
 
 
-def _options(view: View) -> dict[str, Any]:
+def _options(view: MongoView) -> dict[str, Any]:
     return {"viewOn": view.on, "pipeline": list(view.pipeline)}
 
 

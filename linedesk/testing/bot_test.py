@@ -17,16 +17,16 @@ from typing import Any
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.states import STATE_TIMER
-from jobworker.bot.talk import Around, Talk
+from jobworker.bot.talk import Talk, TalkContext
 from jobworker.effects import is_timer
-from jobworker.errors import Lasting, NoTimerHandler
+from jobworker.errors import NoTimerHandler, PermanentError
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
 from linedesk.store.documents import Document, make_document, name_of
 from linedesk.store.timers import make_timer_document
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
-from linedesk.testing.files import Contents
+from linedesk.testing.files import SentContents
 from linedesk.testing.memory import Memory, as_stored
 from linedesk.testing.people import CHANNEL, People
 from linedesk.testing.webhooks import Webhooks
@@ -71,7 +71,7 @@ class BotTest(People):
         self._memory = Memory()
         self._handled: set[str] = set()
         self._names: dict[str, str] = {}
-        self._contents = Contents()
+        self._contents = SentContents()
 
     @property
     def now(self) -> datetime:
@@ -123,7 +123,7 @@ class BotTest(People):
         return tuple(sent)
 
     def _decide(self, document: Document) -> tuple[Sent, ...]:
-        """As `jobworker.worker.Worker` does it."""
+        """As `jobworker.worker.Decider` does it."""
         event = model_of(document["event"])
         talk = Talk(document, self._around(document))
         with _explained():
@@ -166,8 +166,8 @@ class BotTest(People):
             name = self._names.get(talk.user_id, talk.user_id)
             talk.know_profile({"displayName": name, "at": self._now})
 
-    def _around(self, document: Document) -> Around:
-        return Around(
+    def _around(self, document: Document) -> TalkContext:
+        return TalkContext(
             load=lambda: self._memory.load(document),
             api=self._line_api,
             content=self._contents.fetch,
@@ -224,7 +224,7 @@ def _explained() -> Iterator[None]:
     """Adds to what a handler raises what would become of it in production."""
     try:
         yield
-    except Lasting as error:
+    except PermanentError as error:
         error.add_note(REFUSED)
         raise
     except Exception as error:

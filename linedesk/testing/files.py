@@ -14,7 +14,7 @@ from jobworker.bot.content import Content, content_id
 from jobworker.errors import ContentNotFound
 
 
-class Contents:
+class SentContents:
     """Photos, videos, voice messages and files by message id, with the names they had."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Contents:
         self._kept[message_id] = data, name
 
     def fetch(self, message: Any, to: str | os.PathLike[str] | None = None, **_: Any) -> Content:
-        """As `jobworker.bot.content.Contents.fetch`, at once and whatever its limits."""
+        """As `jobworker.bot.content.ContentDownloads.fetch`, at once and whatever its limits."""
         message_id = content_id(message)
         if message_id not in self._kept:
             raise ContentNotFound(f"no user of this test has sent {message_id}")

@@ -23,7 +23,7 @@ import linesim
 from linedesk.compose import children
 from linedesk.compose.bot import load_bot
 from linedesk.compose.supervisor import Signals
-from linedesk.demo.environment import DATABASE, DISPATCHER_READY, STOP_SECONDS, Stage
+from linedesk.demo.environment import DATABASE, DISPATCHER_READY, STOP_SECONDS, DemoEnvironment
 from linedesk.settings.errors import DemoFailed
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import Document
@@ -42,7 +42,7 @@ NEWEST = 500
 DRAIN_SECONDS = 2
 
 
-class RealStack(Stage):
+class RealStack(DemoEnvironment):
     """Runs between `start` and its end as a context manager; one test at a time."""
 
     def __init__(self, folder: Path, sim: Sim) -> None:

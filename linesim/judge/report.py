@@ -96,7 +96,7 @@ APART = {
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of linesim.judge.checker.check. `seconds`: from the first webhook to the last call.
+    """The result of linesim.judge.checker.check. `seconds`: first webhook to last call.
 
     `unanswered` are of the accepted events. `answered_unaccepted` were stored although the answer
     that said so was lost. `excepted` are doubled and allowed to be: a reply of unknown outcome that

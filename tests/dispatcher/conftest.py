@@ -16,15 +16,15 @@ from pymongo.database import Database
 
 from dispatcher.feed import change_stream, oplog
 from dispatcher.feed.feed import Feed, feed_client
-from dispatcher.feed.rescan import History
+from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
-from dispatcher.process import Dispatcher, Ending, Limits
-from dispatcher.progress.tracker import Ledger
+from dispatcher.process import Dispatcher, DispatcherLimits, Ending
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult, Worker
-from linedesk.runtime.service import Service
+from linedesk.runtime.service import ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, EPOCHS, MEGABYTE
@@ -67,7 +67,7 @@ class DeskOfPool:
     """A pool under test, with what it is handed: `loads` are the ids it asked for."""
 
     def __init__(self, decide: Decide, *, threads: int, bound: int) -> None:
-        self.ledger = Ledger()
+        self.ledger = ProgressTracker()
         self.loads: list[list[Any]] = []
         self.stored: dict[Any, Document] = {}
         self.laters: list[tuple[float, Callable[[], None]]] = []
@@ -131,10 +131,10 @@ class Running:
         worker: Worker,
         *,
         feed: str,
-        limits: Limits,
+        limits: DispatcherLimits,
         server_selection_seconds: float,
         companions: Sequence[Component] = (),
-        service: Service | None = None,
+        service: ServiceManager | None = None,
     ) -> None:
         self.inbox: SimpleQueue[int | BaseException] = SimpleQueue()
         self._client = connect(
@@ -149,7 +149,7 @@ class Running:
         self.dispatcher = Dispatcher(
             self._client[name],
             self.feed,
-            History(self._client[name][RECVQ]),
+            Rescan(self._client[name][RECVQ]),
             lambda **tools: worker,
             limits=limits,
             lease=lease,
@@ -199,7 +199,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
         feed: str = "changestream",
         server_selection_seconds: float = 5.0,
         companions: Sequence[Component] = (),
-        service: Service | None = None,
+        service: ServiceManager | None = None,
         **limits: Any,
     ) -> Running:
         one = Running(
@@ -207,7 +207,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
             database.name,
             worker,
             feed=feed,
-            limits=Limits(**{"threads": 4, "drain_seconds": 10.0, **limits}),
+            limits=DispatcherLimits(**{"threads": 4, "drain_seconds": 10.0, **limits}),
             server_selection_seconds=server_selection_seconds,
             companions=companions,
             service=service,

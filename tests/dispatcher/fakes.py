@@ -10,7 +10,7 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from dispatcher.feed.feed import STEP_SECONDS, HistoryLost, Reading, RecvqGone
+from dispatcher.feed.feed import STEP_SECONDS, FeedItem, PositionLost, RecvqGone
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import Document, make_document, name_of
 
@@ -89,20 +89,20 @@ class MemoryFeed:
 
     def open(self, token: Any) -> None:
         if not isinstance(token, int) or not self._log.reaches(token):
-            raise HistoryLost("no such place")
+            raise PositionLost("no such place")
         self._at = token
 
     def open_at(self, time: Timestamp) -> None:
         self._at = time.time - 1
 
-    def read(self) -> Reading | None:
+    def read(self) -> FeedItem | None:
         assert self._at is not None, "read before open"
         found, at = self._log.after(self._at)
         if found is None:
             # What is inserted while it looks gets a later time.
             return None
         self._at = at
-        return Reading(found, at, Timestamp(at, 0))
+        return FeedItem(found, at, Timestamp(at, 0))
 
     @property
     def token(self) -> Any:

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from linedesk.store.documents import PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue.repair import Keeper
+from linedesk.store.queue.repair import CollectionRepair
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.waiting import eventually
 
@@ -29,7 +29,7 @@ class Writer:
         self._database = database
         self._name = name
         self.key = f"U-{name}"
-        self._keeper = Keeper(database)
+        self._keeper = CollectionRepair(database)
         self._careful = careful
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"writer {name}")

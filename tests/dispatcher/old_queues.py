@@ -14,7 +14,7 @@ from dispatcher.keyed.holding import Holding
 from dispatcher.keyed.line import Line, Task
 from dispatcher.keyed.lines import Lines
 from dispatcher.progress.held import HeldKey
-from dispatcher.progress.tracker import Ledger, Snapshot
+from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document
 from linedesk.store.orders import NO_PAUSES, Pauses
@@ -53,7 +53,7 @@ class OldRecall:
 class OldPlan:
     """What a save tells, and the lines that it covers."""
 
-    snapshot: Snapshot
+    snapshot: ProgressSnapshot
     covered: list[Line]
 
 
@@ -64,7 +64,7 @@ class OldQueues:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: ProgressTracker,
         *,
         resume: Callable[[Any], None],
         pauses: Pauses = NO_PAUSES,

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.backup.queue import finish_recvq
-from linedesk.backup.restore import Hold
+from linedesk.backup.restore import LeaseHold
 from linedesk.store.documents import PROGRESS, Document
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
@@ -37,7 +37,7 @@ def test_a_recvq_that_was_skipped_is_passed_over_and_what_comes_then_is_handled(
 def test_a_dispatcher_that_starts_amid_an_import_waits_for_its_end(
     database: Database[Document], dispatch: Dispatch, told: Callable[[str], list[str]]
 ) -> None:
-    hold = Hold(database, owner="elsewhere/1/1")
+    hold = LeaseHold(database, owner="elsewhere/1/1")
     hold.take(above=1_000, take_over=False)
     hold.begin()
     running: Any = dispatch(database, RecordingWorker())

@@ -15,7 +15,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.feed import reader as reader_module
-from dispatcher.feed.rescan import History
+from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from dispatcher.keyed.line import MOST_WHOLE
 from dispatcher.lease import Lease
@@ -23,7 +23,7 @@ from dispatcher.process import Ending
 from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from linedesk.store.queue.repair import Keeper
+from linedesk.store.queue.repair import CollectionRepair
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
@@ -148,13 +148,13 @@ def test_documents_in_hand_at_a_drop_are_handled_before_recvq_is_made_again(
     """Until they are finished the old token stays: after a stop the oplog brings them again."""
     create_collections(database, capped_bytes=MEGABYTE)
     in_hand: list[int] = []
-    mend = Keeper.mend
+    mend = CollectionRepair.mend
 
-    def count_and_mend(self: Keeper) -> list[str]:
+    def count_and_mend(self: CollectionRepair) -> list[str]:
         in_hand.append(running.dispatcher._pool.standing()[0])
         return mend(self)
 
-    monkeypatch.setattr(Keeper, "mend", count_and_mend)
+    monkeypatch.setattr(CollectionRepair, "mend", count_and_mend)
     held = Holder("e3")
     worker = RecordingWorker(held)
     running = dispatch(database, worker, feed=feed)
@@ -245,17 +245,17 @@ def test_a_recvq_that_is_wrong_without_a_word_of_the_feed_is_made_right(
 ) -> None:
     """It came back uncapped between the look and the scan, so that no feed shows the drop."""
     create_collections(database, capped_bytes=MEGABYTE)
-    scan = History.scan
+    scan = Rescan.scan
     dropped: list[bool] = []
 
-    def drop_and_scan(self: History, *arguments: Any, **options: Any) -> Any:
+    def drop_and_scan(self: Rescan, *arguments: Any, **options: Any) -> Any:
         if not dropped:
             dropped.append(True)
             database.drop_collection(RECVQ)
             store(database, document("uncapped"))
         return scan(self, *arguments, **options)
 
-    monkeypatch.setattr(History, "scan", drop_and_scan)
+    monkeypatch.setattr(Rescan, "scan", drop_and_scan)
     worker = RecordingWorker()
     running = dispatch(database, worker, feed=feed)
     eventually(lambda: told("recvq was found not capped: "))

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dispatcher.metrics import DEPTH, IN_HAND, Figures, Source
-from dispatcher.status import Telling, history_row
+from dispatcher.metrics import DEPTH, IN_HAND, DispatcherMetrics, Source
+from dispatcher.status import StatusLine, history_row
 from linedesk.contract import JobResult
-from linedesk.runtime.liveness import Reason
-from linedesk.runtime.metrics import Snapshot, figure_name
+from linedesk.runtime.liveness import WaitReason
+from linedesk.runtime.metrics import MetricsSnapshot, figure_name
 from linedesk.store.queue.backlog import Depth
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
@@ -27,10 +27,10 @@ class Told:
 
     def __init__(self, desk: DeskOfPool) -> None:
         self.registry, self.leads, self.lost = CollectorRegistry(), True, 0
-        self.figures = Figures(self.registry, leads=lambda: self.leads)
-        self.reason, self.worker = Reason(), RecordingWorker()
+        self.figures = DispatcherMetrics(self.registry, leads=lambda: self.leads)
+        self.reason, self.worker = WaitReason(), RecordingWorker()
         view = desk.pool.view
-        self.telling = Telling(
+        self.telling = StatusLine(
             self.figures, view, self.reason, self.worker, [], about={"feed": "memory", "epoch": 7}
         )
         self.figures.begin(Source(view, lambda: self.lost))
@@ -52,7 +52,7 @@ def told(desk: DeskOfPool) -> Told:
 
 def test_a_standby_has_no_figures_but_that_it_does_not_lead() -> None:
     registry = CollectorRegistry()
-    assert Figures(registry, leads=lambda: False).look().figures == {
+    assert DispatcherMetrics(registry, leads=lambda: False).look().figures == {
         "leading": 0,
         "savedProgress": 0,
         "saveSeconds": {"count": 0, "sum": 0.0},
@@ -168,11 +168,11 @@ def test_the_rows_of_the_outbox_stand_among_those_of_the_keys(told: Told) -> Non
 
 
 def test_a_row_of_history_has_null_for_what_is_not_known() -> None:
-    bare = history_row(Snapshot())
+    bare = history_row(MetricsSnapshot())
     assert bare.pop("at")
     assert set(bare.values()) == {None}
     full = history_row(
-        Snapshot(
+        MetricsSnapshot(
             figures={"queueDocuments": 4, "lagSeconds": 0.5, "busyThreads": 2},
             per_second={
                 "finishedDocuments": 2.5,

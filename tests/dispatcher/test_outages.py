@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 
 from dispatcher.feed import feed as feed_module
 from dispatcher.feed import reader as reader_module
-from dispatcher.feed.rescan import History
+from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
@@ -240,7 +240,7 @@ def test_an_oplog_that_rolls_over_while_there_is_no_room(
                 assert worker.asked_for_room.wait(15)
             some(writers)
             for _ in range(2):
-                roll_over(database, History(database[RECVQ]).now())
+                roll_over(database, Rescan(database[RECVQ]).now())
             worker.room = True
             some(writers)
         wait_until_handled_once(worker, writers)

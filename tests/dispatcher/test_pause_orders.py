@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import control as control_module
-from dispatcher.control import Obedience
+from dispatcher.control import ControlReader
 from dispatcher.keyed import holding as holding_module
 from linedesk.contract import Job, JobResult
 from linedesk.store import orders as recvq_control
@@ -172,13 +172,13 @@ class OfLease:
 @pytest.fixture
 def by_hand(
     database: Database[Document], pool_of: Callable[..., DeskOfPool]
-) -> tuple[Control, RecordingWorker, OfLease, Obedience]:
+) -> tuple[Control, RecordingWorker, OfLease, ControlReader]:
     worker, lease, control = RecordingWorker(), OfLease(), Control(database)
     ordered = pool_of(worker.decide).pool.ordered
-    return control, worker, lease, Obedience(control, ordered, worker, lease)  # type: ignore[arg-type]
+    return control, worker, lease, ControlReader(control, ordered, worker, lease)  # type: ignore[arg-type]
 
 
-ByHand = tuple[Control, RecordingWorker, OfLease, Obedience]
+ByHand = tuple[Control, RecordingWorker, OfLease, ControlReader]
 
 
 def test_a_send_is_asked_for_until_it_is_given_up(

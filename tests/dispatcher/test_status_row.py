@@ -11,7 +11,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from dispatcher import status
-from dispatcher.status import Sounder
+from dispatcher.status import BacklogProbe
 from linedesk.contract import Job, JobResult
 from linedesk.runtime import status_row as status_module
 from linedesk.runtime.status_row import WRITE_SECONDS
@@ -163,10 +163,10 @@ def test_a_right_that_is_missing_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refused(self: Sounder) -> None:
+    def refused(self: BacklogProbe) -> None:
         raise OperationFailure("planted", 13)
 
-    monkeypatch.setattr(Sounder, "_note", refused)
+    monkeypatch.setattr(BacklogProbe, "_note", refused)
     worker = RecordingWorker()
     running = dispatch(database, worker, service=Listener())
     store(database, document("one"))

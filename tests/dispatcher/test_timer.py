@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from dispatcher.timer import Clock
+from dispatcher.timer import Timer
 from tests.waiting import eventually
 
 
@@ -28,14 +28,14 @@ def hand() -> Hand:
 
 
 @pytest.fixture
-def clock(hand: Hand, nothing_left: None) -> Iterator[Clock]:
-    clock = Clock(monotonic=hand)
+def clock(hand: Hand, nothing_left: None) -> Iterator[Timer]:
+    clock = Timer(monotonic=hand)
     yield clock
     clock.stop()
     assert clock.join(5)
 
 
-def test_functions_are_called_in_the_order_of_their_times(clock: Clock) -> None:
+def test_functions_are_called_in_the_order_of_their_times(clock: Timer) -> None:
     called: list[str] = []
     done = threading.Event()
     for seconds, name in ((-1.0, "second"), (-2.0, "first"), (-1.0, "third"), (0.0, "fourth")):
@@ -46,7 +46,7 @@ def test_functions_are_called_in_the_order_of_their_times(clock: Clock) -> None:
     assert called == ["first", "second", "third", "fourth"]
 
 
-def test_nothing_is_called_before_its_time(clock: Clock, hand: Hand) -> None:
+def test_nothing_is_called_before_its_time(clock: Timer, hand: Hand) -> None:
     early, late = threading.Event(), threading.Event()
     clock.later(10.0, late.set)
     clock.start()
@@ -60,7 +60,7 @@ def test_nothing_is_called_before_its_time(clock: Clock, hand: Hand) -> None:
 
 
 def test_an_earlier_call_is_not_kept_waiting_by_a_later_one(nothing_left: None) -> None:
-    clock = Clock()
+    clock = Timer()
     clock.start()
     soon = threading.Event()
     clock.later(3600.0, lambda: None)
@@ -70,14 +70,14 @@ def test_an_earlier_call_is_not_kept_waiting_by_a_later_one(nothing_left: None) 
     assert clock.join(5)
 
 
-def test_a_function_may_ask_for_another_call(clock: Clock) -> None:
+def test_a_function_may_ask_for_another_call(clock: Timer) -> None:
     done = threading.Event()
     clock.later(0.0, lambda: clock.later(0.0, done.set))
     clock.start()
     assert done.wait(5)
 
 
-def test_the_same_function_is_called_as_often_as_it_was_left(clock: Clock) -> None:
+def test_the_same_function_is_called_as_often_as_it_was_left(clock: Timer) -> None:
     calls: list[int] = []
     function: Callable[[], None] = lambda: calls.append(1)  # noqa: E731
     for _ in range(3):
@@ -86,7 +86,7 @@ def test_the_same_function_is_called_as_often_as_it_was_left(clock: Clock) -> No
     eventually(lambda: len(calls) == 3)
 
 
-def test_what_is_left_at_the_stop_is_never_called(clock: Clock, hand: Hand) -> None:
+def test_what_is_left_at_the_stop_is_never_called(clock: Timer, hand: Hand) -> None:
     called = threading.Event()
     clock.start()
     clock.later(10.0, called.set)
@@ -98,7 +98,7 @@ def test_what_is_left_at_the_stop_is_never_called(clock: Clock, hand: Hand) -> N
     assert not called.is_set()
 
 
-def test_hundreds_left_by_many_threads_are_all_called_once(clock: Clock) -> None:
+def test_hundreds_left_by_many_threads_are_all_called_once(clock: Timer) -> None:
     calls: list[int] = []
     clock.start()
 

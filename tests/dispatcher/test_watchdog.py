@@ -24,7 +24,7 @@ from dispatcher.feed import feed as feed_module
 from dispatcher.feed import heartbeat as heartbeat_module
 from dispatcher.feed import reader as reader_module
 from dispatcher.process import Ending
-from dispatcher.watchdog import Report
+from dispatcher.watchdog import WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.runtime import liveness as pulse_module
 from linedesk.runtime import status_row as status_module
@@ -321,7 +321,7 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
     service: Listener, monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
     monkeypatch.setattr(report_module, "STEP_SECONDS", 0.2)
-    report = Report(service)
+    report = WatchdogReporter(service)
     report.start()
     try:
         report.working(lambda: "3 in hand", lambda: "working", stalled=lambda: None)
@@ -337,7 +337,7 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
 def test_an_end_that_takes_too_long_gets_no_more_time(
     service: Listener, nothing_left: None
 ) -> None:
-    report = Report(service)
+    report = WatchdogReporter(service)
     report.start()
     try:
         report.stopping(lambda: "1 under way", within_seconds=0.2)

@@ -18,7 +18,7 @@ import jobworker.metrics
 import linedesk.scheduler.metrics
 from linedesk.console import processes
 from linedesk.runtime.metrics import PREFIX, figure_name
-from linedesk.store.spool.spool import Held
+from linedesk.store.spool.spool import SpoolContents
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operate.md").read_text("utf-8")
@@ -32,7 +32,7 @@ Metric = tuple[str, frozenset[str], str]
 class Desk:
     """Whatever a front desk's figures ask for."""
 
-    held = Held()
+    held = SpoolContents()
     spooled_events = 0
     no_spool: str | None = None
     closed = None

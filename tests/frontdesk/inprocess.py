@@ -13,21 +13,21 @@ import pytest
 import uvloop
 
 from frontdesk import server
-from frontdesk.app import Desk
-from frontdesk.metrics import Figures
+from frontdesk.app import WebhookSettings
+from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.pending import Documents
 from frontdesk.process import _config
-from frontdesk.server import Server
-from frontdesk.tls import Certificate
+from frontdesk.server import FrontdeskServer
+from frontdesk.tls import CertificateFiles
 from frontdesk.webhook import sign
-from linedesk.runtime.service import Nobody
+from linedesk.runtime.service import NoServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0
 TOKEN = "token-for-scripts-1"
 
 
-class Told(Nobody):
+class Told(NoServiceManager):
     """A service that keeps what it was told, in order."""
 
     def __init__(self) -> None:
@@ -87,14 +87,19 @@ class Running:
     """A server that runs, and its parts."""
 
     def __init__(
-        self, listener: socket.socket, certificate: Certificate | None = None, **limits: Any
+        self, listener: socket.socket, certificate: CertificateFiles | None = None, **limits: Any
     ) -> None:
         # As with systemd, a copy stays open when the server closes its own.
         self.kept, self.store, self.service = listener.dup(), FakeStore(), Told()
         self.port = listener.getsockname()[1]
-        self.figures = figures = Figures()
-        self.server = Server(
-            _config(Desk(secrets=(SECRET.encode(),), token=TOKEN), self.store, figures, **limits),
+        self.figures = figures = FrontdeskMetrics()
+        self.server = FrontdeskServer(
+            _config(
+                WebhookSettings(secrets=(SECRET.encode(),), token=TOKEN),
+                self.store,
+                figures,
+                **limits,
+            ),
             self.store,
             certificate=certificate,
             figures=figures,
@@ -184,7 +189,9 @@ def request() -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def running(certificate: Certificate | None = None, **limits: Any) -> AsyncIterator[Running]:
+async def running(
+    certificate: CertificateFiles | None = None, **limits: Any
+) -> AsyncIterator[Running]:
     """A server that takes connections, stopped at the end."""
     it = Running(socket.create_server(("127.0.0.1", 0)), certificate, **limits)
     try:

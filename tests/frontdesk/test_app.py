@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from openapi_schema_validator import OAS31Validator
 
-from frontdesk.app import Desk, create_app
+from frontdesk.app import WebhookSettings, create_app
 from frontdesk.group_commit import GroupCommit
 
 
@@ -17,7 +17,7 @@ def never_called(*_: Any) -> Any:
 
 
 def app(**options: Any) -> FastAPI:
-    desk = Desk(secrets=(b"very-secret",), path="/line/callback")
+    desk = WebhookSettings(secrets=(b"very-secret",), path="/line/callback")
     return create_app(desk, GroupCommit(never_called, never_called), **options)
 
 
@@ -56,4 +56,4 @@ def test_the_description_is_served_only_where_asked_for() -> None:
 
 
 def test_the_secrets_are_not_in_the_repr() -> None:
-    assert "very-secret" not in repr(Desk(secrets=(b"very-secret",)))
+    assert "very-secret" not in repr(WebhookSettings(secrets=(b"very-secret",)))

@@ -30,7 +30,7 @@ from frontdesk.http import (
     MOST_CONNECTIONS,
     MOST_IN_LINE,
     Overload,
-    Stage,
+    RequestStage,
     first_to_go,
 )
 from frontdesk.metrics import REASONS
@@ -274,7 +274,7 @@ class Stranger:
     """What the order of making way depends on."""
 
     name: str
-    stage: Stage = Stage.UNFINISHED
+    stage: RequestStage = RequestStage.UNFINISHED
     since: float = 0.0
     address: str = "a"
 
@@ -287,9 +287,9 @@ def test_the_oldest_idle_go_first_then_unfinished_ones_and_before_all_what_is_be
 ):
     guests = [
         Stranger("newer half", since=2),
-        Stranger("newer idle", Stage.IDLE, since=4),
-        Stranger("older half", Stage.REQUEST, since=1),
-        Stranger("older idle", Stage.IDLE, since=3),
+        Stranger("newer idle", RequestStage.IDLE, since=4),
+        Stranger("older half", RequestStage.REQUEST, since=1),
+        Stranger("older idle", RequestStage.IDLE, since=3),
     ]
     by_age = ["older idle", "newer idle", "older half", "newer half"]
     assert [one.name for one in first_to_go(guests, share=4)] == by_age

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 from schemathesis import GenerationMode
 
-from frontdesk.app import Desk, create_app
+from frontdesk.app import WebhookSettings, create_app
 from frontdesk.group_commit import GroupCommit
 from frontdesk.webhook import HEADER, sign
 from linedesk.store.client import Client
@@ -109,7 +109,7 @@ def _never(*_: Any) -> Any:
 
 
 def _cases() -> st.SearchStrategy[schemathesis.Case]:
-    app = create_app(Desk(secrets=(b"secret",)), GroupCommit(_never, _never))
+    app = create_app(WebhookSettings(secrets=(b"secret",)), GroupCommit(_never, _never))
     operation = schemathesis.openapi.from_dict(app.openapi())["/callback"]["POST"]
     modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     return st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes))

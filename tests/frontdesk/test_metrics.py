@@ -19,14 +19,14 @@ from pymongo.database import Database
 
 from frontdesk import app, http, process
 from frontdesk.errors import NotStored
-from frontdesk.metrics import REASONS, Figures, status_words
-from frontdesk.tls import Certificate
+from frontdesk.metrics import REASONS, FrontdeskMetrics, status_words
+from frontdesk.tls import CertificateFiles
 from linedesk.compose.private_mongod import free_port
-from linedesk.runtime.metrics import Snapshot, Snapshots
+from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
 from linedesk.store.client import Client
 from linedesk.store.documents import STATUS
 from linedesk.store.queue.guard import NOT_LOOKED_AT
-from linedesk.store.spool.spool import Held
+from linedesk.store.spool.spool import SpoolContents
 from tests.dispatcher.faults import failing
 from tests.frontdesk.authority import Authority
 from tests.frontdesk.desk import DeskProcess, signed_head, text_event, webhook
@@ -36,8 +36,8 @@ from tests.waiting import eventually
 __all__ = ["quick"]
 
 
-def figures_of(figures: Figures) -> dict[str, Any]:
-    return Snapshots(figures.registry).take().figures
+def figures_of(figures: FrontdeskMetrics) -> dict[str, Any]:
+    return MetricsSnapshots(figures.registry).take().figures
 
 
 # --- counts -----------------------------------------------------------------------------------
@@ -98,7 +98,9 @@ def test_under_tls_a_connection_that_comes_to_nothing_is_counted(tmp_path: Path)
     trusting = ssl.create_default_context(cafile=str(authority.root))
 
     async def scenario() -> None:
-        async with running(Certificate(pair.certificate, pair.key), most_connections=1) as desk:
+        async with running(
+            CertificateFiles(pair.certificate, pair.key), most_connections=1
+        ) as desk:
             stranger = await desk.connect()
             stranger.send(b"GET / HTTP/1.1\r\n\r\n")
             await desk.reach(lambda: desk.figures.refused["http"] == 1)
@@ -118,7 +120,7 @@ def signed(*events: dict[str, Any]) -> bytes:
 
 
 def test_events_and_seconds_are_counted_of_what_was_answered_200() -> None:
-    figures = Figures()
+    figures = FrontdeskMetrics()
     assert figures_of(figures)["acceptedEvents"] == 0
     assert figures_of(figures)["storeSeconds"] == {"count": 0, "sum": 0}
     figures.accepted(3, 1, 0.25)
@@ -144,7 +146,7 @@ class Spooling:
     def __init__(self) -> None:
         accepted = datetime.now(UTC) - timedelta(seconds=60)
         oldest = RawBSONDocument(bson.encode({"acceptTime": accepted}))
-        self.held = Held(documents=7, bytes=1_400, oldest=oldest)
+        self.held = SpoolContents(documents=7, bytes=1_400, oldest=oldest)
 
 
 class Guarding:
@@ -153,7 +155,7 @@ class Guarding:
 
 
 def test_gauges_are_asked_of_their_owners_and_left_out_while_unknown() -> None:
-    figures, guard, spooling = Figures(), Guarding(), Spooling()
+    figures, guard, spooling = FrontdeskMetrics(), Guarding(), Spooling()
     figures.watch_guard(guard)  # type: ignore[arg-type]
     figures.watch_spool(spooling, max_bytes=1_000_000)
     figures.watch_certificate(lambda: 1_800_000_000.0)
@@ -171,19 +173,19 @@ def test_gauges_are_asked_of_their_owners_and_left_out_while_unknown() -> None:
     guard.closed = "recvq is not capped"
     closed = figures_of(figures)["recvqClosed"]
     assert (closed, type(closed)) == (1, int)
-    guard.share, guard.closed, spooling.held = 0.25, None, Held()
+    guard.share, guard.closed, spooling.held = 0.25, None, SpoolContents()
     found = figures_of(figures)
     assert (found["recvqUnreadShare"], found["recvqClosed"]) == (0.25, 0)
     assert (found["spoolDocuments"], found["spoolOldestSeconds"]) == (0, 0)
 
 
 def test_the_status_line_is_made_of_the_same_figures() -> None:
-    assert status_words(Snapshot(), trouble=None) == (
+    assert status_words(MetricsSnapshot(), trouble=None) == (
         "0 events accepted · 0.0/s · 0 requests refused · spool empty"
     )
-    without = Snapshot(figures={"spoolDocuments": 0, "spoolAvailable": 0})
+    without = MetricsSnapshot(figures={"spoolDocuments": 0, "spoolAvailable": 0})
     assert status_words(without, trouble=None).endswith(" · no spool")
-    snapshot = Snapshot(
+    snapshot = MetricsSnapshot(
         figures={
             "acceptedEvents": 1_204,
             "refusedRequests": {"body": 1, "http": 2_000},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frontdesk import server
-from linedesk.store.spool.spool import Held
+from linedesk.store.spool.spool import SpoolContents
 from tests.frontdesk.inprocess import TOKEN, Running, in_loop, quick, request, running
 
 __all__ = ["quick"]
@@ -24,7 +24,7 @@ def accepts(desk: Running) -> bool:
 
 
 class Spooling:
-    held = Held(documents=1204)
+    held = SpoolContents(documents=1204)
     spooled_events = 0
     no_spool: str | None = None
 

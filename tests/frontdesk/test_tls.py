@@ -19,7 +19,7 @@ import pytest
 
 from frontdesk import server, tls
 from frontdesk.errors import CannotListen
-from frontdesk.tls import Certificate
+from frontdesk.tls import CertificateFiles
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.inprocess import Line, Running, burst, in_loop, quick, running
 
@@ -64,8 +64,8 @@ def put(new: Path, place: Path) -> None:
     beside.replace(place)
 
 
-def opened(files: Pair) -> Certificate:
-    return Certificate(files.certificate, files.key)
+def opened(files: Pair) -> CertificateFiles:
+    return CertificateFiles(files.certificate, files.key)
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:
@@ -350,4 +350,4 @@ def test_a_key_with_a_password_is_refused(files: Pair, tmp_path: Path) -> None:
     command = ["openssl", "ec", "-in", files.key, "-aes128", "-passout", "pass:secret"]
     subprocess.run([*command, "-out", locked], check=True, capture_output=True, timeout=30)
     with pytest.raises(CannotListen, match="FRONTDESK_TLS_KEY"):
-        Certificate(files.certificate, locked)
+        CertificateFiles(files.certificate, locked)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from frontdesk import group_commit, store
-from frontdesk.errors import KeysHeld, NotStored
+from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.store import Spools, TwoStores
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
@@ -182,7 +182,7 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
     assert await task == 0
     assert scene.store._recvq.unavailable is not None
     # The spool's disk was slow: so late it is told that nothing was inserted.
-    scene.insert.let_go(KeysHeld([("main", "A")]))
+    scene.insert.let_go(KeysSpooled([("main", "A")]))
     scene.probe.let_go()
     await until(lambda: scene.store._recvq.unavailable is None)
     other = await scene.ask("B-1")

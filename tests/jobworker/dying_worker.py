@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobworker.bot.talk import Talk
-from jobworker.effects import Way
+from jobworker.effects import SendMethod
 from jobworker.record.conversations import Conversations
 from jobworker.record.schedule import Schedule
 from jobworker.sending.sending import Sending
@@ -60,7 +60,9 @@ POINTS = {
     "noted as push": lambda: after(
         Conversations, "note_try", when=lambda _, id_, effect: tried_as_push(effect)
     ),
-    "called as push": lambda: after(Sending, "_post", when=lambda send: send._way is Way.PUSH),
+    "called as push": lambda: after(
+        Sending, "_post", when=lambda send: send._way is SendMethod.PUSH
+    ),
 }
 
 

@@ -13,14 +13,14 @@ from pymongo.read_concern import ReadConcern
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
-from jobworker.metrics import Figures
+from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
-from jobworker.runs import Lap, Run, Runs, undecided_words
+from jobworker.runs import JobMemo, JobRun, Runs, undecided_words
 from jobworker.sending import outbox
 from linedesk import Bot, worker
 from linedesk import runs as running
 from linedesk.contract import JobResult
-from linedesk.runtime.metrics import Snapshots
+from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
@@ -205,7 +205,7 @@ def test_a_failed_handler_says_when_it_is_tried_again(
 def test_what_is_in_the_way_is_told_without_its_own_words(
     error: Exception, decided: bool, words: str
 ) -> None:
-    run = Run()
+    run = JobMemo()
     run.decision = worker.given_up if decided else None  # type: ignore[assignment]
     assert undecided_words(error, run, 1.0).startswith(words)
 
@@ -214,18 +214,18 @@ def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
     database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "MOST_PLAIN", 3)
-    figures = Figures()
+    figures = WorkerMetrics()
     runs = Runs(database.jobs, figures)
     event = {"type": "message" * 50, "webhookEventId": "01E", "source": {"userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
     for _ in range(5):
-        runs.ended(document, Run(), Lap(), JobResult.DONE)
-    failed = Lap()
+        runs.ended(document, JobMemo(), JobRun(), JobResult.DONE)
+    failed = JobRun()
     failed.outcome, failed.error = "failed", "KeyError"
-    runs.ended(document, Run(), failed, JobResult.DEFERRED)
+    runs.ended(document, JobMemo(), failed, JobResult.DEFERRED)
     assert [row["outcome"] for row in runs.rows._rows] == ["finished"] * 3 + ["failed"]
     assert {len(row["type"]) for row in runs.rows._rows} == {running.TYPE_CHARACTERS}
-    found = Snapshots(figures._registry).take().figures
+    found = MetricsSnapshots(figures._registry).take().figures
     assert (found["unwrittenRows"]["jobs"], found["decidedEvents"]["finished"]) == (2, 5)
 
 

@@ -15,15 +15,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from jobworker.bot.talk import Talk
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line import quota
-from jobworker.line.answer import Answer
+from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import FAILURES_TO_OPEN
 from jobworker.line.hosts import Hosts
 from jobworker.line.quota import Quota
-from jobworker.metrics import OTHER, Figures, Use, Used, endpoint_of
+from jobworker.metrics import OTHER, Use, Used, WorkerMetrics, endpoint_of
 from jobworker.record import dead_letters
 from jobworker.sending import settling
 from linedesk import Bot, row_log
-from linedesk.runtime.metrics import Snapshots
+from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
@@ -39,7 +39,7 @@ SDK_PATH = re.compile(r"['\"](/v2/bot/[^'\"]+)['\"]")
 
 
 def figures_of(registry: CollectorRegistry) -> Document:
-    return Snapshots(registry).take().figures
+    return MetricsSnapshots(registry).take().figures
 
 
 def a_bot() -> Bot:
@@ -223,7 +223,7 @@ def test_breaker_and_token_are_told_apart() -> None:
         step=lambda step: None,
         later=lambda seconds, step: None,
         lease_is_fresh=lambda: True,
-        figures=Figures(registry),
+        figures=WorkerMetrics(registry),
     )
 
     def told() -> tuple[Any, Any]:
@@ -291,7 +291,7 @@ class Month:
     """LINE's two end points of the quota, and a Quota that asks them by hand."""
 
     def __init__(self, hand: Hand) -> None:
-        self.answers: dict[str, Answer | LineError] = {}
+        self.answers: dict[str, LineAnswer | LineError] = {}
         self.asked: list[str] = []
         self.registry = CollectorRegistry()
         self.hand = hand
@@ -299,17 +299,17 @@ class Month:
             hand.gate,
             get=self._get,
             later=hand.gate._later,
-            figures=Figures(self.registry),
+            figures=WorkerMetrics(self.registry),
             monotonic=lambda: hand.now,
         )
         self.tell({"type": "limited", "value": 500}, {"totalUsage": 123})
 
     def tell(self, limit: Any, used: Any) -> None:
         for path, told in ((quota.LIMIT, limit), (quota.USED, used)):
-            is_ready = isinstance(told, (Answer, LineError))
-            self.answers[path] = told if is_ready else Answer(200, json.dumps(told))
+            is_ready = isinstance(told, (LineAnswer, LineError))
+            self.answers[path] = told if is_ready else LineAnswer(200, json.dumps(told))
 
-    def _get(self, path: str) -> Answer:
+    def _get(self, path: str) -> LineAnswer:
         self.asked.append(path)
         answer = self.answers[path]
         if isinstance(answer, LineError):
@@ -359,11 +359,11 @@ def test_the_quota_goes_behind_everybody_else(month: Month) -> None:
 @pytest.mark.parametrize(
     ("limit", "used", "asked"),
     [
-        (Answer(500), {"totalUsage": 1}, 1),
+        (LineAnswer(500), {"totalUsage": 1}, 1),
         (OutcomeUnknown("gone"), {"totalUsage": 1}, 1),
-        (Answer(200, "<html>"), {"totalUsage": 1}, 1),
+        (LineAnswer(200, "<html>"), {"totalUsage": 1}, 1),
         (["limited"], {"totalUsage": 1}, 1),
-        ({"type": "limited", "value": 500}, Answer(429), 2),
+        ({"type": "limited", "value": 500}, LineAnswer(429), 2),
     ],
 )
 def test_a_round_that_fails_is_not_repeated_and_what_was_told_goes_stale(

@@ -18,7 +18,7 @@ from pymongo.errors import DuplicateKeyError
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import Timers
-from jobworker.line.answer import Answer
+from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
 from jobworker.record.conversations import Conversations, Decision, Recorded
 from jobworker.record.schedule import Schedule
@@ -456,7 +456,7 @@ def test_a_call_that_slips_out_of_a_frozen_process_changes_nothing(
     user, at_call, called = sim.add_user("花子"), Point(), Point()
     post = LineClient.post
 
-    def held_up(client: LineClient, *args: Any, **kwargs: Any) -> Answer:
+    def held_up(client: LineClient, *args: Any, **kwargs: Any) -> LineAnswer:
         if client is frozen.desk.line.client:
             at_call.pass_by()
             return post(client, *args, **kwargs)

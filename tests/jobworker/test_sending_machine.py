@@ -20,9 +20,9 @@ from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.line.breaker import Breaker
 from jobworker.line.client import tell
 from jobworker.line.gate import Gate
-from jobworker.line.rate_limits import HoldBack
-from jobworker.metrics import Figures
-from jobworker.sending.delivery import Answer, ReplyUnknown, Way
+from jobworker.line.rate_limits import RateLimits
+from jobworker.metrics import WorkerMetrics
+from jobworker.sending.delivery import LineAnswer, ReplyUnknown, SendMethod
 from jobworker.sending.outbox import Outbox
 from jobworker.sending.settling import Tools
 from linedesk.store.documents import Document
@@ -33,16 +33,16 @@ INTERVAL_SECONDS = 1.0
 CONVERSATIONS = [f"{CHANNEL}/U{n}" for n in range(4)]
 # A call's end: whether LINE takes the message, and what is heard of it.
 ENDS: dict[str, tuple[bool, Any]] = {
-    "taken": (True, Answer(200)),
-    "taken, 500": (True, Answer(500)),
-    "500": (False, Answer(500)),
+    "taken": (True, LineAnswer(200)),
+    "taken, 500": (True, LineAnswer(500)),
+    "500": (False, LineAnswer(500)),
     "taken, not heard": (True, OutcomeUnknown("closed")),
     "lost": (False, OutcomeUnknown("closed")),
     "never left": (False, NotSent("refused")),
-    "429": (False, Answer(429)),
-    "429 with a pause": (False, Answer(429, retry_after=5.0)),
-    "401": (False, Answer(401)),
-    "400": (False, Answer(400, "The request body has 1 error(s)")),
+    "429": (False, LineAnswer(429)),
+    "429 with a pause": (False, LineAnswer(429, retry_after=5.0)),
+    "401": (False, LineAnswer(401)),
+    "400": (False, LineAnswer(400, "The request body has 1 error(s)")),
 }
 
 
@@ -77,7 +77,7 @@ class World:
         # Done in the middle of the next writes and calls.
         self.meanwhile: list[Callable[[], None]] = []
         self.breaker = Breaker(monotonic=lambda: self.now)
-        self.holdback = HoldBack(monotonic=lambda: self.now)
+        self.holdback = RateLimits(monotonic=lambda: self.now)
         self.gate = Gate(
             INTERVAL_SECONDS,
             step=self.steps.append,
@@ -97,7 +97,7 @@ class World:
                 step=self.steps.append,
                 later=self.later,
                 reply_unknown=ReplyUnknown.PUSH,
-                figures=Figures(),
+                figures=WorkerMetrics(),
             )
         )
 
@@ -183,7 +183,9 @@ class World:
 
     # LINE.
 
-    def call(self, path: str, body: Document, *, retry_key: str | None, **context: Any) -> Answer:
+    def call(
+        self, path: str, body: Document, *, retry_key: str | None, **context: Any
+    ) -> LineAnswer:
         assert not self.under_way, "two calls at once"
         assert not self.closed, "called after the gate was closed"
         assert self.lease, "called without a fresh lease"
@@ -210,17 +212,17 @@ class World:
             if other != id_ and other not in self.touched | self.late:
                 assert due >= self.due[id_] - 1.0, f"{other} is more urgent"
 
-    def _answer(self, id_: str, token: str | None, key: str | None, whose: str) -> Answer:
+    def _answer(self, id_: str, token: str | None, key: str | None, whose: str) -> LineAnswer:
         takes, heard = ENDS[self.ends.pop() if self.ends else "taken"]
-        if token is not None and token in self.tokens and heard == Answer(200):
-            heard = Answer(400, '{"message":"Invalid reply token"}')
-        elif key is not None and key in self.keys and heard == Answer(200):
-            heard = Answer(409)
+        if token is not None and token in self.tokens and heard == LineAnswer(200):
+            heard = LineAnswer(400, '{"message":"Invalid reply token"}')
+        elif key is not None and key in self.keys and heard == LineAnswer(200):
+            heard = LineAnswer(409)
         elif takes and not (token in self.tokens or key in self.keys):
             self.arrived[id_] += 1
             self.tokens |= {token} - {None}  # type: ignore[arg-type]
             self.keys |= {key} - {None}  # type: ignore[arg-type]
-        if isinstance(heard, Answer):
+        if isinstance(heard, LineAnswer):
             if heard.status in (200, 409) or "token" in heard.text:
                 self.heard.add(id_)
             tell(self.breaker, heard.status, whose)
@@ -268,7 +270,7 @@ class Machine(RuleBasedStateMachine):
             due = time.monotonic() + 60
             if age is not None:
                 token_from = datetime.now(UTC) - timedelta(seconds=age)
-                reply = {"way": Way.REPLY, "token": name, "token_from": token_from}
+                reply = {"way": SendMethod.REPLY, "token": name, "token_from": token_from}
                 due -= age
             text = [{"type": "text", "text": name}]
             send = a_send(

@@ -13,13 +13,13 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.keyed.pool import Pool
-from dispatcher.progress.tracker import Ledger
-from dispatcher.timer import Clock
-from jobworker.assembly import Desk, LineSettings
-from jobworker.effects import Send, Way
+from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.timer import Timer
+from jobworker.assembly import BotWorker, LineSettings
+from jobworker.effects import Send, SendMethod
 from jobworker.sending.delivery import ReplyUnknown
 from linedesk import Bot
-from linedesk.runtime.metrics import Snapshots
+from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
 from linesim import Sim
 from tests.waiting import eventually
@@ -44,13 +44,13 @@ class Room:
     secrets: Mapping[str, str] = field(default_factory=dict)
     masked: Callable[[str], str] = str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    desk: Desk = field(init=False)
+    desk: BotWorker = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Timer()
         self.pool = Pool(
             lambda task: self.desk.decide(task),
-            Ledger(),
+            ProgressTracker(),
             threads=self.threads,
             bound=10_000,
             load=lambda ids: {i: d for i, d in self._documents.items() if i in ids},
@@ -60,7 +60,7 @@ class Room:
         self._stopped = threading.Event()
         self._loaded = threading.Event()
         self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)
-        self.desk = Desk(
+        self.desk = BotWorker(
             self.bot,
             self.database,
             LineSettings(
@@ -142,7 +142,7 @@ class Room:
 
     def figures(self) -> Document:
         """As they would stand in `status`."""
-        return Snapshots(self.registry).take().figures
+        return MetricsSnapshots(self.registry).take().figures
 
     # What became of them.
 
@@ -184,7 +184,7 @@ def a_send(**fields: Any) -> Send:
     known: dict[str, Any] = {
         "id": "E1/0",
         "event_id": "E1",
-        "way": Way.PUSH,
+        "way": SendMethod.PUSH,
         "to": "U" + "1" * 32,
         "messages": [{"type": "text", "text": "こんにちは"}],
         "retry_key": "8a1c3b42-9f6e-4f0a-8f2b-6a1f0f6f0001",

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from linedesk.cli import main
 from linedesk.doctor.checks import database as rights
-from linedesk.doctor.context import Box
-from linedesk.doctor.finding import State
+from linedesk.doctor.context import DoctorContext
+from linedesk.doctor.finding import FindingLevel
 from linedesk.settings.settings import load_settings
 from linedesk.setup.users import WHO
 from tests.rights.conftest import Guarded
@@ -67,13 +67,13 @@ def test_a_password_that_mongodb_does_not_know_is_told(guarded: Guarded) -> None
 
 
 @pytest.fixture
-def box(guarded: Guarded) -> Iterator[Box]:
-    box = Box(load_settings({"MONGODB_URI": guarded.uri_of("operator")}), guarded.folder)
+def box(guarded: Guarded) -> Iterator[DoctorContext]:
+    box = DoctorContext(load_settings({"MONGODB_URI": guarded.uri_of("operator")}), guarded.folder)
     yield box
     box.close()
 
 
-def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: Box) -> None:
+def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: DoctorContext) -> None:
     database = guarded.client_of("admin")["line_bot"]
     name = "linedesk-frontdesk"
     told = database.command("rolesInfo", name, showPrivileges=True)["roles"][0]["privileges"]
@@ -86,14 +86,16 @@ def test_rights_that_somebody_changed_are_told(guarded: Guarded, box: Box) -> No
     finally:
         database.command("updateRole", name, privileges=told)
     assert (more.state, f"{name} may also remove on line_bot.recvq" in more.saw) == (
-        State.WARN,
+        FindingLevel.WARN,
         True,
     )
-    assert (fewer.state, f"{name} may not " in fewer.saw) == (State.BAD, True)
-    assert rights.of_all(box).state is State.OK
+    assert (fewer.state, f"{name} may not " in fewer.saw) == (FindingLevel.BAD, True)
+    assert rights.of_all(box).state is FindingLevel.OK
 
 
-def test_a_file_with_another_password_is_told(guarded: Guarded, box: Box, tmp_path: Any) -> None:
+def test_a_file_with_another_password_is_told(
+    guarded: Guarded, box: DoctorContext, tmp_path: Any
+) -> None:
     for who in WHO:
         (tmp_path / who).mkdir()
         uri = guarded.uri_of(who)
@@ -101,4 +103,7 @@ def test_a_file_with_another_password_is_told(guarded: Guarded, box: Box, tmp_pa
         (tmp_path / who / "MONGODB_URI").write_text(wrong)
     box.credentials = tmp_path
     found = rights.of_all(box)
-    assert (found.state, "linedesk-dispatcher cannot log in" in found.saw) == (State.BAD, True)
+    assert (found.state, "linedesk-dispatcher cannot log in" in found.saw) == (
+        FindingLevel.BAD,
+        True,
+    )

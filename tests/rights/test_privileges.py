@@ -14,7 +14,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from dispatcher.feed.feed import Feed, feed_client
-from dispatcher.feed.rescan import History, recall
+from dispatcher.feed.rescan import Rescan, recall
 from dispatcher.lease import Lease
 from dispatcher.progress.document import Progress
 from frontdesk import storage
@@ -28,7 +28,7 @@ from linedesk.compose.dispatcher import make_feed
 from linedesk.console.acts import Acts, Head
 from linedesk.console.dead_letters import Choice
 from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow
 from linedesk.setup.users import WHO
 from linedesk.store.client import connect
@@ -46,7 +46,7 @@ from linedesk.store.insert import insert_documents
 from linedesk.store.orders import Control, Scope
 from linedesk.store.queue.gauge import Gauge
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.repair import UNCAPPED, Keeper, Neighbours
+from linedesk.store.queue.repair import UNCAPPED, CollectionRepair, Neighbours
 from linedesk.store.replica_set import require_replica_set
 from linedesk.store.uri import Uri
 from tests.rights.conftest import CAPPED_MB, Guarded
@@ -109,7 +109,7 @@ def test_a_front_desk_stores_skips_what_is_there_and_guards(
         check_recvq(frontdesk)
     guard.look()
     assert guard.closed is not None
-    Keeper(admin, size=CAPPED_MB * MEGABYTE).mend()
+    CollectionRepair(admin, size=CAPPED_MB * MEGABYTE).mend()
 
 
 @pytest.mark.parametrize("damage", ["dropped", "uncapped", "doubled"])
@@ -122,8 +122,8 @@ def test_a_dispatcher_makes_recvq_again(
         names = ["again-1", "again-1" if damage == "doubled" else "again-2"]
         for name in names:
             frontdesk[RECVQ].insert_one(a_document(name))
-        assert Keeper(dispatcher).look() == UNCAPPED
-    keeper = Keeper(dispatcher, size=CAPPED_MB * MEGABYTE)
+        assert CollectionRepair(dispatcher).look() == UNCAPPED
+    keeper = CollectionRepair(dispatcher, size=CAPPED_MB * MEGABYTE)
     done = keeper.mend()
     keeper.mend_neighbours()
     assert keeper.look() is None
@@ -133,14 +133,14 @@ def test_a_dispatcher_makes_recvq_again(
 def test_a_dispatcher_makes_an_index_anew(admin: Database[Any], dispatcher: Database[Any]) -> None:
     admin[RECVQ].drop_index("eventId")
     admin[RECVQ].create_index("eventId", name="eventId")
-    assert Keeper(dispatcher).mend() == ["index eventId made"]
+    assert CollectionRepair(dispatcher).mend() == ["index eventId made"]
 
 
 def test_a_dispatcher_makes_the_whole_database_again(
     admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
 ) -> None:
     admin.client.drop_database(LINE_BOT)
-    keeper = Keeper(dispatcher, size=CAPPED_MB * MEGABYTE)
+    keeper = CollectionRepair(dispatcher, size=CAPPED_MB * MEGABYTE)
     keeper.mend()
     assert "calls" in keeper.mend_neighbours()
     admin["jobs"].drop()
@@ -182,7 +182,7 @@ def test_both_feeds_bring_what_was_stored(
     name: str,
 ) -> None:
     with feed_client(guarded.uri_of("dispatcher"), app_name="tests") as client:
-        history = History(client[LINE_BOT][RECVQ])
+        history = Rescan(client[LINE_BOT][RECVQ])
         feed: Feed = make_feed(name, client, LINE_BOT)
         feed.open_at(history.now())
         document = a_document(f"feed-{name}")
@@ -198,7 +198,7 @@ def test_both_feeds_bring_what_was_stored(
         history.scan(None, lambda found: bool(taken.append(found["_id"])), lambda: False)
         assert document["_id"] in taken
     admin[RECVQ].drop()
-    Keeper(admin, size=CAPPED_MB * MEGABYTE).mend()
+    CollectionRepair(admin, size=CAPPED_MB * MEGABYTE).mend()
     assert document["_id"] in recall(dispatcher, [document["_id"]])
 
 
@@ -258,7 +258,7 @@ def test_a_dispatcher_writes_the_rows_that_tell_of_its_work(dispatcher: Database
 
 @pytest.mark.parametrize("who", ["frontdesk", "dispatcher"])
 def test_a_process_writes_its_row_of_figures(who: str, guarded: Guarded) -> None:
-    row = StatusRow(guarded.client_of(who)[LINE_BOT], who, snapshot=Snapshot, tell=dict)
+    row = StatusRow(guarded.client_of(who)[LINE_BOT], who, snapshot=MetricsSnapshot, tell=dict)
     row.start()
     row.stop()
     assert row.join(10)

@@ -14,7 +14,7 @@ from linedesk.console.errors import ConsoleError, NotReplayed
 from linedesk.console.format import scope_words
 from linedesk.console.search import key_of
 from linedesk.console.web.auth import Visitor, is_form_of
-from linedesk.console.web.layout import Desk, Said
+from linedesk.console.web.layout import PageContext, Said
 from linedesk.console.web.live import Away
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.orders import Scope
@@ -28,7 +28,7 @@ UNKNOWN = (
 MOST_LETTERS = 200
 
 
-def act_routes(desk: Desk) -> APIRouter:
+def act_routes(desk: PageContext) -> APIRouter:
     """Every form that changes something."""
     router = APIRouter()
     for path, act in {
@@ -62,7 +62,7 @@ def act_routes(desk: Desk) -> APIRouter:
     return router
 
 
-class Wish:
+class RequestedAct:
     """A form that came from a page of ours, and whose it is."""
 
     def __init__(self, visitor: Visitor, form: FormData) -> None:
@@ -84,20 +84,20 @@ class Wish:
         return self.word("back") or "/"
 
 
-Act = Callable[[Acts, Wish, Desk], str]
+Act = Callable[[Acts, RequestedAct, PageContext], str]
 """Does it, and returns what to say. Raises ConsoleError."""
 
 
-async def _wish(desk: Desk, request: Request) -> Wish:
+async def _wish(desk: PageContext, request: Request) -> RequestedAct:
     """Raises NotLoggedIn; HTTPException for a form that no page of ours has shown to him."""
     visitor = desk.visitor(request)
-    wish = Wish(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
+    wish = RequestedAct(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
     if not is_form_of(visitor, wish.word("form")):
         raise HTTPException(403, OLD_PAGE)
     return wish
 
 
-def _doing(desk: Desk, act: Act) -> Callable[[Request], Awaitable[Response]]:
+def _doing(desk: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
     async def do(request: Request) -> Response:
         wish = await _wish(desk, request)
         acts = Acts(desk.acting, by=wish.visitor.name, via="page")
@@ -112,14 +112,14 @@ def _doing(desk: Desk, act: Act) -> Callable[[Request], Awaitable[Response]]:
     return do
 
 
-def _scope(wish: Wish, desk: Desk) -> Scope:
+def _scope(wish: RequestedAct, desk: PageContext) -> Scope:
     channel, key = wish.word("channel"), wish.word("key")
     if "/" in channel:
         raise ConsoleError("a channel's name has no slash")
     return Scope(channel or (desk.console.channel if key else None), key or None)
 
 
-def _pause(acts: Acts, wish: Wish, desk: Desk) -> str:
+def _pause(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
     scope = _scope(wish, desk)
     if scope.channel is not None and scope.key is not None:
         # It may be typed by hand: a name, or the start of an id.
@@ -130,7 +130,7 @@ def _pause(acts: Acts, wish: Wish, desk: Desk) -> str:
     return f"{what} is paused: what comes waits, and nothing else does"
 
 
-def _resume(acts: Acts, wish: Wish, desk: Desk) -> str:
+def _resume(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
     scope = _scope(wish, desk)
     what = scope_words(scope.channel, scope.key)
     if not acts.resume(scope, why=wish.word("why")):
@@ -140,7 +140,7 @@ def _resume(acts: Acts, wish: Wish, desk: Desk) -> str:
     return f"{what} goes on"
 
 
-def _release(acts: Acts, wish: Wish, desk: Desk) -> str:
+def _release(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
     kind: Kind = "send" if wish.word("kind") == "send" else "event"
     channel, key, id_ = wish.word("channel"), wish.word("key"), wish.word("id")
     if not (channel and key and id_):
@@ -149,7 +149,7 @@ def _release(acts: Acts, wish: Wish, desk: Desk) -> str:
     return f"{channel}/{key}: the dispatcher is asked to give up the {kind} {id_}, if it is stuck"
 
 
-def _replay(acts: Acts, wish: Wish, desk: Desk) -> str:
+def _replay(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
     done, refused = [], []
     for id_ in wish.words("id")[:MOST_LETTERS]:
         try:
@@ -163,7 +163,7 @@ def _replay(acts: Acts, wish: Wish, desk: Desk) -> str:
     return told[0]
 
 
-def _drop(acts: Acts, wish: Wish, desk: Desk) -> str:
+def _drop(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
     dropped = acts.drop(wish.words("id")[:MOST_LETTERS])
     return f"{dropped} dead letter{'s' if dropped != 1 else ''} dropped for good"
 

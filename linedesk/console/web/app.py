@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from linedesk.console.errors import ConsoleError
 from linedesk.console.web.actions import act_routes
 from linedesk.console.web.gatekeeping import SAFE_METHODS, Gatekeeper
-from linedesk.console.web.layout import Console, Desk, NotLoggedIn
+from linedesk.console.web.layout import Console, NotLoggedIn, PageContext
 from linedesk.console.web.live import Away
 from linedesk.console.web.login import login_routes
 from linedesk.console.web.pages import page_routes, wants_json
@@ -39,7 +39,7 @@ def create_app(
 
     `acting` is the same database where `reading` may be that of a secondary.
     """
-    desk = Desk(console, reading=reading, acting=reading if acting is None else acting)
+    desk = PageContext(console, reading=reading, acting=reading if acting is None else acting)
 
     refusals = Refusals(log)
 
@@ -61,7 +61,7 @@ def create_app(
     return app
 
 
-def _explain(app: FastAPI, desk: Desk) -> None:
+def _explain(app: FastAPI, desk: PageContext) -> None:
     """What a person sees instead of a page, and a program instead of its JSON."""
 
     @app.exception_handler(NotLoggedIn)

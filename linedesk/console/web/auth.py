@@ -61,7 +61,7 @@ class Visitor:
 
 
 @dataclass(frozen=True)
-class _Session:
+class _LoginSession:
     visitor: Visitor
     until: float
 
@@ -82,7 +82,7 @@ class Doorkeeper:
         self._anybody = Visitor(NOBODY, form=secrets.token_urlsafe(24))
         self._lock = threading.Lock()
         # Under _lock, oldest first.
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._sessions: OrderedDict[str, _LoginSession] = OrderedDict()
         # Networks that have shown the token, oldest first; of the event loop.
         self._networks = dict[str, None]()
 
@@ -127,7 +127,7 @@ class Doorkeeper:
         called = " ".join(name.split())[:MOST_NAME] or "operator"
         visitor = Visitor(called, form=secrets.token_urlsafe(24))
         with self._lock:
-            self._sessions[_digest(cookie)] = _Session(
+            self._sessions[_digest(cookie)] = _LoginSession(
                 visitor, until=self._monotonic() + SESSION_SECONDS
             )
             while len(self._sessions) > MOST_SESSIONS:

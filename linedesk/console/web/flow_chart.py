@@ -28,7 +28,7 @@ VERY_LATE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class MapNode:
     """A box: its title, what it says first and second, how it is."""
 
     id: str
@@ -49,7 +49,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Way:
+class Flow:
     """An arrow, with how many a second go along it; None where nobody tells."""
 
     start: str
@@ -68,22 +68,22 @@ class Way:
         return rate(self.per_second)
 
 
-def ways(seen: Overview) -> Iterator[Way]:
+def ways(seen: Overview) -> Iterator[Flow]:
     """All of them, with how many a second go along each."""
     rates = seen.rates
     stored = None if rates.accepted is None else max(0.0, rates.accepted - (rates.spooled or 0.0))
-    yield Way("line", "frontdesk", rates.accepted, "events accepted")
-    yield Way("frontdesk", "recvq", stored, "events stored in recvq")
-    yield Way("frontdesk", "spool", rates.spooled, "events stored in the spool")
-    yield Way("spool", "recvq", None if not rates.spooled else rates.spooled, "")
-    yield Way("scheduler", "recvq", rates.rung, "timers that rang")
-    yield Way("recvq", "dispatcher", rates.read, "documents read")
-    yield Way("dispatcher", "threads", rates.decided, "events decided")
-    yield Way("threads", "gate", _turns(seen), "turns taken at the gate")
-    yield Way("gate", "api", rates.calls, "calls of LINE")
-    yield Way("dispatcher", "held", None, "")
-    yield Way("threads", "letters", _given_up(seen), "given up")
-    yield Way("outbox", "gate", None, "")
+    yield Flow("line", "frontdesk", rates.accepted, "events accepted")
+    yield Flow("frontdesk", "recvq", stored, "events stored in recvq")
+    yield Flow("frontdesk", "spool", rates.spooled, "events stored in the spool")
+    yield Flow("spool", "recvq", None if not rates.spooled else rates.spooled, "")
+    yield Flow("scheduler", "recvq", rates.rung, "timers that rang")
+    yield Flow("recvq", "dispatcher", rates.read, "documents read")
+    yield Flow("dispatcher", "threads", rates.decided, "events decided")
+    yield Flow("threads", "gate", _turns(seen), "turns taken at the gate")
+    yield Flow("gate", "api", rates.calls, "calls of LINE")
+    yield Flow("dispatcher", "held", None, "")
+    yield Flow("threads", "letters", _given_up(seen), "given up")
+    yield Flow("outbox", "gate", None, "")
 
 
 def _given_up(seen: Overview) -> float | None:
@@ -95,9 +95,9 @@ def _turns(seen: Overview) -> float | None:
     return sum(turns) if turns else None
 
 
-def places(seen: Overview) -> Iterator[Place]:
+def places(seen: Overview) -> Iterator[MapNode]:
     """All of them."""
-    yield Place("line", "LINE", "webhooks", "comes in", OFF if not seen.rates.accepted else GOOD)
+    yield MapNode("line", "LINE", "webhooks", "comes in", OFF if not seen.rates.accepted else GOOD)
     yield _desk(seen)
     yield _recvq(seen)
     yield _dispatcher(seen)
@@ -111,17 +111,17 @@ def places(seen: Overview) -> Iterator[Place]:
     yield _outbox(seen)
 
 
-def _desk(seen: Overview) -> Place:
+def _desk(seen: Overview) -> MapNode:
     fresh = _fresh(seen, processes.FRONTDESK)
     if not fresh:
-        return Place("frontdesk", "front desk", "not there", "no fresh status", BAD)
+        return MapNode("frontdesk", "front desk", "not there", "no fresh status", BAD)
     stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
     figure = f"{len(fresh)} at work" if len(fresh) > 1 else "at work"
     note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhook lately"
-    return Place("frontdesk", "front desk", figure, note, LOOK if seen.rates.refused else GOOD)
+    return MapNode("frontdesk", "front desk", figure, note, LOOK if seen.rates.refused else GOOD)
 
 
-def _recvq(seen: Overview) -> Place:
+def _recvq(seen: Overview) -> MapNode:
     queue = seen.queue
     state = GOOD
     if queue.is_closed:
@@ -130,102 +130,104 @@ def _recvq(seen: Overview) -> Place:
         state = LOOK
     figure = "–" if queue.lag_documents is None else f"{number(queue.lag_documents)} unread"
     note = "closed: full" if queue.is_closed else f"{share(queue.unread_share)} of its size"
-    return Place("recvq", "recvq", figure, note, state)
+    return MapNode("recvq", "recvq", figure, note, state)
 
 
-def _dispatcher(seen: Overview) -> Place:
+def _dispatcher(seen: Overview) -> MapNode:
     fresh = _fresh(seen, processes.DISPATCHER)
     if not fresh or seen.obeyed is None:
         words = "nobody leads" if fresh else "not there"
-        return Place("dispatcher", "dispatcher", words, "no fresh status", BAD)
+        return MapNode("dispatcher", "dispatcher", words, "no fresh status", BAD)
     state = LOOK if any(one.state != "working" for one in fresh[:1]) and len(fresh) == 1 else GOOD
     oldest = seen.queue.oldest_seconds or 0.0
     if oldest > VERY_LATE_SECONDS:
         state = LOOK
     note = f"oldest {seconds(oldest)}" if oldest else "nothing waits"
-    return Place("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in hand", note, state)
+    return MapNode("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in hand", note, state)
 
 
-def _pool(seen: Overview) -> Place:
+def _pool(seen: Overview) -> MapNode:
     threads = seen.threads
     if threads.all is None:
-        return Place("threads", "threads", "–", "no dispatcher", OFF)
+        return MapNode("threads", "threads", "–", "no dispatcher", OFF)
     busy = threads.busy or 0
     state = LOOK if threads.all and busy / threads.all >= NEARLY_ALL else GOOD
     handler = next((one.p50 for one in seen.latencies if one.name == "handler"), None)
     note = f"handler {seconds(handler)}" if handler is not None else "all asleep"
     if threads.abandoned:
         state, note = LOOK, f"{number(threads.abandoned)} abandoned"
-    return Place("threads", "threads", f"{number(busy)} of {number(threads.all)} busy", note, state)
+    return MapNode(
+        "threads", "threads", f"{number(busy)} of {number(threads.all)} busy", note, state
+    )
 
 
-def _gate(seen: Overview) -> Place:
+def _gate(seen: Overview) -> MapNode:
     if not seen.gates:
-        return Place("gate", "gate", "–", "no dispatcher", OFF)
+        return MapNode("gate", "gate", "–", "no dispatcher", OFF)
     use = max((one.use or 0.0 for one in seen.gates), default=0.0)
     waiting = sum(one.waiting or 0 for one in seen.gates)
     state = LOOK if use >= NEARLY_ALL else GOOD
-    return Place("gate", "gate", f"{share(use)} used", f"{number(waiting)} in line", state)
+    return MapNode("gate", "gate", f"{share(use)} used", f"{number(waiting)} in line", state)
 
 
-def _api(seen: Overview) -> Place:
+def _api(seen: Overview) -> MapNode:
     broken = [one.host for one in seen.gates if one.breaker_open]
     if seen.token_refused:
-        return Place("api", "LINE", "token refused", "no calls are made", BAD)
+        return MapNode("api", "LINE", "token refused", "no calls are made", BAD)
     if broken:
-        return Place("api", "LINE", "breaker open", "waiting for LINE", BAD)
+        return MapNode("api", "LINE", "breaker open", "waiting for LINE", BAD)
     call = [one for one in seen.latencies if one.name == "call" and one.p99 is not None]
     worst = max((one.p99 or 0.0 for one in call), default=None)
     quota = seen.quota.share if seen.quota else None
     note = "" if quota is None else f"quota {share(quota)} used"
     state = LOOK if (quota or 0) >= NEARLY_ALL else GOOD if call else OFF
-    return Place("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
+    return MapNode("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
 
 
-def _spool(seen: Overview) -> Place:
+def _spool(seen: Overview) -> MapNode:
     spool = seen.spool
     if spool is not None and not spool.is_available:
-        return Place("spool", "spool", "no spool", "see SPOOL_PATH", LOOK)
+        return MapNode("spool", "spool", "no spool", "see SPOOL_PATH", LOOK)
     if spool is None or not spool.documents:
-        return Place("spool", "spool", "empty", "not needed", OFF)
+        return MapNode("spool", "spool", "empty", "not needed", OFF)
     oldest = f"oldest {seconds(spool.oldest_seconds)}"
-    return Place("spool", "spool", f"{number(spool.documents)} wait", oldest, LOOK)
+    return MapNode("spool", "spool", f"{number(spool.documents)} wait", oldest, LOOK)
 
 
-def _scheduler(seen: Overview) -> Place:
+def _scheduler(seen: Overview) -> MapNode:
     due = seen.figures[processes.SCHEDULER].number("nextTimerSeconds")
     if due is None:
-        return Place("scheduler", "scheduler", "no timer", "waits", OFF)
+        return MapNode("scheduler", "scheduler", "no timer", "waits", OFF)
     if due < 0:
         state = LOOK if due < -LATE_SECONDS else GOOD
-        return Place("scheduler", "scheduler", f"late {seconds(-due)}", "next timer", state)
-    return Place("scheduler", "scheduler", f"in {seconds(due)}", "next timer")
+        return MapNode("scheduler", "scheduler", f"late {seconds(-due)}", "next timer", state)
+    return MapNode("scheduler", "scheduler", f"in {seconds(due)}", "next timer")
 
 
-def _held(seen: Overview) -> Place:
+def _held(seen: Overview) -> MapNode:
     held, keys = seen.queue.held or 0, number(seen.queue.held_keys)
     if seen.pauses:
-        return Place("held", "held", f"{number(held)} held", "paused", LOOK)
+        return MapNode("held", "held", f"{number(held)} held", "paused", LOOK)
     if not held:
-        return Place("held", "held", "none", "no slow key", OFF)
-    return Place("held", "held", f"{number(held)} held", f"of {keys} keys", LOOK)
+        return MapNode("held", "held", "none", "no slow key", OFF)
+    return MapNode("held", "held", f"{number(held)} held", f"of {keys} keys", LOOK)
 
 
-def _letters(seen: Overview) -> Place:
+def _letters(seen: Overview) -> MapNode:
     if not seen.letters:
-        return Place("letters", "dead letters", "none", "nothing given up", OFF)
+        return MapNode("letters", "dead letters", "none", "nothing given up", OFF)
     kept = seen.figures[processes.DISPATCHER].number("deadLettersKept")
     lately = number(seen.letters_lately)
     figure = f"{number(kept)} kept" if kept else "some"
     state = LOOK if seen.letters_lately else GOOD
-    return Place("letters", "dead letters", figure, f"{lately} within a day", state)
+    return MapNode("letters", "dead letters", figure, f"{lately} within a day", state)
 
 
-def _outbox(seen: Overview) -> Place:
+def _outbox(seen: Overview) -> MapNode:
     waiting = seen.queue.outbox_effects
     if not waiting:
-        return Place("outbox", "outboxes", "empty", "all is sent", OFF)
-    return Place("outbox", "outboxes", f"{number(waiting)} to do", "not sent yet")
+        return MapNode("outbox", "outboxes", "empty", "all is sent", OFF)
+    return MapNode("outbox", "outboxes", f"{number(waiting)} to do", "not sent yet")
 
 
 def _fresh(seen: Overview, role: str) -> Sequence[Process]:
@@ -233,7 +235,7 @@ def _fresh(seen: Overview, role: str) -> Sequence[Process]:
 
 
 @dataclass(frozen=True)
-class Box:
+class Rectangle:
     """Where a place is drawn."""
 
     x: float
@@ -251,7 +253,7 @@ class Box:
 class Arrow:
     """A way as a path, and where its label stands."""
 
-    way: Way
+    way: Flow
     path: str
     x: float
     y: float
@@ -265,22 +267,22 @@ class Drawing:
     name: str
     width: float
     height: float
-    places: list[tuple[Place, Box]]
+    places: list[tuple[MapNode, Rectangle]]
     arrows: list[Arrow]
 
 
-def _wide() -> dict[str, Box]:
+def _wide() -> dict[str, Rectangle]:
     row = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
-    boxes = {name: Box(8 + 168 * n, 16, 124, 66) for n, name in enumerate(row)}
+    boxes = {name: Rectangle(8 + 168 * n, 16, 124, 66) for n, name in enumerate(row)}
     below = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
-    return boxes | {name: Box(8 + 168 * n, 132, 124, 66) for name, n in below.items()}
+    return boxes | {name: Rectangle(8 + 168 * n, 132, 124, 66) for name, n in below.items()}
 
 
-def _tall() -> dict[str, Box]:
+def _tall() -> dict[str, Rectangle]:
     column = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
-    boxes = {name: Box(8, 6 + 98 * n, 146, 62) for n, name in enumerate(column)}
+    boxes = {name: Rectangle(8, 6 + 98 * n, 146, 62) for n, name in enumerate(column)}
     beside = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
-    return boxes | {name: Box(206, 6 + 98 * n, 126, 62) for name, n in beside.items()}
+    return boxes | {name: Rectangle(206, 6 + 98 * n, 126, 62) for name, n in beside.items()}
 
 
 LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (340.0, 660.0, _tall())}
@@ -301,7 +303,7 @@ def draw(seen: Overview) -> list[Drawing]:
     ]
 
 
-def _arrow(way: Way, start: Box, end: Box) -> Arrow:
+def _arrow(way: Flow, start: Rectangle, end: Rectangle) -> Arrow:
     (x1, y1), (x2, y2) = start.middle, end.middle
     if abs(y1 - y2) < 1:
         there = x2 > x1
@@ -318,7 +320,7 @@ def _arrow(way: Way, start: Box, end: Box) -> Arrow:
     return _elbow(way, start, end)
 
 
-def _elbow(way: Way, start: Box, end: Box) -> Arrow:
+def _elbow(way: Flow, start: Rectangle, end: Rectangle) -> Arrow:
     """Through the gap between two columns, into the side of the next place."""
     rightwards = end.x > start.x
     x, y = (start.x + start.width if rightwards else start.x), start.y + start.height - 14

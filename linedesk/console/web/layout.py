@@ -19,7 +19,7 @@ from linedesk.console.calls import is_taken
 from linedesk.console.web.auth import Doorkeeper, Turns, Visitor
 from linedesk.console.web.format import FILTERS, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
-from linedesk.console.web.live import Away, Reader
+from linedesk.console.web.live import Away, LiveReader
 
 Value = TypeVar("Value")
 
@@ -67,7 +67,7 @@ class Said:
     well: bool = True
 
 
-class Desk:
+class PageContext:
     """One console. `reading` may be a secondary's view, `acting` needs the primary."""
 
     def __init__(self, console: Console, *, reading: Database[Any], acting: Database[Any]) -> None:
@@ -77,8 +77,8 @@ class Desk:
         self.keeper = Doorkeeper(password=console.password, token=console.token)
         self.turns = Turns()
         self.names = Names(console.host, url=console.url, open_to_proxies=self.keeper.asks)
-        self.reader = Reader()
-        self.actor = Reader(seconds=ACT_SECONDS)
+        self.reader = LiveReader()
+        self.actor = LiveReader(seconds=ACT_SECONDS)
         self._said: OrderedDict[str, Said] = OrderedDict()
         self._templates = _environment()
 

@@ -41,7 +41,7 @@ class Away(Exception):
         self.refused = refused
 
 
-class Reader:
+class LiveReader:
     """Threads that wait for MongoDB in the event loop's place."""
 
     def __init__(self, *, seconds: float = READ_SECONDS) -> None:
@@ -70,7 +70,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Reading(Generic[Value]):
+class LiveReading(Generic[Value]):
     """What was read last, when, and why nothing newer could be."""
 
     value: Value | None = None
@@ -78,20 +78,20 @@ class Reading(Generic[Value]):
     trouble: str | None = None
 
 
-class Readings(Generic[Value]):
+class LiveReadings(Generic[Value]):
     """One reading each `every_seconds` while somebody looks; belongs to the event loop."""
 
     def __init__(
-        self, reader: Reader, read: Callable[[], Value], *, every_seconds: float = 1.0
+        self, reader: LiveReader, read: Callable[[], Value], *, every_seconds: float = 1.0
     ) -> None:
         self._reader = reader
         self._read = read
         self._every_seconds = every_seconds
-        self._latest: Reading[Value] = Reading()
+        self._latest: LiveReading[Value] = LiveReading()
         self._began = float("-inf")
         self._look: asyncio.Task[None] | None = None
 
-    async def latest(self) -> Reading[Value]:
+    async def latest(self) -> LiveReading[Value]:
         """The newest one there is, after a short wait for one that is due."""
         if self._look is None and time.monotonic() - self._began >= self._every_seconds:
             self._began = time.monotonic()
@@ -105,7 +105,7 @@ class Readings(Generic[Value]):
             if look.done():
                 look.result()
         if self._latest.value is None and self._latest.trouble is None:
-            return Reading(trouble=f"{AWAY} yet")
+            return LiveReading(trouble=f"{AWAY} yet")
         return self._latest
 
     async def _take(self) -> None:
@@ -116,6 +116,6 @@ class Readings(Generic[Value]):
                 log.warning("not read, trying again error=%s", error)
             self._latest = replace(self._latest, trouble=str(error))
         else:
-            self._latest = Reading(value, at=datetime.now(UTC))
+            self._latest = LiveReading(value, at=datetime.now(UTC))
         finally:
             self._look = None

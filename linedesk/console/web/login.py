@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from linedesk.console.acts import Audit
 from linedesk.console.web.auth import BROWSER_SECONDS, MOST_NAME, SESSION_SECONDS, is_form_of
 from linedesk.console.web.gatekeeping import client_of
-from linedesk.console.web.layout import COOKIE, Desk, own_path
+from linedesk.console.web.layout import COOKIE, PageContext, own_path
 from linedesk.console.web.live import Away
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ WRONG = "that is not it"
 BUSY = "too many are trying to log in at once: try again"
 
 
-def login_routes(desk: Desk) -> APIRouter:
+def login_routes(desk: PageContext) -> APIRouter:
     """The form, the session, and its end."""
     router = APIRouter()
 
@@ -83,7 +83,7 @@ def _give(response: Response, request: Request, name: str, value: str, seconds: 
     )
 
 
-async def _note(desk: Desk, name: str, address: str) -> None:
+async def _note(desk: PageContext, name: str, address: str) -> None:
     """In `audit`, unless MongoDB is away: just then a person has to see the page."""
 
     def note() -> None:

@@ -26,8 +26,8 @@ from linedesk.console.overview import read_overview
 from linedesk.console.search import meaning_of, recent
 from linedesk.console.story import tell
 from linedesk.console.web.charts import HOURS, Chart, charts
-from linedesk.console.web.layout import Desk
-from linedesk.console.web.live import Readings
+from linedesk.console.web.layout import PageContext
+from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.view_models import labelled, seen, without_text
 from linedesk.store.documents import CONTROL, DEADLETTERS, Document
 
@@ -45,10 +45,10 @@ MOST_CALLS = 100
 LOOK_MS = 2_000
 
 
-def page_routes(desk: Desk) -> APIRouter:
+def page_routes(desk: PageContext) -> APIRouter:
     """Every page; each is a plain GET that works without a script."""
     router = APIRouter(dependencies=[Depends(desk.visitor)])
-    overviews = Readings(
+    overviews = LiveReadings(
         desk.reader, lambda: read_overview(desk.reading), every_seconds=OVERVIEW_SECONDS
     )
     curves = {hours: _curves(desk, hours) for hours in HOURS}
@@ -153,14 +153,14 @@ def page_routes(desk: Desk) -> APIRouter:
     return router
 
 
-def _curves(desk: Desk, hours: int) -> Readings[list[Chart]]:
+def _curves(desk: PageContext, hours: int) -> LiveReadings[list[Chart]]:
     """Drawn on the thread that reads them: some 20 ms."""
 
     def read() -> list[Chart]:
         rows = read_history(desk.reading, hours=hours)
         return charts(rows, hours=hours, now=datetime.now(UTC))
 
-    return Readings(desk.reader, read, every_seconds=HISTORY_SECONDS)
+    return LiveReadings(desk.reader, read, every_seconds=HISTORY_SECONDS)
 
 
 def wants_json(request: Request) -> bool:

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from linedesk.runtime.metrics import Refusals
-from linedesk.runtime.service import Nobody, Service
+from linedesk.runtime.service import NoServiceManager, ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,12 @@ def serve(
     *,
     url: str,
     refusals: Refusals,
-    service: Service | None = None,
+    service: ServiceManager | None = None,
 ) -> int:
     """Answer on a socket that listens until SIGTERM or SIGINT; returns the exit code."""
-    server = Server(config, url=url, refusals=refusals, service=service or Nobody())
+    server = ConsoleServer(
+        config, url=url, refusals=refusals, service=service or NoServiceManager()
+    )
     server.run(sockets=[listener])
     return 0
 
@@ -60,11 +62,11 @@ def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -
     )
 
 
-class Server(uvicorn.Server):
+class ConsoleServer(uvicorn.Server):
     """The first signal ends it, a second one exits at once."""
 
     def __init__(
-        self, config: uvicorn.Config, *, url: str, refusals: Refusals, service: Service
+        self, config: uvicorn.Config, *, url: str, refusals: Refusals, service: ServiceManager
     ) -> None:
         super().__init__(config)
         self._refusals = refusals

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from linedesk.doctor.context import Box
+from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, ok, skip, warn
 from linedesk.doctor.line_api import Reply
 
@@ -22,7 +22,7 @@ REASONS = {
 }
 
 
-def token(box: Box) -> Finding:
+def token(box: DoctorContext) -> Finding:
     """Whether LINE knows it, and whose it is."""
     if not box.settings.access_token:
         return bad("LINE_CHANNEL_ACCESS_TOKEN is not set", f"issue one in {CONSOLE}, and set it")
@@ -37,7 +37,7 @@ def token(box: Box) -> Finding:
     return ok(f"{reply.body.get('displayName', '?')} ({reply.body.get('basicId', '?')})")
 
 
-def quota(box: Box) -> Finding:
+def quota(box: DoctorContext) -> Finding:
     """What pushes there may still be this month; replies are free."""
     limit, used = (
         box.line.get("/v2/bot/message/quota"),
@@ -48,7 +48,7 @@ def quota(box: Box) -> Finding:
     return judge_quota(limit.body, used.body)
 
 
-def endpoint(box: Box) -> Finding:
+def endpoint(box: DoctorContext) -> Finding:
     """Where LINE sends webhooks, beside where the front desk takes them."""
     reply = box.webhook
     if reply.status == 404:
@@ -58,7 +58,7 @@ def endpoint(box: Box) -> Finding:
     return judge_endpoint(reply.body, box.settings.frontdesk_path)
 
 
-def test(box: Box) -> Finding:
+def test(box: DoctorContext) -> Finding:
     """LINE's own call of the webhook, without events."""
     reply = box.line.post(TEST, {}, seconds=TEST_SECONDS)
     if reply.status == 429:
@@ -70,7 +70,7 @@ def test(box: Box) -> Finding:
     return judge_test(reply.body)
 
 
-def redelivery(box: Box) -> Finding:
+def redelivery(box: DoctorContext) -> Finding:
     """What no API tells, and what brings back a webhook that nobody answered."""
     return skip(
         "LINE tells it in its console only, where it is off at first",

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from frontdesk.tls import shown_to
 from linedesk.doctor.checks.services import address
-from linedesk.doctor.context import Box
+from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import DAY_SECONDS, Finding, bad, ok, skip, warn
 
 # Let's Encrypt's are renewed 30 days before their end: three weeks say that it failed for a while.
@@ -31,14 +31,14 @@ RENEW = "`certbot renew`, then see deploy/tls for the hook that copies it"
 
 
 @dataclass(frozen=True)
-class Certificate:
+class CertificateFacts:
     """What a certificate says of itself."""
 
     names: tuple[str, ...]
     until: datetime
 
 
-def files(box: Box) -> Finding:
+def files(box: DoctorContext) -> Finding:
     """Whether certificate and key fit, the service may read them, and how long they are good."""
     paths = _paths(box)
     if paths is None:
@@ -56,7 +56,7 @@ def files(box: Box) -> Finding:
     return judge_days(found, box.now)
 
 
-def served(box: Box) -> Finding:
+def served(box: DoctorContext) -> Finding:
     """Whether new connections get the certificate of the files."""
     paths = _paths(box)
     if paths is None:
@@ -74,7 +74,7 @@ def served(box: Box) -> Finding:
     return ok(f"{host}:{port} shows that of the file")
 
 
-def public(box: Box) -> Finding:
+def public(box: DoctorContext) -> Finding:
     """What is shown at the webhook URL, judged as LINE does: by the public authorities."""
     url = urlsplit(str(box.webhook.body.get("endpoint", "")))
     if url.scheme != "https" or not url.hostname:
@@ -94,7 +94,7 @@ def public(box: Box) -> Finding:
         return judge_names(read(*paths).names, url.hostname)
 
 
-def read(certificate: Path, key: Path) -> Certificate:
+def read(certificate: Path, key: Path) -> CertificateFacts:
     """What the first certificate of a file says, which the key must fit.
 
     Told by a handshake with ourselves that trusts this very one, whatever its age. Raises
@@ -110,7 +110,7 @@ def read(certificate: Path, key: Path) -> Certificate:
     return _told(shown_to(trusting, by=serving))
 
 
-def judge_days(found: Certificate, now: datetime) -> Finding:
+def judge_days(found: CertificateFacts, now: datetime) -> Finding:
     """By what is left of it."""
     left = (found.until - now).total_seconds() / DAY_SECONDS
     saw = f"until {found.until:%Y-%m-%d}, {', '.join(found.names) or 'without names'}"
@@ -132,7 +132,7 @@ def judge_names(known: tuple[str, ...], host: str) -> Finding:
     )
 
 
-def _paths(box: Box) -> tuple[Path, Path] | None:
+def _paths(box: DoctorContext) -> tuple[Path, Path] | None:
     certificate, key = box.settings.frontdesk_tls_cert, box.settings.frontdesk_tls_key
     return None if certificate is None or key is None else (certificate, key)
 
@@ -147,17 +147,17 @@ def _leaf(path: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(match[0])
 
 
-def _told(shown: Mapping[str, Any]) -> Certificate:
+def _told(shown: Mapping[str, Any]) -> CertificateFacts:
     """By what `ssl` makes of it."""
     alternatives = shown.get("subjectAltName", ())
     until = ssl.cert_time_to_seconds(str(shown["notAfter"]))
-    return Certificate(
+    return CertificateFacts(
         names=tuple(str(value) for kind, value in alternatives if kind in ("DNS", "IP Address")),
         until=datetime.fromtimestamp(until, UTC),
     )
 
 
-def _seen_at(host: str, port: int) -> Certificate:
+def _seen_at(host: str, port: int) -> CertificateFacts:
     """By a handshake that trusts what the system trusts. Raises ssl.SSLError, OSError."""
     with (
         socket.create_connection((host, port), timeout=CONNECT_SECONDS) as plain,

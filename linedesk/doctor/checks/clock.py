@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from linedesk.doctor.context import Box
+from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, ok, skip, warn
 
 # A timer that rings a second late is noticed by nobody. Half of a reply token's minute is the most
@@ -17,7 +17,7 @@ BAD_SECONDS = 30.0
 DO = "`systemctl enable --now chronyd` (Debian: chrony); `chronyc tracking` shows how it does"
 
 
-def beside_mongodb(box: Box) -> Finding:
+def beside_mongodb(box: DoctorContext) -> Finding:
     """By the time in the server's hello, half way between question and answer."""
     asked = box.now
     told = box.server_time
@@ -25,7 +25,7 @@ def beside_mongodb(box: Box) -> Finding:
     return judge((told - (asked + (answered - asked) / 2)).total_seconds(), "MongoDB's")
 
 
-def beside_line(box: Box) -> Finding:
+def beside_line(box: DoctorContext) -> Finding:
     """By the date of an answer of LINE's."""
     reply = box.bot_info
     if reply.date is None:

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from linedesk.doctor.context import BOT_SECRETS, LINE_CREDENTIALS, USERS, Box
+from linedesk.doctor.context import BOT_SECRETS, LINE_CREDENTIALS, USERS, DoctorContext
 from linedesk.doctor.finding import Finding, bad, ok, skip, warn
 from linedesk.settings.settings import Settings
 
@@ -14,7 +14,7 @@ LINE_HOSTS = ("https://api.line.me", "https://api-data.line.me")
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def settings(box: Box) -> Finding:
+def settings(box: DoctorContext) -> Finding:
     """Whether all that the services need is set, and nothing that only a trial wants."""
     missing = list(_missing(box.settings))
     if missing:
@@ -28,7 +28,7 @@ def settings(box: Box) -> Finding:
     return ok("complete")
 
 
-def credentials(box: Box) -> Finding:
+def credentials(box: DoctorContext) -> Finding:
     """Whether each secret is there, and only root reads it."""
     folder = box.credentials
     if folder is None:

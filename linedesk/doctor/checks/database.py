@@ -13,7 +13,7 @@ from typing import Any
 
 from pymongo.errors import OperationFailure
 
-from linedesk.doctor.context import Box, open_client
+from linedesk.doctor.context import DoctorContext, open_client
 from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED
@@ -42,7 +42,7 @@ LAG_SECONDS = 1.0
 DATA_STATES = ("PRIMARY", "SECONDARY")
 
 
-def reached(box: Box) -> Finding:
+def reached(box: DoctorContext) -> Finding:
     """Whether a server answers, as a member of a replica set, to the user of MONGODB_URI.
 
     Raises what the driver raises, and SetupError with the words that help.
@@ -55,17 +55,17 @@ def reached(box: Box) -> Finding:
     return ok(f"{without_credentials(box.settings.mongodb_uri)} as {user or 'nobody'}")
 
 
-def version(box: Box) -> Finding:
+def version(box: DoctorContext) -> Finding:
     """Against the versions that the suite runs on, and the engine against the one that syncs."""
     return judge_version(str(box.client.server_info()["version"]), _engine(box))
 
 
-def replica_set(box: Box) -> Finding:
+def replica_set(box: DoctorContext) -> Finding:
     """Whether a majority can confirm, now and after the loss of a node."""
     return judge_set(box.client.admin.command("replSetGetStatus"))
 
 
-def authorization(box: Box) -> Finding:
+def authorization(box: DoctorContext) -> Finding:
     """Whether somebody without a password may read what users wrote."""
     nobody = Uri.parse(box.settings.mongodb_uri).without_user()
     with open_client(str(nobody)) as client:
@@ -81,7 +81,7 @@ def authorization(box: Box) -> Finding:
     )
 
 
-def feed(box: Box) -> Finding:
+def feed(box: DoctorContext) -> Finding:
     """Whether recvq can be watched, in the way that DISPATCHER_FEED says."""
     if box.settings.dispatcher_feed == "oplog":
         box.client.local["oplog.rs"].find_one({}, {"_id": 0, "ts": 1}, sort=[("$natural", -1)])
@@ -137,7 +137,7 @@ def user_of(status: Mapping[str, Any]) -> str | None:
     return f"{users[0]['user']}@{users[0]['db']}" if users else None
 
 
-def _engine(box: Box) -> str | None:
+def _engine(box: DoctorContext) -> str | None:
     try:
         return str(box.client.admin.command("serverStatus")["storageEngine"]["name"])
     except OperationFailure as error:
@@ -152,7 +152,7 @@ def _lag(status: Mapping[str, Any]) -> float:
     return float((applied - committed).total_seconds())
 
 
-def recvq(box: Box) -> Finding:
+def recvq(box: DoctorContext) -> Finding:
     """Capped, with its unique index: what every writer demands before it inserts."""
     try:
         check_recvq(box.database)
@@ -163,13 +163,13 @@ def recvq(box: Box) -> Finding:
     return ok(f"capped at {size(shape.capped_bytes)}, {shape.documents:,} documents")
 
 
-def schema(box: Box) -> Finding:
+def schema(box: DoctorContext) -> Finding:
     """Whether this release knows how the documents are written. Raises NewerSchema."""
     found = require_schema(box.database)
     return ok("no dispatcher has run yet" if found is None else f"{found}, known to this release")
 
 
-def others(box: Box) -> Finding:
+def others(box: DoctorContext) -> Finding:
     """All other collections, and every index."""
     wrong = [*wrong_indexes(box.database, RECVQ), *wrong_neighbours(box.database)]
     if wrong:
@@ -182,7 +182,7 @@ STATUS = {"connectionStatus": 1, "showPrivileges": True}
 Pairs = frozenset[tuple[str, str]]
 
 
-def own(box: Box) -> Finding:
+def own(box: DoctorContext) -> Finding:
     """Of the user of MONGODB_URI, who is meant to be one of linedesk's."""
     status = box.client.admin.command(STATUS)
     name = user_of(status)
@@ -194,7 +194,7 @@ def own(box: Box) -> Finding:
     return judge(meant, status, box.settings.mongodb_database)
 
 
-def of_all(box: Box) -> Finding:
+def of_all(box: DoctorContext) -> Finding:
     """Of each user whose URI lies in the credentials' folder: logs in as every one of them."""
     if box.credentials is None:
         return skip("not started as an installed box's `sudo linedesk doctor`")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from linedesk.compose.frontdesk import REACHED_AT
-from linedesk.doctor.context import Box
+from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
 
 SOCKET = "linedesk-frontdesk.socket"
@@ -31,14 +31,14 @@ JOURNAL = "`journalctl -u {}` tells why"
 Unit = Mapping[str, str]
 
 
-def units(box: Box) -> Finding:
+def units(box: DoctorContext) -> Finding:
     """Each service as systemd has it; skipped where systemd runs nothing of linedesk."""
     if not _has_systemd():
         return skip("no systemd here")
     return judge_units(list(parse(_systemctl(*SHOWN, units=_services(box)))))
 
 
-def exports(_: Box) -> Finding:
+def exports(_: DoctorContext) -> Finding:
     """How the last nightly export went, where they are made."""
     if not _has_systemd():
         return skip("no systemd here")
@@ -47,7 +47,7 @@ def exports(_: Box) -> Finding:
     return judge_exports(timer, service)
 
 
-def front_desk(box: Box) -> Finding:
+def front_desk(box: DoctorContext) -> Finding:
     """What it answers to /readyz."""
     host, port = address(box)
     try:
@@ -62,7 +62,7 @@ def front_desk(box: Box) -> Finding:
         )
 
 
-def spooled(box: Box) -> Finding:
+def spooled(box: DoctorContext) -> Finding:
     """What waits in the spool, read without changing it."""
     path = box.settings.spool_path
     if not path.parent.is_dir():
@@ -83,7 +83,7 @@ def spooled(box: Box) -> Finding:
     return judge_spooled(documents, held, refused)
 
 
-def address(box: Box) -> tuple[str, int]:
+def address(box: DoctorContext) -> tuple[str, int]:
     """Where the front desk is reached on this machine: by its socket unit, else the settings.
 
     With several addresses it is the first.
@@ -170,7 +170,7 @@ def judge_spooled(documents: int, held_bytes: int, refused: int) -> Finding:
     return ok("empty")
 
 
-def _services(box: Box) -> Iterator[str]:
+def _services(box: DoctorContext) -> Iterator[str]:
     yield from (SOCKET, "linedesk-frontdesk.service", "linedesk-dispatcher.service")
     if box.settings.scheduler == "process":
         yield "linedesk-scheduler.service"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from linedesk.doctor.context import Box
+from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -34,7 +34,7 @@ BAD_FREE_BYTES = GIGABYTE
 SPOOL_SPARE_BYTES = 64 * MEGABYTE
 
 
-def oplog(box: Box) -> Finding:
+def oplog(box: DoctorContext) -> Finding:
     """Whether a dispatcher that was away finds its place again."""
     span = oplog_span(box.client)
     if span is None:
@@ -42,25 +42,25 @@ def oplog(box: Box) -> Finding:
     return judge_oplog(span)
 
 
-def reach(box: Box) -> Finding:
+def reach(box: DoctorContext) -> Finding:
     """How far back recvq reaches."""
     span = recvq_span(box.database, now=box.now)
     return ok("empty, so nothing is measured yet") if span is None else judge_reach(span)
 
 
-def unread(box: Box) -> Finding:
+def unread(box: DoctorContext) -> Finding:
     """How much of recvq nobody has finished."""
     return judge_unread(Gauge(box.database).measure(patient=True))
 
 
-def disk(box: Box) -> Finding:
+def disk(box: DoctorContext) -> Finding:
     """MongoDB's, with what recvq and the oplog will still take of it."""
     spans = [recvq_span(box.database, now=box.now), oplog_span(box.client)]
     promised = sum(max(0, span.most_bytes - span.bytes) for span in spans if span is not None)
     return judge_disk(read_disk(box.database), promised)
 
 
-def spool(box: Box) -> Finding:
+def spool(box: DoctorContext) -> Finding:
     """The spool's disk; asks nothing of MongoDB, since it counts most while that is away."""
     folder = box.settings.spool_path.parent
     try:
@@ -70,7 +70,7 @@ def spool(box: Box) -> Finding:
     return judge_spool(free.f_bavail * free.f_frsize, box.settings.spool_max_mb * MEGABYTE)
 
 
-def bridge(box: Box) -> Finding:
+def bridge(box: DoctorContext) -> Finding:
     """How long an outage of MongoDB the spool bridges."""
     span = recvq_span(box.database, now=box.now)
     if span is None or not span.bytes_per_second:

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from jobworker.record.dead_letters import NOTICE
-from linedesk.doctor.context import Box
+from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, lasting, ok, warn
 from linedesk.store.collections import DISPATCHER, audit_age_days, told_of_audit
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
@@ -31,32 +31,32 @@ MOST_NAMED = 5
 RESTART = "`systemctl status linedesk-dispatcher` and its journal tell why"
 
 
-def lease(box: Box) -> Finding:
+def lease(box: DoctorContext) -> Finding:
     """Whether a dispatcher holds it, by the server's clock."""
     row = box.database[LEASES].find_one({"_id": DISPATCHER})
     return judge_lease(row, box.server_time)
 
 
-def progress(box: Box) -> Finding:
+def progress(box: DoctorContext) -> Finding:
     """Whether it was saved lately, and the age of the oldest document that waits."""
     row = box.database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "finished": 1, "at": 1})
     oldest = _oldest_unfinished(box.database, row or {})
     return judge_progress(row, None if oldest is None else accepted_at(oldest), box.now)
 
 
-def pauses(box: Box) -> Finding:
+def pauses(box: DoctorContext) -> Finding:
     """What an operator has paused, which nobody else ends."""
     return judge_pauses(Control(box.database).read(), box.now)
 
 
-def held(box: Box) -> Finding:
+def held(box: DoctorContext) -> Finding:
     """Conversations that wait because of themselves, or are paused."""
     wanted = {"channel": 1, "key": 1, "since": 1}
     rows = list(box.database[HELD].find({}, wanted).limit(MOST_COUNTED))
     return judge_held(rows, box.now, paused=Control(box.database).read())
 
 
-def conversations(box: Box) -> Finding:
+def conversations(box: DoctorContext) -> Finding:
     """Those that MongoDB refuses to write: what was given up for it, or waits for it."""
     lately = _lately(box)
     why = {"$regex": REFUSED_WORDS}
@@ -68,12 +68,12 @@ def conversations(box: Box) -> Finding:
     return judge_conversations(rows)
 
 
-def _lately(box: Box) -> Mapping[str, Any]:
+def _lately(box: DoctorContext) -> Mapping[str, Any]:
     """Dead letters within a day that were not replayed."""
     return {"lastAt": {"$gte": box.now - LETTERS_SINCE}, "replayedAt": None}
 
 
-def letters(box: Box) -> Finding:
+def letters(box: DoctorContext) -> Finding:
     """What was given up within a day and not replayed."""
     lately = _lately(box)
     refused = {**lately, "cause": {"$regex": f"^{REFUSED}"}}
@@ -90,7 +90,7 @@ def letters(box: Box) -> Finding:
     return ok("none within a day")
 
 
-def ages(box: Box) -> Finding:
+def ages(box: DoctorContext) -> Finding:
     """How long dead letters and rows of `audit` are kept, and what goes within a week."""
     days = box.settings.audit_days
     letters = box.database[DEADLETTERS]
@@ -115,7 +115,7 @@ def ages(box: Box) -> Finding:
     return ok(f"{audit}; dead letters after {box.settings.dead_letter_days} days, none in a week")
 
 
-def timers(box: Box) -> Finding:
+def timers(box: DoctorContext) -> Finding:
     """Those that are due and did not ring, and those that never can."""
     schedule = box.database[SCHEDULE]
     due = {"runAt": {"$lt": box.now}}

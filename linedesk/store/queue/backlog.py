@@ -22,7 +22,7 @@ from linedesk.store.client import aware_options
 from linedesk.store.documents import HELD, RECVQ, Document, has_a_place
 from linedesk.store.errors import translated
 from linedesk.store.queue.gauge import CAPPED_POSITION_LOST
-from linedesk.store.queue.retention import Lasting, accepted_at
+from linedesk.store.queue.retention import Retention, accepted_at
 
 READ_SECONDS = 2.0
 # So many of the newest are asked for by name. A feed's order and that of recvq were seen to differ
@@ -33,7 +33,7 @@ KEY_NOT_FOUND = 211
 
 
 @dataclass(frozen=True)
-class Standing:
+class FeedPosition:
     """What the reader of recvq knows at one moment, of all that it has read."""
 
     newest: Any
@@ -79,14 +79,14 @@ class DepthGauge:
     def __init__(
         self,
         database: Database[Any],
-        ask: Callable[[Sequence[Any]], Standing],
+        ask: Callable[[Sequence[Any]], FeedPosition],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._recvq = database[RECVQ]
         self._ask = ask
-        self._lasting = Lasting(database, monotonic=monotonic)
+        self._lasting = Retention(database, monotonic=monotonic)
 
     def measure(self) -> Depth:
         """Raises StoreUnavailable, AccessRefused, and what else the driver raises."""

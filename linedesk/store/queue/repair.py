@@ -44,7 +44,7 @@ NOT_MENDED = (
 ANOTHER = frozenset({MISSING, UNCAPPED})
 
 
-class Keeper:
+class CollectionRepair:
     """Looks after recvq of one database, and remembers how large it was.
 
     `size` is what is remembered of it from before, and `note` writes down another one, for who

@@ -121,7 +121,7 @@ SAMPLE_SECONDS = 10.0
 FULL_SHARE = 0.9
 
 
-class Lasting:
+class Retention:
     """Of one database, looked at again and again. Belongs to one thread.
 
     Its methods raise what the driver raises.

@@ -26,8 +26,8 @@ from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, name_of
 from linedesk.store.errors import QueueError, StoreUnavailable
 from linedesk.store.insert import insert_documents
-from linedesk.store.spool.drain_lock import STILL_SECONDS, Turn
-from linedesk.store.spool.spool import Batch, Held, Spool
+from linedesk.store.spool.drain_lock import STILL_SECONDS, DrainLock
+from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class Drain(BackgroundThread):
         self._spool = spool
         self._database = database
         self._inserting = inserting
-        self._turn = Turn(Path(f"{spool.path}-drain"))
-        self._session: _Session | None = None
-        self._held = Held()
+        self._turn = DrainLock(Path(f"{spool.path}-drain"))
+        self._session: _DrainSession | None = None
+        self._held = SpoolContents()
         self._checked = False
         self._failures = 0
         self._reason: str | None = None
@@ -76,7 +76,7 @@ class Drain(BackgroundThread):
         self._stepped_at = time.monotonic()
 
     @property
-    def held(self) -> Held:
+    def held(self) -> SpoolContents:
         """What the spool held when last looked, a second ago at most unless its disk hangs."""
         return self._held
 
@@ -166,7 +166,7 @@ class Drain(BackgroundThread):
 
     def _progress(self, batch: Batch) -> None:
         if self._session is None:
-            self._session = _Session(self._held)
+            self._session = _DrainSession(self._held)
         self._session.drained(len(batch.bsons), self._held)
 
     def _settle(self) -> None:
@@ -194,7 +194,7 @@ class Drain(BackgroundThread):
         )
 
 
-def oldest_seconds(held: Held) -> float:
+def oldest_seconds(held: SpoolContents) -> float:
     """How long ago the oldest document that is held was accepted; 0 where nothing is held."""
     if held.oldest is None:
         return 0.0
@@ -207,10 +207,10 @@ def oldest_seconds(held: Held) -> float:
     return max(0.0, age.total_seconds())
 
 
-class _Session:
+class _DrainSession:
     """From the first batch until the spool is empty: what is told about it."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: SpoolContents) -> None:
         self._began = self._last = self._reported = time.monotonic()
         self._documents = 0
         age = oldest_seconds(held)
@@ -220,7 +220,7 @@ class _Session:
     def quiet_seconds(self) -> float:
         return time.monotonic() - self._last
 
-    def drained(self, documents: int, held: Held) -> None:
+    def drained(self, documents: int, held: SpoolContents) -> None:
         self._documents += documents
         self._last = time.monotonic()
         if self._last - self._reported >= REPORT_SECONDS:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 STILL_SECONDS = 15.0
 
 
-class Turn:
+class DrainLock:
     """Who of the host's processes drains the spool: who holds the lock on this file.
 
     It has to be asked for again and again. Who has stood still for long loses it to another, and

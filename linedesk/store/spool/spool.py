@@ -20,7 +20,7 @@ from bson.raw_bson import RawBSONDocument
 from linedesk.store.documents import Document
 from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
 from linedesk.store.spool import spool_file
-from linedesk.store.spool.spool_file import Identity, Key, Limits, Row, as_row, keys_of
+from linedesk.store.spool.spool_file import Identity, Key, Row, SpoolLimits, as_row, keys_of
 
 # A group is written in transactions of about this size, so that the write-ahead log stays small.
 PART_BYTES = 4 * 1024 * 1024
@@ -35,7 +35,7 @@ SIZES = "SELECT count(*), ifnull(sum(length(bson)), 0) FROM spool WHERE n <= ?"
 
 
 @dataclass(frozen=True)
-class Held:
+class SpoolContents:
     """What the spool holds: how many documents, their bytes, and the oldest of them."""
 
     documents: int = 0
@@ -62,7 +62,7 @@ class Spool:
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         self.path = path
-        self._limits = Limits(max_bytes)
+        self._limits = SpoolLimits(max_bytes)
         self._connection: sqlite3.Connection | None = None
         self._file: Identity | None = None
         self._version: int | None = None
@@ -107,16 +107,16 @@ class Spool:
         """Whether nothing was held when `keys_held` last looked, or it never could look."""
         return self._empty
 
-    def held(self) -> Held:
+    def held(self) -> SpoolContents:
         """What is held at this moment."""
         with self._reading() as connection:
             documents, size = connection.execute("SELECT documents, bytes FROM totals").fetchone()
             oldest = connection.execute("SELECT bson FROM spool ORDER BY n LIMIT 1").fetchone()
         if oldest is None:
-            return Held()
+            return SpoolContents()
         with suppress(bson.errors.InvalidBSON):
-            return Held(documents, size, RawBSONDocument(oldest[0]))
-        return Held(documents, size)
+            return SpoolContents(documents, size, RawBSONDocument(oldest[0]))
+        return SpoolContents(documents, size)
 
     def oldest(self, *, documents: int, max_bytes: int) -> Batch:
         """The oldest documents, as many and as large at most, but one where there is any."""

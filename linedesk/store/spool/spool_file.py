@@ -76,7 +76,7 @@ DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True)
-class Limits:
+class SpoolLimits:
     """How many bytes of disk the spool may take: the write-ahead log has its share of them."""
 
     max_bytes: int
@@ -112,7 +112,7 @@ def identity_of(descriptor: int) -> Identity:
     return found.st_dev, found.st_ino
 
 
-def open_file(path: Path, limits: Limits) -> tuple[sqlite3.Connection, Identity]:
+def open_file(path: Path, limits: SpoolLimits) -> tuple[sqlite3.Connection, Identity]:
     """Open the file, or make it, its name on the disk as surely as its content.
 
     One process at a time does so. A damaged file is set aside, and a new one made. Raises
@@ -158,7 +158,7 @@ def begin(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}").fetchone()
 
 
-def check_room(connection: sqlite3.Connection, path: Path, limits: Limits, size: int) -> None:
+def check_room(connection: sqlite3.Connection, path: Path, limits: SpoolLimits, size: int) -> None:
     """Raise SpoolUnavailable unless so many bytes more fit into the limit and onto the disk."""
     [pages] = connection.execute("PRAGMA page_count").fetchone()
     [free] = connection.execute("PRAGMA freelist_count").fetchone()
@@ -174,7 +174,7 @@ def check_room(connection: sqlite3.Connection, path: Path, limits: Limits, size:
         raise SpoolUnavailable(short, str(path))
 
 
-def _short_of(path: Path, limits: Limits, size: int, free_bytes: int) -> str | None:
+def _short_of(path: Path, limits: SpoolLimits, size: int, free_bytes: int) -> str | None:
     log_bytes = _log_bytes(path)
     if log_bytes and log_bytes + size * 2 > limits.log_bytes:
         return "the spool's log cannot be emptied"
@@ -200,7 +200,7 @@ def reason(error: sqlite3.Error, path: Path) -> SpoolUnavailable:
     return SpoolUnavailable(REASONS.get(code, "the spool fails"), detail)
 
 
-def _opened(path: Path, limits: Limits) -> tuple[sqlite3.Connection, Identity]:
+def _opened(path: Path, limits: SpoolLimits) -> tuple[sqlite3.Connection, Identity]:
     # Made here and not by SQLite: nobody else may read what people wrote to each other. A file
     # that exists is not touched, since to close it would end the locks of this whole process.
     with suppress(FileExistsError):
@@ -223,7 +223,7 @@ def _opened(path: Path, limits: Limits) -> tuple[sqlite3.Connection, Identity]:
     return connection, file
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, limits: Limits) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, limits: SpoolLimits) -> None:
     [version] = connection.execute("PRAGMA user_version").fetchone()
     if version not in (0, VERSION):
         raise SpoolUnavailable("the spool was made by another version", f"{path} {version}")

@@ -19,9 +19,9 @@ from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed import feed as feed_module
 from dispatcher.feed.change_stream import ChangeStreamFeed
-from dispatcher.feed.feed import Feed, HistoryLost, Reading, RecvqGone
+from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.oplog import OplogFeed, inserts
-from dispatcher.feed.rescan import History
+from dispatcher.feed.rescan import Rescan
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -65,7 +65,7 @@ class InDatabase:
         return ChangeStreamFeed(self.database[RECVQ])
 
     def now(self) -> Timestamp:
-        return History(self.database[RECVQ]).now()
+        return Rescan(self.database[RECVQ]).now()
 
     def insert(self, *documents: Document) -> None:
         insert_documents(self.database[RECVQ], documents, timeout_seconds=20)
@@ -115,9 +115,9 @@ def feed(place: Place) -> Iterator[Feed]:
     feed.close()
 
 
-def read(feed: Feed, count: int) -> list[Reading]:
+def read(feed: Feed, count: int) -> list[FeedItem]:
     """The next readings; fails if they do not come."""
-    found: list[Reading] = []
+    found: list[FeedItem] = []
     deadline = time.monotonic() + 15
     while len(found) < count:
         assert time.monotonic() < deadline, f"only {names(found)} came"
@@ -127,7 +127,7 @@ def read(feed: Feed, count: int) -> list[Reading]:
     return found
 
 
-def names(readings: list[Reading]) -> list[str]:
+def names(readings: list[FeedItem]) -> list[str]:
     return [name_of(reading.document) for reading in readings]
 
 
@@ -264,7 +264,7 @@ def test_a_dropped_collection_is_lost_history(place: Place, feed: Feed) -> None:
     def lost() -> bool:
         try:
             assert feed.read() is None
-        except HistoryLost:
+        except PositionLost:
             return True
         return False
 
@@ -297,7 +297,7 @@ def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
 
 def test_a_feed_goes_on_from_after_the_drop(place: Place, feed: Feed) -> None:
     place.drop()
-    with pytest.raises(HistoryLost):
+    with pytest.raises(PositionLost):
         read(feed, 1)
     # Some later write; a dispatcher saves its progress before it opens again.
     place.tick()
@@ -348,7 +348,7 @@ UNUSABLE_TOKENS: list[Any] = [
 
 def test_an_unusable_token_is_lost_history(place: Place) -> None:
     for token in UNUSABLE_TOKENS:
-        with closing(place.feed()) as feed, pytest.raises(HistoryLost):
+        with closing(place.feed()) as feed, pytest.raises(PositionLost):
             feed.open(token)
 
 
@@ -359,7 +359,7 @@ def test_the_token_of_another_feed_is_lost_history(database: Database[Document],
         feed.open_at(other.now())
         other.insert(document("e0"))
         token = read(feed, 1)[0].token
-    with closing(InDatabase(database, name).feed()) as feed, pytest.raises(HistoryLost):
+    with closing(InDatabase(database, name).feed()) as feed, pytest.raises(PositionLost):
         feed.open(token)
 
 
@@ -374,7 +374,7 @@ def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
     opening, at = ["aggregate", "find"], place.now()
     with closing(place.feed()) as feed:
         slowly = failing(database.client, opening, blockConnection=True, blockTimeMS=300)
-        with slowly, pytest.raises(HistoryLost):
+        with slowly, pytest.raises(PositionLost):
             feed.open_at(at)
         ended = failing(database.client, opening, errorCode=50)
         with ended, pytest.raises(StoreUnavailable):
@@ -466,7 +466,7 @@ def test_what_is_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> Non
     create_collections(database, capped_bytes=MEGABYTE)
     feeds = [InDatabase(database, name).feed() for name in DATABASE_FEEDS]
     for feed in feeds:
-        feed.open_at(History(database[RECVQ]).now())
+        feed.open_at(Rescan(database[RECVQ]).now())
     with lagging.held_back():
         unsafe = database[RECVQ].with_options(write_concern=_FIRST_COPY)
         unsafe.insert_one(document("e0"))
@@ -555,9 +555,9 @@ def test_the_inserts_of_an_oplog_entry(entry: Document, ids: list[int]) -> None:
 )
 def test_an_oplog_entry_that_takes_the_collection_away_is_lost_history(command: Document) -> None:
     entry = {"op": "c", "ns": "line_bot.$cmd", "o": command}
-    with pytest.raises(HistoryLost):
+    with pytest.raises(PositionLost):
         list(inserts(entry, "line_bot.recvq"))
-    with pytest.raises(HistoryLost):
+    with pytest.raises(PositionLost):
         list(inserts(transaction(entry), "line_bot.recvq"))
 
 
@@ -568,7 +568,7 @@ def test_a_position_moves_past_a_transaction_only_with_its_last_document(
     database.drop_collection(RECVQ)
     database.create_collection(RECVQ)
     feed = OplogFeed(database.client, database.name)
-    feed.open_at(History(database[RECVQ]).now())
+    feed.open_at(Rescan(database[RECVQ]).now())
     with database.client.start_session() as session, session.start_transaction():
         for one in numbered(3):
             database["held"].insert_one({"of": one["_id"]}, session=session)
@@ -611,9 +611,9 @@ def test_an_oplog_that_rolls_over_before_the_first_read_is_noticed(tiny: Embedde
         place.insert(document("e0"))
         roll_over(client, than=place.now())
         token = feed.token
-        with pytest.raises((HistoryLost, StoreUnavailable)):
+        with pytest.raises((PositionLost, StoreUnavailable)):
             read(feed, 1)
-        with pytest.raises(HistoryLost):
+        with pytest.raises(PositionLost):
             feed.open(token)
         feed.close()
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from dispatcher import watchdog as watch_module
 from dispatcher.feed import heartbeat as heartbeat_module
 from dispatcher.feed.heartbeat import BACK_SECONDS, QUIET_SECONDS, Heartbeat, Stalled
-from dispatcher.feed.rescan import History
+from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
@@ -238,7 +238,7 @@ def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
 
 def roll_over(client: Client) -> None:
     """Write elsewhere until the oplog no longer reaches back to now."""
-    than = History(client.line_bot[RECVQ]).now()
+    than = Rescan(client.line_bot[RECVQ]).now()
     oplog = client.local["oplog.rs"]
 
     def gone() -> bool:

@@ -16,8 +16,8 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from dispatcher.feed.feed import HistoryLost
-from dispatcher.feed.rescan import BEHIND, KEPT_IDS, LONG_PASS_DOCUMENTS, History, Pass
+from dispatcher.feed.feed import PositionLost
+from dispatcher.feed.rescan import BEHIND, KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
 from dispatcher.keyed import saver as saver_module
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.compose.dispatcher import make_feed
@@ -69,7 +69,7 @@ class Taken:
 @pytest.fixture
 def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oplog of a server just started reaches back a second, so that any pass would be long."""
-    monkeypatch.setattr(History, "_oplog_window_seconds", lambda self: 3600.0)
+    monkeypatch.setattr(Rescan, "_oplog_window_seconds", lambda self: 3600.0)
 
 
 def test_without_a_last_document_all_of_recvq_is_scanned(
@@ -77,7 +77,7 @@ def test_without_a_last_document_all_of_recvq_is_scanned(
 ) -> None:
     store(database, *numbered(1200))
     taken = Taken()
-    one = History(database[RECVQ]).scan(None, taken, never)
+    one = Rescan(database[RECVQ]).scan(None, taken, never)
     assert taken.names == [f"e{n}" for n in range(1200)]
     assert one is not None
     assert (one.read, one.last) == (1200, taken.documents[-1]["_id"])
@@ -94,7 +94,7 @@ def test_a_scan_begins_some_way_behind_the_last_finished_document(
     given = numbered(1200)
     store(database, *given)
     taken = Taken()
-    History(database[RECVQ]).scan(given[last]["_id"], taken, never)
+    Rescan(database[RECVQ]).scan(given[last]["_id"], taken, never)
     assert taken.names == [f"e{n}" for n in range(first, 1200)]
     assert set(taken.documents[0]) == {"_id", "eventId", "channel", "key", "acceptTime", "event"}
 
@@ -110,13 +110,13 @@ def test_a_scan_begins_there_in_a_collection_that_has_gone_round(
     assert len(held) < 9000
     last = next(one for one in given if name_of(one) == held[1000])
     taken = Taken()
-    History(database[RECVQ]).scan(last["_id"], taken, never)
+    Rescan(database[RECVQ]).scan(last["_id"], taken, never)
     assert taken.names == held[1000 - BEHIND :]
 
 
 def test_an_empty_recvq_is_scanned_in_no_time(database: Database[Document]) -> None:
     taken = Taken()
-    one = History(database[RECVQ]).scan(None, taken, never)
+    one = Rescan(database[RECVQ]).scan(None, taken, never)
     assert one is not None
     assert (one.read, taken.names) == (0, [])
 
@@ -126,7 +126,7 @@ def test_a_missing_last_document_is_told_loudly_and_all_is_scanned(
 ) -> None:
     store(database, *numbered(700))
     taken = Taken()
-    History(database[RECVQ]).scan("overwritten", taken, never)
+    Rescan(database[RECVQ]).scan("overwritten", taken, never)
     assert taken.names == [f"e{n}" for n in range(700)]
     assert len(told("may have been overwritten before they were handled after=overwritten")) == 1
 
@@ -140,7 +140,7 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     late = numbered(60, prefix="late")
     # Stored once the pass has read all that was there when it began to look.
     taken = Taken(lambda: store(database, *late), at=len(given))
-    one = History(database[RECVQ]).scan(None, taken, never)
+    one = Rescan(database[RECVQ]).scan(None, taken, never)
     assert one is not None
     assert len(told("once more for what came meanwhile")) == 1
     assert sorted(taken.names) == sorted(name_of(row) for row in given + late)
@@ -151,12 +151,12 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
 
 @pytest.mark.parametrize(("took", "again"), [(9.9, False), (10.1, True)])
 def test_a_pass_is_long_if_it_took_a_tenth_of_the_oplog(took: float, again: bool) -> None:
-    one = Pass(Timestamp(1, 1), started=time.monotonic() - took)
+    one = ScanPass(Timestamp(1, 1), started=time.monotonic() - took)
     assert one.is_long(window_seconds=100.0) is again
 
 
 def test_a_pass_is_long_if_it_read_many() -> None:
-    one = Pass(Timestamp(1, 1))
+    one = ScanPass(Timestamp(1, 1))
     for number in range(LONG_PASS_DOCUMENTS):
         one.note(number)
     assert not one.is_long(window_seconds=1e9)
@@ -165,7 +165,7 @@ def test_a_pass_is_long_if_it_read_many() -> None:
 
 
 def test_a_pass_keeps_a_bounded_number_of_ids() -> None:
-    one = Pass(Timestamp(1, 1))
+    one = ScanPass(Timestamp(1, 1))
     for number in range(KEPT_IDS + 5):
         one.note(number)
     assert list(one.seen) == list(range(5, KEPT_IDS + 5))
@@ -174,7 +174,7 @@ def test_a_pass_keeps_a_bounded_number_of_ids() -> None:
 def test_a_scan_ends_when_told_to(database: Database[Document], store: Store) -> None:
     store(database, *numbered(300))
     taken = Taken()
-    one = History(database[RECVQ]).scan(None, taken, lambda: len(taken.documents) == 7)
+    one = Rescan(database[RECVQ]).scan(None, taken, lambda: len(taken.documents) == 7)
     assert one is None
     assert len(taken.documents) == 7
     asked: list[None] = []
@@ -184,7 +184,7 @@ def test_a_scan_ends_when_told_to(database: Database[Document], store: Store) ->
         return len(asked) > 5
 
     after, nothing = taken.documents[0]["_id"], Taken()
-    assert History(database[RECVQ]).scan(after, nothing, on_the_way_back) is None
+    assert Rescan(database[RECVQ]).scan(after, nothing, on_the_way_back) is None
     assert nothing.documents == []
 
 
@@ -195,7 +195,7 @@ def test_a_scan_that_is_overtaken_begins_anew(database: Database[Document], stor
 
     store(database, *numbered(300))
     with pytest.raises(StoreUnavailable):
-        History(database[RECVQ]).scan(None, Taken(go_round), never)
+        Rescan(database[RECVQ]).scan(None, Taken(go_round), never)
 
 
 def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_anew(
@@ -203,7 +203,7 @@ def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_anew(
 ) -> None:
     store(database, *numbered(300))
     with pytest.raises(StoreUnavailable):
-        History(database[RECVQ]).scan(None, Taken(lambda: database.drop_collection(RECVQ)), never)
+        Rescan(database[RECVQ]).scan(None, Taken(lambda: database.drop_collection(RECVQ)), never)
 
 
 def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: LaggingSet) -> None:
@@ -217,7 +217,7 @@ def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: La
     times: list[Timestamp] = []
 
     def scan() -> None:
-        one = History(database[RECVQ]).scan(None, taken, never)
+        one = Rescan(database[RECVQ]).scan(None, taken, never)
         assert one is not None
         times.append(one.operation_time)
 
@@ -241,7 +241,7 @@ def test_what_was_below_the_commit_point_is_in_the_scan_or_in_the_stream(
     unsafe = database[RECVQ].with_options(write_concern=WriteConcern(w=1))
     taken, streamed = Taken(), []
     chosen = threading.Event()
-    history = History(database[RECVQ])
+    history = Rescan(database[RECVQ])
     choose = history._time
 
     def choose_and_tell(session: Any) -> Timestamp:
@@ -288,7 +288,7 @@ def test_what_is_stored_during_the_scan_is_in_the_stream(
             recvq.insert_one(document("late"))
         return True
 
-    found = History(recvq).scan(None, take, never)
+    found = Rescan(recvq).scan(None, take, never)
     assert found is not None
     recvq.insert_one(document("last"))
     with closing(make_feed(name, database.client, database.name)) as feed:
@@ -420,7 +420,7 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
 
 def roll_over(client: Client) -> None:
     """Write until the oplog no longer reaches back to now."""
-    than = History(client.line_bot[RECVQ]).now()
+    than = Rescan(client.line_bot[RECVQ]).now()
     oplog = client.local["oplog.rs"]
 
     def gone() -> bool:
@@ -538,9 +538,9 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
         store(database, *given[first : first + 500])
     held.wait_until_held("slow")
     eventually(lambda: len(worker.decided) == len(given) - 1)
-    find_start = History._anchor
+    find_start = Rescan._anchor
 
-    def find_start_slowly(self: History, *arguments: Any) -> Any:
+    def find_start_slowly(self: Rescan, *arguments: Any) -> Any:
         reason = running.dispatcher._reader.reason
         reason.said_at -= 1000.0
         found = find_start(self, *arguments)
@@ -549,9 +549,9 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
         eventually(lambda: database[PROGRESS].find_one()["passed"] >= len(given))
         return found
 
-    monkeypatch.setattr(History, "_anchor", find_start_slowly)
+    monkeypatch.setattr(Rescan, "_anchor", find_start_slowly)
     read = running.feed.read
-    lost = iter([HistoryLost("MongoDB error 286")])
+    lost = iter([PositionLost("MongoDB error 286")])
 
     def read_once_lost() -> Any:
         for error in lost:

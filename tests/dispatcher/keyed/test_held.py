@@ -18,7 +18,7 @@ from dispatcher.keyed import saver as saver_module
 from dispatcher.keyed import saving as saving_module
 from dispatcher.keyed.holding import AT_ONCE
 from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
-from dispatcher.progress.held import Held
+from dispatcher.progress.held import HeldStore
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
 from linedesk.store.client import connect
@@ -292,16 +292,16 @@ def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
     second = begin(database, gates, epoch=2)
     second.put(document("b", "U1"))
     eventually(lambda: gates._parked)
-    write, refused = Held.write, []
+    write, refused = HeldStore.write, []
 
-    def write_and_come_back(self: Held, *arguments: Any) -> None:
+    def write_and_come_back(self: HeldStore, *arguments: Any) -> None:
         write(self, *arguments)
         for late in (first.progress.take_over, lambda: first.progress.note_starts(1, None)):
             with pytest.raises(Replaced) as error:
                 late()
             refused.append(error)
 
-    monkeypatch.setattr(Held, "write", write_and_come_back)
+    monkeypatch.setattr(HeldStore, "write", write_and_come_back)
     assert second.hold()
     assert len(refused) == 2
 
@@ -553,7 +553,7 @@ def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Docum
     create_collections(database, capped_bytes=MEGABYTE)
     rows = [{"n": n, "channel": "main", "key": f"U{n % 3}", "document": {}} for n in range(30)]
     database[HELD].insert_many(rows)
-    found = {key.key: (key.count, key.top) for key in Held(database[HELD]).all_keys()}
+    found = {key.key: (key.count, key.top) for key in HeldStore(database[HELD]).all_keys()}
     assert found == {"U0": (10, 27), "U1": (10, 28), "U2": (10, 29)}
 
 

@@ -23,7 +23,7 @@ from dispatcher.keyed import lines as lines_module
 from dispatcher.keyed.queues import KeyQueues
 from dispatcher.progress import tracker as ledger_module
 from dispatcher.progress.held import HeldKey
-from dispatcher.progress.tracker import Ledger
+from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document
 from linedesk.store.orders import Pause, Pauses, Scope
@@ -73,7 +73,7 @@ class World(RuleBasedStateMachine):
     # One process.
 
     def begin(self) -> None:
-        self.ledger = Ledger.restore(**self.progress)
+        self.ledger = ProgressTracker.restore(**self.progress)
         self.told = self.told_finished()
         self.fed = self.progress["token"] or 0
         self.pending: dict[str, list[int]] = {key: [] for key in KEYS}

@@ -18,7 +18,7 @@ from dispatcher.keyed.saver import Saver
 from dispatcher.keyed.suspects import CAUSE, MOST_CONDEMNED, WATCHED_FOR, Poison, Suspects
 from dispatcher.process import Ending
 from dispatcher.progress.document import Progress, Trying
-from dispatcher.progress.held import Held, HeldKey
+from dispatcher.progress.held import HeldKey, HeldStore
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import AccessRefused, StoreUnavailable
@@ -766,7 +766,7 @@ def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
     Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
     Progress(database[PROGRESS], feed="changestream", epoch=0).note_starts(2, None)
     found = [HeldKey("main", "U1", count=3, top=3)]
-    monkeypatch.setattr(Held, "all_keys", lambda self: found)
+    monkeypatch.setattr(HeldStore, "all_keys", lambda self: found)
     running = dispatch(database, RecordingWorker())
     eventually(lambda: told("documents vanished from held key=U1 documents=3"))
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)

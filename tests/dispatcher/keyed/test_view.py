@@ -12,7 +12,7 @@ import pytest
 from dispatcher.keyed import view as view_module
 from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.keyed.view import MOST_WAITING, InHand
-from dispatcher.progress.tracker import Ledger, Slot
+from dispatcher.progress.tracker import ProgressTracker, Slot
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import Document, name_of
 from linedesk.store.orders import Pause, Pauses, Scope
@@ -66,7 +66,9 @@ def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
 def test_the_unfinished_are_counted_as_they_stand_in_the_window() -> None:
     """Whatever finishes in whatever order, be it found finished at once."""
     random = Random(6)
-    ledger = Ledger.restore(token=None, after=None, finished=[7, 30, 55], passed=0, ring=[], held=0)
+    ledger = ProgressTracker.restore(
+        token=None, after=None, finished=[7, 30, 55], passed=0, ring=[], held=0
+    )
     slots: list[Slot] = []
     for id_ in range(200):
         slot = ledger.take(id_, None)

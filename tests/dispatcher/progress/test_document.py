@@ -15,7 +15,7 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from dispatcher.progress.document import Progress, Trying, Watched, _Unmatched
-from dispatcher.progress.tracker import RING_SLOTS, Ledger
+from dispatcher.progress.tracker import RING_SLOTS, ProgressTracker
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections, require_schema
@@ -37,14 +37,14 @@ def progress(database: Database[Document], epoch: int, feed: str = "memory") -> 
     return Progress(database["progress"], feed=feed, epoch=epoch)
 
 
-def finish(ledger: Ledger, *ids: Any) -> None:
+def finish(ledger: ProgressTracker, *ids: Any) -> None:
     for id_ in ids:
         slot = ledger.take(id_, f"after {id_}")
         assert slot is not None
         ledger.finish(slot)
 
 
-def save(one: Progress, ledger: Ledger) -> None:
+def save(one: Progress, ledger: ProgressTracker) -> None:
     snapshot = ledger.snapshot()
     one.save(snapshot)
     ledger.saved(snapshot)
@@ -176,7 +176,7 @@ def test_an_unreachable_server_is_unavailable() -> None:
         with pytest.raises(StoreUnavailable):
             progress(client.db, 1).take_over()
         with pytest.raises(StoreUnavailable):
-            progress(client.db, 1).save(Ledger().snapshot())
+            progress(client.db, 1).save(ProgressTracker().snapshot())
 
 
 def test_a_save_writes_the_changed_slots_only(database: Database[Document], client: Client) -> None:

@@ -14,13 +14,13 @@ from dispatcher.progress.tracker import (
     FORGET_AFTER,
     KEPT_OUT_OF_HELD,
     RING_SLOTS,
-    Ledger,
+    ProgressSnapshot,
+    ProgressTracker,
     Slot,
-    Snapshot,
 )
 
 
-def stored(document: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+def stored(document: dict[str, Any], snapshot: ProgressSnapshot) -> dict[str, Any]:
     """What `progress` holds after a save: only the ring's changed slots travel."""
     ring = list(document["ring"])
     for place, id_ in snapshot.ring.items():
@@ -60,13 +60,13 @@ class Account(RuleBasedStateMachine):
         self.slots_before = ledger_module.RING_SLOTS
         ledger_module.RING_SLOTS = self.RING
         self.progress = empty_progress()
-        self.ledger = Ledger.restore(**self.progress)
+        self.ledger = ProgressTracker.restore(**self.progress)
         self.open: dict[int, Slot] = {}
         # The last document that this process has read, and all that any process has finished.
         self.read = 0
         self.finished: set[int] = set()
         self.told: set[int] = set()
-        self.under_way: tuple[Snapshot, set[int]] | None = None
+        self.under_way: tuple[ProgressSnapshot, set[int]] | None = None
         self.has_token = False
 
     def teardown(self) -> None:
@@ -137,7 +137,7 @@ class Account(RuleBasedStateMachine):
     def crash_and_restore(self) -> None:
         self.under_way = None
         self.open = {}
-        self.ledger = Ledger.restore(**self.progress)
+        self.ledger = ProgressTracker.restore(**self.progress)
         self.told = self.tells(self.progress)
         if self.progress["token"] is None:
             self.scan()
@@ -205,7 +205,7 @@ TestAccount.settings = settings(max_examples=150, stateful_step_count=40, deadli
 
 
 def test_a_snapshot_tells_ring_slots_only_once() -> None:
-    ledger = Ledger()
+    ledger = ProgressTracker()
     for number in range(5):
         slot = ledger.take(number, number)
         assert slot is not None
@@ -220,7 +220,7 @@ def test_a_snapshot_tells_ring_slots_only_once() -> None:
 
 
 def test_what_a_failed_save_told_is_told_again() -> None:
-    ledger = Ledger()
+    ledger = ProgressTracker()
     for number in range(3):
         slot = ledger.take(number, number)
         assert slot is not None
@@ -231,7 +231,7 @@ def test_what_a_failed_save_told_is_told_again() -> None:
 
 
 def test_the_ring_goes_round_and_a_snapshot_never_tells_more_than_it_holds() -> None:
-    ledger = Ledger()
+    ledger = ProgressTracker()
     for number in range(RING_SLOTS * 2 + 7):
         slot = ledger.take(number, number)
         assert slot is not None
@@ -242,7 +242,7 @@ def test_the_ring_goes_round_and_a_snapshot_never_tells_more_than_it_holds() -> 
 
 
 def test_the_memory_of_the_ledger_is_bounded() -> None:
-    ledger = Ledger()
+    ledger = ProgressTracker()
     for number in range(RING_SLOTS * 3):
         slot = ledger.take(number, number)
         assert slot is not None
@@ -253,7 +253,7 @@ def test_the_memory_of_the_ledger_is_bounded() -> None:
 
 def test_what_was_finished_beyond_after_is_told_until_it_can_be_met_no_more() -> None:
     """A document that was overwritten before its place came would else be told for ever."""
-    ledger = Ledger.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
+    ledger = ProgressTracker.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
     assert ledger.take("met", 1) is None
     for number in range(2, FORGET_AFTER + 1):
         slot = ledger.take(number, number)
@@ -268,13 +268,13 @@ def test_what_was_finished_beyond_after_is_told_until_it_can_be_met_no_more() ->
 
 @pytest.mark.parametrize("ring", [[], [None] * 10, list(range(5000))])
 def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
-    ledger = Ledger.restore(token=1, after=2, finished=[], passed=3, ring=ring)
+    ledger = ProgressTracker.restore(token=1, after=2, finished=[], passed=3, ring=ring)
     assert ledger.take("new", 5) is not None
 
 
 def test_what_came_out_of_held_is_not_taken_again() -> None:
     """The ring may have forgotten it long ago, and a scan still meets it in recvq."""
-    ledger = Ledger()
+    ledger = ProgressTracker()
     ledger.finish_held("held")
     assert ledger.take("held", 1) is None
     assert len(ledger) == 0
@@ -282,21 +282,21 @@ def test_what_came_out_of_held_is_not_taken_again() -> None:
 
 def test_what_a_predecessor_held_beyond_after_keeps_its_place() -> None:
     """Out of `held` and decided before the feed brings it: progress still moves over it."""
-    ledger = Ledger.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
+    ledger = ProgressTracker.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
     ledger.finish_held("held")
     assert ledger.take("held", 1) is None
     assert (ledger.after, ledger.snapshot().finished) == ("held", [])
 
 
 def test_the_memory_of_what_came_out_of_held_is_bounded() -> None:
-    ledger = Ledger()
+    ledger = ProgressTracker()
     for number in range(KEPT_OUT_OF_HELD + 1):
         ledger.finish_held(number)
     assert len(ledger._out_of_held) == KEPT_OUT_OF_HELD
 
 
 def test_what_a_failed_save_told_of_what_is_finished_beyond_is_told_again() -> None:
-    ledger = Ledger()
+    ledger = ProgressTracker()
     slots = [ledger.take(number, number) for number in range(5)]
     for number in (1, 2):
         slot = slots[number]

@@ -23,7 +23,7 @@ from linebot.v3.webhooks import (
 from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker.bot import content
-from jobworker.bot.content import Contents, content_id
+from jobworker.bot.content import ContentDownloads, content_id
 from jobworker.bot.talk import Talk
 from jobworker.errors import (
     BotError,
@@ -35,12 +35,12 @@ from jobworker.errors import (
     ContentTooLarge,
     ExternalContent,
     GateClosed,
-    Lasting,
     LineAway,
     NoContent,
+    PermanentError,
 )
 from jobworker.line import deadline
-from jobworker.line.breaker import Breaker, State
+from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
@@ -80,7 +80,7 @@ class Lone:
         )
         self.calls = CallLog(collection)
         self.stopping = threading.Event()
-        self.contents = Contents(
+        self.contents = ContentDownloads(
             Host(url, self.gate, self.breaker), token, calls=self.calls, stopping=self.stopping
         )
 
@@ -170,18 +170,18 @@ def test_a_video_in_preparation_is_waited_for_without_the_gate(
     id_ = sent(sim, kind="video")
     sim.answer_next("content", 202, b"", times=3)
     turns: list[bool] = []
-    pause = Contents._pause
+    pause = ContentDownloads._pause
 
-    def paused(self: Contents, count: int, **more: Any) -> None:
+    def paused(self: ContentDownloads, count: int, **more: Any) -> None:
         with lone.gate.turn():
             turns.append(True)
         pause(self, count, **more)
 
-    monkeypatch.setattr(Contents, "_pause", paused)
+    monkeypatch.setattr(ContentDownloads, "_pause", paused)
     assert lone.contents.fetch(id_, tmp_path / "v.mp4").size == 10_000
     assert [status for _, status in lone.rows] == [202, 202, 202, 200]
     assert turns == [True] * 3
-    assert lone.breaker.state is State.CLOSED
+    assert lone.breaker.state is BreakerState.CLOSED
 
 
 def test_a_video_that_is_not_ready_in_time_is_not_ready(
@@ -193,7 +193,7 @@ def test_a_video_that_is_not_ready_in_time_is_not_ready(
         lone.contents.fetch(id_, tmp_path / "v.mp4", ready_seconds=0.2)
     assert 0.15 < time.monotonic() - began < 5
     assert list(tmp_path.iterdir()) == []
-    assert not issubclass(ContentNotReady, Lasting)
+    assert not issubclass(ContentNotReady, PermanentError)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_refusal_is_told_apart_and_asked_once(
     with pytest.raises(ContentRefused) as raised:
         lone.contents.fetch(id_, tmp_path / "photo.jpg")
     assert raised.type is error
-    assert issubclass(error, Lasting)
+    assert issubclass(error, PermanentError)
     assert [got for _, got in lone.rows] == [status]
     assert list(tmp_path.iterdir()) == []
 
@@ -233,7 +233,7 @@ def test_a_refused_token_stops_the_calls_and_is_no_fault_of_the_message(
     sim.answer_next("content", 401)
     with pytest.raises(LineAway):
         lone.contents.fetch(id_, tmp_path / "photo.jpg")
-    assert lone.breaker.state is State.UNAUTHORIZED
+    assert lone.breaker.state is BreakerState.UNAUTHORIZED
     with pytest.raises(LineAway):
         lone.contents.fetch(id_, tmp_path / "photo.jpg")
     assert len(lone.rows) == 1
@@ -280,7 +280,7 @@ def test_what_breaks_off_each_time_leaves_nothing_behind(
         lone.contents.fetch(id_, to)
     assert to.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [to]
-    assert not issubclass(ContentFailed, Lasting)
+    assert not issubclass(ContentFailed, PermanentError)
 
 
 def test_nothing_is_left_of_what_broke_off_in_what_came_then(
@@ -408,8 +408,8 @@ def test_downloads_that_break_open_the_data_host_s_breaker_only(
     trouble(sim, 1)
     with pytest.raises(LineAway):
         desk.desk.line.contents.fetch(sent(sim), tmp_path / "a")
-    assert hosts.data.breaker.state is not State.CLOSED
-    assert hosts.api.breaker.state is State.CLOSED
+    assert hosts.data.breaker.state is not BreakerState.CLOSED
+    assert hosts.api.breaker.state is BreakerState.CLOSED
 
 
 # Bounds.

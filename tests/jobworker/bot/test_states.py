@@ -16,7 +16,7 @@ from linebot.v3.webhooks import (
     UnfollowEvent,
 )
 
-from jobworker.bot.talk import Around
+from jobworker.bot.talk import TalkContext
 from jobworker.record.conversations import Conversation
 from linedesk import BadState, BadTimer, Bot, Talk
 from linedesk.store.documents import Document, make_document
@@ -72,7 +72,7 @@ def an_order(**options: Any) -> Bot:
 def a_talk() -> Talk:
     event = {"webhookEventId": "E1", "source": {"type": "user", "userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
-    return Talk(document, Around(load=lambda: Conversation("main/U1"), api=lambda: None))
+    return Talk(document, TalkContext(load=lambda: Conversation("main/U1"), api=lambda: None))
 
 
 def texts(room: Room, chat: Any) -> list[str | None]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from jobworker.bot.talk import Around, Talk
+from jobworker.bot.talk import Talk, TalkContext
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk import (
     BadMessage,
@@ -31,7 +31,9 @@ def talk_on(
 ) -> Talk:
     raw = {"webhookEventId": "E1", "replyToken": "T", "source": USER, **(event or {}), **more}
     document = make_document(raw, channel="main", accept_time=ACCEPTED)
-    around = Around(load=lambda: Conversation.from_document("main/U1", stored), api=lambda: None)
+    around = TalkContext(
+        load=lambda: Conversation.from_document("main/U1", stored), api=lambda: None
+    )
     return Talk(document, around)
 
 

@@ -14,7 +14,7 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.line import breaker
 from jobworker.line import gate as gate_module
-from jobworker.line.breaker import Breaker, State
+from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.sending import outbox, settling
 from linedesk import Bot
 from linesim import Sim
@@ -53,12 +53,12 @@ def fails(line: Breaker, times: int, *whose: str) -> None:
 
 def test_four_failures_leave_it_closed(line: Breaker) -> None:
     fails(line, 4)
-    assert (line.state, line.held_seconds()) == (State.CLOSED, 0.0)
+    assert (line.state, line.held_seconds()) == (BreakerState.CLOSED, 0.0)
 
 
 def test_five_failures_in_a_row_open_it(line: Breaker) -> None:
     fails(line, 5)
-    assert line.state is State.OPEN
+    assert line.state is BreakerState.OPEN
     assert 0.8 <= line.held_seconds() <= 1.0
 
 
@@ -66,14 +66,14 @@ def test_an_answer_in_between_begins_the_count_anew(line: Breaker) -> None:
     fails(line, 4)
     line.answered()
     fails(line, 4)
-    assert line.state is State.CLOSED
+    assert line.state is BreakerState.CLOSED
 
 
 def test_one_conversation_alone_opens_nothing(line: Breaker) -> None:
     fails(line, 50, "U1")
-    assert line.state is State.CLOSED
+    assert line.state is BreakerState.CLOSED
     fails(line, 1, "U2")
-    assert line.state is State.OPEN
+    assert line.state is BreakerState.OPEN
 
 
 def test_each_failed_probe_lengthens_the_pause_up_to_a_minute(line: Breaker, now: Now) -> None:
@@ -81,10 +81,10 @@ def test_each_failed_probe_lengthens_the_pause_up_to_a_minute(line: Breaker, now
     pauses = [line.held_seconds()]
     for _ in range(10):
         now.seconds += line.held_seconds()
-        assert (line.state, line.held_seconds()) == (State.HALF_OPEN, 0.0)
+        assert (line.state, line.held_seconds()) == (BreakerState.HALF_OPEN, 0.0)
         line.failed("U1")
         pauses.append(line.held_seconds())
-        assert line.state is State.OPEN
+        assert line.state is BreakerState.OPEN
     longest = [1, 2, 4, 8, 16, 32, *[60] * 5]
     assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
 
@@ -98,7 +98,7 @@ def test_an_answered_probe_closes_it_and_the_next_pause_is_short_again(
         line.failed("U1")
     now.seconds += line.held_seconds()
     line.answered()
-    assert (line.state, line.held_seconds()) == (State.CLOSED, 0.0)
+    assert (line.state, line.held_seconds()) == (BreakerState.CLOSED, 0.0)
     fails(line, 5)
     assert line.held_seconds() <= 1.0
 
@@ -128,9 +128,9 @@ def test_a_refused_token_stops_all_at_once_with_one_error_and_a_probe_a_minute(
 ) -> None:
     for _ in range(3):
         line.unauthorized()
-        assert (line.state, line.held_seconds()) == (State.UNAUTHORIZED, 60.0)
+        assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 60.0)
         now.seconds += 60.0
-        assert (line.state, line.held_seconds()) == (State.UNAUTHORIZED, 0.0)
+        assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 0.0)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "LINE_CHANNEL_ACCESS_TOKEN" in caplog.text
     assert "restart" in caplog.text
@@ -140,9 +140,9 @@ def test_a_failure_says_nothing_of_a_refused_token(line: Breaker, now: Now) -> N
     line.unauthorized()
     now.seconds += 60.0
     line.failed("U1")
-    assert (line.state, line.held_seconds()) == (State.UNAUTHORIZED, 60.0)
+    assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 60.0)
     line.answered()
-    assert line.state is State.CLOSED
+    assert line.state is BreakerState.CLOSED
 
 
 def test_a_token_that_is_refused_while_it_is_open_is_told_too(
@@ -150,7 +150,7 @@ def test_a_token_that_is_refused_while_it_is_open_is_told_too(
 ) -> None:
     fails(line, 5)
     line.unauthorized()
-    assert line.state is State.UNAUTHORIZED
+    assert line.state is BreakerState.UNAUTHORIZED
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
 
@@ -307,10 +307,10 @@ def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
     desk = room(a_bot(way))
     for user in users:
         desk.says(user, "?")
-    eventually(lambda: desk.desk.breaker.state is not State.CLOSED)
+    eventually(lambda: desk.desk.breaker.state is not BreakerState.CLOSED)
     desk.until_quiet()
     assert [texts(sim, user) for user in users] == [["はい"]] * 30
-    assert desk.desk.breaker.state is State.CLOSED
+    assert desk.desk.breaker.state is BreakerState.CLOSED
     assert len(sim.calls) - before == 40
     assert desk.letters() == []
 
@@ -325,7 +325,7 @@ def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(
     desk = room(a_bot())
     for user in users[:20]:
         desk.says(user, "?")
-    eventually(lambda: desk.desk.breaker.state is State.OPEN)
+    eventually(lambda: desk.desk.breaker.state is BreakerState.OPEN)
     made = len(sim.calls)
     for user in users[20:]:
         desk.says(user, "?")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dispatcher.keyed.pool import Pool
-from dispatcher.progress.tracker import Ledger
-from dispatcher.timer import Clock
+from dispatcher.progress.tracker import ProgressTracker
+from dispatcher.timer import Timer
 from jobworker.errors import GateClosed, LineAway
 from jobworker.line import gate as gate_module
 from jobworker.line.gate import Gate
@@ -339,10 +339,10 @@ def real() -> Iterator[Callable[[float], Real]]:
     ends: list[Callable[[], object]] = []
 
     def make(interval_seconds: float) -> Real:
-        clock = Clock()
+        clock = Timer()
         pool = Pool(
             lambda task: JobResult.DONE,
-            Ledger(),
+            ProgressTracker(),
             threads=4,
             bound=10,
             load=lambda ids: {},

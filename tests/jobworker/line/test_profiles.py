@@ -11,7 +11,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.line import breaker, client, profiles, rate_limits
-from jobworker.line.answer import Answer
+from jobworker.line.answer import LineAnswer
 from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import Conversations
 from linedesk import Bot
@@ -142,7 +142,7 @@ def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
     fresh.set()
     desk.says(users[2], "?")
     desk.until_decided()
-    assert desk.desk.breaker.state is breaker.State.UNAUTHORIZED
+    assert desk.desk.breaker.state is breaker.BreakerState.UNAUTHORIZED
     assert sum(fetched(sim, user) for user in users) == 1
     sent = {effect["messages"][0]["text"] for effect in desk.pending()}
     assert sent == {"(名無し)"}
@@ -453,21 +453,21 @@ def test_freshness_ends_after_a_day() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(404, '{"message":"Not found"}'),
-        Answer(200, "<html>"),
-        Answer(200, ""),
-        Answer(200, "[]"),
-        Answer(200, '"text"'),
-        Answer(200, '{"displayName": 5, "other": "x"}'),
-        Answer(200, '{"displayName": null}'),
+        LineAnswer(404, '{"message":"Not found"}'),
+        LineAnswer(200, "<html>"),
+        LineAnswer(200, ""),
+        LineAnswer(200, "[]"),
+        LineAnswer(200, '"text"'),
+        LineAnswer(200, '{"displayName": 5, "other": "x"}'),
+        LineAnswer(200, '{"displayName": null}'),
     ],
 )
-def test_a_refusal_or_garbage_is_a_profile_without_a_name(answer: Answer) -> None:
+def test_a_refusal_or_garbage_is_a_profile_without_a_name(answer: LineAnswer) -> None:
     assert set(profile_of(answer)) == {"at"}
 
 
 def test_a_profile_keeps_what_line_tells() -> None:
-    told = profile_of(Answer(200, '{"displayName":"花子","language":"ja","userId":"U1"}'))
+    told = profile_of(LineAnswer(200, '{"displayName":"花子","language":"ja","userId":"U1"}'))
     assert {name: told[name] for name in told if name != "at"} == {
         "displayName": "花子",
         "language": "ja",

@@ -12,8 +12,8 @@ import pytest
 from jobworker.bot.talk import Talk
 from jobworker.errors import OutcomeUnknown
 from jobworker.line import rate_limits
-from jobworker.line.answer import Answer
-from jobworker.line.rate_limits import HoldBack
+from jobworker.line.answer import LineAnswer
+from jobworker.line.rate_limits import RateLimits
 from jobworker.sending.sending import Sending
 from linedesk import Bot
 from linesim import Sim
@@ -39,14 +39,14 @@ def now() -> Now:
 
 
 @pytest.fixture
-def held(now: Now) -> HoldBack:
-    return HoldBack(monotonic=now)
+def held(now: Now) -> RateLimits:
+    return RateLimits(monotonic=now)
 
 
 def test_a_retry_after_is_kept_to_the_second_for_that_endpoint_alone(
-    held: HoldBack, now: Now
+    held: RateLimits, now: Now
 ) -> None:
-    held.note(PUSH, Answer(429, BUSY, retry_after=7.0))
+    held.note(PUSH, LineAnswer(429, BUSY, retry_after=7.0))
     assert (held.seconds(PUSH), held.seconds(REPLY)) == (7.0, 0.0)
     now.seconds += 7.0
     assert held.seconds(PUSH) == 0.0
@@ -54,30 +54,31 @@ def test_a_retry_after_is_kept_to_the_second_for_that_endpoint_alone(
 
 @pytest.mark.parametrize("retry_after", [None, 0.0])
 def test_without_one_each_time_in_a_row_is_longer_up_to_a_minute(
-    held: HoldBack, now: Now, retry_after: float | None
+    held: RateLimits, now: Now, retry_after: float | None
 ) -> None:
     pauses = []
     for _ in range(10):
-        held.note(PUSH, Answer(429, BUSY, retry_after=retry_after))
+        held.note(PUSH, LineAnswer(429, BUSY, retry_after=retry_after))
         pauses.append(held.seconds(PUSH))
         now.seconds += pauses[-1]
     longest = [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
 
 
-def test_a_call_that_is_taken_begins_the_count_anew(held: HoldBack, now: Now) -> None:
+def test_a_call_that_is_taken_begins_the_count_anew(held: RateLimits, now: Now) -> None:
     for _ in range(5):
-        held.note(PUSH, Answer(429, BUSY))
+        held.note(PUSH, LineAnswer(429, BUSY))
     now.seconds += 60.0
-    held.note(PUSH, Answer(200))
-    held.note(PUSH, Answer(429, BUSY))
+    held.note(PUSH, LineAnswer(200))
+    held.note(PUSH, LineAnswer(429, BUSY))
     assert held.seconds(PUSH) <= 0.5
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer(503), OutcomeUnknown("late"), Answer(429, str(FLOOD)), Answer(401)]
+    "answer",
+    [LineAnswer(503), OutcomeUnknown("late"), LineAnswer(429, str(FLOOD)), LineAnswer(401)],
 )
-def test_nothing_else_holds_an_endpoint_back(held: HoldBack, answer: Any) -> None:
+def test_nothing_else_holds_an_endpoint_back(held: RateLimits, answer: Any) -> None:
     held.note(PUSH, answer)
     assert held.seconds(PUSH) == 0.0
 
@@ -156,7 +157,7 @@ def test_a_reply_that_is_held_back_beyond_its_token_becomes_a_push(room: Rooms, 
     """Its endpoint is free again in five minutes, its token good for half a second."""
     user = sim.add_user("花子")
     desk = room(a_bot())
-    desk.desk.line.holdback.note(REPLY, Answer(429, BUSY, retry_after=300.0))
+    desk.desk.line.holdback.note(REPLY, LineAnswer(429, BUSY, retry_after=300.0))
     event = sim.drafts.text(user, "r")
     sim.deliver(event)
     before = len(sim.calls)

@@ -14,7 +14,7 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from jobworker.bot.talk import Around, Talk
+from jobworker.bot.talk import Talk, TalkContext
 from jobworker.record.conversations import MOST_MEMBERS, Conversations, Decision
 from jobworker.record.record import APPLIED
 from jobworker.sending import entering, outbox
@@ -543,7 +543,7 @@ def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
     record(mine, document("E1", "G1", **group), deciding(members=members))
     before = len(bson.encode(stored(database, "G1")["members"]))
     event = document("E2", "G1", **group)
-    talk = Talk(event, Around(load=lambda: mine.load(event), api=lambda: None))
+    talk = Talk(event, TalkContext(load=lambda: mine.load(event), api=lambda: None))
     talk.know_profile(profile)
     record(mine, event, talk.decision())
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
-from jobworker.effects import Send, Way
+from jobworker.effects import Send, SendMethod
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk import Bot
@@ -32,17 +32,19 @@ def sent_anew(given_up: Send, *, force: bool = False) -> Send:
 
 
 def test_a_send_that_was_always_refused_gets_a_new_key_and_no_token() -> None:
-    refused = a_send(way=Way.REPLY, token="t", token_from=NOW - timedelta(days=1))
+    refused = a_send(way=SendMethod.REPLY, token="t", token_from=NOW - timedelta(days=1))
     send = sent_anew(refused)
     assert (send.id, send.event_id) == (f"{NAME}/0", NAME)
-    assert (send.way, send.token, send.token_from) == (Way.PUSH, None, None)
+    assert (send.way, send.token, send.token_from) == (SendMethod.PUSH, None, None)
     assert (send.tried_at, send.tried_as) == (None, None)
     assert send.retry_key != refused.retry_key
     assert (send.to, send.messages) == (refused.to, refused.messages)
 
 
-@pytest.mark.parametrize("way", [Way.PUSH, Way.MULTICAST])
-def test_a_try_of_unknown_outcome_goes_under_its_own_key_while_line_keeps_it(way: Way) -> None:
+@pytest.mark.parametrize("way", [SendMethod.PUSH, SendMethod.MULTICAST])
+def test_a_try_of_unknown_outcome_goes_under_its_own_key_while_line_keeps_it(
+    way: SendMethod,
+) -> None:
     tried = NOW - timedelta(hours=22, minutes=59)
     unknown = a_send(way=way, tried_at=tried, tried_as=way)
     for force in (False, True):
@@ -54,8 +56,10 @@ def test_a_try_of_unknown_outcome_goes_under_its_own_key_while_line_keeps_it(way
 @pytest.mark.parametrize(
     "unknown",
     [
-        a_send(tried_at=NOW - timedelta(hours=23), tried_as=Way.PUSH),
-        a_send(way=Way.REPLY, token="t", tried_at=NOW, tried_as=Way.REPLY, token_from=NOW),
+        a_send(tried_at=NOW - timedelta(hours=23), tried_as=SendMethod.PUSH),
+        a_send(
+            way=SendMethod.REPLY, token="t", tried_at=NOW, tried_as=SendMethod.REPLY, token_from=NOW
+        ),
     ],
     ids=["a key that LINE forgets", "a reply has none"],
 )
@@ -64,7 +68,7 @@ def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
         sent_anew(unknown)
     send = sent_anew(unknown, force=True)
     assert send.retry_key != unknown.retry_key
-    assert (send.tried_at, send.tried_as, send.way) == (None, None, Way.PUSH)
+    assert (send.tried_at, send.tried_as, send.way) == (None, None, SendMethod.PUSH)
 
 
 UNSOUND = [None, [], "x", {}, {"type": "send"}, {"id": 1, "way": "?"}]

@@ -31,8 +31,8 @@ from urllib3.exceptions import HTTPError
 
 from jobworker.bot.events import TimerEvent
 from jobworker.bot.talk import Talk
-from jobworker.errors import BotError, Lasting, NoTimerHandler
-from jobworker.handler_call import Doing, can_run_again
+from jobworker.errors import BotError, NoTimerHandler, PermanentError
+from jobworker.handler_call import HandlerContext, can_run_again
 from jobworker.line.hosts import Hosts
 from jobworker.sdk.client import is_send
 from jobworker.sdk.handler import SdkBot
@@ -399,7 +399,7 @@ def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> No
         def end(self) -> bool:
             return not self.is_abandoned
 
-    handling, doing = Handling(), Doing({"_id": 1, "key": "U1", "acceptTime": None})
+    handling, doing = Handling(), HandlerContext({"_id": 1, "key": "U1", "acceptTime": None})
 
     def run() -> Iterator[bool]:
         with doing.under(handling):
@@ -447,7 +447,7 @@ def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
             return True
 
     assert not can_run_again(), "no handler"
-    doing = Doing({"_id": 1, "key": "U1", "acceptTime": None})
+    doing = HandlerContext({"_id": 1, "key": "U1", "acceptTime": None})
     with doing.under(Handling()):
         assert can_run_again()
         mark = doing.begin_send()
@@ -472,7 +472,7 @@ def test_an_older_event_goes_first_while_its_token_is_good() -> None:
 
     def left(age_seconds: float) -> float:
         accepted = now - timedelta(seconds=age_seconds)
-        return Doing({"_id": 1, "key": "U1", "acceptTime": accepted}).seconds_left
+        return HandlerContext({"_id": 1, "key": "U1", "acceptTime": accepted}).seconds_left
 
     assert left(0) > left(20) > left(50) > 5
     assert left(61) == 60
@@ -502,8 +502,8 @@ def test_a_post_is_a_send_unless_it_does_no_more_when_made_twice(
 
 
 def test_lasting_errors_are_those_that_no_further_try_mends() -> None:
-    assert issubclass(BotError, Lasting)
-    assert not issubclass(GateClosed, Lasting)
+    assert issubclass(BotError, PermanentError)
+    assert not issubclass(GateClosed, PermanentError)
 
 
 # The drop-in itself.

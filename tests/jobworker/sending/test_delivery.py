@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobworker.effects import Send, Way
+from jobworker.effects import Send, SendMethod
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
-from jobworker.line.answer import Answer, is_endpoint_limit
-from jobworker.sending.delivery import Ending, ReplyUnknown, expired, judge, way_of
+from jobworker.line.answer import LineAnswer, is_endpoint_limit
+from jobworker.sending.delivery import ReplyUnknown, SendVerdict, expired, judge, way_of
 from tests.jobworker.worker_harness import a_send
 
 ACCEPTED = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -19,16 +19,16 @@ SOON = ACCEPTED + timedelta(seconds=2)
 LATE = ACCEPTED + timedelta(seconds=61)
 TOKEN = "0" * 31 + "1"
 
-INVALID = Answer(400, '{"message":"Invalid reply token"}')
-BAD_BODY = Answer(400, '{"message":"The request body has 1 error(s)"}')
-QUOTA = Answer(429, '{"message":"You have reached your monthly limit."}')
-BUSY = Answer(429, '{"message":"The API rate limit has been exceeded. Try again later."}')
-CUT = Answer(400, '{"message":"Inv', whole=False)
-FLOOD = Answer(429, '{"message":"You have sent too many messages to the same user."}')
+INVALID = LineAnswer(400, '{"message":"Invalid reply token"}')
+BAD_BODY = LineAnswer(400, '{"message":"The request body has 1 error(s)"}')
+QUOTA = LineAnswer(429, '{"message":"You have reached your monthly limit."}')
+BUSY = LineAnswer(429, '{"message":"The API rate limit has been exceeded. Try again later."}')
+CUT = LineAnswer(400, '{"message":"Inv', whole=False)
+FLOOD = LineAnswer(429, '{"message":"You have sent too many messages to the same user."}')
 
 
 def reply(**fields: Any) -> Send:
-    known = {"way": Way.REPLY, "token": TOKEN, "token_from": ACCEPTED, "at": ACCEPTED}
+    known = {"way": SendMethod.REPLY, "token": TOKEN, "token_from": ACCEPTED, "at": ACCEPTED}
     return a_send(**{**known, **fields})
 
 
@@ -36,7 +36,7 @@ def push(**fields: Any) -> Send:
     return a_send(**{"at": ACCEPTED, **fields})
 
 
-def tried(send: Send, way: Way, at: datetime = SOON) -> Send:
+def tried(send: Send, way: SendMethod, at: datetime = SOON) -> Send:
     return send.tried(way, at)
 
 
@@ -46,14 +46,14 @@ class Case:
 
     name: str
     send: Send
-    answer: Answer | LineError
-    ending: Ending
-    way: Way = Way.REPLY
+    answer: LineAnswer | LineError
+    ending: SendVerdict
+    way: SendMethod = SendMethod.REPLY
     """How it travels in this try."""
     now: datetime = SOON
     fresh_after: bool | None = None
     """Whether nothing is unknown any more, for a send that stays in the outbox."""
-    next_way: Way | None = None
+    next_way: SendMethod | None = None
     cause: str | None = None
     waits: float | None = None
     unproved: bool = False
@@ -62,23 +62,28 @@ class Case:
 
 FRESH_REPLY = reply()
 FRESH_PUSH = push()
-UNKNOWN_REPLY = tried(reply(), Way.REPLY)
-UNKNOWN_PUSH = tried(push(), Way.PUSH)
-REPLY_AS_PUSH = tried(reply(tried_as=Way.PUSH), Way.PUSH)
-MULTICAST = push(way=Way.MULTICAST, to=["U1", "U2"])
+UNKNOWN_REPLY = tried(reply(), SendMethod.REPLY)
+UNKNOWN_PUSH = tried(push(), SendMethod.PUSH)
+REPLY_AS_PUSH = tried(reply(tried_as=SendMethod.PUSH), SendMethod.PUSH)
+MULTICAST = push(way=SendMethod.MULTICAST, to=["U1", "U2"])
 
-AGAIN, SENT, DEAD, DROPPED = Ending.AGAIN, Ending.SENT, Ending.DEAD, Ending.DROPPED
-REPLY, PUSH = Way.REPLY, Way.PUSH
+AGAIN, SENT, DEAD, DROPPED = (
+    SendVerdict.AGAIN,
+    SendVerdict.SENT,
+    SendVerdict.DEAD,
+    SendVerdict.DROPPED,
+)
+REPLY, PUSH, MANY = SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST
 
 CASES = [
-    Case("a fresh reply in time is sent", FRESH_REPLY, Answer(200, "{}"), SENT),
-    Case("a fresh reply past its minute travels as push", FRESH_REPLY, Answer(200), SENT, PUSH,
+    Case("a fresh reply in time is sent", FRESH_REPLY, LineAnswer(200, "{}"), SENT),
+    Case("a fresh reply past its minute travels as push", FRESH_REPLY, LineAnswer(200), SENT, PUSH,
          LATE),
     Case("a fresh reply refused as invalid becomes a push at once", FRESH_REPLY, INVALID, AGAIN,
          fresh_after=True, next_way=PUSH, waits=0),
     Case("the words of a refusal are read whatever their case", FRESH_REPLY,
-         Answer(400, "INVALID REPLY TOKEN"), AGAIN, fresh_after=True, next_way=PUSH, waits=0),
-    Case("a reply after a 500 repeats its token", FRESH_REPLY, Answer(500), AGAIN,
+         LineAnswer(400, "INVALID REPLY TOKEN"), AGAIN, fresh_after=True, next_way=PUSH, waits=0),
+    Case("a reply after a 500 repeats its token", FRESH_REPLY, LineAnswer(500), AGAIN,
          fresh_after=False, next_way=REPLY),
     Case("a reply after a time-out repeats its token", FRESH_REPLY, OutcomeUnknown("late"), AGAIN,
          fresh_after=False, next_way=REPLY),
@@ -94,8 +99,9 @@ CASES = [
     Case("a reply held back by the rate limit stays fresh", FRESH_REPLY, BUSY, AGAIN,
          fresh_after=True, next_way=REPLY),
     Case("a refused access token leaves a reply fresh, at the gate", FRESH_REPLY,
-         Answer(401), AGAIN, fresh_after=True, next_way=REPLY, waits=0),
-    Case("a reply of unknown outcome, then accepted, is sent", UNKNOWN_REPLY, Answer(200), SENT),
+         LineAnswer(401), AGAIN, fresh_after=True, next_way=REPLY, waits=0),
+    Case("a reply of unknown outcome, then accepted, is sent", UNKNOWN_REPLY, LineAnswer(200),
+         SENT),
     Case("a reply of unknown outcome, its token now invalid in its minute, was sent",
          UNKNOWN_REPLY, INVALID, SENT),
     Case("a reply of unknown outcome, invalid after its minute, is pushed and counted",
@@ -105,37 +111,39 @@ CASES = [
          UNKNOWN_REPLY, INVALID, DROPPED, now=LATE, unproved=True,
          reply_unknown=ReplyUnknown.DROP),
     Case("a reply of unknown outcome is tried by token also long after its minute",
-         UNKNOWN_REPLY, Answer(200), SENT, now=LATE + timedelta(hours=22)),
+         UNKNOWN_REPLY, LineAnswer(200), SENT, now=LATE + timedelta(hours=22)),
     Case("a reply of unknown outcome stays so through no connection", UNKNOWN_REPLY,
          NotSent("refused"), AGAIN, fresh_after=False, next_way=REPLY),
     Case("a reply of unknown outcome stays so through the rate limit", UNKNOWN_REPLY, BUSY, AGAIN,
          fresh_after=False, next_way=REPLY),
     Case("a reply of unknown outcome stays so through a refused access token", UNKNOWN_REPLY,
-         Answer(401), AGAIN, fresh_after=False, next_way=REPLY, waits=0),
-    Case("a 409 says nothing good of a reply", FRESH_REPLY, Answer(409), DEAD),
+         LineAnswer(401), AGAIN, fresh_after=False, next_way=REPLY, waits=0),
+    Case("a 409 says nothing good of a reply", FRESH_REPLY, LineAnswer(409), DEAD),
     Case("a monthly limit told to a reply is an ordinary 429", FRESH_REPLY, QUOTA, AGAIN,
          fresh_after=True, next_way=REPLY),
-    Case("a push is sent", FRESH_PUSH, Answer(200, "{}"), SENT, PUSH),
-    Case("a push answered 200 with garbage is sent", FRESH_PUSH, Answer(200, "<html>"), SENT, PUSH),
-    Case("a push answered 202 is sent", FRESH_PUSH, Answer(202), SENT, PUSH),
-    Case("a push after a 503 repeats its key", FRESH_PUSH, Answer(503), AGAIN, PUSH,
+    Case("a push is sent", FRESH_PUSH, LineAnswer(200, "{}"), SENT, PUSH),
+    Case("a push answered 200 with garbage is sent", FRESH_PUSH, LineAnswer(200, "<html>"), SENT,
+         PUSH),
+    Case("a push answered 202 is sent", FRESH_PUSH, LineAnswer(202), SENT, PUSH),
+    Case("a push after a 503 repeats its key", FRESH_PUSH, LineAnswer(503), AGAIN, PUSH,
          fresh_after=False, next_way=PUSH),
-    Case("an answer below 200 says nothing", FRESH_PUSH, Answer(102), AGAIN, PUSH,
+    Case("an answer below 200 says nothing", FRESH_PUSH, LineAnswer(102), AGAIN, PUSH,
          fresh_after=False, next_way=PUSH),
     Case("a push after a reset repeats its key", FRESH_PUSH, OutcomeUnknown("reset"), AGAIN, PUSH,
          fresh_after=False, next_way=PUSH),
-    Case("a push whose key LINE knows was sent", UNKNOWN_PUSH, Answer(409), SENT, PUSH),
-    Case("even a push that was not tried is sent by a 409", FRESH_PUSH, Answer(409), SENT, PUSH),
+    Case("a push whose key LINE knows was sent", UNKNOWN_PUSH, LineAnswer(409), SENT, PUSH),
+    Case("even a push that was not tried is sent by a 409", FRESH_PUSH, LineAnswer(409), SENT,
+         PUSH),
     Case("a push beyond the month's quota is given up as such", FRESH_PUSH, QUOTA, DEAD, PUSH,
          cause="quota"),
     Case("a push held back by the rate limit stays fresh", FRESH_PUSH, BUSY, AGAIN, PUSH,
          fresh_after=True, next_way=PUSH),
     Case("a Retry-After of the endpoint is not the send's own", FRESH_PUSH,
-         Answer(429, BUSY.text, retry_after=7.0), AGAIN, PUSH, fresh_after=True, waits=None),
+         LineAnswer(429, BUSY.text, retry_after=7.0), AGAIN, PUSH, fresh_after=True, waits=None),
     Case("a Retry-After of one user's is waited for", FRESH_PUSH,
-         Answer(429, FLOOD.text, retry_after=7.0), AGAIN, PUSH, fresh_after=True, waits=7.0),
+         LineAnswer(429, FLOOD.text, retry_after=7.0), AGAIN, PUSH, fresh_after=True, waits=7.0),
     Case("a Retry-After of nothing still backs off", FRESH_PUSH,
-         Answer(429, FLOOD.text, retry_after=0.0), AGAIN, PUSH, fresh_after=True, waits=None),
+         LineAnswer(429, FLOOD.text, retry_after=0.0), AGAIN, PUSH, fresh_after=True, waits=None),
     Case("a push of unknown outcome stays so through the rate limit", UNKNOWN_PUSH, BUSY, AGAIN,
          PUSH, fresh_after=False, next_way=PUSH),
     Case("a push of unknown outcome stays so through no connection", UNKNOWN_PUSH, NotSent("no"),
@@ -144,23 +152,25 @@ CASES = [
          NotSendable("TypeError"), DEAD, PUSH, cause="it cannot be written as JSON"),
     Case("a malformed push is given up", FRESH_PUSH, BAD_BODY, DEAD, PUSH),
     Case("the token's words mean nothing to a push", FRESH_PUSH, INVALID, DEAD, PUSH),
-    Case("a forbidden push is given up", FRESH_PUSH, Answer(403), DEAD, PUSH),
-    Case("a redirect is followed by nobody and says nothing of LINE", FRESH_PUSH, Answer(302),
+    Case("a forbidden push is given up", FRESH_PUSH, LineAnswer(403), DEAD, PUSH),
+    Case("a redirect is followed by nobody and says nothing of LINE", FRESH_PUSH, LineAnswer(302),
          AGAIN, PUSH),
-    Case("a time-out of a proxy says nothing of LINE", FRESH_PUSH, Answer(408), AGAIN, PUSH),
-    Case("a refused access token leaves a push fresh", FRESH_PUSH, Answer(401), AGAIN, PUSH,
+    Case("a time-out of a proxy says nothing of LINE", FRESH_PUSH, LineAnswer(408), AGAIN, PUSH),
+    Case("a refused access token leaves a push fresh", FRESH_PUSH, LineAnswer(401), AGAIN, PUSH,
          fresh_after=True, waits=0),
-    Case("a reply that went as push is proved by its key", REPLY_AS_PUSH, Answer(409), SENT, PUSH),
-    Case("a reply that went as push never replies again", REPLY_AS_PUSH, Answer(500), AGAIN, PUSH,
+    Case("a reply that went as push is proved by its key", REPLY_AS_PUSH, LineAnswer(409), SENT,
+         PUSH),
+    Case("a reply that went as push never replies again", REPLY_AS_PUSH, LineAnswer(500), AGAIN,
+         PUSH,
          fresh_after=False, next_way=PUSH),
     Case("a reply refused as push stays a push", reply(tried_as=PUSH), BUSY, AGAIN, PUSH,
          fresh_after=True, next_way=PUSH),
-    Case("a multicast is sent", MULTICAST, Answer(200, "{}"), SENT, Way.MULTICAST),
-    Case("a multicast after a 500 repeats its key", MULTICAST, Answer(500), AGAIN, Way.MULTICAST,
-         fresh_after=False, next_way=Way.MULTICAST),
-    Case("a multicast whose key LINE knows was sent", tried(MULTICAST, Way.MULTICAST), Answer(409),
-         SENT, Way.MULTICAST),
-    Case("a multicast beyond the quota is given up", MULTICAST, QUOTA, DEAD, Way.MULTICAST,
+    Case("a multicast is sent", MULTICAST, LineAnswer(200, "{}"), SENT, MANY),
+    Case("a multicast after a 500 repeats its key", MULTICAST, LineAnswer(500), AGAIN, MANY,
+         fresh_after=False, next_way=MANY),
+    Case("a multicast whose key LINE knows was sent", tried(MULTICAST, MANY), LineAnswer(409),
+         SENT, MANY),
+    Case("a multicast beyond the quota is given up", MULTICAST, QUOTA, DEAD, MANY,
          cause="quota"),
 ]  # fmt: skip
 
@@ -215,7 +225,7 @@ def test_what_an_answer_means(case: Case) -> None:
         ),
     ],
 )
-def test_how_a_send_travels_next(send: Send, now: datetime, way: Way) -> None:
+def test_how_a_send_travels_next(send: Send, now: datetime, way: SendMethod) -> None:
     assert way_of(send, now) is way
 
 
@@ -232,7 +242,7 @@ def test_how_a_send_travels_next(send: Send, now: datetime, way: Way) -> None:
             UNKNOWN_PUSH,
             UNKNOWN_REPLY,
             REPLY_AS_PUSH,
-            tried(MULTICAST, Way.MULTICAST),
+            tried(MULTICAST, MANY),
         )
     ]
     + [
@@ -260,15 +270,15 @@ def test_what_is_too_old_to_be_tried(send: Send, now: datetime, cause: str | Non
     ("answer", "held"),
     [
         (BUSY, True),
-        (Answer(429), True),
-        (Answer(429, "<html>Too Many Requests"), True),
+        (LineAnswer(429), True),
+        (LineAnswer(429, "<html>Too Many Requests"), True),
         (QUOTA, False),
         (FLOOD, False),
-        (Answer(200, BUSY.text), False),
-        (Answer(503, BUSY.text), False),
+        (LineAnswer(200, BUSY.text), False),
+        (LineAnswer(503, BUSY.text), False),
     ],
 )
-def test_which_answer_holds_its_endpoint_back(answer: Answer, held: bool) -> None:
+def test_which_answer_holds_its_endpoint_back(answer: LineAnswer, held: bool) -> None:
     assert is_endpoint_limit(answer) is held
 
 

@@ -21,7 +21,7 @@ import requests
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.effects import Send, Way
+from jobworker.effects import Send, SendMethod
 from jobworker.line import breaker, rate_limits
 from jobworker.line import client as line_client
 from jobworker.record.conversations import Conversations
@@ -409,27 +409,33 @@ class Left:
 TRIED_AT = datetime.now(UTC)
 LEFT: dict[str, Callable[[Send], Left]] = {
     "recorded, and nothing else": lambda send: Left(send),
-    "a reply written down, and not called": lambda send: Left(send.tried(Way.REPLY, TRIED_AT)),
+    "a reply written down, and not called": lambda send: Left(
+        send.tried(SendMethod.REPLY, TRIED_AT)
+    ),
     "a reply called, and its answer not heard": lambda send: Left(
-        send.tried(Way.REPLY, TRIED_AT), accepted=True
+        send.tried(SendMethod.REPLY, TRIED_AT), accepted=True
     ),
     "a push written down, and not called": lambda send: Left(
-        replace(send, way=Way.PUSH, token=None, token_from=None).tried(Way.PUSH, TRIED_AT)
+        replace(send, way=SendMethod.PUSH, token=None, token_from=None).tried(
+            SendMethod.PUSH, TRIED_AT
+        )
     ),
     "a push called, and its answer not heard": lambda send: Left(
-        replace(send, way=Way.PUSH, token=None, token_from=None).tried(Way.PUSH, TRIED_AT),
+        replace(send, way=SendMethod.PUSH, token=None, token_from=None).tried(
+            SendMethod.PUSH, TRIED_AT
+        ),
         accepted=True,
     ),
     "a reply that went as push, and its answer not heard": lambda send: Left(
-        send.tried(Way.PUSH, TRIED_AT), accepted=True
+        send.tried(SendMethod.PUSH, TRIED_AT), accepted=True
     ),
     "a reply refused as invalid, to go as push": lambda send: Left(
-        send.tried(Way.REPLY, TRIED_AT).refused(next_way=Way.PUSH)
+        send.tried(SendMethod.REPLY, TRIED_AT).refused(next_way=SendMethod.PUSH)
     ),
     "a multicast called, and its answer not heard": lambda send: Left(
-        replace(send, way=Way.MULTICAST, to=[str(send.to)], token=None, token_from=None).tried(
-            Way.MULTICAST, TRIED_AT
-        ),
+        replace(
+            send, way=SendMethod.MULTICAST, to=[str(send.to)], token=None, token_from=None
+        ).tried(SendMethod.MULTICAST, TRIED_AT),
         accepted=True,
     ),
 }
@@ -460,10 +466,10 @@ def conversation(key: str, pending: list[Document]) -> Document:
     }
 
 
-def call_line(sim: Sim, send: Send, way: Way) -> None:
+def call_line(sim: Sim, send: Send, way: SendMethod) -> None:
     body: dict[str, Any] = {"messages": send.messages}
     headers = {"Authorization": f"Bearer {sim.token}"}
-    if way is Way.REPLY:
+    if way is SendMethod.REPLY:
         body["replyToken"] = send.token
     else:
         body["to"], headers["X-Line-Retry-Key"] = send.to, send.retry_key
@@ -475,7 +481,7 @@ def a_reply(sim: Sim, user: Any, retry_key: str) -> Send:
     event = sim.drafts.text(user, "?")
     sim.deliver(event)
     return a_send(
-        way=Way.REPLY,
+        way=SendMethod.REPLY,
         to=user.user_id,
         token=event["replyToken"],
         token_from=datetime.now(UTC),
@@ -535,10 +541,10 @@ def test_a_reply_of_unknown_outcome_past_its_minute_follows_the_setting(
     long_ago = datetime.now(UTC) - timedelta(seconds=90)
     send = a_reply(sim, user, retry_key)
     if accepted:
-        call_line(sim, send, Way.REPLY)
+        call_line(sim, send, SendMethod.REPLY)
     else:
         send = replace(send, token="0" * 32)
-    old = replace(send, token_from=long_ago, at=long_ago).tried(Way.REPLY, long_ago)
+    old = replace(send, token_from=long_ago, at=long_ago).tried(SendMethod.REPLY, long_ago)
     leave(database, sim, Left(old), user.user_id)
     with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
         desk.until_quiet()
@@ -553,7 +559,7 @@ def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
 ) -> None:
     user = sim.add_user("花子")
     yesterday = datetime.now(UTC) - timedelta(hours=23, minutes=1)
-    send = a_send(to=user.user_id, at=yesterday).tried(Way.PUSH, yesterday)
+    send = a_send(to=user.user_id, at=yesterday).tried(SendMethod.PUSH, yesterday)
     leave(database, sim, Left(send), user.user_id)
     before = len(sim.calls)
     desk = room(Bot(), epoch=2)
@@ -692,7 +698,7 @@ def waiting(n: int, due: float) -> Any:
 def test_the_first_send_is_as_urgent_as_the_most_urgent_behind_it() -> None:
     chosen = random.Random(5)
     for _ in range(50):
-        box, left = outbox.Box("main/U1"), []
+        box, left = outbox.ConversationOutbox("main/U1"), []
         for n in range(chosen.randrange(1, 30)):
             if left and chosen.random() < 0.4:
                 assert box.pop().send.id == left.pop(0)[0]
@@ -719,7 +725,7 @@ def test_the_first_send_is_as_urgent_as_the_most_urgent_behind_it() -> None:
 def test_a_send_that_failed_goes_behind_others_but_not_behind_its_own(
     behind: list[float], deadline: float
 ) -> None:
-    box = outbox.Box("main/U1")
+    box = outbox.ConversationOutbox("main/U1")
     for n, due in enumerate([95.0, *behind]):
         box.append(waiting(n, due), due)
     box.put_off(100.0, 160.0)

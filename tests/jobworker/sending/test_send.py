@@ -14,14 +14,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jobworker.errors import NotSent
 from jobworker.line.gate_order import GateState, Order, Ticket, TicketState
-from jobworker.sending.delivery import RETRY_KEY_LIFE, TOKEN_LIFE, Answer, Ending, Outcome, Way
+from jobworker.sending.delivery import (
+    RETRY_KEY_LIFE,
+    TOKEN_LIFE,
+    LineAnswer,
+    SendMethod,
+    SendOutcome,
+    SendVerdict,
+)
 from jobworker.sending.send import Enter, GiveUp, Go, Move, PendingSend, Rest, SendLimits, SendState
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from tests.jobworker.worker_harness import a_send
 
 IDLE, WAITING, BUSY, RESTING, GONE = SendState
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-UNANSWERED = Answer(500)
+UNANSWERED = LineAnswer(500)
 LIMITS = SendLimits(most_unanswered=4)
 
 
@@ -41,11 +48,11 @@ def pending(state: SendState = BUSY, **send: Any) -> tuple[PendingSend, Ticket]:
 
 
 def a_reply(**more: Any) -> dict[str, Any]:
-    return {"way": Way.REPLY, "token": "t", "token_from": NOW, **more}
+    return {"way": SendMethod.REPLY, "token": "t", "token_from": NOW, **more}
 
 
-def again(one: PendingSend, **more: Any) -> Outcome:
-    return Outcome(Ending.AGAIN, one.send, **more)
+def again(one: PendingSend, **more: Any) -> SendOutcome:
+    return SendOutcome(SendVerdict.AGAIN, one.send, **more)
 
 
 # The table, cell by cell.
@@ -141,8 +148,8 @@ def test_a_fresh_send_is_written_down_before_it_goes() -> None:
     one, _ = pending(**a_reply())
     go = one.plan(NOW, nothing_held)
     assert isinstance(go, Go)
-    assert (go.way, one.was_tried, one.send.tried_at) == (Way.REPLY, False, None)
-    assert go.note == one.send.tried(Way.REPLY, NOW)
+    assert (go.way, one.was_tried, one.send.tried_at) == (SendMethod.REPLY, False, None)
+    assert go.note == one.send.tried(SendMethod.REPLY, NOW)
     one.noted(go.note)
     one.called_off(go)
     assert one.send.tried_at is None
@@ -150,26 +157,26 @@ def test_a_fresh_send_is_written_down_before_it_goes() -> None:
 
 def test_a_try_of_unknown_outcome_stands_there_already() -> None:
     one, _ = pending()
-    one.noted(one.send.tried(Way.PUSH, NOW))
+    one.noted(one.send.tried(SendMethod.PUSH, NOW))
     before = one.send
     go = one.plan(NOW, nothing_held)
-    assert go == Go(Way.PUSH, None)
+    assert go == Go(SendMethod.PUSH, None)
     assert one.was_tried
-    one.called_off(Go(Way.PUSH, None))
+    one.called_off(Go(SendMethod.PUSH, None))
     assert one.send == before
 
 
 def test_a_send_that_is_too_old_is_given_up() -> None:
     one, _ = pending()
     assert one.plan(NOW + timedelta(days=3), nothing_held) == GiveUp("not sent within 3 days")
-    one.noted(one.send.tried(Way.PUSH, NOW))
+    one.noted(one.send.tried(SendMethod.PUSH, NOW))
     told = GiveUp("outcome unknown for 23 hours")
     assert one.plan(NOW + RETRY_KEY_LIFE, nothing_held) == told
 
 
 def test_an_endpoint_that_is_held_back_is_waited_for() -> None:
     one, _ = pending()
-    held = {Way.PUSH.path: 7.0}
+    held = {SendMethod.PUSH.path: 7.0}
     assert one.plan(NOW, lambda path: held.get(path, 0.0)) == Rest(7.0)
     assert one.reason is not None
     assert "429" in one.reason
@@ -178,12 +185,12 @@ def test_an_endpoint_that_is_held_back_is_waited_for() -> None:
 def test_a_reply_waits_for_its_endpoint_until_it_becomes_a_push() -> None:
     one, _ = pending(**a_reply())
     late = NOW + TOKEN_LIFE - timedelta(seconds=2)
-    assert one.plan(late, lambda path: 30.0 * (path == Way.REPLY.path)) == Rest(2.0)
+    assert one.plan(late, lambda path: 30.0 * (path == SendMethod.REPLY.path)) == Rest(2.0)
     one.wake(ticket := Ticket(1.0))
     assert one.turn(ticket)
-    go = one.plan(NOW + TOKEN_LIFE, lambda path: 30.0 * (path == Way.REPLY.path))
+    go = one.plan(NOW + TOKEN_LIFE, lambda path: 30.0 * (path == SendMethod.REPLY.path))
     assert isinstance(go, Go)
-    assert go.way is Way.PUSH
+    assert go.way is SendMethod.PUSH
 
 
 def test_the_pauses_between_tries_are_bounded_and_say_why() -> None:
@@ -201,9 +208,9 @@ def test_the_pauses_between_tries_are_bounded_and_say_why() -> None:
 
 def test_an_outcome_that_names_a_pause_gets_it() -> None:
     one, ticket = pending()
-    assert one.failed(again(one, wait_seconds=9.0), Answer(429), ticket) == Rest(9.0)
+    assert one.failed(again(one, wait_seconds=9.0), LineAnswer(429), ticket) == Rest(9.0)
     one, ticket = pending()
-    assert one.failed(again(one, wait_seconds=0), Answer(401), ticket) == Enter(ticket)
+    assert one.failed(again(one, wait_seconds=0), LineAnswer(401), ticket) == Enter(ticket)
     assert one.state is WAITING
 
 
@@ -211,7 +218,7 @@ def test_tries_without_a_verdict_end_some_time() -> None:
     one, ticket = pending()
     for _ in range(3):
         one.failed(again(one, unanswered=True), UNANSWERED, ticket)
-        one.failed(again(one), Answer(429), ticket)
+        one.failed(again(one), LineAnswer(429), ticket)
         one.state = BUSY
     told = one.failed(again(one, unanswered=True), UNANSWERED, ticket)
     assert told == GiveUp("no verdict of LINE's in 4 tries")
@@ -259,7 +266,7 @@ class Machine(RuleBasedStateMachine):
         self.clock: list[tuple[Outbox, PendingSend]] = []
         self.letters_due: list[tuple[Outbox, PendingSend]] = []
         self.removals: list[tuple[Outbox, PendingSend]] = []
-        self.answers: list[tuple[Outbox, PendingSend, Outcome]] = []
+        self.answers: list[tuple[Outbox, PendingSend, SendOutcome]] = []
         self.call: Call | None = None
         self.threads_called = 0
         self.arrived: list[PendingSend] = []

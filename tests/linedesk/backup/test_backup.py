@@ -18,13 +18,13 @@ from pymongo.database import Database
 
 from dispatcher.lease import Lease, owner_name
 from dispatcher.progress.document import Progress
-from dispatcher.progress.tracker import Ledger
+from dispatcher.progress.tracker import ProgressTracker
 from jobworker.record.conversations import Conversations, Decision
 from linedesk.backup import restore as importwrites
 from linedesk.backup.export import export_to, write_export
-from linedesk.backup.file import AS_STORED, Reader
+from linedesk.backup.file import AS_STORED, BackupReader
 from linedesk.backup.queue import finish_recvq
-from linedesk.backup.restore import Hold, Wishes, restore
+from linedesk.backup.restore import LeaseHold, RestoreOptions, restore
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, Restored
 from linedesk.cli import main
 from linedesk.settings.errors import BackupError, NotImported
@@ -175,11 +175,11 @@ def restored_from(
     path: Path, database: Database[Any], *, recvq: str | None = None, **more: Any
 ) -> None:
     with path.open("rb") as stream:
-        reader = Reader(stream)
+        reader = BackupReader(stream)
         restored = Restored(at=reader.header().at, now=now())
         for collection, document in reader.documents():
             restored.look(collection, document)
-        restore(database, reader, restored, reader.header(), Wishes(recvq=recvq), **more)
+        restore(database, reader, restored, reader.header(), RestoreOptions(recvq=recvq), **more)
 
 
 # export
@@ -194,7 +194,7 @@ def test_an_export_is_whole_and_for_its_owner_alone(
     assert answer.stdout.startswith(f"exported to {path} (")
     assert "conversations 2, schedule 2" in answer.stderr
     with path.open("rb") as stream:
-        found = {document.raw for _, document in Reader(stream).documents()}
+        found = {document.raw for _, document in BackupReader(stream).documents()}
     assert found == {row for rows in whole(source, PROGRESS, *STATE).values() for row in rows}
 
 
@@ -257,7 +257,7 @@ def test_an_export_is_of_one_moment_while_others_write(
     with path.open("wb") as stream:
         write_export(source, stream, read=go_on)
     with path.open("rb") as stream:
-        found = list(Reader(stream).documents())
+        found = list(BackupReader(stream).documents())
     for name in STATE:
         assert sorted(d.raw for n, d in found if n == name) == sorted(before[name])
     assert whole(source) != before
@@ -441,7 +441,7 @@ def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
 
 
 def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: Path) -> None:
-    second = Hold(target, owner="elsewhere/1/1")
+    second = LeaseHold(target, owner="elsewhere/1/1")
 
     def take_over(collection: str) -> None:
         if not second.epoch:
@@ -480,7 +480,7 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
         ghost.record(document, Decision({"state": "?"}, []), unsaved=[], message_id=None)
     progress = Progress(target[PROGRESS], feed="changestream", epoch=40)
     with pytest.raises(Replaced):
-        progress.save(Ledger().snapshot())
+        progress.save(ProgressTracker().snapshot())
 
 
 # What waits in recvq.
@@ -629,7 +629,7 @@ def test_a_timer_that_has_rung_here_since_the_export_becomes_no_letter(
 
 def test_an_import_that_dies_before_it_writes_holds_up_nobody(target: Database[Any]) -> None:
     machine, pid, ticks = owner_name().split("/")
-    hold = Hold(target, owner=f"{machine}/{pid}/{ticks}1")
+    hold = LeaseHold(target, owner=f"{machine}/{pid}/{ticks}1")
     hold.take(above=0, take_over=False)
     # On another machine nobody can tell that it died.
     until = target[LEASES].find_one({"_id": "dispatcher"})["until"]  # type: ignore[index]

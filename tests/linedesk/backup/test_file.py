@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linedesk.backup import file
-from linedesk.backup.file import COLLECTIONS, Header, Reader, Writer
+from linedesk.backup.file import COLLECTIONS, BackupReader, BackupWriter, Header
 from linedesk.settings.errors import BackupError
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, SCHEDULE
 from linedesk.store.errors import NewerSchema
@@ -33,7 +33,7 @@ def raw(**fields: Any) -> RawBSONDocument:
 
 def file_of(*rows: tuple[str, RawBSONDocument]) -> bytes:
     stream = io.BytesIO()
-    writer = Writer(stream, HEADER)
+    writer = BackupWriter(stream, HEADER)
     for collection, document in rows:
         writer.add(collection, document)
     writer.finish()
@@ -41,7 +41,7 @@ def file_of(*rows: tuple[str, RawBSONDocument]) -> bytes:
 
 
 def read(content: bytes) -> Rows:
-    return list(Reader(io.BytesIO(content)).documents())
+    return list(BackupReader(io.BytesIO(content)).documents())
 
 
 def some() -> Rows:
@@ -128,7 +128,7 @@ def test_a_person_can_read_it_with_zcat() -> None:
 
 
 def test_the_header_tells_where_it_is_from() -> None:
-    assert Reader(io.BytesIO(file_of())).header() == HEADER
+    assert BackupReader(io.BytesIO(file_of())).header() == HEADER
 
 
 # Damage.
@@ -185,7 +185,7 @@ def test_a_line_beyond_any_document_is_refused_before_it_is_in_memory(name: str)
     first = b"" if is_header else gzip.decompress(file_of()).splitlines(keepends=True)[0]
     stream = io.BytesIO(gzip.compress(first + BOMBS[name], compresslevel=1))
     with pytest.raises(BackupError, match=rf"line {1 if is_header else 2} is larger than any"):
-        list(Reader(stream).documents())
+        list(BackupReader(stream).documents())
     if "parts" not in name:
         # The rest of the line was not even unpacked.
         assert stream.tell() < len(stream.getvalue()) * 0.6
@@ -197,7 +197,7 @@ def test_small_lines_without_end_are_refused_while_they_are_few() -> None:
     stream = io.BytesIO(gzip.compress(first + line * 200_000))
     rows: Rows = []
     with pytest.raises(BackupError, match="the same lines again and again"):
-        rows.extend(Reader(stream).documents())
+        rows.extend(BackupReader(stream).documents())
     assert len(rows) < 60_000
 
 
@@ -261,7 +261,7 @@ def test_what_a_newer_release_has_written_is_refused() -> None:
         .replace('"schema": {"$numberInt": "', '"schema": {"$numberInt": "1')
     )
     with pytest.raises(NewerSchema, match="the export was written by a newer release"):
-        Reader(io.BytesIO(gzip.compress(lines.encode()))).header()
+        BackupReader(io.BytesIO(gzip.compress(lines.encode()))).header()
     older = dict(HEADER.as_document())
     del older["schema"]
     assert Header.from_document(older).schema == 1
@@ -270,7 +270,7 @@ def test_what_a_newer_release_has_written_is_refused() -> None:
 def test_a_newer_format_is_refused_with_the_version_that_can_read_it() -> None:
     newer = gzip.decompress(file_of()).replace(b'{"$numberInt": "1"}', b'{"$numberInt": "2"}')
     with pytest.raises(BackupError, match=r"format 2 .* import it with linedesk 1\.0"):
-        Reader(io.BytesIO(gzip.compress(newer))).header()
+        BackupReader(io.BytesIO(gzip.compress(newer))).header()
 
 
 def test_a_collection_that_it_cannot_have_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 
 from jobworker.bot.timers import Timers
-from jobworker.effects import Send, Way
+from jobworker.effects import Send, SendMethod
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk.backup.file import AS_STORED, COLLECTIONS
@@ -127,9 +127,9 @@ def test_the_highest_epoch_of_an_export_is_known() -> None:
     assert restored(progress=[{"_id": "dispatcher", "epoch": 12}])[1].highest_epoch == 12
 
 
-@pytest.mark.parametrize("way", [Way.REPLY, Way.PUSH, Way.MULTICAST])
-def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: Way) -> None:
-    send = a_send(way=way, at=AT, token="t" if way is Way.REPLY else None)
+@pytest.mark.parametrize("way", [SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST])
+def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMethod) -> None:
+    send = a_send(way=way, at=AT, token="t" if way is SendMethod.REPLY else None)
     found, one = restored(conversations=[a_conversation(send.as_document())])
     [letter] = found[DEADLETTERS]
     names = {name: letter[name] for name in ("_id", "channel", "key", "cause", "attempts")}
@@ -151,7 +151,7 @@ def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: Way) -> N
 
 
 def test_a_push_is_replayed_under_its_own_key_while_line_keeps_it() -> None:
-    send = a_send(way=Way.PUSH, at=AT)
+    send = a_send(way=SendMethod.PUSH, at=AT)
     found, _ = restored(conversations=[a_conversation(send.as_document())])
     again = anew(found[DEADLETTERS][0]["effect"], name="replay:E1/0:1", now=NOW)
     assert again["retryKey"] == send.retry_key
@@ -159,10 +159,10 @@ def test_a_push_is_replayed_under_its_own_key_while_line_keeps_it() -> None:
 
 def test_what_was_known_of_a_try_stays() -> None:
     earlier = AT - HOUR
-    send = a_send(way=Way.REPLY, tried_at=earlier, tried_as=Way.PUSH)
+    send = a_send(way=SendMethod.REPLY, tried_at=earlier, tried_as=SendMethod.PUSH)
     found, _ = restored(conversations=[a_conversation(send.as_document())])
     again = Send.from_document(found[DEADLETTERS][0]["effect"])
-    assert (again.tried_at, again.tried_as) == (earlier, Way.PUSH)
+    assert (again.tried_at, again.tried_as) == (earlier, SendMethod.PUSH)
 
 
 def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:

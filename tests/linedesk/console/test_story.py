@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from linedesk.cli.trace import page
 from linedesk.console.errors import NoSuchEvent, NotOneConversation
-from linedesk.console.facts import Known
+from linedesk.console.facts import Facts
 from linedesk.console.search import Meaning, key_of, meaning_of, recent, scope_of
 from linedesk.console.story import Story, story_of, tell
 from linedesk.console.tracing import event_of
@@ -33,7 +33,7 @@ from tests.linedesk.console.hand import (
     one_for_all,
 )
 
-KNOWN = Known(
+KNOWN = Facts(
     name="01E",
     document=an_event(),
     in_recvq=True,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from linedesk.demo.conversation import Conversation, Deed, Person
+from linedesk.demo.conversation import Deed, DemoConversation, Person
 from linedesk.settings.errors import DemoFailed
 
 HANAKO = Person("佐藤花子", "U1")
@@ -32,20 +32,20 @@ class Stage:
 
 
 @pytest.fixture
-def talk() -> Conversation:
-    return Conversation(Stage())  # type: ignore[arg-type]
+def talk() -> DemoConversation:
+    return DemoConversation(Stage())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", [None, "180秒後にお知らせします"])
 def test_an_answer_is_taken_as_it_comes_or_word_by_word(
-    talk: Conversation, answer: str | None
+    talk: DemoConversation, answer: str | None
 ) -> None:
     _, events = talk.send(Deed(HANAKO, "180", {"act": "text"}, answer=answer))
     talk.wait_for(events)
     assert events[0].answers[0].milliseconds == pytest.approx(100)
 
 
-def test_an_answer_in_other_words_is_a_failure(talk: Conversation) -> None:
+def test_an_answer_in_other_words_is_a_failure(talk: DemoConversation) -> None:
     _, events = talk.send(Deed(HANAKO, "180", {"act": "text"}, answer="3分後にお知らせします"))
     with pytest.raises(DemoFailed, match="180秒後にお知らせします, not 3分後にお知らせします"):
         talk.wait_for(events)

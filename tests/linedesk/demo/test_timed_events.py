@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from linedesk.demo.conversation import Person
-from linedesk.demo.timed_events import LEAD_SECONDS, Rings
+from linedesk.demo.timed_events import LEAD_SECONDS, DemoTimers
 from linedesk.settings.errors import DemoFailed
 
 HANAKO, TARO = Person("佐藤花子", "U1"), Person("田中太郎", "U2")
@@ -64,30 +64,30 @@ def stage() -> Stage:
 
 
 @pytest.fixture
-def rings(stage: Stage) -> Rings:
-    return Rings(stage)  # type: ignore[arg-type]
+def rings(stage: Stage) -> DemoTimers:
+    return DemoTimers(stage)  # type: ignore[arg-type]
 
 
-def test_the_clock_goes_to_just_before_the_next_timer(stage: Stage, rings: Rings) -> None:
+def test_the_clock_goes_to_just_before_the_next_timer(stage: Stage, rings: DemoTimers) -> None:
     stage.waits(600, 180)
     assert rings.advance_to_next(waiting=2) == pytest.approx(180 - LEAD_SECONDS)
     assert stage.advanced == [pytest.approx(180 - LEAD_SECONDS)]
 
 
-def test_the_clock_waits_until_all_timers_are_set(stage: Stage, rings: Rings) -> None:
+def test_the_clock_waits_until_all_timers_are_set(stage: Stage, rings: DemoTimers) -> None:
     stage.waits(180)
     with pytest.raises(DemoFailed):
         rings.advance_to_next(waiting=2)
     assert stage.advanced == []
 
 
-def test_a_timer_that_is_due_at_once_needs_no_clock(stage: Stage, rings: Rings) -> None:
+def test_a_timer_that_is_due_at_once_needs_no_clock(stage: Stage, rings: DemoTimers) -> None:
     stage.waits(0.1)
     assert rings.advance_to_next(waiting=1) == 0
     assert stage.advanced == []
 
 
-def test_each_message_is_told_with_its_own_timer_in_order(stage: Stage, rings: Rings) -> None:
+def test_each_message_is_told_with_its_own_timer_in_order(stage: Stage, rings: DemoTimers) -> None:
     stage.rings(HANAKO, "a", late_ms=90)
     stage.rings(TARO, "t", late_ms=5)
     stage.rings(HANAKO, "b", due=NOON + timedelta(milliseconds=50), late_ms=100)
@@ -102,21 +102,23 @@ def test_each_message_is_told_with_its_own_timer_in_order(stage: Stage, rings: R
     assert [ring.text for ring in rings.wait_for([(HANAKO, "c")])] == ["c"]
 
 
-def test_a_message_before_its_time_is_a_failure(stage: Stage, rings: Rings) -> None:
+def test_a_message_before_its_time_is_a_failure(stage: Stage, rings: DemoTimers) -> None:
     stage.rings(HANAKO, "a", late_ms=-1)
     with pytest.raises(DemoFailed, match=r"1\.0 ms before its time"):
         rings.wait_for([(HANAKO, "a")])
 
 
 @pytest.mark.parametrize(("who", "text"), [(HANAKO, "b"), (TARO, "a")])
-def test_another_message_is_a_failure(stage: Stage, rings: Rings, who: Person, text: str) -> None:
+def test_another_message_is_a_failure(
+    stage: Stage, rings: DemoTimers, who: Person, text: str
+) -> None:
     stage.rings(HANAKO, "a", late_ms=1)
     with pytest.raises(DemoFailed):
         rings.wait_for([(who, text)])
 
 
 @pytest.mark.parametrize("timer_too", [True, False])
-def test_a_message_too_many_is_a_failure(stage: Stage, rings: Rings, timer_too: bool) -> None:
+def test_a_message_too_many_is_a_failure(stage: Stage, rings: DemoTimers, timer_too: bool) -> None:
     """A timer that rang twice, or one whose message was sent twice."""
     stage.rings(HANAKO, "a", late_ms=1)
     rings.wait_for([(HANAKO, "a")])
@@ -128,7 +130,7 @@ def test_a_message_too_many_is_a_failure(stage: Stage, rings: Rings, timer_too: 
         rings.require_no_more()
 
 
-def test_a_push_without_a_timer_is_a_failure(stage: Stage, rings: Rings) -> None:
+def test_a_push_without_a_timer_is_a_failure(stage: Stage, rings: DemoTimers) -> None:
     stage.pushes(HANAKO, "a", at=NOON)
     with pytest.raises(DemoFailed, match="without a timer"):
         rings.wait_for([(HANAKO, "a")])

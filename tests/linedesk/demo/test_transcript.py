@@ -9,16 +9,16 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from linedesk.demo.conversation import Answer, Deed, Event, Person, done
+from linedesk.demo.conversation import BotAnswer, Deed, Event, Person, done
 from linedesk.demo.scenarios import Scene
-from linedesk.demo.timed_events import Ring
+from linedesk.demo.timed_events import DemoTimer
 from linedesk.demo.transcript import doubles, print_scene, print_summary
 
 HANAKO = Person("佐藤花子", "U1")
 EMILY = Person("Émile 🦜", "U2")
 
 
-def event(who: Person, shown: str, *answers: Answer, started_ms: float | None = 4.0) -> Event:
+def event(who: Person, shown: str, *answers: BotAnswer, started_ms: float | None = 4.0) -> Event:
     return Event(Deed(who, shown, {}), "e1", 0.0, 3.5, started_ms, list(answers))
 
 
@@ -33,7 +33,7 @@ def written(console: Console) -> str:
 
 
 def test_figures_line_up_whatever_the_names_and_messages(console: Console) -> None:
-    answer = Answer("はい、ですね。", 1234.5)
+    answer = BotAnswer("はい、ですね。", 1234.5)
     events = [event(who, text, answer) for who in (HANAKO, EMILY) for text in ("あ☀", "ok", "👍")]
     print_scene(console, Scene("hello", events), bot="parrot")
     rows = [line.rstrip() for line in written(console).splitlines() if "1234.5" in line]
@@ -42,7 +42,7 @@ def test_figures_line_up_whatever_the_names_and_messages(console: Console) -> No
 
 
 def test_what_users_write_is_never_taken_for_markup(console: Console) -> None:
-    asked = event(HANAKO, "[red]x[/red] [/]", Answer("[bold]y", 1.0))
+    asked = event(HANAKO, "[red]x[/red] [/]", BotAnswer("[bold]y", 1.0))
     print_scene(console, Scene("t", [asked]), bot="parrot")
     assert "[red]x[/red] [/]" in written(console)
     assert "[bold]y" in written(console)
@@ -62,7 +62,7 @@ def test_an_event_that_nobody_answers_has_a_dash(console: Console) -> None:
 
 
 def test_double_answers_are_counted_and_shown(console: Console) -> None:
-    once, twice = Answer("a", 1.0), Answer("b", 2.0)
+    once, twice = BotAnswer("a", 1.0), BotAnswer("b", 2.0)
     events = [event(HANAKO, "x", once), event(HANAKO, "y", once, twice)]
     print_summary(
         console, events, webhooks=2, rings=[], closest_seconds=0.1004, mongod_version="6.0.5"
@@ -75,7 +75,7 @@ def test_double_answers_are_counted_and_shown(console: Console) -> None:
 
 def test_what_comes_by_the_clock_has_no_event_and_tells_how_late_it_was(console: Console) -> None:
     due = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
-    rings = [Ring(HANAKO, "飲んだ？", due, 12.4)]
+    rings = [DemoTimer(HANAKO, "飲んだ？", due, 12.4)]
     print_scene(console, Scene("t", advanced=41_234.5, rings=rings), bot="reminder")
     moved, rang = [line.split() for line in written(console).splitlines()[-2:]]
     assert moved == ["⏰", "+11:27:14"]
@@ -83,9 +83,9 @@ def test_what_comes_by_the_clock_has_no_event_and_tells_how_late_it_was(console:
     assert rang == expected
     print_summary(
         console,
-        [event(HANAKO, "x", Answer("a", 1.0))],
+        [event(HANAKO, "x", BotAnswer("a", 1.0))],
         webhooks=1,
-        rings=[*rings, Ring(HANAKO, "飲んだ？？", due, 20.0)],
+        rings=[*rings, DemoTimer(HANAKO, "飲んだ？？", due, 20.0)],
         closest_seconds=None,
         mongod_version="6.0.5",
     )
@@ -93,7 +93,7 @@ def test_what_comes_by_the_clock_has_no_event_and_tells_how_late_it_was(console:
 
 
 def test_a_deed_is_done_with_when_what_it_waits_for_has_happened() -> None:
-    answer = Answer("a", 1.0)
+    answer = BotAnswer("a", 1.0)
     assert done(event(HANAKO, "x", answer))
     assert not done(event(HANAKO, "x"))
     assert not done(event(HANAKO, "x", answer, started_ms=None))

@@ -22,10 +22,10 @@ from linedesk.doctor.checks import (
     space,
     work,
 )
-from linedesk.doctor.checks.certificate import Certificate
-from linedesk.doctor.context import USERS, Box, credentials_folder, with_line_credentials
+from linedesk.doctor.checks.certificate import CertificateFacts
+from linedesk.doctor.context import USERS, DoctorContext, credentials_folder, with_line_credentials
 from linedesk.doctor.doctor import HERE, THERE, verdict
-from linedesk.doctor.finding import Finding, State, bad, ok, skip, warn
+from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, skip, warn
 from linedesk.doctor.report import NAME_WIDTH, Gathering, row, summary
 from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
@@ -42,7 +42,7 @@ from tests.frontdesk.desk import SECRET
 WITH_URI = tuple(f"{who}/MONGODB_URI" for who in USERS)
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR, DAY, GIGABYTE = 3600.0, 86_400.0, 1024 * MEGABYTE
-OK, WARN, BAD, SKIP = State.OK, State.WARN, State.BAD, State.SKIP
+OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
 
 
 def ago(**how: float) -> datetime:
@@ -55,7 +55,7 @@ def ago(**how: float) -> datetime:
 @pytest.mark.parametrize(
     ("ahead", "state"), [(0.9, OK), (-0.9, OK), (1.5, WARN), (-29, WARN), (31, BAD), (-31, BAD)]
 )
-def test_a_clock_is_judged_by_how_far_it_is_off(ahead: float, state: State) -> None:
+def test_a_clock_is_judged_by_how_far_it_is_off(ahead: float, state: FindingLevel) -> None:
     assert clock.judge(ahead, "LINE's").state is state
 
 
@@ -85,7 +85,7 @@ def test_a_date_in_whole_seconds_tells_no_more_than_it_can(
     ],
 )
 def test_a_version_that_is_not_proved_is_told(
-    number: str, engine: str | None, state: State
+    number: str, engine: str | None, state: FindingLevel
 ) -> None:
     assert database.judge_version(number, engine).state is state
 
@@ -118,7 +118,7 @@ THREE = ("PRIMARY", "SECONDARY", "SECONDARY")
     ],
 )
 def test_a_replica_set_is_judged_by_what_a_majority_can_confirm(
-    status: dict[str, Any], state: State, words: str
+    status: dict[str, Any], state: FindingLevel, words: str
 ) -> None:
     found = database.judge_set(status)
     assert found.state is state
@@ -195,7 +195,9 @@ def test_an_index_of_the_right_name_has_to_be_the_right_one(
     ],
     ids=str,
 )
-def test_what_is_kept_is_judged_by_how_long_at_the_measured_rate(span: Span, state: State) -> None:
+def test_what_is_kept_is_judged_by_how_long_at_the_measured_rate(
+    span: Span, state: FindingLevel
+) -> None:
     assert space.judge_oplog(span).state is state
     assert space.judge_reach(span).state is state
 
@@ -211,7 +213,7 @@ def test_it_says_how_large_would_be_large_enough() -> None:
 
 
 @pytest.mark.parametrize(("unread", "state"), [(79, OK), (80, WARN), (94, WARN), (95, BAD)])
-def test_what_is_unread_is_judged_as_the_guard_does(unread: int, state: State) -> None:
+def test_what_is_unread_is_judged_as_the_guard_does(unread: int, state: FindingLevel) -> None:
     assert space.judge_unread(Reach(unread, 100)).state is state
 
 
@@ -220,7 +222,7 @@ def test_what_is_unread_is_judged_as_the_guard_does(unread: int, state: State) -
     [(10, 1, OK), (10, 6, WARN), (4, 0, WARN), (5, 4.5, BAD), (0.1, 0, BAD)],
 )
 def test_a_disk_has_to_hold_what_capped_collections_will_still_take(
-    free: float, promised: float, state: State
+    free: float, promised: float, state: FindingLevel
 ) -> None:
     disk = Disk(free_bytes=int(free * GIGABYTE), total_bytes=100 * GIGABYTE)
     assert space.judge_disk(disk, int(promised * GIGABYTE)).state is state
@@ -230,7 +232,9 @@ def test_a_disk_has_to_hold_what_capped_collections_will_still_take(
     ("free", "state", "words"),
     [(9 * GIGABYTE, OK, "9 GB free"), (GIGABYTE, WARN, "1 GB free"), (0, BAD, "0 B free")],
 )
-def test_the_spool_has_room_for_what_it_may_take(free: int, state: State, words: str) -> None:
+def test_the_spool_has_room_for_what_it_may_take(
+    free: int, state: FindingLevel, words: str
+) -> None:
     found = space.judge_spool(free, GIGABYTE)
     assert (found.state, words in found.saw) == (state, True), found
 
@@ -253,7 +257,9 @@ def test_the_spool_has_to_bridge_an_outage() -> None:
         (None, BAD),
     ],
 )
-def test_a_lease_is_held_or_no_dispatcher_runs(row: dict[str, Any] | None, state: State) -> None:
+def test_a_lease_is_held_or_no_dispatcher_runs(
+    row: dict[str, Any] | None, state: FindingLevel
+) -> None:
     assert work.judge_lease(row, NOW).state is state
 
 
@@ -271,7 +277,7 @@ def test_a_lease_is_held_or_no_dispatcher_runs(row: dict[str, Any] | None, state
     ],
 )
 def test_progress_is_judged_by_its_age_and_by_who_waits(
-    saved: datetime | None, waiting: datetime | None, state: State
+    saved: datetime | None, waiting: datetime | None, state: FindingLevel
 ) -> None:
     row = None if saved is None else {"at": saved}
     assert work.judge_progress(row, waiting, NOW).state is state
@@ -312,7 +318,7 @@ def test_what_is_paused_is_told_with_what_ends_it() -> None:
     ],
 )
 def test_a_late_timer_names_who_should_ring_it(
-    late: float, aside: int, process: bool, state: State, words: str
+    late: float, aside: int, process: bool, state: FindingLevel, words: str
 ) -> None:
     found = work.judge_timers(late, aside, process=process)
     assert (found.state, words in f"{found.saw} {found.do}") == (state, True)
@@ -367,7 +373,9 @@ def a_unit(
         ),
     ],
 )
-def test_units_are_judged_as_systemd_shows_them(told: list[str], state: State, words: str) -> None:
+def test_units_are_judged_as_systemd_shows_them(
+    told: list[str], state: FindingLevel, words: str
+) -> None:
     found = services.judge_units(list(services.parse("\n\n".join(told) + "\n")))
     assert (found.state, words in f"{found.saw} {found.do}") == (state, True), found
 
@@ -380,7 +388,9 @@ def test_units_are_judged_as_systemd_shows_them(told: list[str], state: State, w
         ("active", "inactive", OK, "the last one Sat"),
     ],
 )
-def test_an_export_that_failed_is_told(timer: str, service: str, state: State, words: str) -> None:
+def test_an_export_that_failed_is_told(
+    timer: str, service: str, state: FindingLevel, words: str
+) -> None:
     last = {"ActiveState": service, "ExecMainExitTimestamp": "Sat 2026-11-21 03:31:07 UTC"}
     found = services.judge_exports({"ActiveState": timer}, last)
     assert (found.state, words in f"{found.saw} {found.do}") == (state, True), found
@@ -412,7 +422,7 @@ def test_the_socket_unit_tells_where_the_front_desk_is(
     ],
 )
 def test_the_front_desk_is_judged_by_its_own_answer(
-    status: int, told: dict[str, Any], state: State
+    status: int, told: dict[str, Any], state: FindingLevel
 ) -> None:
     assert services.judge_ready(status, told).state is state
 
@@ -425,7 +435,7 @@ def test_a_spool_without_its_folder_is_no_spool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("documents", "refused", "state"), [(0, 0, OK), (3, 0, WARN), (0, 1, WARN)]
 )
-def test_what_lies_in_the_spool_is_told(documents: int, refused: int, state: State) -> None:
+def test_what_lies_in_the_spool_is_told(documents: int, refused: int, state: FindingLevel) -> None:
     assert services.judge_spooled(documents, 100, refused).state is state
 
 
@@ -435,8 +445,8 @@ def test_what_lies_in_the_spool_is_told(documents: int, refused: int, state: Sta
 @pytest.mark.parametrize(
     ("days", "state"), [(60, OK), (20.9, WARN), (7.1, WARN), (6.9, BAD), (-0.1, BAD)]
 )
-def test_a_certificate_is_judged_by_its_days(days: float, state: State) -> None:
-    found = Certificate(("bot.example.com",), NOW + timedelta(days=days))
+def test_a_certificate_is_judged_by_its_days(days: float, state: FindingLevel) -> None:
+    found = CertificateFacts(("bot.example.com",), NOW + timedelta(days=days))
     assert certificate.judge_days(found, NOW).state is state
 
 
@@ -451,7 +461,7 @@ def test_a_certificate_is_judged_by_its_days(days: float, state: State) -> None:
         ((), BAD),
     ],
 )
-def test_a_certificate_has_to_name_the_host(names: tuple[str, ...], state: State) -> None:
+def test_a_certificate_has_to_name_the_host(names: tuple[str, ...], state: FindingLevel) -> None:
     assert certificate.judge_names(names, "bot.example.com").state is state
 
 
@@ -496,7 +506,7 @@ def test_a_file_without_a_certificate_is_bad(authority: Authority, tmp_path: Pat
     ],
 )
 def test_a_quota_is_told_before_it_is_used_up(
-    limit: dict[str, Any], used: int, state: State
+    limit: dict[str, Any], used: int, state: FindingLevel
 ) -> None:
     assert account.judge_quota(limit, {"totalUsage": used}).state is state
 
@@ -510,7 +520,9 @@ def test_a_quota_is_told_before_it_is_used_up(
         ("http://bot.example.com/callback", True, WARN),
     ],
 )
-def test_the_webhook_url_is_held_against_the_settings(url: str, active: bool, state: State) -> None:
+def test_the_webhook_url_is_held_against_the_settings(
+    url: str, active: bool, state: FindingLevel
+) -> None:
     found = account.judge_endpoint({"endpoint": url, "active": active}, "/callback")
     assert found.state is state
 
@@ -552,7 +564,7 @@ def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
         path.touch(0o600)
         path.write_text("a secret\n")
     tmp_path.chmod(0o700)
-    box = Box(load_settings({}), tmp_path)
+    box = DoctorContext(load_settings({}), tmp_path)
     assert configuration.credentials(box).state is OK
     (tmp_path / "BOT_SECRETS").touch(0o644)
     assert "BOT_SECRETS" in configuration.credentials(box).saw
@@ -580,19 +592,19 @@ def test_settings_are_held_against_what_production_wants() -> None:
 # The round.
 
 
-def a_box(**settings: str) -> Box:
-    return Box(load_settings(settings))
+def a_box(**settings: str) -> DoctorContext:
+    return DoctorContext(load_settings(settings))
 
 
-def states(results: list[Result]) -> dict[str, State]:
+def states(results: list[Result]) -> dict[str, FindingLevel]:
     return {one.name: one.finding.state for one in results}
 
 
 def test_a_check_that_fails_ends_no_other() -> None:
-    def fails(box: Box) -> Finding:
+    def fails(box: DoctorContext) -> Finding:
         raise ZeroDivisionError("with a secret in it")
 
-    def lacks(box: Box) -> Finding:
+    def lacks(box: DoctorContext) -> Finding:
         raise FileNotFoundError(2, "No such file", "/nowhere")
 
     checks = [Check("a", fails), Check("b", lacks), Check("c", lambda box: ok("fine"))]
@@ -624,7 +636,7 @@ def test_what_needs_something_unwell_is_not_looked_at() -> None:
 def test_a_check_that_hangs_is_left_behind_and_the_round_has_an_end() -> None:
     go_on, began = threading.Event(), time.monotonic()
 
-    def hangs(box: Box) -> Finding:
+    def hangs(box: DoctorContext) -> Finding:
         go_on.wait(10)
         return ok("at last")
 
@@ -649,11 +661,11 @@ def test_what_fails_slowly_spares_all_others_the_same_wait(
     monkeypatch.setattr(round_, "SLOW_SECONDS", 0.04)
     go_on = threading.Event()
 
-    def hangs(box: Box) -> Finding:
+    def hangs(box: DoctorContext) -> Finding:
         go_on.wait(10)
         return ok("at last")
 
-    def fails(box: Box) -> Finding:
+    def fails(box: DoctorContext) -> Finding:
         return bad("", "x")
 
     checks = [

@@ -30,8 +30,8 @@ from linedesk.compose.private_mongod import free_port
 from linedesk.doctor import context as box
 from linedesk.doctor import line_api
 from linedesk.doctor.checks import certificate, services, space, work
-from linedesk.doctor.context import Box
-from linedesk.doctor.finding import State
+from linedesk.doctor.context import DoctorContext
+from linedesk.doctor.finding import FindingLevel
 from linedesk.doctor.line_api import LineApi
 from linedesk.settings.settings import load_settings
 from linedesk.store.client import Client
@@ -51,7 +51,7 @@ from linedesk.store.spool.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event
 
-OK, WARN, BAD, SKIP = State.OK, State.WARN, State.BAD, State.SKIP
+OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
 Doctor = Callable[..., Result]
 
 
@@ -299,7 +299,7 @@ def test_a_database_that_was_never_prepared_is_told(doctor: Doctor) -> None:
 
 
 @pytest.fixture
-def patient(mongo_uri: str, database: Database[Any], tmp_path: Path) -> Iterator[Box]:
+def patient(mongo_uri: str, database: Database[Any], tmp_path: Path) -> Iterator[DoctorContext]:
     """A box on a database of the test's own."""
     settings = load_settings(
         {
@@ -308,12 +308,12 @@ def patient(mongo_uri: str, database: Database[Any], tmp_path: Path) -> Iterator
             "SPOOL_PATH": str(tmp_path / "spool.db"),
         }
     )
-    box = Box(settings)
+    box = DoctorContext(settings)
     yield box
     box.close()
 
 
-def test_the_lease_is_the_dispatchers_own(patient: Box, database: Database[Any]) -> None:
+def test_the_lease_is_the_dispatchers_own(patient: DoctorContext, database: Database[Any]) -> None:
     assert work.lease(patient).state is BAD
     lease = Lease(database)
     assert lease.try_acquire()
@@ -324,7 +324,7 @@ def test_the_lease_is_the_dispatchers_own(patient: Box, database: Database[Any])
 
 
 def test_the_oldest_unfinished_document_is_the_one_that_waits(
-    patient: Box, database: Database[Any]
+    patient: DoctorContext, database: Database[Any]
 ) -> None:
     ids = [ObjectId(f"{n:024x}") for n in range(4)]
     ages = (9_000, 9_000, 300, 5)
@@ -339,7 +339,7 @@ def test_the_oldest_unfinished_document_is_the_one_that_waits(
     assert work.progress(patient).state is OK
 
 
-def test_what_was_left_behind_is_told(patient: Box, database: Database[Any]) -> None:
+def test_what_was_left_behind_is_told(patient: DoctorContext, database: Database[Any]) -> None:
     assert [look(patient).state for look in (work.held, work.timers, work.letters)] == [OK] * 3
     past = datetime.now(UTC) - timedelta(hours=1)
     database[HELD].insert_one({"key": "U1", "since": past, "why": "slow"})
@@ -366,7 +366,7 @@ def test_what_was_left_behind_is_told(patient: Box, database: Database[Any]) -> 
 
 
 def test_conversations_that_mongodb_refuses_to_write_are_named(
-    patient: Box, database: Database[Any]
+    patient: DoctorContext, database: Database[Any]
 ) -> None:
     assert work.conversations(patient).state is OK
     now = datetime.now(UTC)
@@ -383,7 +383,7 @@ def test_conversations_that_mongodb_refuses_to_write_are_named(
 
 
 def test_recvqs_reach_is_measured_from_its_oldest_document(
-    patient: Box, database: Database[Any]
+    patient: DoctorContext, database: Database[Any]
 ) -> None:
     assert "empty" in space.reach(patient).saw
     began = datetime.now(UTC) - timedelta(hours=2)
@@ -397,7 +397,7 @@ def test_recvqs_reach_is_measured_from_its_oldest_document(
     assert (unread.state, unread.saw.startswith("12%")) == (OK, True), unread
 
 
-def test_the_spool_is_read_without_being_changed(patient: Box) -> None:
+def test_the_spool_is_read_without_being_changed(patient: DoctorContext) -> None:
     path = patient.settings.spool_path
     assert services.spooled(patient).state is OK
     assert not path.exists()
@@ -445,8 +445,8 @@ def showing(pair: Pair) -> Iterator[int]:
             thread.join(5)
 
 
-def a_tls_box(pair: Pair, port: int, sim: linesim.Sim) -> Box:
-    return Box(
+def a_tls_box(pair: Pair, port: int, sim: linesim.Sim) -> DoctorContext:
+    return DoctorContext(
         load_settings(
             {
                 "FRONTDESK_TLS_CERT": str(pair.certificate),

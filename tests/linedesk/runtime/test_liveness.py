@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from linedesk.runtime.liveness import LIMIT_SECONDS, RENEW_SECONDS, Pulse, Reason
+from linedesk.runtime.liveness import LIMIT_SECONDS, RENEW_SECONDS, ThreadActivity, WaitReason
 
 
 class Hand:
@@ -23,7 +23,7 @@ def hand() -> Hand:
 
 
 def test_a_thread_hangs_that_is_at_one_thing_for_too_long(hand: Hand) -> None:
-    pulse = Pulse("lease", monotonic=hand)
+    pulse = ThreadActivity("lease", monotonic=hand)
     pulse.beat()
     hand.time += LIMIT_SECONDS
     assert pulse.stalled() is None
@@ -34,7 +34,7 @@ def test_a_thread_hangs_that_is_at_one_thing_for_too_long(hand: Hand) -> None:
 
 
 def test_a_thread_that_rests_or_has_not_begun_hangs_nowhere(hand: Hand) -> None:
-    pulse = Pulse("lease", monotonic=hand)
+    pulse = ThreadActivity("lease", monotonic=hand)
     hand.time += LIMIT_SECONDS + 1
     assert pulse.stalled() is None
     pulse.beat()
@@ -44,7 +44,7 @@ def test_a_thread_that_rests_or_has_not_begun_hangs_nowhere(hand: Hand) -> None:
 
 
 def test_a_reason_counts_while_it_is_given_again(hand: Hand) -> None:
-    reason = Reason(monotonic=hand)
+    reason = WaitReason(monotonic=hand)
     assert reason.fresh() is None
     reason.say("waiting for MongoDB")
     said = reason.fresh()
@@ -60,7 +60,7 @@ def test_a_reason_counts_while_it_is_given_again(hand: Hand) -> None:
 
 
 def test_what_is_over_is_no_reason(hand: Hand) -> None:
-    reason = Reason(monotonic=hand)
+    reason = WaitReason(monotonic=hand)
     reason.say("waiting for MongoDB")
     reason.say(None)
     assert reason.fresh() is None

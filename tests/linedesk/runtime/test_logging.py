@@ -172,7 +172,8 @@ def test_colours_only_on_a_terminal_that_wants_them(stream: io.StringIO) -> None
 @pytest.mark.parametrize("locale", ["C", "POSIX", "ja_JP.eucJP"])
 def test_japanese_is_utf8_whatever_the_locale(locale: str) -> None:
     program = (
-        "import logging; from linedesk.runtime.logging import configure_logging; configure_logging()\n"
+        "import logging; from linedesk.runtime.logging import configure_logging\n"
+        "configure_logging()\n"
         "logging.getLogger('bots').info('\\u3042\\u3000\\U0001f99c %s', '\\ud800')"
     )
     environ = {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from linedesk.runtime.metrics import (
     MOST_COUNTED,
     SECONDS_BUCKETS,
+    MetricsSnapshots,
     Refusals,
-    Snapshots,
     figure_name,
     spread,
 )
@@ -36,8 +36,8 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def snapshots(registry: CollectorRegistry, clock: Clock) -> Snapshots:
-    return Snapshots(registry, monotonic=clock)
+def snapshots(registry: CollectorRegistry, clock: Clock) -> MetricsSnapshots:
+    return MetricsSnapshots(registry, monotonic=clock)
 
 
 def test_a_figure_has_the_metrics_name_in_camel_case() -> None:
@@ -46,7 +46,7 @@ def test_a_figure_has_the_metrics_name_in_camel_case() -> None:
 
 
 def test_counts_and_gauges_stand_by_name_and_labels_nest(
-    registry: CollectorRegistry, snapshots: Snapshots
+    registry: CollectorRegistry, snapshots: MetricsSnapshots
 ) -> None:
     Counter("linedesk_accepted_events", "-", registry=registry).inc(3)
     calls = Counter("linedesk_calls", "-", ["endpoint", "status"], registry=registry)
@@ -63,7 +63,7 @@ def test_counts_and_gauges_stand_by_name_and_labels_nest(
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds(
-    registry: CollectorRegistry, snapshots: Snapshots, clock: Clock
+    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock
 ) -> None:
     events = Counter("linedesk_accepted_events", "-", registry=registry)
     events.inc(1_000)
@@ -80,7 +80,7 @@ def test_a_rate_is_that_of_the_last_ten_seconds(
 
 
 def test_a_latency_is_that_of_the_last_minute(
-    registry: CollectorRegistry, snapshots: Snapshots, clock: Clock
+    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock
 ) -> None:
     seconds = Histogram("linedesk_store_seconds", "-", buckets=SECONDS_BUCKETS, registry=registry)
     snapshots.take()

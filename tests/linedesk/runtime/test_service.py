@@ -23,7 +23,7 @@ from linedesk.runtime import service as refused
 from linedesk.runtime import service as systemd
 from linedesk.runtime.service import (
     LEAST_SECONDS,
-    Nobody,
+    NoServiceManager,
     Systemd,
     let_time_pass,
     service_from,
@@ -140,7 +140,7 @@ def test_the_watchdog_is_that_of_this_very_process(
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1"])
 def test_without_a_socket_that_we_know_nobody_listens(address: str | None) -> None:
     environ = {} if address is None else {"NOTIFY_SOCKET": address}
-    assert isinstance(service_from(environ), Nobody)
+    assert isinstance(service_from(environ), NoServiceManager)
     assert environ == {}
 
 
@@ -193,7 +193,7 @@ UNITS = Path(__file__).parents[3] / "deploy" / "systemd"
 UNIT_SECONDS = {"min": 60.0, "s": 1.0}
 
 
-class Told(Nobody):
+class Told(NoServiceManager):
     def __init__(self) -> None:
         self.words: list[str] = []
 

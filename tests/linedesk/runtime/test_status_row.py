@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from linedesk.runtime.metrics import Snapshot
+from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.documents import STATUS, Document
 from tests.waiting import eventually
@@ -24,7 +24,7 @@ class Desk:
 
     def __init__(self, database: Database[Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: Document = {"state": "working", "words": "3 in hand"}
-        self.snapshot = Snapshot(at=AT, figures={"inHandDocuments": 3})
+        self.snapshot = MetricsSnapshot(at=AT, figures={"inHandDocuments": 3})
         self.row = StatusRow(
             database,
             "dispatcher",
@@ -66,7 +66,7 @@ def test_it_tells_who_it_is_what_it_is_at_and_its_figures(
 
     # What stood there and is told no more is gone, and the start stays.
     desk.told = {"state": "waiting", "words": "waiting for MongoDB", "waiting": [{"key": "U1"}]}
-    desk.snapshot = Snapshot(at=AT + timedelta(seconds=1))
+    desk.snapshot = MetricsSnapshot(at=AT + timedelta(seconds=1))
     row = eventually(lambda: database[STATUS].find_one({"state": "waiting"}))
     assert (row["figures"], row["waiting"], row["startedAt"]) == ({}, [{"key": "U1"}], began)
     desk.row.stop()

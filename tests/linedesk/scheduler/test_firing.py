@@ -15,7 +15,7 @@ from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
 from linedesk.scheduler import firing
-from linedesk.scheduler.firing import Ringer
+from linedesk.scheduler.firing import TimerFiring
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document
@@ -34,8 +34,8 @@ class Died(Exception):
     """The process is gone."""
 
 
-def ringer(database: Database[Any], clock: HandClock, inserting: Any = None) -> Ringer:
-    return Ringer(database, inserting=inserting or (lambda size: nullcontext()), now=clock)
+def ringer(database: Database[Any], clock: HandClock, inserting: Any = None) -> TimerFiring:
+    return TimerFiring(database, inserting=inserting or (lambda size: nullcontext()), now=clock)
 
 
 def row(database: Database[Any], id_: str = "main/U1/tea") -> Document:

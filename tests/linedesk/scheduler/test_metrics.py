@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from linedesk.runtime import status_row as status_module
-from linedesk.runtime.metrics import Snapshots
-from linedesk.scheduler.metrics import Figures
-from linedesk.scheduler.process import Voice, run
+from linedesk.runtime.metrics import MetricsSnapshots
+from linedesk.scheduler.metrics import SchedulerMetrics
+from linedesk.scheduler.process import SchedulerStatusReporter, run
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.client import Client
 from linedesk.store.documents import SCHEDULE, STATUS
@@ -31,7 +31,7 @@ def test_rings_are_counted_with_how_late_they_were(
     schedule: Schedule, database: Database[Any], clock: HandClock
 ) -> None:
     registry = CollectorRegistry()
-    snapshots = Snapshots(registry)
+    snapshots = MetricsSnapshots(registry)
     late = NOON - timedelta(seconds=4)
     database[SCHEDULE].insert_many([a_row("tea", late), a_row("rice", late)])
     one = schedule(registry=registry)
@@ -52,7 +52,10 @@ def test_rings_are_counted_with_how_late_they_were(
 
 def test_a_timer_that_nobody_can_let_ring_is_later_and_later() -> None:
     now, registry = [50.0], CollectorRegistry()
-    figures, snapshots = Figures(registry, monotonic=lambda: now[0]), Snapshots(registry)
+    figures, snapshots = (
+        SchedulerMetrics(registry, monotonic=lambda: now[0]),
+        MetricsSnapshots(registry),
+    )
     figures.next_in(2.5)
     assert snapshots.take().figures["nextTimerSeconds"] == 2.5
     now[0] += 10
@@ -75,7 +78,7 @@ def test_its_process_has_a_row_of_its_own(
     scheduler = Scheduler(database, database, now=HandClock(), registry=registry)
 
     def live() -> None:
-        with Voice(service, database, registry) as voice:
+        with SchedulerStatusReporter(service, database, registry) as voice:
             run([scheduler], database, inbox, voice)
 
     process = threading.Thread(target=live)

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 
 from linedesk.scheduler import rows
 from linedesk.scheduler.firing import AS_STORED
-from linedesk.scheduler.rows import BrokenRow, Ring, regular_at, ring_of
+from linedesk.scheduler.rows import BrokenRow, FiredTimer, regular_at, ring_of
 from linedesk.store import timers
 from tests.linedesk.scheduler.conftest import NOON, a_row
 
@@ -25,7 +25,7 @@ def stored(row: Any) -> RawBSONDocument:
     return RawBSONDocument(bson.encode(row), AS_STORED)
 
 
-def ring(row: Any, now: datetime = NOON) -> Ring:
+def ring(row: Any, now: datetime = NOON) -> FiredTimer:
     return ring_of(stored(row), now=now, accept_time=now)
 
 

@@ -15,8 +15,8 @@ from pymongo.database import Database
 
 from linedesk.scheduler import firing, listener
 from linedesk.scheduler import scheduler as scheduler_module
-from linedesk.scheduler.firing import Ringer
-from linedesk.scheduler.listener import Doorbell
+from linedesk.scheduler.firing import TimerFiring
+from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler, system_now
 from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -39,14 +39,14 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ended = 0
-        ring = Ringer.ring
+        ring = TimerFiring.ring
 
-        def counted(ringer: Ringer, **options: Any) -> int | None:
+        def counted(ringer: TimerFiring, **options: Any) -> int | None:
             settled = ring(ringer, **options)
             self.ended += settled is None
             return settled
 
-        monkeypatch.setattr(Ringer, "ring", counted)
+        monkeypatch.setattr(TimerFiring, "ring", counted)
 
 
 @pytest.fixture
@@ -172,10 +172,10 @@ def test_a_timer_that_is_set_while_it_looks_is_not_missed(
     heard: list[Any],
 ) -> None:
     """Set after what waits was read, and heard of before the sleep begins."""
-    next_at = Ringer.next_at
+    next_at = TimerFiring.next_at
     sets = iter([True])
 
-    def late(ringer: Ringer, **options: Any) -> Any:
+    def late(ringer: TimerFiring, **options: Any) -> Any:
         found = next_at(ringer, **options)
         if rung(database) and next(sets, False):
             # Later than what the sleep before the look was for.
@@ -183,7 +183,7 @@ def test_a_timer_that_is_set_while_it_looks_is_not_missed(
             eventually(lambda: NOON + DAY in heard)
         return found
 
-    monkeypatch.setattr(Ringer, "next_at", late)
+    monkeypatch.setattr(TimerFiring, "next_at", late)
     database.schedule.insert_one(a_row(run_at=NOON))
     clock.move(days=-1)
     one = schedule()
@@ -363,10 +363,10 @@ def test_while_nothing_can_be_heard_each_failure_is_an_occasion_to_look(
 ) -> None:
     monkeypatch.setattr(listener, "LONGEST_PAUSE_SECONDS", 0.05)
 
-    def deaf(bell: Doorbell) -> Any:
+    def deaf(bell: ScheduleListener) -> Any:
         raise StoreUnavailable("no server for it")
 
-    monkeypatch.setattr(Doorbell, "_server_time", deaf)
+    monkeypatch.setattr(ScheduleListener, "_server_time", deaf)
     database.schedule.insert_one(a_row("later", NOON + DAY))
     one = schedule()
     eventually(lambda: asleep(one))

@@ -23,7 +23,7 @@ from linedesk.store.collections import (
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WrongCollection
 from linedesk.store.queue import repair
-from linedesk.store.queue.repair import Keeper, Neighbours
+from linedesk.store.queue.repair import CollectionRepair, Neighbours
 
 ALL = {
     "audit",
@@ -164,7 +164,7 @@ def test_an_uncapped_recvq_of_our_own_is_left_to_the_dispatcher(empty: Database[
     assert empty["recvq"].count_documents({}) == 2
     with pytest.raises(WrongCollection, match="not capped: the dispatcher makes it right"):
         check_recvq(empty)
-    Keeper(empty).mend()
+    CollectionRepair(empty).mend()
     check_recvq(empty)
     assert empty["recvq"].count_documents({}) == 1
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_heartbeat
-from linedesk.store.queue.repair import Keeper
+from linedesk.store.queue.repair import CollectionRepair
 from linedesk.store.views import VIEWS, create_views, ensure_views
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -135,7 +135,7 @@ def test_one_of_another_version_becomes_this_one_and_a_collection_is_left(
 def test_they_outlive_a_recvq_that_was_dropped_and_come_back_with_the_database(
     filled: Database[Any],
 ) -> None:
-    keeper = Keeper(filled, size=MEGABYTE)
+    keeper = CollectionRepair(filled, size=MEGABYTE)
     filled["recvq"].drop()
     keeper.mend()
     filled["recvq"].insert_one(event(9))

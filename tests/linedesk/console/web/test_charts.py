@@ -9,7 +9,7 @@ import pytest
 
 from linedesk.console.overview import Overview, Read, put_together
 from linedesk.console.web.charts import BOTTOM, TOP, charts, nice_step
-from linedesk.console.web.flow_chart import Place, draw, places, ways
+from linedesk.console.web.flow_chart import MapNode, draw, places, ways
 from linedesk.console.web.format import ago, code, number, rate, seconds, share, short
 from tests.linedesk.console import a_day
 
@@ -25,7 +25,7 @@ def overview(*rows: dict[str, Any], **read: Any) -> Overview:
     return put_together(Read(rows=list(rows), **found), now=datetime.now(UTC))
 
 
-def placed(seen: Overview) -> dict[str, Place]:
+def placed(seen: Overview) -> dict[str, MapNode]:
     return {place.id: place for place in places(seen)}
 
 

@@ -14,13 +14,13 @@ from pymongo.errors import OperationFailure
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document, make_document
 from linedesk.store.queue import retention
-from linedesk.store.queue.backlog import NEWEST, DepthGauge, Standing
+from linedesk.store.queue.backlog import NEWEST, DepthGauge, FeedPosition
 from linedesk.store.queue.retention import (
     LEAST_PACE_SECONDS,
     MOST_LEFT_SECONDS,
     PACE_SECONDS,
-    Lasting,
     Pace,
+    Retention,
     Span,
 )
 
@@ -36,8 +36,8 @@ class Reader:
         self.in_hand = 0
         self.held = 0
 
-    def __call__(self, ids: Sequence[Any]) -> Standing:
-        return Standing(
+    def __call__(self, ids: Sequence[Any]) -> FeedPosition:
+        return FeedPosition(
             newest=self.read[-1] if self.read else None,
             unread=[id_ not in self.read for id_ in ids],
             oldest=self.oldest,
@@ -284,7 +284,7 @@ def test_a_look_reads_no_more_of_a_long_queue_than_of_a_short_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the server's own count. The gauge adds up what is unread, seldom."""
-    monkeypatch.setattr(Lasting, "recvq", lambda self, newest: (None, None))
+    monkeypatch.setattr(Retention, "recvq", lambda self, newest: (None, None))
     reader.read = store(1)
     store(3_000)
     database.command("profile", 2)

@@ -13,7 +13,7 @@ from linedesk.store.collections import DEFAULT_CAPPED_BYTES, MEGABYTE, check_rec
 from linedesk.store.documents import RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents
-from linedesk.store.queue.repair import Keeper
+from linedesk.store.queue.repair import CollectionRepair
 
 
 def event(number: int, name: str) -> Document:
@@ -29,21 +29,23 @@ def size(database: Database[Document]) -> int:
 
 
 @pytest.fixture
-def keeper(database: Database[Document]) -> Keeper:
+def keeper(database: Database[Document]) -> CollectionRepair:
     """One that has seen recvq as `init` made it."""
-    keeper = Keeper(database)
+    keeper = CollectionRepair(database)
     assert keeper.look() is None
     return keeper
 
 
-def test_a_recvq_that_is_right_is_left_alone(database: Database[Document], keeper: Keeper) -> None:
+def test_a_recvq_that_is_right_is_left_alone(
+    database: Database[Document], keeper: CollectionRepair
+) -> None:
     database[RECVQ].insert_one(event(1, "a"))
     assert keeper.mend() == []
     assert ids(database) == [1]
 
 
 def test_a_missing_one_is_made_as_large_as_it_was(
-    database: Database[Document], keeper: Keeper
+    database: Database[Document], keeper: CollectionRepair
 ) -> None:
     database.drop_collection(RECVQ)
     assert keeper.look() == "missing"
@@ -57,12 +59,12 @@ def test_a_missing_one_whose_size_nobody_saw_gets_the_default(
     database: Database[Document],
 ) -> None:
     database.drop_collection(RECVQ)
-    Keeper(database).mend()
+    CollectionRepair(database).mend()
     assert size(database) == DEFAULT_CAPPED_BYTES
 
 
 def test_one_that_came_back_by_an_insert_keeps_its_documents_in_order(
-    database: Database[Document], keeper: Keeper
+    database: Database[Document], keeper: CollectionRepair
 ) -> None:
     database.drop_collection(RECVQ)
     given = [event(9 - n, f"e{n}") for n in range(9)]
@@ -78,7 +80,7 @@ def test_one_that_grew_beyond_its_size_meanwhile_loses_nothing(
 ) -> None:
     database.drop_collection(RECVQ)
     database.create_collection(RECVQ, capped=True, size=4096)
-    keeper = Keeper(database)
+    keeper = CollectionRepair(database)
     keeper.mend()
     database.drop_collection(RECVQ)
     given = [{**event(n, f"e{n}"), "text": "x" * 1000} for n in range(40)]
@@ -89,7 +91,7 @@ def test_one_that_grew_beyond_its_size_meanwhile_loses_nothing(
 
 
 def test_of_several_with_one_event_id_the_oldest_stays(
-    database: Database[Document], keeper: Keeper
+    database: Database[Document], keeper: CollectionRepair
 ) -> None:
     database.drop_collection(RECVQ)
     names = ["a", "b", "a", "c", "b", "a"]
@@ -102,7 +104,7 @@ def test_of_several_with_one_event_id_the_oldest_stays(
 
 
 def test_an_index_of_its_name_that_is_not_unique_is_replaced(
-    database: Database[Document], keeper: Keeper
+    database: Database[Document], keeper: CollectionRepair
 ) -> None:
     database[RECVQ].drop_index("eventId")
     database[RECVQ].create_index("eventId", name="eventId")
@@ -113,21 +115,21 @@ def test_an_index_of_its_name_that_is_not_unique_is_replaced(
 
 @pytest.mark.parametrize("steps", range(6))
 def test_it_goes_on_wherever_it_was_broken_off(
-    database: Database[Document], keeper: Keeper, steps: int
+    database: Database[Document], keeper: CollectionRepair, steps: int
 ) -> None:
     """A kill may come between any two steps; the next process knows nothing of the first."""
     database.drop_collection(RECVQ)
     database[RECVQ].insert_many([event(n, f"e{n % 3}") for n in range(5)])
     for _ in range(steps):
         keeper._next_step()
-    Keeper(database).mend()
+    CollectionRepair(database).mend()
     check_recvq(database)
     assert ids(database) == [0, 1, 2]
-    assert Keeper(database).mend() == []
+    assert CollectionRepair(database).mend() == []
 
 
 def test_writers_that_insert_all_the_while_lose_nothing(
-    database: Database[Document], keeper: Keeper
+    database: Database[Document], keeper: CollectionRepair
 ) -> None:
     """They insert between any two of its steps, at first the same event from two hands, too."""
     database.drop_collection(RECVQ)
@@ -162,7 +164,7 @@ def test_writers_that_insert_all_the_while_lose_nothing(
 
 
 def test_after_a_drop_of_the_database_its_neighbours_come_back_without_their_rows(
-    database: Database[Document], keeper: Keeper
+    database: Database[Document], keeper: CollectionRepair
 ) -> None:
     database.client.drop_database(database.name)
     keeper.mend()
@@ -174,6 +176,6 @@ def test_after_a_drop_of_the_database_its_neighbours_come_back_without_their_row
 def test_without_a_server_it_says_so() -> None:
     uri = "mongodb://127.0.0.1:1/"
     with connect(uri, app_name="tests", server_selection_seconds=0.1) as client:
-        for act in (Keeper(client.nowhere).look, Keeper(client.nowhere).mend):
+        for act in (CollectionRepair(client.nowhere).look, CollectionRepair(client.nowhere).mend):
             with pytest.raises(StoreUnavailable):
                 act()

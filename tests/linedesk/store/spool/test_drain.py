@@ -19,8 +19,8 @@ from linedesk.store.insert import insert_documents
 from linedesk.store.spool import drain as drain_module
 from linedesk.store.spool import drain_lock as turn_module
 from linedesk.store.spool.drain import Drain, oldest_seconds
-from linedesk.store.spool.drain_lock import Turn
-from linedesk.store.spool.spool import Held, Spool
+from linedesk.store.spool.drain_lock import DrainLock
+from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
 from tests.waiting import eventually
 
@@ -161,7 +161,7 @@ def test_a_missing_recvq_is_not_made_by_draining(
 def test_one_process_drains_and_another_takes_over(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
-    mine = Turn(Path(f"{path}-drain"))
+    mine = DrainLock(Path(f"{path}-drain"))
     assert mine.taken()
     spool.append([raw("a")])
     with draining(path, database) as drain:
@@ -310,7 +310,7 @@ def test_a_step_that_never_ends_is_noticed(
     monkeypatch.setattr(drain_module, "STILL_SECONDS", 0.1)
     held, end, looking = spool.held(), threading.Event(), threading.Event()
 
-    def look() -> Held:
+    def look() -> SpoolContents:
         looking.set()
         end.wait(20)
         return held

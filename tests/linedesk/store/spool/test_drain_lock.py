@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from linedesk.store.spool import drain_lock
-from linedesk.store.spool.drain_lock import Turn
+from linedesk.store.spool.drain_lock import DrainLock
 from tests.linedesk.store.spool.test_spool import ROOT
 from tests.waiting import eventually
 
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
-    mine = Turn(path)
+    mine = DrainLock(path)
     with Owner(path) as owner:
         assert owner.taken()
         assert not mine.taken()
@@ -66,7 +66,7 @@ def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.2)
-    mine, third = Turn(path), Turn(path)
+    mine, third = DrainLock(path), DrainLock(path)
     with Owner(path) as owner:
         assert owner.taken()
         owner.process.send_signal(signal.SIGSTOP)
@@ -82,7 +82,7 @@ def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
 
 def test_who_asks_again_and_again_keeps_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.0)
-    mine, other = Turn(path), Turn(path)
+    mine, other = DrainLock(path), DrainLock(path)
     for _ in range(20):
         assert mine.taken()
         assert not other.taken()

@@ -25,7 +25,7 @@ from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.redaction import redacted
 from linedesk.store.spool import spool as spool_module
 from linedesk.store.spool import spool_file
-from linedesk.store.spool.spool import Held, Spool
+from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.conftest import missing
 
 MEGABYTE = 1024 * 1024
@@ -139,7 +139,7 @@ def test_an_empty_spool_gives_its_disk_back(spool: Spool, path: Path) -> None:
     spool.tidy()
     assert path.stat().st_size < MEGABYTE
     assert Path(f"{path}-wal").stat().st_size == 0
-    assert spool.held() == Held()
+    assert spool.held() == SpoolContents()
 
 
 @given(
