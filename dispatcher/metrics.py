@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from dispatcher.keyed.view import InHand, PoolView
 from linedesk.runtime.metrics import (
     SECONDS_BUCKETS,
     Figure,
@@ -72,10 +72,46 @@ DEPTH = (
 
 
 @dataclass(frozen=True)
+class InHand:
+    """The pool's figures of one moment."""
+
+    documents: int = 0
+    """Read and unfinished, without those in `held`."""
+    window: int = 0
+    """From the oldest of them to the newest that was read: reading pauses at the pool's bound."""
+    held: tuple[int, int] = (0, 0)
+    """How many keys have documents in `held`, and how many documents those are."""
+    taken: int = 0
+    """Documents put in line since the start."""
+    decided: int = 0
+    """Documents decided since the start, those of `held` among them."""
+    paused: int = 0
+    """Keys that an operator has paused, with something to do."""
+    parked: int = 0
+    """Keys of which the first document was tried and waits for its next try."""
+    saving: int = 0
+    """Keys that wait for a save of progress."""
+    holding: int = 0
+    """Keys of which documents are on their way into `held`."""
+
+
+class PoolCounts(Protocol):
+    """The pool as these figures see it; from any thread."""
+
+    def in_hand(self) -> InHand:
+        """The figures of this moment."""
+        ...
+
+    def busy(self) -> tuple[int, int, int]:
+        """How many threads there are, how many are at something, how many were ever abandoned."""
+        ...
+
+
+@dataclass(frozen=True)
 class Source:
     """Where the figures of a dispatcher at work come from."""
 
-    view: PoolView
+    view: PoolCounts
     lost_history: Callable[[], int]
 
 

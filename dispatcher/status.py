@@ -35,7 +35,7 @@ from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread, Component
-from linedesk.store.documents import HISTORY, Document
+from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
 from linedesk.store.queue.backlog import DepthGauge
 from linedesk.store.queue.repair import Neighbours
@@ -213,7 +213,9 @@ class StatusReporter:
         self._database = database
         self.figures = DispatcherMetrics(registry, leads=leads)
         self.report = WatchdogReporter(service, look=self.figures.look)
-        self._row = StatusRow(database, ROLE, snapshot=lambda: self._told.figures, tell=self._tell)
+        self._row = StatusRow(
+            database[STATUS], ROLE, snapshot=lambda: self._told.figures, tell=self._tell
+        )
         # Of the row that is being written: its words and its figures are of one moment.
         self._told = self.report.told
         self._sounder: BacklogProbe | None = None

@@ -26,7 +26,7 @@ from frontdesk.tls import CertificateFiles
 from linedesk.runtime.service import NoServiceManager, ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.collections import require_schema
-from linedesk.store.documents import Document
+from linedesk.store.documents import STATUS, Document
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 from linedesk.store.queue.guard import Guard
 from linedesk.store.spool.drain import Drain
@@ -97,7 +97,7 @@ def serve(
             hanging=lambda: store.hanging or guard.hanging,
         )
         row = StatusRow(
-            client[database],
+            client[database][STATUS],
             "frontdesk",
             snapshot=lambda: server.snapshot,
             tell=server.tell,

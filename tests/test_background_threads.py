@@ -40,6 +40,7 @@ from linedesk.runtime.thread import BackgroundThread
 from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.documents import STATUS
 from linedesk.store.orders import Control
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import CollectionRepair, Neighbours
@@ -131,7 +132,7 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
     SimClock: lambda place: SimClock("http://127.0.0.1:1/sim/clock"),
     BacklogProbe: Workplace.sounder,
     StatusRow: lambda place: StatusRow(
-        place.database, "dispatcher", snapshot=MetricsSnapshot, tell=dict
+        place.database[STATUS], "dispatcher", snapshot=MetricsSnapshot, tell=dict
     ),
 }
 

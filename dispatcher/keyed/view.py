@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from dispatcher.keyed.line import Line, Task
 from dispatcher.keyed.lines import Lines
 from dispatcher.keyed.threads import Thread, Threads
+from dispatcher.metrics import InHand
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.store.documents import Document
 from linedesk.store.queue.backlog import FeedPosition
@@ -26,30 +26,6 @@ MOST_WAITING = 20
 LOOKED_AT = 10 * MOST_WAITING
 # A key whose thread is at one job for less does not wait.
 SLOW_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class InHand:
-    """The pool's figures of one moment."""
-
-    documents: int = 0
-    """Read and unfinished, without those in `held`."""
-    window: int = 0
-    """From the oldest of them to the newest that was read: reading pauses at the pool's bound."""
-    held: tuple[int, int] = (0, 0)
-    """How many keys have documents in `held`, and how many documents those are."""
-    taken: int = 0
-    """Documents put in line since the start."""
-    decided: int = 0
-    """Documents decided since the start, those of `held` among them."""
-    paused: int = 0
-    """Keys that an operator has paused, with something to do."""
-    parked: int = 0
-    """Keys of which the first document was tried and waits for its next try."""
-    saving: int = 0
-    """Keys that wait for a save of progress."""
-    holding: int = 0
-    """Keys of which documents are on their way into `held`."""
 
 
 class PoolView:

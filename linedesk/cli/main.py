@@ -70,10 +70,13 @@ def linedesk() -> None:
 @with_settings
 def init(settings: Settings, capped_mb: int, users: Path | None, new_passwords: bool) -> None:
     """Prepare MongoDB: replica set, collections, indexes, lease, users. May be run again."""
+    from linedesk.compose.database import with_server
     from linedesk.setup.init import init_database
 
     if new_passwords and users is None:
         raise click.UsageError("--new-passwords needs --users FOLDER")
+    if users is None:
+        settings = with_server(settings)
     init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
 
 

@@ -17,8 +17,6 @@ from typing import TextIO
 PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 
 MASK = "***"
-# Anything shorter would be found in the middle of ordinary words.
-SHORTEST_SECRET = 6
 
 # Control characters, line and paragraph separators, and the marks that turn text around.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -105,8 +103,8 @@ def _wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def masking(secrets: Iterable[str]) -> Callable[[str], str]:
-    """What makes MASK of each of the secrets in a text."""
-    longest_first = sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len, reverse=True)
+    """What makes MASK of each of the secrets in a text; an empty one hides nothing."""
+    longest_first = sorted(set(filter(None, secrets)), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
     return lambda text: pattern.sub(MASK, text) if longest_first else text
 

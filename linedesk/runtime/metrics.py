@@ -20,8 +20,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from linedesk.store.documents import Document
-
 PREFIX = "linedesk_"
 # Rates are those of the last so many seconds, latencies those of the last minute.
 RATE_SECONDS = 10.0
@@ -107,11 +105,11 @@ class MetricsSnapshot:
     """All figures of one moment. What has no value yet is left out."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    figures: Document = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
     """Counts since the start of the process, and what is measured; of a histogram count and sum."""
-    per_second: Document = field(default_factory=dict)
+    per_second: dict[str, Any] = field(default_factory=dict)
     """Of each count its rate over the last RATE_SECONDS."""
-    lately: Document = field(default_factory=dict)
+    lately: dict[str, Any] = field(default_factory=dict)
     """Of each histogram the last LATELY_SECONDS: count, and p50, p90, p99 where there is any."""
 
 
@@ -161,7 +159,7 @@ class MetricsSnapshots:
         for series, value in reading.counts.items():
             yield series, round((value - before.counts.get(series, 0.0)) / seconds, 3)
 
-    def _lately(self, reading: _Reading) -> Iterator[tuple[Series, Document]]:
+    def _lately(self, reading: _Reading) -> Iterator[tuple[Series, dict[str, Any]]]:
         before = self._readings[0][1] if len(self._readings) > 1 else _Reading()
         for series, buckets in reading.buckets.items():
             earlier = dict(before.buckets.get(series, ()))
@@ -219,7 +217,7 @@ def _most(counter: Counter[str]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in counter.most_common(MOST_NAMED))
 
 
-def spread(buckets: Sequence[tuple[float, float]]) -> Document:
+def spread(buckets: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """How observations lie: count, p50, p90 and p99, from cumulative buckets, the last one +Inf.
 
     As Prometheus's histogram_quantile reads them: a value lies evenly within its bucket.
@@ -270,15 +268,15 @@ def _enter(reading: _Reading, family: Metric) -> None:
             reading.sums[series] = sample.value
 
 
-def _totals(reading: _Reading) -> dict[Series, Document]:
+def _totals(reading: _Reading) -> dict[Series, dict[str, Any]]:
     return {
         series: {"count": int(buckets[-1][1]), "sum": round(reading.sums.get(series, 0.0), 6)}
         for series, buckets in reading.buckets.items()
     }
 
 
-def _nested(values: Mapping[Series, Any]) -> Document:
-    document: Document = {}
+def _nested(values: Mapping[Series, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
     for (name, labels), value in values.items():
         *outer, last = (name, *labels)
         place = document

@@ -16,13 +16,12 @@ from typing import Any
 
 import pymongo
 from bson.errors import BSONError
-from pymongo.database import Database
+from pymongo.collection import Collection
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.store.documents import STATUS, Document
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +30,12 @@ WRITE_SECONDS = 2.0
 # A row that was written before is of a process that hangs, is cut off or is gone.
 FRESH_SECONDS = 10.0
 
-Tell = Callable[[], Document]
+Tell = Callable[[], dict[str, Any]]
 """What stands in the row beside the figures: see `StatusRow`."""
 
 
 class StatusRow(BackgroundThread):
-    """The row of one process, `<role>/<host>/<pid>`.
+    """The row of one process in `rows`, `<role>/<host>/<pid>`.
 
     `snapshot` gives the figures as they were taken last. `tell` gives what else there is to say,
     quickly and from any thread: `words` (the line that systemd shows), `state` (working, standby,
@@ -46,7 +45,7 @@ class StatusRow(BackgroundThread):
 
     def __init__(
         self,
-        database: Database[Any],
+        rows: Collection[Any],
         role: str,
         *,
         snapshot: Callable[[], MetricsSnapshot],
@@ -55,12 +54,12 @@ class StatusRow(BackgroundThread):
         every_seconds: float | None = None,
     ) -> None:
         super().__init__("status", self._run)
-        self._rows = database[STATUS].with_options(write_concern=WriteConcern(w=1))
+        self._rows = rows.with_options(write_concern=WriteConcern(w=1))
         self._snapshot = snapshot
         self._tell = tell
         self._may_make = may_make
         self._every_seconds = EVERY_SECONDS if every_seconds is None else every_seconds
-        self._who: Document = {
+        self._who: dict[str, Any] = {
             "role": role,
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -78,7 +77,7 @@ class StatusRow(BackgroundThread):
         if not self._failed:
             self._write({**self._tell(), "state": "ended"})
 
-    def _write(self, told: Document) -> None:
+    def _write(self, told: dict[str, Any]) -> None:
         snapshot = self._snapshot()
         row = {
             **self._who,

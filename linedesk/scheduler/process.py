@@ -22,7 +22,7 @@ from linedesk.runtime.service import NoServiceManager, ServiceManager, word_seco
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
-from linedesk.store.documents import Document
+from linedesk.store.documents import STATUS, Document
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 from linedesk.store.replica_set import require_replica_set
 
@@ -145,7 +145,9 @@ class SchedulerStatusReporter:
             MetricsSnapshot(),
         )
         self._shown = self._told
-        self._row = StatusRow(database, ROLE, snapshot=lambda: self._shown[1], tell=self._show)
+        self._row = StatusRow(
+            database[STATUS], ROLE, snapshot=lambda: self._shown[1], tell=self._show
+        )
 
     def __enter__(self) -> SchedulerStatusReporter:
         self._row.start()

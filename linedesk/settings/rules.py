@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
-from linedesk.runtime.logging import SHORTEST_SECRET
-
+# Anything shorter would be found, and masked, in the middle of ordinary words of a log.
+SHORTEST_SECRET = 6
 _HEADER_SAFE = re.compile(r"[!-~]+")
 # As LINE's console shows it, and its reference for developers in examples.
 _CHANNEL_SECRET = re.compile(r"[0-9a-fA-F]{32}")

@@ -171,15 +171,16 @@ class Settings(BaseModel):
 
     @property
     def secret_values(self) -> tuple[str, ...]:
-        """Every value that must not be seen in a log."""
+        """Every value that must not be seen in a log, but for what is too short to be masked."""
         console = (self.console_password, self.console_token)
-        return (
+        values = (
             *self.channel_secrets,
             self.access_token,
             *rules.passwords_in(self.mongodb_uri),
             *(one.get_secret_value() for one in console if one is not None),
             *self._shown_bot_secrets(),
         )
+        return tuple(value for value in values if len(value) >= rules.SHORTEST_SECRET)
 
     def _shown_bot_secrets(self) -> Iterator[str]:
         """As they are, and as URLs, JSON and reprs that an exception quotes have them."""

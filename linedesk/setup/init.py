@@ -12,7 +12,6 @@ from pymongo.database import Database
 from rich.console import Console
 from rich.table import Table
 
-from linedesk.compose.database import with_server
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
 from linedesk.setup.users import (
@@ -68,7 +67,6 @@ def init_database(
     Raises SettingsError, SetupError, StoreUnavailable.
     """
     if users is None:
-        settings = with_server(settings)
         _init_server(settings)
         with connect(settings.mongodb_uri, app_name="linedesk-init") as client:
             _init_collections(client[settings.mongodb_database], settings, capped_mb)

@@ -16,13 +16,15 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jobworker.effects import SendMethod
 from jobworker.errors import NotSent, OutcomeUnknown
+from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker
 from jobworker.line.client import tell
 from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics
-from jobworker.sending.delivery import LineAnswer, ReplyUnknown, SendMethod
+from jobworker.sending.delivery import ReplyUnknown
 from jobworker.sending.outbox import Outbox
 from jobworker.sending.settling import Tools
 from linedesk.store.documents import Document

@@ -258,7 +258,9 @@ def test_a_dispatcher_writes_the_rows_that_tell_of_its_work(dispatcher: Database
 
 @pytest.mark.parametrize("who", ["frontdesk", "dispatcher"])
 def test_a_process_writes_its_row_of_figures(who: str, guarded: Guarded) -> None:
-    row = StatusRow(guarded.client_of(who)[LINE_BOT], who, snapshot=MetricsSnapshot, tell=dict)
+    row = StatusRow(
+        guarded.client_of(who)[LINE_BOT][STATUS], who, snapshot=MetricsSnapshot, tell=dict
+    )
     row.start()
     row.stop()
     assert row.join(10)

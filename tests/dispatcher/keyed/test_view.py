@@ -11,7 +11,8 @@ import pytest
 
 from dispatcher.keyed import view as view_module
 from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
-from dispatcher.keyed.view import MOST_WAITING, InHand
+from dispatcher.keyed.view import MOST_WAITING
+from dispatcher.metrics import InHand
 from dispatcher.progress.tracker import ProgressTracker, Slot
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import Document, name_of

@@ -21,7 +21,7 @@ from pymongo.database import Database
 from linedesk import Bot
 from linedesk.compose import database as opening
 from linedesk.compose.bot import MOVED, load_bot
-from linedesk.compose.database import open_database
+from linedesk.compose.database import open_database, with_server
 from linedesk.compose.private_mongod import MongodNotFound, find_mongod, free_port
 from linedesk.compose.up import KeptMongod, beside_up, room_programs
 from linedesk.runtime.exit_codes import Exit
@@ -255,7 +255,7 @@ def test_a_command_says_at_once_that_nothing_runs(
     ):
         pass
     with pytest.raises(StoreUnavailable, match=r"nothing listens at 127.0.0.1:27017"):
-        init_database(load_settings({}), capped_mb=1)
+        init_database(with_server(load_settings({})), capped_mb=1)
 
 
 def test_init_is_for_the_mongod_of_up_where_no_server_is_set(
@@ -266,7 +266,7 @@ def test_init_is_for_the_mongod_of_up_where_no_server_is_set(
 
     monkeypatch.setattr(init, "ensure_replica_set", reached)
     with pytest.raises(StoreUnavailable, match=re.escape(OF_UP)):
-        init_database(load_settings({}), capped_mb=1)
+        init_database(with_server(load_settings({})), capped_mb=1)
 
 
 def test_an_up_starts_although_a_command_looks_at_its_lock(kept: KeptMongod) -> None:

@@ -26,7 +26,7 @@ class Desk:
         self.told: Document = {"state": "working", "words": "3 in hand"}
         self.snapshot = MetricsSnapshot(at=AT, figures={"inHandDocuments": 3})
         self.row = StatusRow(
-            database,
+            database[STATUS],
             "dispatcher",
             snapshot=lambda: self.snapshot,
             tell=lambda: self.told,
