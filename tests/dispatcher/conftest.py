@@ -19,7 +19,7 @@ from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
-from dispatcher.process import Dispatcher, DispatcherLimits, Ending
+from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -142,7 +142,7 @@ class Running:
         )
         self._feed_client = feed_client(uri, app_name="feed")
         self.feed: Feed = make_feed(feed, self._feed_client, name)
-        self.endings: list[Ending] = []
+        self.endings: list[ExitReason] = []
         self.errors: list[BaseException] = []
         # In one process every dispatcher would be the same owner.
         lease = Lease(self._client[name], owner=f"elsewhere/{id(self)}/0")
@@ -166,7 +166,7 @@ class Running:
         except BaseException as error:  # noqa: BLE001  # told by `end`
             self.errors.append(error)
 
-    def end(self, message: int | None = signal.SIGTERM) -> Ending:
+    def end(self, message: int | None = signal.SIGTERM) -> ExitReason:
         """Stop it by a signal, or with None wait for its own end; how it ended."""
         if message is not None:
             self.inbox.put(message)

@@ -16,7 +16,7 @@ from dispatcher import lease as lease_module
 from dispatcher.keyed import saver as saver_module
 from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.lease import Lease
-from dispatcher.process import Ending
+from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
@@ -75,7 +75,7 @@ def test_each_key_is_handled_in_order_as_events_come(
     for first in range(0, 400, 10):
         store(database, *given[first : first + 10])
     saved_up_to(database, given[-1]["_id"])
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     for key in range(20):
         assert worker.by_key[f"U{key}"] == [f"e{n}" for n in range(400) if n % 20 == key]
     assert len(worker.decided) == 400
@@ -172,7 +172,7 @@ def test_a_signal_lets_what_runs_end_and_saves_it(
     running.inbox.put(signal.SIGTERM)
     assert worker.stopped.wait(15), "the worker is told before the drain"
     held.let_go()
-    assert running.end(None) is Ending.STOPPED
+    assert running.end(None) is ExitReason.STOPPED
     assert worker.decided == ["e0"]
     assert progress(database)["after"] == given[0]["_id"]
     row = database[LEASES].find_one({"_id": "dispatcher"})
@@ -189,7 +189,7 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
     store(database, *given)
     held.wait_until_held("stuck")
     eventually(lambda: progress(database)["finished"] == [given[2]["_id"]])
-    assert running.end() is Ending.STUCK
+    assert running.end() is ExitReason.STUCK
     assert any("event_id=stuck" in line for line in told("did not end within the drain"))
     # What still runs may be calling LINE, so nobody is invited to begin beside it.
     assert database[LEASES].find_one({"_id": DISPATCHER})["owner"] is not None
@@ -197,7 +197,7 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
     successor = RecordingWorker()
     running = dispatch(database, successor)
     eventually(lambda: successor.decided)
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     assert successor.decided == ["stuck"]
 
 
@@ -211,7 +211,7 @@ def test_a_job_that_raises_ends_the_process_and_is_handled_again(
 
     running = dispatch(database, RecordingWorker(act))
     store(database, document("good", "U1"), document("bad", "U2"))
-    assert running.end(None) is Ending.FAILED
+    assert running.end(None) is ExitReason.FAILED
     assert told("thread died thread=worker-")
     successor = RecordingWorker()
     running = dispatch(database, successor)
@@ -227,7 +227,7 @@ def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
 
     for _ in range(4):
         store(database, document("harmless", "U1"))
-        assert dispatch(database, RecordingWorker(act)).end(None) is Ending.REFUSED
+        assert dispatch(database, RecordingWorker(act)).end(None) is ExitReason.REFUSED
         row = database[PROGRESS].find_one({"_id": "dispatcher"})
         assert row is not None
         assert (row["starts"], row["trying"]) == (0, None)
@@ -259,7 +259,7 @@ def test_a_dispatcher_whose_lease_was_taken_ends(
     eventually(lambda: told("ready"))
     taken = {"$set": {"owner": "elsewhere/2/2", "epoch": 2}}
     database[LEASES].update_one({"_id": "dispatcher"}, taken)
-    assert running.end(None) is Ending.REPLACED
+    assert running.end(None) is ExitReason.REPLACED
     row = database[LEASES].find_one({"_id": "dispatcher"})
     assert row is not None
     assert row["owner"] == "elsewhere/2/2", "the successor's lease is left alone"
@@ -273,7 +273,7 @@ def test_a_dispatcher_whose_progress_was_taken_ends(
     eventually(lambda: progress(database)["after"])
     database[PROGRESS].update_one({}, {"$set": {"epoch": 2}})
     store(database, document("e1"))
-    assert running.end(None) is Ending.REPLACED
+    assert running.end(None) is ExitReason.REPLACED
     assert told("replaced by another dispatcher")
 
 
@@ -282,7 +282,7 @@ def test_a_dispatcher_that_is_replaced_before_it_begins_leaves_nothing(
 ) -> None:
     database[PROGRESS].insert_one({"_id": "dispatcher", "epoch": 7})
     running = dispatch(database, RecordingWorker())
-    assert running.end(None) is Ending.REPLACED
+    assert running.end(None) is ExitReason.REPLACED
     assert told("replaced before it began")
     row = database[LEASES].find_one({"_id": "dispatcher"})
     assert row is not None
@@ -302,7 +302,7 @@ def test_a_lease_lost_while_it_takes_over_is_a_replacement(
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(worker, "take_over", unavailable)
-    assert dispatch(database, worker).end(None) is Ending.REPLACED
+    assert dispatch(database, worker).end(None) is ExitReason.REPLACED
 
 
 def test_a_database_that_was_never_set_up_is_named(
@@ -336,7 +336,7 @@ def test_a_restart_goes_on_exactly_after_what_was_finished(
     eventually(lambda: len(first.decided) > 20)
     storing = threading.Thread(target=store_each, args=(given[100:],))
     storing.start()
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     everything += first.decided
     storing.join(30)
     second = RecordingWorker()
@@ -391,10 +391,10 @@ def test_a_standby_waits_and_takes_over(
     eventually(lambda: told("standby: another dispatcher holds the lease"))
     store(database, *numbered(5))
     eventually(lambda: len(first.decided) == 5)
-    assert one.end() is Ending.STOPPED
+    assert one.end() is ExitReason.STOPPED
     store(database, *numbered(5, prefix="f"))
     eventually(lambda: len(second.decided) == 5)
-    assert other.end() is Ending.STOPPED
+    assert other.end() is ExitReason.STOPPED
     assert first.decided == [f"e{n}" for n in range(5)]
     assert second.decided == [f"f{n}" for n in range(5)]
     assert second.epochs > first.epochs
@@ -410,7 +410,7 @@ def test_a_standby_ends_by_a_signal_and_touches_nothing(
     worker = RecordingWorker()
     standby = dispatch(database, worker)
     eventually(lambda: told("standby:"))
-    assert standby.end() is Ending.STOPPED
+    assert standby.end() is ExitReason.STOPPED
     assert worker.epochs == []
     assert database[LEASES].find_one({"_id": "dispatcher"}) == before
     assert database[PROGRESS].find_one() is None
@@ -437,7 +437,7 @@ def test_a_server_that_restarts_under_it_costs_nothing(
         store(database, *given)
         eventually(lambda: len(worker.decided) >= 40)
         eventually(lambda: progress(database)["after"] == given[-1]["_id"])
-        assert running.end() is Ending.STOPPED
+        assert running.end() is ExitReason.STOPPED
     for key in range(3):
         expected = [f"{p}{n}" for p in "ef" for n in range(20) if n % 3 == key]
         assert worker.by_key[f"U{key}"] == expected
@@ -455,12 +455,12 @@ def test_a_server_that_comes_late_is_waited_for(
         worker = RecordingWorker()
         running = dispatch(database, worker, **impatient)
         eventually(lambda: told("taking over, trying again"))
-        assert gives_up.end() is Ending.STOPPED
+        assert gives_up.end() is ExitReason.STOPPED
         own_mongod.start()
         eventually(lambda: client.admin.command("ping"))
         store(database, document("e0"))
         eventually(lambda: worker.decided == ["e0"])
-        assert running.end() is Ending.STOPPED
+        assert running.end() is ExitReason.STOPPED
 
 
 def test_a_save_that_fails_keeps_no_key_waiting(
@@ -503,7 +503,7 @@ def test_a_feed_that_fails_for_a_while_goes_on_where_it_stood(
         eventually(lambda: told("feed unavailable, opening it again"))
     store(faulty_database, *numbered(5, prefix="g"))
     eventually(lambda: len(worker.decided) >= 15)
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     assert worker.decided == [f"{p}{n}" for p in "efg" for n in range(5)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from dispatcher.process import Ending
+from dispatcher.process import ExitReason
 from linedesk.contract import Job, JobResult
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.documents import Document
@@ -65,7 +65,7 @@ def test_it_lives_as_long_as_the_lease_is_held_and_stops_before_the_drain(
     store(database, document("long"))
     assert begun.wait(15)
     assert second.told == []
-    assert one.end() is Ending.STOPPED
+    assert one.end() is ExitReason.STOPPED
     assert first.told == ["start", "stop", "join"]
     eventually(lambda: second.told == ["start"])
     two.end()
@@ -78,7 +78,7 @@ def test_one_whose_lease_was_taken_stops_it(
     running = dispatch(database, RecordingWorker(), companions=[companion])
     eventually(lambda: companion.told == ["start"])
     database.leases.update_one({"_id": "dispatcher"}, {"$set": {"owner": "a/1/1", "epoch": 9}})
-    assert running.end(None) is Ending.REPLACED
+    assert running.end(None) is ExitReason.REPLACED
     assert companion.told == ["start", "stop", "join"]
 
 
@@ -90,7 +90,7 @@ def test_a_signal_to_a_standby_leaves_it_untouched(
     companion = Companion()
     two = dispatch(database, RecordingWorker(), companions=[companion])
     eventually(lambda: told("standby"))
-    assert two.end(signal.SIGTERM) is Ending.STOPPED
+    assert two.end(signal.SIGTERM) is ExitReason.STOPPED
     assert companion.told == []
 
 

@@ -19,7 +19,7 @@ from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from dispatcher.keyed.line import MOST_WHOLE
 from dispatcher.lease import Lease
-from dispatcher.process import Ending
+from dispatcher.process import ExitReason
 from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
@@ -357,7 +357,7 @@ def test_a_recvq_dropped_and_a_process_killed_before_the_remedy_leave_its_size(
     store(database, document("e0"))
     eventually(lambda: worker.decided == ["e0"] and has_position(database))
     running.inbox.put(RuntimeError("killed"))
-    assert running.end(None) is Ending.FAILED
+    assert running.end(None) is ExitReason.FAILED
     database.drop_collection(RECVQ)
     running = dispatch(database, worker)
     eventually(lambda: RECVQ in database.list_collection_names())

@@ -23,7 +23,7 @@ from dispatcher import watchdog as watch_module
 from dispatcher.feed import feed as feed_module
 from dispatcher.feed import heartbeat as heartbeat_module
 from dispatcher.feed import reader as reader_module
-from dispatcher.process import Ending
+from dispatcher.process import ExitReason
 from dispatcher.watchdog import WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.runtime import liveness as pulse_module
@@ -68,7 +68,7 @@ def test_it_is_ready_once_it_holds_the_lease_and_tells_how_its_drain_goes(
     running.inbox.put(signal.SIGTERM)
     eventually(lambda: service.says("stopping", "stopping, 1 still at work"))
     held.let_go()
-    assert running.end(None) is Ending.STOPPED
+    assert running.end(None) is ExitReason.STOPPED
     assert service.methods == ["starting", "ready", "alive", "stopping"]
 
 
@@ -148,7 +148,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         eventually(lambda: "lagDocuments" in voice.figures.latest.figures)
         again = voice.figures.latest.at
         eventually(lambda: database.status.find_one({"state": "working", "at": {"$gte": again}}))
-        assert running.end() is Ending.STOPPED
+        assert running.end() is ExitReason.STOPPED
 
 
 @pytest.fixture
@@ -384,4 +384,4 @@ def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
     eventually(lambda: told("stopping signal"))
     assert len(tries) == 1
     ends.set()
-    assert running.end(None) is Ending.STOPPED
+    assert running.end(None) is ExitReason.STOPPED

@@ -16,7 +16,7 @@ from dispatcher.keyed.line import MOST_UNSAVED, Line
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.keyed.suspects import CAUSE, MOST_CONDEMNED, WATCHED_FOR, Poison, Suspects
-from dispatcher.process import Ending
+from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
 from linedesk.contract import Job, JobResult
@@ -639,7 +639,7 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
         decided.update(worker.decided)
         condemned += worker.condemned
     assert sorted(set(condemned)) == [("bad", CAUSE), ("bad too", CAUSE)]
-    assert ending is Ending.STOPPED
+    assert ending is ExitReason.STOPPED
     assert set(decided) == {name_of(one) for one in given}
     assert starts <= 11
     row = database[PROGRESS].find_one() or {}
@@ -664,7 +664,7 @@ def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
         condemned += worker.condemned
         assert starts <= 7
         if not told("paused scope=main/ill"):
-            assert running.end(None) is Ending.FAILED
+            assert running.end(None) is ExitReason.FAILED
     assert (condemned, starts) == ([("bad0", CAUSE)], 7), "five for the first, one for all others"
     (row,) = database[CONTROL].find()
     assert (row["by"], "bad1" in row["why"]) == ("dispatcher", True)
@@ -673,11 +673,11 @@ def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
     eventually(lambda: "n9" in worker.decided)
     eventually(lambda: database[HELD].count_documents({}) == len(rest) + 1)
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     # Resumed before the bot is mended it costs one start, and is paused again.
     Control(database).resume(Scope("main", "ill"))
     worker = Deadly(*deadly)
-    assert dispatch(database, worker).end(None) is Ending.FAILED
+    assert dispatch(database, worker).end(None) is ExitReason.FAILED
     assert worker.runs["bad1"] == 1
     mended = Deadly()
     running = dispatch(database, mended)
@@ -685,7 +685,7 @@ def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
     assert mended.by_key["ill"] == []
     Control(database).resume(Scope("main", "ill"))
     eventually(lambda: len(mended.decided) == len(rest) + 1)
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     assert mended.by_key["ill"] == [*rest, "late"]
     assert sorted((database[PROGRESS].find_one() or {})["watched"][0]) == WATCHED_FIELDS
 
@@ -710,7 +710,7 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     assert (database[PROGRESS].find_one() or {})["starts"] == 2
     hold.set()
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
 
 
 def test_a_clean_stop_begins_the_count_anew(
@@ -720,7 +720,7 @@ def test_a_clean_stop_begins_the_count_anew(
     for _ in range(4):
         running = dispatch(database, RecordingWorker(lambda job: JobResult.DEFERRED))
         eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
-        assert running.end() is Ending.STOPPED
+        assert running.end() is ExitReason.STOPPED
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
 
 
@@ -733,7 +733,7 @@ def test_one_that_waits_before_it_begins_decides_nothing_and_ends_at_once_when_t
     worker = RecordingWorker()
     running = dispatch(database, worker)
     eventually(lambda: told("the process died many times in a row, waiting seconds="))
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     assert worker.decided == []
     assert (database[PROGRESS].find_one() or {})["starts"] == 99
 
@@ -755,7 +755,7 @@ def test_starts_with_nothing_unfinished_do_not_count(
         store(database, document(f"e{n}"))
         eventually(lambda n=n, worker=worker: f"e{n}" in worker.decided)  # type: ignore[misc]
         running.inbox.put(RuntimeError("killed"))
-        assert running.end(None) is Ending.FAILED
+        assert running.end(None) is ExitReason.FAILED
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
 
 
@@ -770,7 +770,7 @@ def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
     running = dispatch(database, RecordingWorker())
     eventually(lambda: told("documents vanished from held key=U1 documents=3"))
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
 
 
 def test_what_waits_in_held_is_suspect_as_well(
@@ -791,4 +791,4 @@ def test_what_waits_in_held_is_suspect_as_well(
     running = dispatch(database, RecordingWorker(act))
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
     assert named == ["held"]
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED

@@ -13,7 +13,7 @@ from dispatcher import process as process_module
 from dispatcher import watchdog as watch_module
 from dispatcher.keyed.job import CallClaim
 from dispatcher.keyed.line import MOST_WHOLE, Task
-from dispatcher.process import Ending
+from dispatcher.process import ExitReason
 from linedesk.contract import Job, JobResult
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import LEASES, Document, name_of
@@ -234,7 +234,7 @@ def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
     assert "self._gate.wait(30)" in stack
     handler.let_go()
     eventually(lambda: not running.dispatcher._pool.abandoned())
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     assert sorted(name for name in handler.entered if name == "slow") == ["slow", "slow"]
 
 
@@ -246,7 +246,7 @@ def test_a_stop_does_not_wait_for_abandoned_handlers(
     running = dispatch(database, RecordingWorker(handler), handler_seconds=0.05)
     store(database, document("slow"))
     eventually(lambda: handler.entered == ["slow", "slow"])
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
     assert not told("did not end within the drain")
     row = database[LEASES].find_one({"_id": DISPATCHER})
     assert row is not None
@@ -261,7 +261,7 @@ def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
     limits = {"handler_seconds": 0.05, "threads": 3, "drain_seconds": 0.1}
     running = dispatch(database, RecordingWorker(handler), **limits)
     store(database, *numbered(4, keys=4))
-    assert running.end(None) is Ending.STUCK
+    assert running.end(None) is ExitReason.STUCK
     assert told("as many handlers hang as there are threads, stopping threads=")
     assert len(told("abandoned thread still runs thread=worker-")) >= 3
     handler.let_go()
@@ -283,7 +283,7 @@ def test_abandoned_threads_that_return_are_counted_out(
         eventually(lambda n=n: f"e{n}" in worker.decided)  # type: ignore[misc]
         handler.let_go()
         eventually(lambda: not running.dispatcher._pool.abandoned())
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED
 
 
 # What hangs where nothing may.
@@ -320,4 +320,4 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     loaded.set()
     eventually(lambda: len(worker.decided) == len(given))
     eventually(lambda: running.dispatcher.stalled() is None)
-    assert running.end() is Ending.STOPPED
+    assert running.end() is ExitReason.STOPPED

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 import pytest
 
 from linedesk.compose import dispatcher as dispatching
-from linedesk.compose.dispatcher import Ending
+from linedesk.compose.dispatcher import ExitReason
 from linedesk.runtime import service as refused
 from linedesk.runtime import service as systemd
 from linedesk.runtime.service import (
@@ -243,10 +243,10 @@ def test_systemd_never_gives_it_up() -> None:
 class Refused:
     """A dispatcher that MongoDB refuses before it begins, or at work."""
 
-    def __init__(self, answer: Ending | AccessRefused) -> None:
+    def __init__(self, answer: ExitReason | AccessRefused) -> None:
         self._answer = answer
 
-    def run(self) -> Ending:
+    def run(self) -> ExitReason:
         if isinstance(self._answer, AccessRefused):
             raise self._answer
         return self._answer
@@ -258,15 +258,15 @@ def test_a_dispatcher_waits_if_it_is_refused() -> None:
     with pytest.raises(AccessRefused):
         run(Refused(error), before)
     assert before.words == [str(error)]
-    assert run(Refused(Ending.REFUSED), at_work) is Ending.REFUSED
+    assert run(Refused(ExitReason.REFUSED), at_work) is ExitReason.REFUSED
     assert len(at_work.words) == 1
 
 
 def test_a_dispatcher_that_is_stopped_does_not_wait() -> None:
     service = Told()
-    assert run(Refused(Ending.STOPPED), service) is Ending.STOPPED
+    assert run(Refused(ExitReason.STOPPED), service) is ExitReason.STOPPED
     assert service.words == []
 
 
-def run(dispatcher: Refused, service: Told) -> Ending:
+def run(dispatcher: Refused, service: Told) -> ExitReason:
     return dispatching._run(dispatcher, inbox_with(signal.SIGTERM), service)  # type: ignore[arg-type]
