@@ -200,6 +200,30 @@ def test_a_turn_that_comes_after_the_handler_was_abandoned_is_not_used(
         pass
 
 
+def test_what_an_abandoned_handler_decides_beside_the_next_run_is_thrown_away(
+    room: Rooms, sim: Sim
+) -> None:
+    user, runs = sim.add_user("花子"), list[str]()
+    go_on = {"first": threading.Event(), "second": threading.Event()}
+
+    def handler(event: Any, talk: Talk) -> None:
+        run = "second" if runs else "first"
+        runs.append(run)
+        assert go_on[run].wait(30)
+        talk.reply(run)
+
+    desk = room(a_bot(handler))
+    desk.says(user, "?")
+    eventually(lambda: runs == ["first"])
+    assert abandon(desk) == 1
+    eventually(lambda: runs == ["first", "second"])
+    go_on["first"].set()
+    eventually(lambda: not desk.pool.abandoned())
+    go_on["second"].set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["second"]
+
+
 @pytest.mark.parametrize("error", [GateClosed("planted"), StoreUnavailable("planted")])
 def test_what_an_abandoned_handler_raises_resumes_nothing(
     room: Rooms, sim: Sim, error: Exception

@@ -78,6 +78,7 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     assert worker.decided == ["other"]
     # What comes later queues up behind it.
     store(database, document("later", "U1"))
+    eventually(lambda: running.dispatcher._pool.view.in_hand().taken == 7)
     gates.release()
     eventually(lambda: len(worker.by_key["U1"]) == 6)
     assert worker.by_key["U1"] == [*(f"s{n}" for n in range(5)), "later"]
