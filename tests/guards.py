@@ -104,7 +104,7 @@ def anchors(root: Path) -> list[Anchor]:
     for path in _sources(root):
         text = path.read_text("utf-8")
         if "# guard: " in text:
-            found.extend(_anchors(path, text.splitlines()))
+            found.extend(anchors_in(path, text.splitlines()))
     return found
 
 
@@ -122,7 +122,8 @@ def _sources(root: Path) -> list[Path]:
     return [root / name for name in sorted(names) if (root / name).exists()]
 
 
-def _anchors(path: Path, lines: Sequence[str]) -> Iterator[Anchor]:
+def anchors_in(path: Path, lines: Sequence[str]) -> Iterator[Anchor]:
+    """The anchors of one module, by its lines."""
     for number, line in enumerate(lines):
         found = ANCHOR.fullmatch(line)
         if found is None:

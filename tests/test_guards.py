@@ -1,0 +1,68 @@
+"""What becomes of a clause that `scripts/guards` takes out (tests/guards.py)."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.guards import anchors_in, races, without
+
+
+def taken_out(code: str) -> str:
+    text = textwrap.dedent(code)
+    (anchor,) = anchors_in(Path("some.py"), text.splitlines())
+    return "\n".join(line for line in without(text, anchor).splitlines() if "guard:" not in line)
+
+
+@pytest.mark.parametrize(
+    ("directive", "expected"),
+    [
+        ("", "pass"),
+        (" -> body", "return 2"),
+        (" -> never", "if False:\n        return 2"),
+        (" -> if b:", "if b:\n        return 2"),
+        (" -> return 3", "return 3"),
+    ],
+)
+def test_a_statement(directive: str, expected: str) -> None:
+    code = f"def f(a, b):\n    # guard: x{directive}\n    if a:\n        return 2\n    return 1\n"
+    assert taken_out(code) == f"def f(a, b):\n    {expected}\n    return 1"
+
+
+def test_a_statement_becomes_several() -> None:
+    code = """
+        # guard: x ->
+        #     for a in b:
+        #         c(a)
+        # The reason, which is no part of it.
+        c(b)
+    """
+    assert taken_out(code).splitlines()[-2:] == ["for a in b:", "    c(a)"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["f(", "    a,", "    b,  # guard: x", ")"], "f(\n    a,\n)"),
+        (["(", "    a  # guard: x", "    and b", ")"], "(\nb\n)"),
+        (["(", "    a", "    and b  # guard: x", ")"], "(\n    a\n)"),
+    ],
+)
+def test_a_part_that_has_its_line_to_itself(lines: list[str], expected: str) -> None:
+    assert taken_out("\n".join(lines)) == expected
+
+
+def test_a_part_of_a_line_is_refused() -> None:
+    with pytest.raises(SystemExit, match="neither an entry nor an operand"):
+        taken_out("a = b  # guard: x\nc = a\n")
+
+
+def test_a_row_names_tests_and_guards() -> None:
+    head = "| race | what could go wrong | what prevents it | staged by | guard |\n| --- | --- |\n"
+    rows = "| a | b | c | `d/e.py::f`, `::g` | `h`, `i` |\n| j | k | l | `m.py::n` | too slow |\n"
+    one, other = races(f"# P\n\n## The races\n\n{head}{rows}\n## Next\n")
+    assert one.tests == ("tests/d/e.py::f", "tests/d/e.py::g")
+    assert (one.guards, one.untried) == (("h", "i"), "")
+    assert (other.guards, other.untried) == ((), "too slow")
