@@ -26,9 +26,7 @@ from linedesk.settings.errors import SettingsError
 log = logging.getLogger(__name__)
 
 # Installed settings name the shipped bots by the first of each pair.
-MOVED = {
-    f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer", "reminder", "daytime")
-}
+MOVED = {f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer", "reminder")}
 
 
 def load_bot(spec: str) -> Bot:
@@ -58,7 +56,7 @@ def load_bot(spec: str) -> Bot:
         found = "nothing" if bot is None else f"a {type(bot).__module__}.{type(bot).__name__}"
         raise SettingsError(
             [
-                f"BOT must name a jobworker.Bot or a linebot.v3.WebhookHandler, and {spec} is "
+                f"BOT must name a linedesk.Bot or a linebot.v3.WebhookHandler, and {spec} is "
                 f"{found}{_hint(module_name, folder)}"
             ]
         )

@@ -732,7 +732,7 @@ HANDLER = "from linebot.v3 import WebhookHandler\nhandler = WebhookHandler('-')\
             "MessagingApi(ApiClient()).get_bot_info()\n",
             "NotRunning: LINE can be called only while linedesk runs the bot",
         ),
-        ("handler = print\n", "must name a jobworker.Bot or a linebot.v3.WebhookHandler"),
+        ("handler = print\n", "must name a linedesk.Bot or a linebot.v3.WebhookHandler"),
         (
             "import warnings\nwith warnings.catch_warnings(action='ignore'):\n"
             "    from linebot import WebhookHandler\n    handler = WebhookHandler('-')\n",

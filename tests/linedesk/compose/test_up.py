@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import re
 import signal
@@ -11,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -287,21 +287,21 @@ def test_an_up_starts_although_a_command_looks_at_its_lock(kept: KeptMongod) -> 
 
 
 def test_a_command_by_python_m_imports_ours(tmp_path: Path) -> None:
-    for name in ("console", "recvq", "bots"):
+    for name in ("frontdesk", "dispatcher", "jobworker"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported in place of ours')\n")
     command = [sys.executable, "-m", "linedesk", "status", "--help"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("spec", ["console:bot", "console.mine:bot"])
+@pytest.mark.parametrize("spec", ["dispatcher:bot", "dispatcher.mine:bot"])
 def test_a_bot_whose_name_is_taken_is_told_to_take_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
-    (tmp_path / "console.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
-    with pytest.raises(SettingsError, match=r"console/__init__.py goes before .*/console.py"):
+    (tmp_path / "dispatcher.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
+    with pytest.raises(SettingsError, match=r"dispatcher/__init__.py goes before .*/dispatcher.py"):
         load_bot(spec)
 
 
@@ -338,10 +338,7 @@ def test_the_old_name_of_a_shipped_bot_still_works_and_the_new_one_is_named(
 ) -> None:
     for name in OLD_NAMES:
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
-    shipped = ModuleType(new)
-    shipped.bot = Bot()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, new, shipped)
-    assert load_bot(f"{old}:bot") is shipped.bot
+    assert load_bot(f"{old}:bot") is importlib.import_module(new).bot
     (record,) = caplog.records
     assert (record.levelname, f"old={old} new={new}" in record.message) == ("WARNING", True)
 
@@ -350,8 +347,8 @@ def test_a_bot_author_s_own_module_goes_before_the_old_name_of_a_shipped_bot(
     own_parrot: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_parrot.write_text("from linedesk import Bot\n\nbot = Bot()\n")
-    load_bot("linedesk.bots.parrot:bot")
-    assert sys.modules["linedesk.bots.parrot"].__file__ == str(own_parrot)
+    load_bot("bots.parrot:bot")
+    assert sys.modules["bots.parrot"].__file__ == str(own_parrot)
     assert caplog.records == []
 
 
@@ -360,4 +357,4 @@ def test_what_a_bot_author_s_own_module_lacks_is_named_and_no_shipped_bot_is_loa
 ) -> None:
     own_parrot.write_text("import no_such_module\n")
     with pytest.raises(SettingsError, match="No module named 'no_such_module'"):
-        load_bot("linedesk.bots.parrot:bot")
+        load_bot("bots.parrot:bot")
