@@ -17,8 +17,8 @@ from tests.waiting import eventually
 OWNER = """
 import sys
 from pathlib import Path
-from linedesk.store.spool.drain_lock import Turn
-turn = Turn(Path(sys.argv[1]))
+from linedesk.store.spool.drain_lock import DrainLock
+turn = DrainLock(Path(sys.argv[1]))
 for _ in sys.stdin:
     print(turn.taken(), flush=True)
 """
