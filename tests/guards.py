@@ -30,7 +30,8 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,6 +64,14 @@ class Anchor:
     line: int
     becomes: tuple[str, ...]
     is_trailing: bool
+
+
+class Ended(Enum):
+    """How the tests of a row ended."""
+
+    PASSED = "PASSED"
+    FAILED = "FAILED"
+    NOT_RUN = "NOT RUN"
 
 
 @dataclass(frozen=True)
@@ -217,18 +226,19 @@ class Trials:
         return Verdict(anchor.name, words, is_good, time.monotonic() - began)
 
     def _run(self, copy: Path, anchor: Anchor, tests: Sequence[str]) -> tuple[str, bool]:
-        passed, words = _pytest(copy, tests)
-        if not passed:
-            return f"FAILS WITH THE GUARD: {words}", False
+        ended, words = _pytest(copy, tests)
+        if ended is not Ended.PASSED:
+            return f"{ended.value} WITH THE GUARD: {words}", False
         path = copy / anchor.path.relative_to(ROOT)
         text = path.read_text("utf-8")
-        here = Anchor(anchor.name, path, anchor.line, anchor.becomes, anchor.is_trailing)
-        path.write_text(without(text, here), "utf-8")
+        path.write_text(without(text, replace(anchor, path=path)), "utf-8")
         try:
-            passed, words = _pytest(copy, tests)
+            ended, words = _pytest(copy, tests)
         finally:
             path.write_text(text, "utf-8")
-        return (f"NOT NOTICED: {words}", False) if passed else (f"noticed: {words}", True)
+        if ended is Ended.FAILED:
+            return f"noticed: {words}", True
+        return f"NOT NOTICED, {ended.value}: {words}", False
 
 
 def _copy_of(root: Path, copy: Path) -> Path:
@@ -248,8 +258,8 @@ def _copy_of(root: Path, copy: Path) -> Path:
     return copy
 
 
-def _pytest(copy: Path, tests: Sequence[str]) -> tuple[bool, str]:
-    """Whether all tests passed, and in words what came of them."""
+def _pytest(copy: Path, tests: Sequence[str]) -> tuple[Ended, str]:
+    """How the tests ended, and what is worth telling of that."""
     options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=no", f"--timeout={TEST_SECONDS}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, *tests],
@@ -265,15 +275,14 @@ def _pytest(copy: Path, tests: Sequence[str]) -> tuple[bool, str]:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return False, f"no end within {ROW_SECONDS} s"
-    if process.returncode not in (0, 1):
-        raise SystemExit(f"guards: pytest ended with {process.returncode}\n{output}")
-    if process.returncode == 0:
-        summary = output.strip().splitlines()[-1]
-        # A test that is skipped tries nothing.
-        return ("skipped" not in summary), summary
-    failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", output, re.MULTILINE)
-    return False, failed[1] if failed else "no test named: a time-out?"
+        return Ended.FAILED, f"no end within {ROW_SECONDS} s"
+    summary = output.strip().splitlines()[-1]
+    if process.returncode == 1:
+        failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", output, re.MULTILINE)
+        return Ended.FAILED, failed[1] if failed else summary
+    # A test that is skipped tries nothing, and one that cannot be loaded neither.
+    is_whole = process.returncode == 0 and "skipped" not in summary
+    return Ended.PASSED if is_whole else Ended.NOT_RUN, summary
 
 
 def main(arguments: Sequence[str]) -> int:
