@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linedesk.testing.answers import Answers, Sent, Waiting
     from linedesk.testing.bot_test import BotTest
-    from linedesk.testing.errors import EndlessTimers, HandlerFailed, KitError, NotHere
+    from linedesk.testing.errors import BotWarning, EndlessTimers, HandlerFailed, KitError, NotHere
     from linedesk.testing.people import People
 
 __all__ = [
     "Answers",
     "BotTest",
+    "BotWarning",
     "EndlessTimers",
     "HandlerFailed",
     "KitError",
@@ -33,6 +34,7 @@ _MODULES = {
     ),
     "linedesk.testing.bot_test": ("BotTest",),
     "linedesk.testing.errors": (
+        "BotWarning",
         "EndlessTimers",
         "HandlerFailed",
         "KitError",

@@ -18,8 +18,9 @@ import pytest
 from pymongo.database import Database
 
 import linesim
+from jobworker import worker
 from jobworker.sending import settling
-from linedesk import Bot, worker
+from linedesk import Bot
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from linesim import Sim

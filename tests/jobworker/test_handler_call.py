@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from jobworker import runs as failures
+from jobworker import worker
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, GateClosed
-from linedesk import Bot, worker
-from linedesk import runs as failures
+from linedesk import Bot
 from linedesk.contract import GiveUp, JobResult
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim

@@ -11,14 +11,15 @@ import pytest
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
+from jobworker import runs as running
+from jobworker import worker
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
 from jobworker.runs import JobMemo, JobRun, Runs, undecided_words
 from jobworker.sending import outbox
-from linedesk import Bot, worker
-from linedesk import runs as running
+from linedesk import Bot
 from linedesk.contract import JobResult
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document

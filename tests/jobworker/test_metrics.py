@@ -12,6 +12,7 @@ import linebot.v3
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from jobworker import row_log
 from jobworker.bot.talk import Talk
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line import quota
@@ -22,7 +23,7 @@ from jobworker.line.quota import Quota
 from jobworker.metrics import OTHER, Use, Used, WorkerMetrics, endpoint_of
 from jobworker.record import dead_letters
 from jobworker.sending import settling
-from linedesk import Bot, row_log
+from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document
 from linesim import Sim

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from jobworker import unsend as unsent
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
 from jobworker.record.conversations import Conversations, Decision
 from jobworker.unsend import Notes, Unsends, Unsent
 from linedesk import Bot
-from linedesk import unsend as unsent
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from linesim import Sim

@@ -20,10 +20,11 @@ from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
 from dispatcher.keyed.job import CallClaim
+from jobworker import worker
 from jobworker.bot.talk import Talk
 from jobworker.record.conversations import Conversations
 from jobworker.sending import outbox
-from linedesk import Bot, worker
+from linedesk import Bot
 from linedesk.contract import JobResult
 from linedesk.runtime.logging import masking
 from linedesk.store.documents import Document, make_document

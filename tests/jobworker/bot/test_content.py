@@ -22,6 +22,7 @@ from linebot.v3.webhooks import (
 )
 from urllib3.util.ssl_ import create_urllib3_context
 
+from jobworker import runs as failures
 from jobworker.bot import content
 from jobworker.bot.content import ContentDownloads, content_id
 from jobworker.bot.talk import Talk
@@ -45,7 +46,6 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from linedesk import Bot, Content
-from linedesk import runs as failures
 from linesim import Sim
 from linesim.model.media import Medium
 from tests.jobworker.line.test_deadline import _tls

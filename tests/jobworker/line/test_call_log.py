@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from jobworker import row_log
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
-from linedesk import row_log
 from linedesk.store.client import connect
 from tests.waiting import eventually
 
