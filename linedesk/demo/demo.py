@@ -52,7 +52,7 @@ def run_demo(bot: str, *, once: bool, port: int | None) -> int:
             signals_on(signals),
             tempfile.TemporaryDirectory(prefix="linedesk-demo-") as folder,
             DemoEnvironment(
-                Path(folder), bot=f"bots.{bot}:bot", signals=signals, chat_port=port
+                Path(folder), bot=f"linedesk.bots.{bot}:bot", signals=signals, chat_port=port
             ) as stage,
         ):
             _set(stage, console)

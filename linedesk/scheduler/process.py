@@ -29,6 +29,8 @@ from linedesk.store.replica_set import require_replica_set
 log = logging.getLogger(__name__)
 
 JOIN_SECONDS = 10.0
+STATUS_JOIN_SECONDS = 5.0
+ROLE = "scheduler"
 # One question to a server that is away, and the pause after it.
 ASK_SECONDS = 120.0
 
@@ -122,10 +124,6 @@ def _thread_died(args: threading.ExceptHookArgs, inbox: SimpleQueue[int | BaseEx
     if not isinstance(error, AccessRefused):
         log.critical("thread died thread=%s", name, exc_info=error)
     inbox.put(error)
-
-
-ROLE = "scheduler"
-STATUS_JOIN_SECONDS = 5.0
 
 
 class SchedulerStatusReporter:

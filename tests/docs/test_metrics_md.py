@@ -40,7 +40,7 @@ class Desk:
 
 
 def front_desk(registry: CollectorRegistry) -> None:
-    figures = frontdesk.metrics.Figures(registry)
+    figures = frontdesk.metrics.FrontdeskMetrics(registry)
     desk: Any = Desk()
     figures.watch_spool(desk, max_bytes=1)
     figures.watch_guard(desk)
@@ -49,7 +49,7 @@ def front_desk(registry: CollectorRegistry) -> None:
 
 
 def worker(registry: CollectorRegistry) -> None:
-    figures = jobworker.metrics.Figures(registry)
+    figures = jobworker.metrics.WorkerMetrics(registry)
     figures.called("api", "/v2/bot/message/push", 200, 0.1)
     figures.of_gate("api")
     figures.watch_gate("api", used_seconds=lambda: 0.0, waiting=lambda: 0)
@@ -57,11 +57,11 @@ def worker(registry: CollectorRegistry) -> None:
 
 
 def the_dispatcher(registry: CollectorRegistry) -> None:
-    dispatcher.metrics.Figures(registry, leads=lambda: True)
+    dispatcher.metrics.DispatcherMetrics(registry, leads=lambda: True)
 
 
 def the_scheduler(registry: CollectorRegistry) -> None:
-    linedesk.scheduler.metrics.Figures(registry)
+    linedesk.scheduler.metrics.SchedulerMetrics(registry)
 
 
 ROOMS = {

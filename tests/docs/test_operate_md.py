@@ -94,7 +94,7 @@ def test_each_path_of_the_checkout_exists() -> None:
     paths = set(re.findall(r"(?<![\w/-])(?:\.\./)?((?:deploy|scripts|bench)/[\w./-]*\w)", PAGE))
     assert len(paths) > 8
     assert [path for path in paths if not (ROOT / path).exists()] == []
-    tests = set(re.findall(r"`(\w+/test_\w+\.py)`", PAGE))
+    tests = set(re.findall(r"`([\w/]+/test_\w+\.py)`", PAGE))
     assert [path for path in tests if not (ROOT / "tests" / path).exists()] == []
 
 

@@ -98,7 +98,7 @@ def _explain(app: FastAPI, desk: PageContext) -> None:
 def _files() -> APIRouter:
     """What the pages load, read once."""
     router = APIRouter()
-    for file in resources.files("console.web").joinpath("static").iterdir():
+    for file in resources.files("linedesk.console.web").joinpath("static").iterdir():
         media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]
         serve = _file(file.read_bytes(), media_type)
         router.add_api_route(f"/static/{file.name}", serve, methods=["GET"])

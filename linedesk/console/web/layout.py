@@ -149,7 +149,7 @@ def own_path(to: str) -> str:
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("console.web"),
+        loader=PackageLoader("linedesk.console.web"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -274,9 +274,10 @@ def test_it_goes_through_a_pipe(run: Run, source: Any, target: Any) -> None:
 # The real command, which stands still where it would write the timers.
 STOPS_BEFORE_TIMERS = """
 import sys
-from linedesk import cli, importwrites
+from linedesk.backup import restore
+from linedesk.cli.main import linedesk
 
-insert = importwrites._insert
+insert = restore._insert
 
 def stop(collection, documents):
     if collection.name == "schedule":
@@ -284,8 +285,8 @@ def stop(collection, documents):
         sys.stdin.read()
     insert(collection, documents)
 
-importwrites._insert = stop
-cli.linedesk()
+restore._insert = stop
+linedesk()
 """
 
 

@@ -62,7 +62,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert version("linedesk") in CliRunner().invoke(main.linedesk, ["--version"]).output
 
 
-@pytest.mark.parametrize("module", ["frontdesk", "dispatcher", "scheduler"])
+@pytest.mark.parametrize("module", ["frontdesk", "dispatcher"])
 def test_each_process_also_runs_as_a_module(module: str) -> None:
     answer = linedesk("--help", module=module)
     assert answer.stdout.startswith(f"Usage: python -m {module} ")

@@ -50,11 +50,29 @@ def stream() -> io.StringIO:
     return io.StringIO()
 
 
-def test_a_line_is_time_level_logger_message(stream: io.StringIO) -> None:
+def test_a_line_is_time_level_package_message(stream: io.StringIO) -> None:
     configure_logging(stream=stream)
     logging.getLogger("frontdesk.app").info("accepted events=%d ms=%.1f", 3, 1.84)
     line = stream.getvalue()
-    assert re.fullmatch(rf"{TIME} INFO frontdesk\.app accepted events=3 ms=1\.8\n", line)
+    assert re.fullmatch(rf"{TIME} INFO frontdesk accepted events=3 ms=1\.8\n", line)
+
+
+@pytest.mark.parametrize(
+    ("logger", "source"),
+    [
+        ("dispatcher.keyed.pool", "dispatcher"),
+        ("linedesk.store.queue.guard", "store"),
+        ("linedesk", "linedesk"),
+        ("shop.bots.welcome", "shop.bots.welcome"),
+        ("uvicorn.error", "uvicorn.error"),
+    ],
+)
+def test_a_line_names_our_package_or_the_logger_of_others(
+    stream: io.StringIO, logger: str, source: str
+) -> None:
+    configure_logging(stream=stream)
+    logging.getLogger(logger).warning("here")
+    assert stream.getvalue().split(" ", 2)[2] == f"{source} here\n"
 
 
 def test_the_time_is_the_records_in_utc(stream: io.StringIO) -> None:

@@ -284,7 +284,7 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
         yield
 
     database.schedule.insert_many([a_row(f"{n}") for n in range(10)])
-    schedule(inserting=firing)
+    schedule(inserting=guarded)
     eventually(lambda: len(asked) > 5)
     assert rung(database) == []
     # Less each time: there may be room for some.
