@@ -34,7 +34,7 @@ PROBE_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 # In the order in which they are stopped: first what brings new work, last what stores it.
 STOP_SECONDS = {"linesim": 5.0, "frontdesk": 10.0, "dispatcher": 20.0}
-DISPATCHER_READY = "INFO dispatcher.process ready "
+DISPATCHER_READY = "INFO dispatcher ready "
 
 Found = TypeVar("Found")
 

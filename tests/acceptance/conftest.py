@@ -67,12 +67,12 @@ class House:
     ) -> Process:
         process = self._start("dispatcher", settings, fresh=fresh)
         if ready:
-            self.wait_for(lambda: "dispatcher.process ready " in self.log_of(process), process)
+            self.wait_for(lambda: "dispatcher ready " in self.log_of(process), process)
         return process
 
     def start_scheduler(self, *, fresh: bool = False, **settings: str) -> Process:
         process = self._start("scheduler", settings, fresh=fresh)
-        self.wait_for(lambda: "linedesk.scheduler.process ready" in self.log_of(process), process)
+        self.wait_for(lambda: "scheduler ready" in self.log_of(process), process)
         return process
 
     def stop(self, process: Process, number: int = signal.SIGTERM) -> int:

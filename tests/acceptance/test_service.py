@@ -75,5 +75,5 @@ def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(
     assert house.stop(process, signal.SIGABRT) == -signal.SIGABRT
     log = house.log_of(process)
     assert "Fatal Python error: Aborted" in log
-    for part in ("process", "scheduler", "doorbell"):
+    for part in ("process", "scheduler", "listener"):
         assert f'/scheduler/{part}.py", line ' in log

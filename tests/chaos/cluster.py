@@ -193,7 +193,7 @@ class City:
         return min([*within, *between], default=None)
 
     def _is_ready(self) -> bool:
-        ready = any("dispatcher.process ready " in log for log in self.logs("dispatcher"))
+        ready = any("dispatcher ready " in log for log in self.logs("dispatcher"))
         return ready and self.readiness().get("status") == "ready"
 
     def _settings(self) -> dict[str, str]:

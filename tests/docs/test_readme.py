@@ -121,7 +121,7 @@ class Trial:
     def _is_ready(self) -> bool:
         assert self._shell.poll() is None, self.log
         assert "restarting" not in self.log, self.log
-        if "INFO dispatcher.process ready" not in self.log:
+        if "INFO dispatcher ready" not in self.log:
             return False
         with suppress(requests.ConnectionError):
             return requests.get(f"{self._desk}/readyz", timeout=5).ok

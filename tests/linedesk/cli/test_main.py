@@ -222,7 +222,7 @@ def test_an_error_that_nobody_foresaw_is_logged_without_secrets() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
     )
     assert answer.returncode == 70
-    assert "CRITICAL linedesk.cli.failure unexpected error" in answer.stderr
+    assert "CRITICAL cli unexpected error" in answer.stderr
     assert "RuntimeError: ***" in answer.stderr
     assert "token-of-the-channel" not in answer.stderr
 

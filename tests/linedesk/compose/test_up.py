@@ -64,7 +64,7 @@ class Up:
 
     def wait_until_ready(self) -> None:
         eventually(self._is_ready, seconds=40)
-        eventually(lambda: "INFO dispatcher.process ready" in self.log(), seconds=40)
+        eventually(lambda: "INFO dispatcher ready" in self.log(), seconds=40)
 
     def log(self) -> str:
         return self._log.read_text("utf-8")
@@ -115,7 +115,7 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     assert "ready feed=oplog" in up.log()
     first = up.child(DISPATCHER)
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: up.log().count("INFO dispatcher.process ready") == 2, seconds=40)
+    eventually(lambda: up.log().count("INFO dispatcher ready") == 2, seconds=40)
     assert up.child(DISPATCHER) != first
     assert "restarting room=dispatcher exit=-9" in up.log()
     pids = list(children_of(up.process.pid))
@@ -123,7 +123,7 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     assert up.stop() == 0
     assert not any(is_alive(pid) for pid in pids)
     last = up.log()
-    assert last.rindex("frontdesk") < last.rindex("INFO dispatcher.startup stopping")
+    assert last.rindex("frontdesk") < last.rindex("INFO dispatcher stopping")
 
 
 @pytest.mark.parametrize(
