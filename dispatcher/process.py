@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.control import ControlReader
-from dispatcher.feed.feed import Feed
+from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan, recall
@@ -60,6 +60,7 @@ class DispatcherLimits:
     drain_seconds: float = 20.0
     handler_seconds: float = 60.0
     held_after_seconds: float = HELD_AFTER_SECONDS
+    reading: FeedLimits = FEED_LIMITS
 
 
 class Dispatcher:
@@ -188,12 +189,15 @@ class Dispatcher:
             self._pool,
             self._saver,
             token=token,
-            reign_began=self._patience.until_available(self._history.now, TAKING_OVER),
+            epoch_began=self._patience.until_available(self._history.now, TAKING_OVER),
             has_room=self._worker.has_room,
             keeper=CollectionRepair(
                 self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
             ),
-            heartbeat=Heartbeat(self._database[RECVQ], self._recvq_closed),
+            heartbeat=Heartbeat(
+                self._database[RECVQ], self._recvq_closed, limits=self._limits.reading
+            ),
+            limits=self._limits.reading,
         )
         self._watch = Watchdog(
             self._pool,

@@ -53,6 +53,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk")
 JOIN_SECONDS = 5.0
 
+NEW_THREADS = ("Thread", "threading.Thread", "threading.Timer")
 MAY_MAKE_THREADS = {
     "linedesk/runtime/thread.py": "the class itself",
     "dispatcher/keyed/threads.py": "threads of the pool are given up one by one, and replaced",
@@ -96,7 +97,7 @@ class Workplace:
             self.pool(),
             self.saver(),
             token=1,
-            reign_began=Timestamp(1, 1),
+            epoch_began=Timestamp(1, 1),
             has_room=lambda: True,
             keeper=CollectionRepair(self.database),
             heartbeat=Heartbeat(self.database["recvq"], lambda: None),
@@ -273,7 +274,7 @@ def test_no_other_code_makes_threads() -> None:
         str(path)
         for path, tree in modules()
         for node in ast.walk(tree)
-        if (isinstance(node, ast.Call) and name_of(node.func) in ("Thread", "Timer"))
+        if (isinstance(node, ast.Call) and ast.unparse(node.func) in NEW_THREADS)
         or (isinstance(node, ast.ClassDef) and "Thread" in map(name_of, node.bases))
     }
     assert makers == MAY_MAKE_THREADS.keys()

@@ -11,6 +11,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.synchronous.change_stream import ChangeStream
 
 from dispatcher.feed.feed import (
+    OPEN_SECONDS,
     STEP_SECONDS,
     FeedItem,
     PositionLost,
@@ -37,8 +38,9 @@ class ChangeStreamFeed:
 
     name = "changestream"
 
-    def __init__(self, collection: Collection[Any]) -> None:
+    def __init__(self, collection: Collection[Any], *, open_seconds: float = OPEN_SECONDS) -> None:
         self._collection = collection
+        self._open_seconds = open_seconds
         self._stream: ChangeStream[Document] | None = None
 
     def open(self, token: Any) -> None:
@@ -76,7 +78,7 @@ class ChangeStreamFeed:
     def _watch(self, **where: Any) -> None:
         self.close()
         try:
-            with patiently(self._collection.database.client):
+            with patiently(self._collection.database.client, seconds=self._open_seconds):
                 self._stream = self._collection.watch(
                     PIPELINE, max_await_time_ms=int(STEP_SECONDS * 1000), batch_size=1000, **where
                 )

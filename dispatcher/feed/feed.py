@@ -7,14 +7,16 @@ saved and when is not its business.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import pymongo
 from bson.timestamp import Timestamp
 from pymongo.errors import PyMongoError
 
+from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 
@@ -27,6 +29,29 @@ SERVER_SELECTION_SECONDS = 1.5
 SOCKET_SECONDS = 5.0
 # Opening may have to walk through all that others wrote to the oplog since the position.
 OPEN_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class FeedLimits:
+    """How long the reader of a feed waits for what."""
+
+    healthy_seconds: float = 5.0
+    """Only a feed that was open for longer begins to fail anew: pauses grow also where each opening
+    succeeds and the next read fails."""
+    look_seconds: float = 10.0
+    """recvq is checked this often while it is quiet, since a lost index shows on no feed."""
+    slow_read_seconds: float = 2.0
+    """A read that takes longer was not answered in time, and the driver asked again by itself."""
+    heartbeat_after_seconds: float = 30.0
+    """A heartbeat is stored once the feed was quiet for so long."""
+    heartbeat_back_seconds: float = 30.0
+    """The feed has to bring the heartbeat within this."""
+    heartbeat_insert_seconds: float = 5.0
+    pause_seconds: Callable[[int], float] = pause_seconds
+    """The pause after so many failures in a row."""
+
+
+FEED_LIMITS = FeedLimits()
 
 
 class PositionLost(Exception):
@@ -55,8 +80,8 @@ def gone_by_rename(before: str, after: str, recvq: str) -> RecvqGone:
 
 
 @contextmanager
-def patiently(client: Client) -> Iterator[None]:
-    """Give one opening of a feed OPEN_SECONDS, but only with a server that answers at once.
+def patiently(client: Client, *, seconds: float) -> Iterator[None]:
+    """Give one opening of a feed so many seconds, but only with a server that answers at once.
 
     The driver's own time-out for a block counts for finding a server, too: it would not give up.
     Raises HistoryLost where all that time was not enough: no other try would come any further.
@@ -64,15 +89,22 @@ def patiently(client: Client) -> Iterator[None]:
     client.admin.command("ping")
     began = time.monotonic()
     try:
-        with pymongo.timeout(OPEN_SECONDS):
+        with pymongo.timeout(seconds):
             yield
     except PyMongoError as error:
-        if not error.timeout or time.monotonic() - began < OPEN_SECONDS / 2:
+        if not error.timeout or time.monotonic() - began < seconds / 2:
             raise
         raise PositionLost("the way through the oplog takes too long") from error
 
 
-def feed_client(uri: str, *, app_name: str, **options: Any) -> Client:
+def feed_client(
+    uri: str,
+    *,
+    app_name: str,
+    server_selection_seconds: float = SERVER_SELECTION_SECONDS,
+    socket_seconds: float = SOCKET_SECONDS,
+    **options: Any,
+) -> Client:
     """A client for a feed and nothing else: quick to notice a silent or lost server.
 
     The driver repeats nothing by itself: the feed's reader opens again, with growing pauses.
@@ -80,8 +112,8 @@ def feed_client(uri: str, *, app_name: str, **options: Any) -> Client:
     return connect(
         uri,
         app_name=app_name,
-        server_selection_seconds=SERVER_SELECTION_SECONDS,
-        socket_seconds=SOCKET_SECONDS,
+        server_selection_seconds=server_selection_seconds,
+        socket_seconds=socket_seconds,
         retryReads=False,
         **options,
     )

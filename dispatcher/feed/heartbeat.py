@@ -10,16 +10,13 @@ from typing import Any
 
 from pymongo.collection import Collection
 
+from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from linedesk.runtime.liveness import AWAY
 from linedesk.store.documents import make_heartbeat
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents
 
 log = logging.getLogger(__name__)
-
-QUIET_SECONDS = 30.0
-BACK_SECONDS = 30.0
-INSERT_SECONDS = 5.0
 
 
 class Stalled(StoreUnavailable):
@@ -37,10 +34,12 @@ class Heartbeat:
         recvq: Collection[Any],
         closed: Callable[[], str | None],
         *,
+        limits: FeedLimits = FEED_LIMITS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recvq = recvq
         self._closed = closed
+        self._limits = limits
         self._monotonic = monotonic
         self._quiet_since = monotonic()
         # When the one under way was confirmed; None without one.
@@ -57,13 +56,13 @@ class Heartbeat:
     def quiet(self) -> None:
         """The feed was asked and brought nothing.
 
-        Raises Stalled if a heartbeat was stored BACK_SECONDS ago and has not come.
+        Raises Stalled if a heartbeat was stored `heartbeat_back_seconds` ago and has not come.
         """
         now = self._monotonic()
         if self._stored_at is not None:
-            if now - self._stored_at > BACK_SECONDS:
+            if now - self._stored_at > self._limits.heartbeat_back_seconds:
                 self._complain(now - self._stored_at)
-        elif now - self._quiet_since > QUIET_SECONDS:
+        elif now - self._quiet_since > self._limits.heartbeat_after_seconds:
             self._beat()
 
     def _complain(self, seconds: float) -> None:
@@ -80,7 +79,8 @@ class Heartbeat:
                 self.refused = f"recvq is closed: {closed}"
                 return
             one = make_heartbeat(datetime.now(UTC))
-            insert_documents(self._recvq, [one], timeout_seconds=INSERT_SECONDS)
+            seconds = self._limits.heartbeat_insert_seconds
+            insert_documents(self._recvq, [one], timeout_seconds=seconds)
         except StoreUnavailable as error:
             self.heard()
             self.refused = AWAY

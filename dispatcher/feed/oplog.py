@@ -16,6 +16,7 @@ from pymongo.cursor import Cursor
 from pymongo.errors import OperationFailure, PyMongoError
 
 from dispatcher.feed.feed import (
+    OPEN_SECONDS,
     STEP_SECONDS,
     FeedItem,
     PositionLost,
@@ -36,7 +37,10 @@ class OplogFeed:
 
     name = "oplog"
 
-    def __init__(self, client: Client, database: str) -> None:
+    def __init__(
+        self, client: Client, database: str, *, open_seconds: float = OPEN_SECONDS
+    ) -> None:
+        self._open_seconds = open_seconds
         self._namespace = f"{database}.{RECVQ}"
         self._client = client
         self._oplog = client.local.get_collection("oplog.rs", read_concern=MAJORITY)
@@ -83,7 +87,7 @@ class OplogFeed:
             self._cursor = self._oplog.find(
                 self._filter(after), cursor_type=CursorType.TAILABLE_AWAIT, batch_size=1000
             ).max_await_time_ms(int(STEP_SECONDS * 1000))
-            with patiently(self._client):
+            with patiently(self._client, seconds=self._open_seconds):
                 self._first = next(self._cursor, None)
             # Only now that the cursor stands: a find is not sent before its first `next`.
             self._refuse_gap(after)

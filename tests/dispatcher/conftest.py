@@ -135,12 +135,13 @@ class Running:
         server_selection_seconds: float,
         companions: Sequence[Component] = (),
         service: ServiceManager | None = None,
+        feed_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.inbox: SimpleQueue[int | BaseException] = SimpleQueue()
         self._client = connect(
             uri, app_name="dispatcher", server_selection_seconds=server_selection_seconds
         )
-        self._feed_client = feed_client(uri, app_name="feed")
+        self._feed_client = feed_client(uri, app_name="feed", **(feed_options or {}))
         self.feed: Feed = make_feed(feed, self._feed_client, name)
         self.endings: list[ExitReason] = []
         self.errors: list[BaseException] = []
@@ -200,6 +201,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
         server_selection_seconds: float = 5.0,
         companions: Sequence[Component] = (),
         service: ServiceManager | None = None,
+        feed_options: Mapping[str, Any] | None = None,
         **limits: Any,
     ) -> Running:
         one = Running(
@@ -211,6 +213,7 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
             server_selection_seconds=server_selection_seconds,
             companions=companions,
             service=service,
+            feed_options=feed_options,
         )
         running.append(one)
         return one

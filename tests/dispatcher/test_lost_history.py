@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.feed import reader as reader_module
+from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from dispatcher.keyed.line import MOST_WHOLE
@@ -39,20 +39,6 @@ FEEDS = ("changestream", "oplog")
 def _soon_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quiet feed's position is saved soon, so that there is one to lose."""
     monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
-
-
-@pytest.fixture
-def tries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that a reader made, one for each time that its feed ended."""
-    made: list[float] = []
-    draw = reader_module.pause_seconds
-
-    def count(failures: int) -> float:
-        made.append(draw(failures))
-        return made[-1]
-
-    monkeypatch.setattr(reader_module, "pause_seconds", count)
-    return made
 
 
 # A recvq that is taken away.
@@ -92,15 +78,20 @@ def test_a_recvq_that_is_taken_away_comes_back_and_nothing_is_lost(
     database: Database[Document],
     dispatch: Dispatch,
     told: Told,
-    tries: list[float],
     feed: str,
     take_away: Callable[[Database[Document]], None],
     how: str,
     careful: bool,
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
-    worker = RecordingWorker()
-    running = dispatch(database, worker, feed=feed)
+    tries: list[float] = []
+
+    def count(failures: int) -> float:
+        tries.append(FEED_LIMITS.pause_seconds(failures))
+        return tries[-1]
+
+    worker, reading = RecordingWorker(), FeedLimits(pause_seconds=count)
+    running = dispatch(database, worker, feed=feed, reading=reading)
     with writing(database, careful=careful) as writers:
         some(writers)
         eventually(lambda: has_position(database))
@@ -271,12 +262,10 @@ def test_a_lost_index_is_made_again_under_a_quiet_feed(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reader_module, "LOOK_SECONDS", 0.1)
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
-    running = dispatch(database, worker)
+    running = dispatch(database, worker, reading=FeedLimits(look_seconds=0.1))
     store(database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])
     database[RECVQ].drop_index("eventId")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
-from dispatcher.feed import feed as feed_module
-from dispatcher.feed import reader as reader_module
+from dispatcher.feed.feed import FeedLimits
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -41,11 +41,11 @@ def _soon_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A feed that waits for an answer no longer than a second."""
-    monkeypatch.setattr(feed_module, "SOCKET_SECONDS", 1.0)
-    monkeypatch.setattr(reader_module, "SLOW_READ_SECONDS", 0.8)
+# A feed that waits for an answer no longer than a second.
+IMPATIENT: dict[str, Any] = {
+    "feed_options": {"socket_seconds": 1.0},
+    "reading": FeedLimits(slow_read_seconds=0.8),
+}
 
 
 @pytest.fixture
@@ -96,15 +96,16 @@ def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop
     faulty: EmbeddedMongod,
     dispatch: Dispatch,
     store: Store,
-    monkeypatch: pytest.MonkeyPatch,
     feed: str,
 ) -> None:
     pauses: list[int] = []
-    monkeypatch.setattr(
-        reader_module, "pause_seconds", lambda failures: pauses.append(failures) or 0.02
-    )
-    worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+
+    def count(failures: int) -> float:
+        pauses.append(failures)
+        return 0.02
+
+    worker, reading = RecordingWorker(), FeedLimits(pause_seconds=count)
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed, reading=reading)
     store(faulty_database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])
     eventually(lambda: has_position(faulty_database))
@@ -123,11 +124,10 @@ def test_a_get_more_that_never_returns_ends_with_the_feeds_socket_time_out(
     faulty: EmbeddedMongod,
     dispatch: Dispatch,
     told: Told,
-    impatient: None,
     feed: str,
 ) -> None:
     worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed, **IMPATIENT)
     with writing(faulty_database) as writers:
         some(writers)
         eventually(lambda: has_position(faulty_database))
@@ -143,13 +143,13 @@ def test_a_get_more_that_never_returns_ends_with_the_feeds_socket_time_out(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_server_that_is_stopped_for_a_while(
-    own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, impatient: None, feed: str
+    own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
 ) -> None:
     with connect(own_mongod.uri, app_name="tests", socket_seconds=2.0) as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)
         worker = RecordingWorker()
-        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed)
+        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed, **IMPATIENT)
         with writing(database) as writers:
             some(writers)
             eventually(lambda: has_position(database))

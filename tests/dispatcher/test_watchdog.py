@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,7 @@ from dispatcher import process as process_module
 from dispatcher import status as sounder_module
 from dispatcher import watchdog as report_module
 from dispatcher import watchdog as watch_module
-from dispatcher.feed import feed as feed_module
-from dispatcher.feed import heartbeat as heartbeat_module
-from dispatcher.feed import reader as reader_module
+from dispatcher.feed.feed import FeedLimits
 from dispatcher.process import ExitReason
 from dispatcher.watchdog import WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -100,8 +99,6 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
     monkeypatch.setattr(status_module, "WRITE_SECONDS", 0.2)
     monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(sounder_module, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(feed_module, "SOCKET_SECONDS", 0.5)
-    monkeypatch.setattr(feed_module, "SERVER_SELECTION_SECONDS", 0.2)
     with connect(own_mongod.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)
@@ -112,6 +109,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
             uri=own_mongod.uri,
             server_selection_seconds=0.2,
             service=service,
+            feed_options={"socket_seconds": 0.5, "server_selection_seconds": 0.2},
         )
         eventually(lambda: service.says("starting", "waiting for MongoDB since"))
         own_mongod.start()
@@ -151,11 +149,14 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         assert running.end() is ExitReason.STOPPED
 
 
+SOON = FeedLimits(pause_seconds=lambda failures: 0.02)
+BEATS = replace(SOON, heartbeat_after_seconds=0.02, heartbeat_back_seconds=0.05)
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may take minutes may take moments, and is looked at as often."""
     monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.05)
-    monkeypatch.setattr(reader_module, "pause_seconds", lambda failures: 0.02)
     monkeypatch.setattr(watch_module, "FEED_SECONDS", 0.3)
     monkeypatch.setattr(pulse_module, "RENEW_SECONDS", 0.3)
 
@@ -164,7 +165,7 @@ def at_work(running: Running, service: Listener) -> None:
     """Wait until the feed was opened and brings nothing, since there is nothing."""
     eventually(lambda: service.says("alive", "holds the lease"))
     reader = running.dispatcher._reader
-    eventually(lambda: reader._opened_at is not None and reader.reason.words is None)
+    eventually(lambda: reader.is_reading and reader.reason.words is None)
 
 
 def test_a_read_that_never_ends_is_a_stall(
@@ -180,7 +181,7 @@ def test_a_read_that_never_ends_is_a_stall(
     def never_returns() -> None:
         assert ends.wait(30)
 
-    running = dispatch(database, RecordingWorker(), service=service)
+    running = dispatch(database, RecordingWorker(), service=service, reading=SOON)
     at_work(running, service)
     monkeypatch.setattr(running.feed, "read", never_returns)
     eventually(lambda: service.says("unwell", MUTE))
@@ -206,7 +207,7 @@ def test_a_feed_that_hangs_in_an_outage_is_a_stall_in_the_end(
         fails.set()
         raise StoreUnavailable("planted")
 
-    running = dispatch(database, RecordingWorker(), service=service)
+    running = dispatch(database, RecordingWorker(), service=service, reading=SOON)
     at_work(running, service)
     monkeypatch.setattr(running.feed, "open", never_opens)
     monkeypatch.setattr(running.feed, "read", read)
@@ -225,10 +226,8 @@ def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
     impatient: None,
     told: Told,
 ) -> None:
-    monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.02)
-    monkeypatch.setattr(heartbeat_module, "BACK_SECONDS", 0.05)
     create_collections(database, capped_bytes=MEGABYTE)
-    running = dispatch(database, RecordingWorker(), service=service)
+    running = dispatch(database, RecordingWorker(), service=service, reading=BEATS)
     at_work(running, service)
     read, pause = running.feed.read, threading.Event()
 
@@ -252,9 +251,8 @@ def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
     monkeypatch: pytest.MonkeyPatch,
     impatient: None,
 ) -> None:
-    monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.02)
     create_collections(database, capped_bytes=MEGABYTE)
-    running = dispatch(database, RecordingWorker(), service=service)
+    running = dispatch(database, RecordingWorker(), service=service, reading=BEATS)
     at_work(running, service)
     monkeypatch.setattr(running.dispatcher._reader._heartbeat, "_closed", lambda: "planted")
     monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)

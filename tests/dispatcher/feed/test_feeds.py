@@ -17,9 +17,8 @@ from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from dispatcher.feed import feed as feed_module
 from dispatcher.feed.change_stream import ChangeStreamFeed
-from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
+from dispatcher.feed.feed import OPEN_SECONDS, Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.oplog import OplogFeed, inserts
 from dispatcher.feed.rescan import Rescan
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -58,11 +57,13 @@ class InDatabase:
 
     database: Database[Document]
     name: str
+    open_seconds: float = OPEN_SECONDS
 
     def feed(self) -> Feed:
         if self.name == "oplog":
-            return OplogFeed(self.database.client, self.database.name)
-        return ChangeStreamFeed(self.database[RECVQ])
+            client, name = self.database.client, self.database.name
+            return OplogFeed(client, name, open_seconds=self.open_seconds)
+        return ChangeStreamFeed(self.database[RECVQ], open_seconds=self.open_seconds)
 
     def now(self) -> Timestamp:
         return Rescan(self.database[RECVQ]).now()
@@ -365,11 +366,10 @@ def test_the_token_of_another_feed_is_lost_history(database: Database[Document],
 
 @pytest.mark.parametrize("name", DATABASE_FEEDS)
 def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
-    faulty: EmbeddedMongod, database: Database[Document], name: str, monkeypatch: pytest.MonkeyPatch
+    faulty: EmbeddedMongod, database: Database[Document], name: str
 ) -> None:
     """No other try would come further; one that ends sooner is tried again."""
-    monkeypatch.setattr(feed_module, "OPEN_SECONDS", 0.2)
-    place = InDatabase(database, name)
+    place = InDatabase(database, name, open_seconds=0.2)
     place.insert(document("e0"))
     opening, at = ["aggregate", "find"], place.now()
     with closing(place.feed()) as feed:

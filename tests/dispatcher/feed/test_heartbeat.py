@@ -9,8 +9,8 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import watchdog as watch_module
-from dispatcher.feed import heartbeat as heartbeat_module
-from dispatcher.feed.heartbeat import BACK_SECONDS, QUIET_SECONDS, Heartbeat, Stalled
+from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
+from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -25,16 +25,22 @@ Store = Callable[..., None]
 Told = Callable[[str], list[str]]
 
 FEEDS = ("changestream", "oplog")
+QUIET_SECONDS = FEED_LIMITS.heartbeat_after_seconds
+BACK_SECONDS = FEED_LIMITS.heartbeat_back_seconds
+QUICK = FeedLimits(heartbeat_after_seconds=0.1)
 
 
 class Hand:
     """A heartbeat on a clock moved by hand."""
 
-    def __init__(self, database: Database[Document]) -> None:
+    def __init__(self, database: Database[Document], *, insert_seconds: float = 5.0) -> None:
         self.now = 1000.0
         self.closed: str | None = None
         self._recvq = database[RECVQ]
-        self.heartbeat = Heartbeat(database[RECVQ], lambda: self.closed, monotonic=lambda: self.now)
+        limits = FeedLimits(heartbeat_insert_seconds=insert_seconds)
+        self.heartbeat = Heartbeat(
+            database[RECVQ], lambda: self.closed, limits=limits, monotonic=lambda: self.now
+        )
 
     def quiet_for(self, seconds: float) -> None:
         self.now += seconds
@@ -93,8 +99,7 @@ def test_one_that_cannot_be_stored_is_no_stall_but_tried_again(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect("mongodb://127.0.0.1:1/", app_name="t", server_selection_seconds=0.1) as client:
-        monkeypatch.setattr(heartbeat_module, "INSERT_SECONDS", 0.1)
-        hand = Hand(client.nowhere)
+        hand = Hand(client.nowhere, insert_seconds=0.1)
         hand.quiet_for(QUIET_SECONDS + 1)
         hand.quiet_for(BACK_SECONDS - 1)
         hand.quiet_for(2)
@@ -109,7 +114,6 @@ def test_no_event_of_lines_is_taken_for_one() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.1)
     monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
 
 
@@ -123,7 +127,7 @@ def test_no_bot_sees_one_neither_from_the_feed_nor_from_a_scan(
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
-    running = dispatch(database, worker, feed=feed)
+    running = dispatch(database, worker, feed=feed, reading=QUICK)
     store(database, document("e0"))
     eventually(lambda: beats(database) >= 3)
     # It is finished at once: progress stands at the newest of them.
@@ -134,7 +138,7 @@ def test_no_bot_sees_one_neither_from_the_feed_nor_from_a_scan(
     database[PROGRESS].update_one({}, {"$set": {"token": None, "after": None}})
     database[PROGRESS].update_one({}, {"$set": {"ring": [None] * 1000, "finished": []}})
     again = RecordingWorker()
-    running = dispatch(database, again, feed=feed)
+    running = dispatch(database, again, feed=feed, reading=QUICK)
     store(database, document("e1"))
     eventually(lambda: "e1" in again.decided)
     running.end()
@@ -154,10 +158,10 @@ def test_a_feed_that_does_not_bring_one_is_opened_again(
     quick: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heartbeat_module, "BACK_SECONDS", 0.2)
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
-    running = dispatch(database, worker)
+    reading = FeedLimits(heartbeat_after_seconds=0.1, heartbeat_back_seconds=0.2)
+    running = dispatch(database, worker, reading=reading)
     eventually(lambda: told("recvq scanned, streaming from"))
     feed = running.feed
     read, open_ = feed.read, feed.open
@@ -186,7 +190,7 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
-    running = dispatch(database, worker)
+    running = dispatch(database, worker, reading=QUICK)
     store(database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])
     reader = running.dispatcher._reader
@@ -213,13 +217,12 @@ def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
 ) -> None:
     """By the post-batch token of a change stream; by its heartbeats alone on an oplog."""
     monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
-    if feed == "oplog":
-        monkeypatch.setattr(heartbeat_module, "QUIET_SECONDS", 0.1)
+    reading = QUICK if feed == "oplog" else FEED_LIMITS
     with connect(tiny.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)
         worker = RecordingWorker()
-        running = dispatch(database, worker, uri=tiny.uri, feed=feed)
+        running = dispatch(database, worker, uri=tiny.uri, feed=feed, reading=reading)
         store(database, document("e0"))
         eventually(lambda: worker.decided == ["e0"])
         for _ in range(2):
@@ -228,7 +231,7 @@ def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
         eventually(lambda: (database[PROGRESS].find_one() or {})["token"] != saved_token)
         running.end()
         store(database, document("e1"))
-        running = dispatch(database, worker, uri=tiny.uri, feed=feed)
+        running = dispatch(database, worker, uri=tiny.uri, feed=feed, reading=reading)
         eventually(lambda: worker.decided == ["e0", "e1"])
         running.end()
     assert told("feed lost its position") == []
