@@ -33,9 +33,9 @@ from rich.table import Table
 from ulid import ULID
 
 from frontdesk.app import FrontDesk, WebhookSettings
-from frontdesk.group_commit import Documents
+from frontdesk.group_commit import GroupCommit
 from frontdesk.process import Address, SpoolAt, serve
-from frontdesk.store import TwoStores
+from frontdesk.stores import Documents
 from frontdesk.webhook import sign
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port
 from linedesk.runtime.logging import configure_logging
@@ -62,7 +62,7 @@ class Figures:
 # --- the front desk, as it is and with nothing in place of the store -------------------------
 
 
-async def store_nothing(self: TwoStores, documents: Documents, *, deadline: float) -> int:
+async def store_nothing(self: GroupCommit, documents: Documents, *, deadline: float) -> int:
     """What the ratio is taken against: no queue, no thread, no insert."""
     return 0
 
@@ -72,7 +72,7 @@ def run_desk(variant: str, port: int, uri: str, folder: Path) -> int:
     configure_logging(secrets=[SECRET.decode()])
     with ExitStack() as stack:
         if variant != STORING:
-            stack.enter_context(mock.patch.object(TwoStores, "store", store_nothing))
+            stack.enter_context(mock.patch.object(GroupCommit, "store", store_nothing))
         if variant == ROUTE:
             stack.enter_context(mock.patch.object(FrontDesk, "__call__", FastAPI.__call__))
         return serve(

@@ -1,7 +1,8 @@
 """Group commit: what arrives while an insert is under way goes together into the next one.
 
-All state lives in the event loop; one thread of its own makes the blocking calls, one at a time.
-An idle store inserts at once, a busy one needs one journal flush for many requests.
+All state lives in the event loop, in `frontdesk.stores`; each store has one thread that makes its
+blocking calls, one at a time. An idle store inserts at once, a busy one needs one journal flush for
+many requests.
 """
 
 from __future__ import annotations
@@ -10,303 +11,400 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.metrics import clock_time
-from frontdesk.pending import (
+from frontdesk.storage import SpoolStore
+from frontdesk.stores import (
+    SPOOL_SECONDS,
     Bounds,
-    CallingThread,
     Documents,
-    Fallback,
+    Insert,
     PendingRequest,
-    answer,
-    refuse,
-    undone,
+    Probe,
+    StoreQueue,
+    Stores,
+    StoreState,
 )
-
-__all__ = ["Bounds", "Documents", "GroupCommit", "Insert", "Probe"]
+from linedesk.store.spool.drain import Drain, oldest_seconds
+from linedesk.store.spool.spool import SpoolContents
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
-# Stores all documents within so many seconds and returns the places of those that were there
-# already; raises NotStored, or KeysHeld when it stored nothing since some must queue elsewhere.
-Insert = Callable[[Documents, float], Collection[int]]
-# Returns once the store could store; raises NotStored, and always ends within about a second.
-Probe = Callable[[], None]
+THREAD_NAME = "frontdesk-commit"
 
-# A time-out tells something about the store only if it had at least this long.
-FAIR_SECONDS = 0.5
-SHORTEST_INSERT_SECONDS = 0.05
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 3.0
-START_SECONDS = 3.0
-STOP_SECONDS = 3.0
+
+@dataclass(frozen=True)
+class CommitLimits:
+    """How much may wait, and how long what takes."""
+
+    bounds: Bounds = field(default_factory=Bounds)
+    spool_seconds: float = SPOOL_SECONDS
+    """What the spool gets on top of what recvq was given."""
+    first_pause_seconds: float = 0.1
+    longest_pause_seconds: float = 3.0
+    """Between two probes of a store that is away."""
+    start_seconds: float = 3.0
+    """What a start waits for the only store, or for the spool."""
+    start_recvq_seconds: float = 0.5
+    """What a start waits for MongoDB beside a spool: callers wait, and the spool could take it."""
+    stop_seconds: float = 3.0
+    """What a stop waits for the calls of a store."""
+    stop_drain_seconds: float = 0.5
+    """What a stop waits for the drain's batch, which MongoDB may never answer; the process that
+    drains next begins with the same documents.
+    """
+    hanging_seconds: float = 15.0
+    """Every call of a store ends by its own time-outs well before this."""
+
+
+class BlockingStore(Protocol):
+    """A store, whose calls block and belong to its thread."""
+
+    def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
+        """Store all; returns the places of those that were there already. Raises NotStored."""
+
+    def probe(self) -> None:
+        """Return once it could store; raises NotStored, and always ends within about a second."""
 
 
 class GroupCommit:
-    """Stores documents by group commit, and refuses early while its store is known to be away.
+    """Stores requests durably in recvq, else in the spool, and refuses what neither takes.
 
-    After a time-out or a failed insert new requests are refused at once, until a probe in the
-    background or the insert under way succeeds. With a `detour`, everything that then waits goes
-    there instead of being refused. Its methods belong to one event loop; `who` names the store.
+    It carries out what `Stores` decides. The `spool` comes with the `drain` that empties it. Its
+    methods belong to one event loop.
     """
 
     def __init__(
         self,
-        insert: Insert,
-        probe: Probe,
+        recvq: BlockingStore,
+        spool: SpoolStore | None = None,
+        drain: Drain | None = None,
         *,
-        bounds: Bounds | None = None,
-        detour: Fallback | None = None,
-        who: str = "MongoDB",
+        limits: CommitLimits | None = None,
     ) -> None:
-        self._insert = insert
-        self._probe = probe
-        self._bounds = bounds or Bounds()
-        self._detour = detour
-        self._who = who
-        self._group: list[PendingRequest] = []
-        self._waiting: list[PendingRequest] = []
-        self._waiting_documents = 0
-        self._waiting_bytes = 0
-        self._wake = asyncio.Event()
-        self._stop = asyncio.Event()
-        self._first_probe = asyncio.Event()
-        self._unavailable: str | None = "not connected yet"
-        self._unavailable_since = time.time()
-        self._failures = 0
-        self._probing = False
-        self._thread = CallingThread("frontdesk-commit")
-        self._task: asyncio.Task[None] | None = None
+        self._limits = limits = limits or CommitLimits()
+        self._stores = stores = Stores(
+            has_spool=spool is not None, bounds=limits.bounds, spool_seconds=limits.spool_seconds
+        )
+        self._recvq = _Runner(stores.recvq, recvq.insert, recvq.probe, limits)
+        self._runners = [self._recvq]
+        if spool is not None:
+            assert stores.spool is not None
+            self._recvq.insert = spool.before(recvq.insert)
+            self._recvq.start_seconds = limits.start_recvq_seconds
+            self._runners.append(_Runner(stores.spool, spool.insert, spool.probe, limits))
+        self._spool, self._drain = spool, drain
+        self._spooling_since: float | None = None
+        self._spooled = self._spooled_before = 0
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be stored at the moment; None when it can."""
-        return self._unavailable
+        """Why nothing can be stored at the moment, neither here nor there; None when it can."""
+        return self._stores.unavailable
 
     @property
-    def spool(self) -> None:
-        """Nothing: it has no other store."""
+    def held(self) -> SpoolContents:
+        """What the spool holds, as it was seen last."""
+        return SpoolContents() if self._drain is None else self._drain.held
 
     @property
-    def no_spool(self) -> str:
-        """Why there is no second store."""
-        return "this process was given none"
+    def spooled_events(self) -> int:
+        """How many documents it has stored in the spool."""
+        return self._stores.spooled
+
+    @property
+    def spool(self) -> dict[str, Any] | None:
+        """What the spool holds, for a person; None while it is empty and nothing goes there."""
+        held = self.held
+        if self._spool is None or (self._stores.recvq.is_open and not held.documents):
+            return None
+        seconds = round(oldest_seconds(held), 1)
+        return {"documents": held.documents, "bytes": held.bytes, "oldestSeconds": seconds}
+
+    @property
+    def no_spool(self) -> str | None:
+        """Why the spool would take nothing; None while it would."""
+        spool = self._stores.spool
+        if spool is None:
+            return "this process was given none"
+        return None if spool.reason is None else str(spool.reason)
 
     @property
     def trouble(self) -> str | None:
-        """What is not as it should be, and since when, for a person; None when all is well."""
-        if self._unavailable is None:
-            return None
-        return f"{self._who} away since {clock_time(self._unavailable_since)}: {self._unavailable}"
+        """Which stores are away, and since when, for a person; None when all is well."""
+        return "; ".join(filter(None, (runner.trouble for runner in self._runners))) or None
 
     @property
     def hanging(self) -> str | None:
-        """Whether its thread is in a call beyond every bound, for a person."""
-        return f"a call of {self._who} hangs" if self._thread.hangs else None
+        """Which of its threads is in a call beyond every bound, for a person; None: none is."""
+        hanging = next(filter(None, (runner.hanging for runner in self._runners)), None)
+        return hanging or (None if self._drain is None else self._drain.hanging)
 
     @property
     def dead(self) -> bool:
-        """Whether it ended without being closed, so that only a new process can store again."""
-        return self._task is not None and self._task.done() and not self._stop.is_set()
+        """Whether a part of it has ended unasked, so that only a new process can store again."""
+        drain_is_dead = self._drain is not None and self._drain.dead
+        return drain_is_dead or any(runner.dead for runner in self._runners)
 
-    async def open(self, patience_seconds: float = START_SECONDS) -> None:
-        """Start, and wait a little for the store to answer; without it everything is refused."""
-        self._task = asyncio.create_task(self._run(), name="frontdesk-commit")
-        self._task.add_done_callback(_log_unforeseen_end)
-        try:
-            await asyncio.wait_for(self._first_probe.wait(), patience_seconds)
-        except TimeoutError:
-            log.warning('store has not answered yet store="%s"', self._who)
+    async def open(self) -> None:
+        """Start, and wait a little for the stores to answer; each works as soon as it does."""
+        if self._drain is not None:
+            self._drain.start()
+        for runner in self._runners:
+            runner.task = asyncio.create_task(self._run(runner), name=THREAD_NAME)
+            runner.task.add_done_callback(_log_unforeseen_end)
+        await asyncio.gather(*(runner.answered() for runner in self._runners))
 
     async def store(self, documents: Documents, *, deadline: float) -> int:
-        """Store all documents durably; returns how many were there already.
+        """Store all documents durably; returns how many were known to be there already.
 
-        `deadline` is a time of time.monotonic(). Raises NotStored when it passes, when the insert
-        fails, and at once while MongoDB is away or too much waits: then it is not known to be
-        stored.
+        `deadline` is a time of time.monotonic(): until then recvq may confirm them, and a little
+        longer the spool. Raises NotStored when neither does, and at once while neither can or too
+        much waits: then they are not known to be stored.
         """
-        entry = PendingRequest(documents, deadline, asyncio.get_running_loop().create_future())
-        self.admit(entry)
-        self.put([entry])
+        request = _AwaitedRequest(documents, deadline)
+        self._stores.arrive(request, time.monotonic())
+        self._follow()
+        self._set_timer(request)
         try:
-            return await entry.outcome
+            return await request.outcome
         finally:
-            entry.cancel_timer()
+            self._stores.left(request)
+            if request.timer is not None:
+                request.timer.cancel()
 
-    def admit(self, entry: PendingRequest) -> None:
-        """Raise NotStored where it would be refused at once."""
-        if self._unavailable is not None:
-            raise NotStored(self._unavailable)
-        count = self._waiting_documents + len(entry.documents)
-        full = count > self._bounds.documents or (
-            self._waiting_bytes + entry.size > self._bounds.bytes
-        )
-        # What is larger than the bound by itself still gets its turn when nothing else waits.
-        if full and self._waiting:
-            raise NotStored("too much is waiting to be stored")
+    async def close(self) -> None:
+        """Finish what waits, in either store, and end all threads; bounded, may be repeated."""
+        if self._drain is not None:
+            self._drain.stop()
+        for runner in self._runners:
+            await self._end(runner)
+        drain, spool = self._drain, self._spool
+        if drain is not None and spool is not None:
+            ended = await asyncio.to_thread(drain.join, self._limits.stop_drain_seconds)
+            if ended:
+                spool.close()
 
-    def put(self, entries: Iterable[PendingRequest]) -> None:
-        """Let these wait for the next insert, each until its deadline; nothing is refused here."""
-        loop, now = asyncio.get_running_loop(), time.monotonic()
-        for entry in entries:
-            left = entry.deadline - now
-            entry.timer = loop.call_later(left, self._time_out, entry, left >= FAIR_SECONDS)
-            self._waiting_documents += len(entry.documents)
-            self._waiting_bytes += entry.size
-            self._waiting.append(entry)
-        self._wake.set()
-
-    async def close(self, *, patient: bool = True) -> None:
-        """Refuse what is new, finish what waits, and end the thread; bounded, may be repeated.
-
-        Who is not patient leaves a probe to itself: nothing waits for its answer.
-        """
-        self._unavailable = "stopping"
-        self._stop.set()
-        self._wake.set()
-        task = self._task
+    async def _end(self, runner: _Runner) -> None:
+        runner.stop.set()
+        self._stores.stop(runner.queue, time.monotonic())
+        self._follow()
+        task = runner.task
         if task is not None:
-            if self._probing and not patient:
+            # MongoDB may be slow to answer the probe, and callers wait for the next process.
+            if runner is self._recvq and self._spool is not None and runner.queue.is_probed:
                 task.cancel()
-            await asyncio.wait([task], timeout=STOP_SECONDS)
+            await asyncio.wait([task], timeout=self._limits.stop_seconds)
         # A call that outlives its own time-out must not hold up the end of the loop.
-        self._thread.end(wait=task is None or (task.done() and not task.cancelled()))
+        runner.thread.end(wait=task is None or (task.done() and not task.cancelled()))
 
-    async def _run(self) -> None:
+    # --- one store's calls
+
+    async def _run(self, runner: _Runner) -> None:
+        queue = runner.queue
         try:
-            while not self._stop.is_set():
-                await self._probe_until_it_answers()
-                await self._insert_until_it_fails()
+            while not queue.has_ended:
+                runner.wake.clear()
+                work = self._stores.begin(queue, time.monotonic())
+                self._follow()
+                if work is not None:
+                    await self._carry_out(runner, work)
+                elif not queue.has_ended:
+                    await runner.wake.wait()
         finally:
-            self._give_up(NotStored("stopping"))
+            self._stores.abandon(queue, time.monotonic())
+            self._follow()
 
-    async def _probe_until_it_answers(self) -> None:
-        while not self._stop.is_set():
-            await self._pause()
-            if self._stop.is_set():
-                return
-            self._probing = True
-            try:
-                await self._thread.call(self._probe)
-            except NotStored as error:
-                self._failed(error)
-            else:
-                self._available()
-                return
-            finally:
-                self._probing = False
-                self._first_probe.set()
-
-    async def _insert_until_it_fails(self) -> None:
-        while await self._something_waits():
-            group = self._take()
-            if self._detour is not None:
-                group = self._detour.divert(group)
-            if group and not await self._commit(group):
-                return
-
-    async def _something_waits(self) -> bool:
-        """Wait for documents; False once nothing more will come."""
-        while not self._waiting:
-            if self._stop.is_set():
-                return False
-            self._wake.clear()
-            await self._wake.wait()
-        return True
-
-    async def _commit(self, group: list[PendingRequest]) -> bool:
-        self._group = group
-        documents = [document for entry in group for document in entry.documents]
-        left = max(entry.deadline for entry in group) - time.monotonic()
+    async def _carry_out(self, runner: _Runner, work: Insert | Probe) -> None:
+        stores, queue = self._stores, runner.queue
         try:
-            places = await self._thread.call(
-                self._insert, documents, max(left, SHORTEST_INSERT_SECONDS)
-            )
-        except KeysSpooled as held:
-            return await self._commit_without(held)
-        except NotStored as error:
-            self._failed(error)
-            if self._detour is None:
-                refuse(group, error)
+            if isinstance(work, Insert):
+                insert = runner.thread.call(runner.insert, work.documents, work.seconds)
+                stores.inserted(queue, await insert)
             else:
-                self._give_up(error)
-            return False
-        self._failures = 0
-        self._group = []
-        # It may have been late for some of its requests; that it succeeded is the best probe.
-        self._available()
-        answer(group, places)
-        return True
+                await runner.thread.call(runner.probe)
+                stores.probed(queue)
+        except KeysSpooled as spooled:
+            stores.keys_spooled(spooled.keys, time.monotonic())
+        except NotStored as error:
+            stores.failed(queue, error, time.monotonic())
+        self._follow()
+        if isinstance(work, Probe):
+            runner.first_probe.set()
+        await runner.pause()
 
-    async def _commit_without(self, held: KeysSpooled) -> bool:
-        assert self._detour is not None
-        rest = self._detour.divert(undone(self._group), held.keys)
-        self._group = []
-        if rest:
-            return await self._commit(rest)
-        # A time-out amid the call took all away, and only a probe tells when it is over.
-        # guard: only-a-probe-tells -> return True
-        return self._unavailable is None
+    # --- what an event has brought about
 
-    async def _pause(self) -> None:
-        if self._failures:
-            longest = FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10)
-            seconds = random.uniform(0.5, 1.0) * min(longest, LONGEST_PAUSE_SECONDS)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), seconds)
+    def _follow(self) -> None:
+        """Carry out what the last event has decided: answers, calls, what is told."""
+        for request in self._stores.take_answered():
+            assert isinstance(request, _AwaitedRequest)
+            request.settle()
+        for runner in self._runners:
+            runner.report()
+            if runner.queue.has_work or runner.queue.has_ended:
+                runner.wake.set()
+        if self._drain is not None:
+            self._report_spooling()
+            if self._stores.spooled != self._spooled:
+                self._spooled = self._stores.spooled
+                self._drain.wake()
 
-    def _take(self) -> list[PendingRequest]:
-        group, self._waiting = undone(self._waiting), []
-        self._waiting_documents = self._waiting_bytes = 0
-        return group
-
-    def _time_out(self, entry: PendingRequest, had_fair_time: bool) -> None:
-        if entry.outcome.done():
+    def _report_spooling(self) -> None:
+        if self._stores.is_spooling == (self._spooling_since is not None):
             return
-        error = NotStored(f"{self._who} did not confirm in time")
-        if had_fair_time:
-            self._set_unavailable(error)
-        if self._detour is None:
-            entry.outcome.set_exception(error)
+        now = time.monotonic()
+        if self._spooling_since is None:
+            self._spooling_since, self._spooled_before = now, self._stores.spooled
+            log.warning('spooling began reason="%s"', self._stores.recvq.reason)
         else:
-            self._give_up(error)
+            documents = self._stores.spooled - self._spooled_before
+            seconds = now - self._spooling_since
+            log.info("spooling ended documents=%d seconds=%.1f", documents, seconds)
+            self._spooling_since = None
 
-    def _give_up(self, error: NotStored) -> None:
-        """Hand everything on that waits or is being inserted, in its order: what came later of a
-        key must not overtake what could not be confirmed.
-        """
-        # guard: all-in-its-order -> entries, self._group = undone(self._group), []
-        entries, self._group = undone(self._group) + self._take(), []
-        if self._detour is None:
-            refuse(entries, error)
-        elif entries:
-            self._detour.take_over(entries, error)
+    def _set_timer(self, request: _AwaitedRequest) -> None:
+        if not request.is_done:
+            left, loop = request.deadline - time.monotonic(), asyncio.get_running_loop()
+            request.timer = loop.call_later(left, self._time_out, request, request.deadline)
 
-    def _failed(self, error: NotStored) -> None:
-        self._failures += 1
-        self._set_unavailable(error)
+    def _time_out(self, request: _AwaitedRequest, deadline: float) -> None:
+        # A loop may call a little early.
+        self._stores.expired(request, max(deadline, time.monotonic()))
+        self._follow()
+        # Its deadline has moved if it went to the spool, now or before.
+        self._set_timer(request)
 
-    def _set_unavailable(self, error: NotStored) -> None:
-        if not self._stop.is_set() and self._unavailable != str(error):
-            if self._unavailable is None:
-                self._unavailable_since = time.time()
-            self._unavailable = str(error)
-            log.warning(
-                'store unavailable store="%s" reason="%s" detail="%s"',
-                self._who,
-                error,
-                error.detail,
-            )
 
-    def _available(self) -> None:
-        if not self._stop.is_set() and self._unavailable is not None:
-            self._unavailable = None
-            log.info('store available store="%s"', self._who)
-            if self._detour is not None:
-                self._detour.resumed()
+class _AwaitedRequest(PendingRequest):
+    """A request whose client waits for `outcome`; `timer` calls when its deadline passes."""
+
+    __slots__ = ("outcome", "timer")
+
+    def __init__(self, documents: Documents, deadline: float) -> None:
+        super().__init__(documents, deadline)
+        self.outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self) -> None:
+        """Pass the answer on, unless the client is gone."""
+        if self.outcome.done():
+            return
+        if isinstance(self.answer, int):
+            self.outcome.set_result(self.answer)
+        else:
+            assert self.answer is not None
+            self.outcome.set_exception(self.answer)
+
+
+class _Runner:
+    """One store's thread, the task that hands it calls, and what was told of the store."""
+
+    def __init__(
+        self,
+        queue: StoreQueue,
+        insert: Callable[[Documents, float], Collection[int]],
+        probe: Callable[[], None],
+        limits: CommitLimits,
+    ) -> None:
+        self.queue = queue
+        self.insert = insert
+        self.probe = probe
+        self.thread = CallingThread(THREAD_NAME, hanging_seconds=limits.hanging_seconds)
+        self.task: asyncio.Task[None] | None = None
+        self.wake, self.stop = asyncio.Event(), asyncio.Event()
+        self.first_probe = asyncio.Event()
+        self.start_seconds = limits.start_seconds
+        self._limits = limits
+        self._away_since = time.time()
+        self._reported: NotStored | None = queue.reason
+
+    @property
+    def trouble(self) -> str | None:
+        reason = self.queue.reason
+        if reason is None:
+            return None
+        return f"{self.queue.name} away since {clock_time(self._away_since)}: {reason}"
+
+    @property
+    def hanging(self) -> str | None:
+        return f"a call of {self.queue.name} hangs" if self.thread.hangs else None
+
+    @property
+    def dead(self) -> bool:
+        return self.task is not None and self.task.done() and not self.stop.is_set()
+
+    async def answered(self) -> None:
+        """Wait a little for the first answer; without it the store takes nothing."""
+        try:
+            await asyncio.wait_for(self.first_probe.wait(), self.start_seconds)
+        except TimeoutError:
+            log.warning('store has not answered yet store="%s"', self.queue.name)
+
+    async def pause(self) -> None:
+        """Let a store that failed rest before it is asked again; a stop ends that."""
+        if self.queue.failures:
+            longest = self._limits.first_pause_seconds * 2 ** min(self.queue.failures, 10)
+            longest = min(longest, self._limits.longest_pause_seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stop.wait(), random.uniform(0.5, 1.0) * longest)
+
+    def report(self) -> None:
+        """Tell once of each change of what keeps the store from storing."""
+        reason, before = self.queue.reason, self._reported
+        if reason is before:
+            return
+        self._reported = reason
+        if self.queue.state is StoreState.STOPPING or str(reason) == str(before):
+            return
+        if reason is None:
+            log.info('store available store="%s"', self.queue.name)
+            return
+        if before is None:
+            self._away_since = time.time()
+        words = 'store unavailable store="%s" reason="%s" detail="%s"'
+        log.warning(words, self.queue.name, reason, reason.detail)
+
+
+class CallingThread:
+    """Makes blocking calls one at a time for one event loop, to which its methods belong."""
+
+    def __init__(self, name: str, *, hanging_seconds: float) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._hanging_seconds = hanging_seconds
+        self._called_at: float | None = None
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the call under way has taken longer than any may."""
+        called_at = self._called_at
+        return called_at is not None and time.monotonic() - called_at > self._hanging_seconds
+
+    async def call(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """What the call returns; raises NotStored whatever goes wrong, and KeysSpooled."""
+        loop = asyncio.get_running_loop()
+        self._called_at = time.monotonic()
+        try:
+            return await loop.run_in_executor(self._thread, call, *arguments)
+        except (NotStored, KeysSpooled):
+            raise
+        except Exception as error:
+            # The one job of this room: whatever went wrong with one group, the next may do.
+            log.exception("storing failed")
+            raise NotStored("storing failed") from error
+        finally:
+            self._called_at = None
+
+    def end(self, *, wait: bool) -> None:
+        """Let the thread end, after the call under way."""
+        self._thread.shutdown(wait=wait, cancel_futures=True)
 
 
 def _log_unforeseen_end(task: asyncio.Task[None]) -> None:

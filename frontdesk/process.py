@@ -20,8 +20,7 @@ from frontdesk.group_commit import GroupCommit
 from frontdesk.http import PROXIES, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.server import BACKLOG, Address, FrontdeskServer, allow_connections, listeners
-from frontdesk.storage import Recvq, connect_storage
-from frontdesk.store import Spools, TwoStores
+from frontdesk.storage import Recvq, SpoolStore, connect_storage
 from frontdesk.tls import CertificateFiles
 from linedesk.runtime.service import NoServiceManager, ServiceManager
 from linedesk.runtime.status_row import StatusRow
@@ -151,10 +150,10 @@ def _store(
 ) -> Store:
     recvq = Recvq(database, guard)
     if spool is None:
-        return GroupCommit(recvq.insert, recvq.probe)
+        return GroupCommit(recvq)
     writer, reader, drained = (Spool(spool.path, max_bytes=spool.max_bytes) for _ in range(3))
     drain = Drain(drained, database, inserting=guard.inserting)
-    store = TwoStores(recvq.insert, recvq.probe, Spools(writer, reader), drain)
+    store = GroupCommit(recvq, SpoolStore(writer, reader), drain)
     figures.watch_spool(store, max_bytes=spool.max_bytes)
     return store
 

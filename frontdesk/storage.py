@@ -1,30 +1,45 @@
-"""What MongoDB is to the front desk: a place that stores documents, or says why it cannot.
+"""What MongoDB and the spool are to the front desk: places that store documents, or say why not.
 
-Every error of the driver ends here, as a NotStored whose text may be shown to anybody.
+Every error of the driver and of SQLite ends here, as a NotStored whose text may be shown to
+anybody. All calls block, and those of each store belong to a thread of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import pymongo
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from frontdesk.errors import NotStored
-from frontdesk.pending import Documents
+from frontdesk.errors import KeysSpooled, NotStored
+from frontdesk.stores import Documents
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, Document
-from linedesk.store.errors import NotReplicaSet, RecvqClosed, SetupError, StoreUnavailable
+from linedesk.store.errors import (
+    NotReplicaSet,
+    RecvqClosed,
+    SetupError,
+    SpoolUnavailable,
+    StoreUnavailable,
+)
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
+from linedesk.store.redaction import redacted, unsent_id_of
 from linedesk.store.replica_set import is_not_initiated
+from linedesk.store.spool.spool import Spool
+from linedesk.store.spool.spool_file import Key, keys_of
+
+InsertCall = Callable[[Documents, float], Collection[int]]
 
 SELECTION_SECONDS = 1.0
 SOCKET_SECONDS = 5.0
 PROBE_SECONDS = 1.0
+# How long a spool that cannot be read is not asked again by each insert.
+UNREADABLE_SECONDS = 1.0
 
 
 def connect_storage(uri: str) -> Client:
@@ -38,7 +53,7 @@ def connect_storage(uri: str) -> Client:
 
 
 class Recvq:
-    """recvq as the group commit needs it; both calls block, and belong to its thread."""
+    """recvq as the group commit needs it."""
 
     def __init__(self, database: Database[Document], guard: Guard) -> None:
         self._database = database
@@ -87,3 +102,76 @@ class Recvq:
             # By name and code only: the server's own words can quote what was to be inserted.
             detail = f"{type(error).__name__} {getattr(error, 'code', None)}"
             raise NotStored("MongoDB refuses, and the log says why", detail=detail) from error
+
+
+class SpoolStore:
+    """The host's spool as the group commit needs it.
+
+    Of its two connections `reader` belongs to the thread that inserts into recvq.
+    """
+
+    def __init__(
+        self, writer: Spool, reader: Spool, *, unreadable_seconds: float = UNREADABLE_SECONDS
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._unreadable_seconds = unreadable_seconds
+        self._unreadable_until = 0.0
+
+    def insert(self, documents: Documents, timeout_seconds: float) -> Collection[int]:
+        """Store all documents in the spool; no duplicates are told there.
+
+        An unsend empties its message's copies, which are in front of it as they share its key.
+        """
+        with _spool_errors():
+            self._writer.append(documents)
+            for message_id in filter(None, map(unsent_id_of, documents)):
+                self._writer.redact(message_id, redacted)
+        return ()
+
+    def probe(self) -> None:
+        """Make sure that the spool would store; raises NotStored."""
+        with _spool_errors():
+            self._writer.probe()
+
+    def before(self, insert: InsertCall) -> InsertCall:
+        """This insert into recvq, which stores nothing and raises KeysSpooled while the spool holds
+        anything of its documents' keys.
+        """
+
+        def insert_behind(documents: Documents, timeout_seconds: float) -> Collection[int]:
+            spooled = self._keys_spooled(documents)
+            # guard: behind-the-spool
+            if spooled:
+                raise KeysSpooled(spooled)
+            return insert(documents, timeout_seconds)
+
+        return insert_behind
+
+    def close(self) -> None:
+        """Close both connections; they may not be used any longer."""
+        self._writer.close()
+        self._reader.close()
+
+    def _keys_spooled(self, documents: Documents) -> frozenset[Key]:
+        """Those of the keys that the spool holds. A spool that cannot be read stops nothing if it
+        was empty when last seen; if it was not, all might overtake what it holds.
+        """
+        if time.monotonic() < self._unreadable_until:
+            return self._unknown(documents)
+        try:
+            return self._reader.keys_held(documents)
+        except SpoolUnavailable:
+            self._unreadable_until = time.monotonic() + self._unreadable_seconds
+            return self._unknown(documents)
+
+    def _unknown(self, documents: Documents) -> frozenset[Key]:
+        return frozenset() if self._reader.seen_empty else keys_of(documents)
+
+
+@contextmanager
+def _spool_errors() -> Iterator[None]:
+    try:
+        yield
+    except SpoolUnavailable as error:
+        raise NotStored(str(error), detail=error.detail) from error

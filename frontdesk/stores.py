@@ -114,9 +114,19 @@ class StoreQueue:
         return self.state is StoreState.OPEN
 
     @property
+    def is_away(self) -> bool:
+        """Whether only a call that succeeds opens it again."""
+        return self.state is StoreState.PROBING
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether a probe is under way."""
+        return self.is_called and not self.group
+
+    @property
     def has_work(self) -> bool:
         """Whether its thread is idle and has something to do."""
-        return not self.is_called and (bool(self.waiting) or self.state is StoreState.PROBING)
+        return not self.is_called and (bool(self.waiting) or self.is_away)
 
     @property
     def has_ended(self) -> bool:
@@ -205,13 +215,14 @@ class Stores:
         has_spool: bool,
         bounds: Bounds | None = None,
         spool_seconds: float = SPOOL_SECONDS,
-        recvq_name: str = "MongoDB",
     ) -> None:
         bounds = bounds or Bounds()
-        self.recvq = StoreQueue(recvq_name, bounds)
+        self.recvq = StoreQueue("MongoDB", bounds)
         self.spool = StoreQueue("the spool", bounds) if has_spool else None
         self.spooled = 0
         """How many documents the spool has confirmed."""
+        self.is_spooling = False
+        """Whether requests went to the spool since recvq is away."""
         self._spool_seconds = spool_seconds
         self._on_their_way: Counter[Key] = Counter()
         self._answered: list[PendingRequest] = []
@@ -261,11 +272,12 @@ class Stores:
 
     def begin(self, store: StoreQueue, now: float) -> Insert | Probe | None:
         """What the store's thread has to do now; None if there is nothing yet."""
-        if store.state is StoreState.PROBING:
+        # guard: only-a-probe-tells -> if store.is_away and not store.is_handed_over:
+        if store.is_away:
             store.begin([])
             return PROBE
         group = store.take_waiting()
-        # guard: on-their-way
+        # guard: on-its-way-to-the-spool
         if store is self.recvq and self._on_their_way:
             group = self._behind(group, self._on_their_way.keys(), now)
         if not group:
@@ -297,11 +309,11 @@ class Stores:
 
         It may have been late for some of its requests; that it succeeded is the best probe.
         """
+        places = sorted(duplicates)
         group = store.end()
         self._is_back(store)
         if store is self.spool:
             self.spooled += sum(len(request.documents) for request in group)
-        places = sorted(duplicates)
         end = counted = 0
         for request in group:
             end += len(request.documents)
@@ -323,9 +335,9 @@ class Stores:
 
     def stop(self, store: StoreQueue, now: float) -> None:
         """Let a store finish what it has taken."""
-        was_away = store.state is StoreState.PROBING
+        was_away = store.is_away
         self._stopped(store)
-        if was_away and not store.group:
+        if was_away and (store.is_probed or not store.is_called):
             self._give_up(store, now)
 
     def abandon(self, store: StoreQueue, now: float) -> None:
@@ -359,6 +371,7 @@ class Stores:
                 if request not in going and not behind.isdisjoint(request.keys):
                     behind |= request.keys
                     going.add(request)
+                    # guard: in-front-too
                     found = True
         # What recvq had admitted has to find room as what is new does: recvq goes on meanwhile.
         self._to_spool([r for r in group if r in going], now, reason="", is_admitted=False)
@@ -368,7 +381,7 @@ class Stores:
         """Spool all that recvq has not confirmed, in its order: what came later of a key must not
         overtake what could not be confirmed.
         """
-        # guard: hand-over
+        # guard: all-in-its-order -> requests = self.recvq.take_waiting() + self.recvq.take_group()
         requests = self.recvq.take_group() + self.recvq.take_waiting()
         self._to_spool(requests, now, reason=str(error), is_admitted=True)
 
@@ -388,6 +401,7 @@ class Stores:
             elif not is_admitted and not spool.has_room(request):
                 self._refuse(request, "too much is waiting to be stored")
             else:
+                self.is_spooling = self.is_spooling or not self.recvq.is_open
                 request.deadline += self._spool_seconds
                 self._on_their_way.update(request.keys)
                 spool.put(request, now)
@@ -402,6 +416,8 @@ class Stores:
         store.failures = 0
         if store.state is not StoreState.STOPPING:
             store.state, store.reason = StoreState.OPEN, None
+            # What still queues up behind others of its keys is no outage.
+            self.is_spooling = self.is_spooling and store is not self.recvq
 
     def _answer(self, request: PendingRequest, answer: int | NotStored) -> None:
         if not request.is_done:

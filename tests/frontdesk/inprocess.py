@@ -15,9 +15,9 @@ import uvloop
 from frontdesk import server
 from frontdesk.app import WebhookSettings
 from frontdesk.metrics import FrontdeskMetrics
-from frontdesk.pending import Documents
 from frontdesk.process import _config
 from frontdesk.server import FrontdeskServer
+from frontdesk.stores import Documents
 from frontdesk.tls import CertificateFiles
 from frontdesk.webhook import sign
 from linedesk.runtime.service import NoServiceManager

@@ -9,16 +9,12 @@ from fastapi import FastAPI
 from openapi_schema_validator import OAS31Validator
 
 from frontdesk.app import WebhookSettings, create_app
-from frontdesk.group_commit import GroupCommit
-
-
-def never_called(*_: Any) -> Any:
-    raise AssertionError("describing the API needs no store")
+from tests.frontdesk.inprocess import FakeStore
 
 
 def app(**options: Any) -> FastAPI:
     desk = WebhookSettings(secrets=(b"very-secret",), path="/line/callback")
-    return create_app(desk, GroupCommit(never_called, never_called), **options)
+    return create_app(desk, FakeStore(), **options)
 
 
 @pytest.fixture

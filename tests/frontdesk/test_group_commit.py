@@ -15,13 +15,29 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk import group_commit, pending
 from frontdesk.errors import NotStored
-from frontdesk.group_commit import Bounds, Documents, GroupCommit
+from frontdesk.group_commit import CommitLimits, GroupCommit
+from frontdesk.stores import Bounds, Documents
 from tests.waiting import eventually
 
 WAIT_SECONDS = 10.0
 Outcome = Collection[int] | Exception
+FAST = CommitLimits(first_pause_seconds=0.001)
+
+
+class Calls:
+    """A store of these two calls."""
+
+    def __init__(
+        self,
+        insert: Callable[[Documents, float], Collection[int]],
+        probe: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.insert = insert
+        self._probe = probe
+
+    def probe(self) -> None:
+        self._probe()
 
 
 class Held:
@@ -47,10 +63,6 @@ class Held:
         documents, _seconds = await self.arguments()
         return [document["name"] for document in documents]
 
-    def probe(self) -> None:
-        """The same as a probe, which returns nothing."""
-        self()
-
     async def arguments(self) -> tuple[Any, ...]:
         return await asyncio.to_thread(self.entered.get, timeout=WAIT_SECONDS)
 
@@ -71,6 +83,15 @@ async def ask(store: GroupCommit, *names: str, deadline: float | None = None) ->
     return task
 
 
+def over(
+    insert: Callable[[Documents, float], Collection[int]],
+    probe: Callable[[], object] = lambda: None,
+    limits: CommitLimits = FAST,
+) -> GroupCommit:
+    """A group commit over a store of these two calls."""
+    return GroupCommit(Calls(insert, probe), limits=limits)
+
+
 def never_asked(*_: Any) -> Collection[int]:
     raise AssertionError("nothing should have been inserted")
 
@@ -89,9 +110,11 @@ def with_store(
     return test
 
 
-async def _play(scenario: Callable[[GroupCommit, Held], Awaitable[None]]) -> None:
+async def _play(
+    scenario: Callable[[GroupCommit, Held], Awaitable[None]], limits: CommitLimits = FAST
+) -> None:
     insert = Held()
-    store = GroupCommit(insert, lambda: None)
+    store = over(insert, limits=limits)
     await store.open()
     try:
         await scenario(store, insert)
@@ -101,8 +124,8 @@ async def _play(scenario: Callable[[GroupCommit, Held], Awaitable[None]]) -> Non
 
 
 @pytest.fixture(autouse=True)
-def _fast_and_clean(monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
-    monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", 0.001)
+def _clean(nothing_left: None) -> None:
+    """Each test leaves no thread behind."""
 
 
 @with_store
@@ -186,7 +209,7 @@ def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
 ) -> None:
     async def scenario() -> None:
         insert = Held()
-        store = GroupCommit(insert, lambda: None)
+        store = over(insert)
         await store.open()
         assert not store.dead
         under_way = await ask(store, "a", deadline=time.monotonic() + 0.1)
@@ -273,7 +296,7 @@ async def test_an_insert_gets_the_time_that_its_most_patient_request_has(
 def test_after_a_failure_everything_is_refused_until_a_probe_succeeds() -> None:
     async def scenario() -> None:
         insert, probe = Held(), Held()
-        store = GroupCommit(insert, probe.probe)
+        store = over(insert, probe)
         probe.let_go()
         await store.open()
         await probe.arguments()
@@ -299,14 +322,10 @@ def test_after_a_failure_everything_is_refused_until_a_probe_succeeds() -> None:
     asyncio.run(scenario())
 
 
-def test_it_opens_without_mongodb_and_is_available_when_mongodb_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(group_commit, "START_SECONDS", 0.01)
-
+def test_it_opens_without_mongodb_and_is_available_when_mongodb_is() -> None:
     async def scenario() -> None:
         insert, probe = Held(), Held()
-        store = GroupCommit(insert, probe.probe)
+        store = over(insert, probe, CommitLimits(start_seconds=0.01))
         await store.open()
         assert store.unavailable is not None
         with pytest.raises(NotStored):
@@ -326,7 +345,7 @@ def test_it_opens_without_mongodb_and_is_available_when_mongodb_is(
 def test_beyond_its_bounds_a_request_is_refused_at_once(bounds: Bounds) -> None:
     async def scenario() -> None:
         insert = Held()
-        store = GroupCommit(insert, lambda: None, bounds=bounds)
+        store = over(insert, limits=CommitLimits(bounds))
         await store.open()
         under_way = asyncio.create_task(store.store([document("a")], deadline=soon()))
         await insert.group()
@@ -351,7 +370,7 @@ def test_beyond_its_bounds_a_request_is_refused_at_once(bounds: Bounds) -> None:
 def test_one_request_larger_than_the_bound_still_gets_its_turn() -> None:
     async def scenario() -> None:
         insert = Held()
-        store = GroupCommit(insert, lambda: None, bounds=Bounds(documents=1))
+        store = over(insert, limits=CommitLimits(Bounds(documents=1)))
         await store.open()
         large = await ask(store, "a", "b", "c")
         assert await insert.group() == ["a", "b", "c"]
@@ -365,7 +384,7 @@ def test_one_request_larger_than_the_bound_still_gets_its_turn() -> None:
 def test_closing_amid_an_insert_finishes_and_answers_what_waits() -> None:
     async def scenario() -> None:
         insert = Held()
-        store = GroupCommit(insert, lambda: None)
+        store = over(insert)
         await store.open()
         under_way = await ask(store, "a")
         await insert.group()
@@ -388,7 +407,7 @@ def test_closing_amid_an_insert_finishes_and_answers_what_waits() -> None:
 def test_closing_after_a_failure_answers_what_still_waits() -> None:
     async def scenario() -> None:
         insert = Held()
-        store = GroupCommit(insert, lambda: None)
+        store = over(insert)
         await store.open()
         under_way = await ask(store, "a")
         await insert.group()
@@ -403,12 +422,10 @@ def test_closing_after_a_failure_answers_what_still_waits() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_does_not_wait_for_an_insert_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "STOP_SECONDS", 0.05)
-
+def test_closing_does_not_wait_for_an_insert_that_hangs() -> None:
     async def scenario() -> None:
         insert = Held()
-        store = GroupCommit(insert, lambda: None)
+        store = over(insert, limits=CommitLimits(stop_seconds=0.05))
         await store.open()
         hanging = await ask(store, "a")
         await insert.group()
@@ -420,9 +437,8 @@ def test_closing_does_not_wait_for_an_insert_that_hangs(monkeypatch: pytest.Monk
     asyncio.run(scenario())
 
 
-def test_closing_amid_a_pause_asks_the_store_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", WAIT_SECONDS)
-    monkeypatch.setattr(group_commit, "LONGEST_PAUSE_SECONDS", WAIT_SECONDS)
+def test_closing_amid_a_pause_asks_the_store_nothing_more() -> None:
+    slow = CommitLimits(first_pause_seconds=WAIT_SECONDS, longest_pause_seconds=WAIT_SECONDS)
     probes = []
 
     def away() -> None:
@@ -430,7 +446,7 @@ def test_closing_amid_a_pause_asks_the_store_nothing_more(monkeypatch: pytest.Mo
         raise NotStored("away")
 
     async def scenario() -> None:
-        store = GroupCommit(never_asked, away)
+        store = over(never_asked, away, slow)
         await store.open()
         await asyncio.wait_for(store.close(), 2)
 
@@ -440,8 +456,8 @@ def test_closing_amid_a_pause_asks_the_store_nothing_more(monkeypatch: pytest.Mo
 
 def test_it_may_be_closed_before_it_is_opened_twice_and_in_parallel() -> None:
     async def scenario() -> None:
-        await GroupCommit(never_asked, lambda: None).close()
-        store = GroupCommit(never_asked, lambda: None)
+        await over(never_asked).close()
+        store = over(never_asked)
         await store.open()
         await asyncio.gather(store.close(), store.close())
         await store.close()
@@ -463,7 +479,7 @@ def test_many_requests_at_once_are_all_stored_once_in_few_groups() -> None:
         return ()
 
     async def scenario() -> None:
-        store = GroupCommit(insert, lambda: None)
+        store = over(insert)
         await store.open()
         tasks = [await ask(store, str(number)) for number in range(500)]
         begin.set()
@@ -475,11 +491,7 @@ def test_many_requests_at_once_are_all_stored_once_in_few_groups() -> None:
     assert len(groups) == 2
 
 
-def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pending, "HANGING_SECONDS", 0.05)
-
+def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         assert store.hanging is None
         one = await ask(store, "a")
@@ -490,7 +502,7 @@ def test_an_insert_beyond_every_bound_is_told_as_hanging_until_it_ends(
         await one
         assert store.hanging is None
 
-    asyncio.run(_play(scenario))
+    asyncio.run(_play(scenario, CommitLimits(hanging_seconds=0.05)))
 
 
 @with_store

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from frontdesk import group_commit, store
+from frontdesk import group_commit
 from frontdesk.errors import KeysSpooled, NotStored
-from frontdesk.store import Spools, TwoStores
+from frontdesk.group_commit import CommitLimits, GroupCommit
+from frontdesk.storage import SpoolStore
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
-from linedesk.store.spool.spool import Spool
-from tests.frontdesk.test_group_commit import Held
+from linedesk.store.spool.spool import Spool, SpoolContents
+from tests.frontdesk.test_group_commit import FAST, Calls, Held
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
 
 WAIT_SECONDS = 10.0
@@ -27,15 +28,25 @@ WAIT_SECONDS = 10.0
 class Scene:
     """A store whose inserts into recvq are held, whose drain rests, and whose spool is real."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        limits: CommitLimits = FAST,
+        *,
+        unreadable_seconds: float = 1.0,
+    ) -> None:
         self.path = path
         self.patch = monkeypatch
         self.insert, self.probe = Held(), Held()
-        self.spools = Spools(self.connection(), self.connection())
-        # Never started here: what is spooled stays until the test removes it.
-        self.drain = Drain(self.connection(), None)  # type: ignore[arg-type]
-        monkeypatch.setattr(self.drain, "start", lambda: None)
-        self.store = TwoStores(self.insert, self.probe.probe, self.spools, self.drain)
+        self.writer, self.reader = self.connection(), self.connection()
+        spool = SpoolStore(self.writer, self.reader, unreadable_seconds=unreadable_seconds)
+        # What is spooled stays until the test removes it.
+        self.drained = self.connection()
+        monkeypatch.setattr(self.drained, "held", SpoolContents)
+        self.drain = Drain(self.drained, None)  # type: ignore[arg-type]
+        recvq = Calls(self.insert, self.probe)
+        self.store = GroupCommit(recvq, spool, self.drain, limits=limits)
 
     def connection(self) -> Spool:
         return Spool(self.path, max_bytes=16 * MEGABYTE)
@@ -64,16 +75,21 @@ class Scene:
 Play = Callable[[Scene], Awaitable[None]]
 
 
-def scene(play: Play) -> Callable[..., None]:
+def scene_with(limits: CommitLimits, **options: float) -> Callable[[Play], Callable[..., None]]:
     """Run an async test on an open store whose first probe has succeeded."""
 
-    @wraps(play)
-    def test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", 0.001)
-        asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch)))
+    def decorate(play: Play) -> Callable[..., None]:
+        @wraps(play)
+        def test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+            asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch, limits, **options)))
 
-    del test.__wrapped__
-    return test
+        del test.__wrapped__
+        return test
+
+    return decorate
+
+
+scene = scene_with(FAST)
 
 
 async def _play(play: Play, scene: Scene) -> None:
@@ -91,12 +107,9 @@ async def _play(play: Play, scene: Scene) -> None:
 def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MONGODB_SECONDS", 0.0)
-    monkeypatch.setattr(store, "DRAIN_SECONDS", 0.05)
-    scene, end = Scene(tmp_path / "spool.db", monkeypatch), threading.Event()
-    draining = threading.Thread(target=end.wait, args=(WAIT_SECONDS,))
-    monkeypatch.setattr(scene.drain, "_thread", draining)
-    draining.start()
+    limits = CommitLimits(start_recvq_seconds=0.0, stop_drain_seconds=0.05)
+    scene, end = Scene(tmp_path / "spool.db", monkeypatch, limits), threading.Event()
+    monkeypatch.setattr(scene.drained, "held", lambda: end.wait(WAIT_SECONDS) and SpoolContents())
 
     async def play() -> None:
         await scene.store.open()
@@ -113,7 +126,7 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
     finally:
         end.set()
         scene.probe.let_go()
-        draining.join()
+        scene.drain.join(WAIT_SECONDS)
 
 
 @scene
@@ -180,11 +193,11 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
     task = await scene.ask("A-1", seconds=0.6)
     await scene.inserted()
     assert await task == 0
-    assert scene.store._recvq.unavailable is not None
+    assert scene.store.spool is not None
     # The spool's disk was slow: so late it is told that nothing was inserted.
     scene.insert.let_go(KeysSpooled([("main", "A")]))
     scene.probe.let_go()
-    await until(lambda: scene.store._recvq.unavailable is None)
+    await until(lambda: scene.store.spool is None)
     other = await scene.ask("B-1")
     assert await scene.inserted() == ["B-1"]
     scene.insert.let_go()
@@ -194,8 +207,13 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
 @scene
 async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -> None:
     told: list[str] = []
-    scene.patch.setattr(store.log, "warning", lambda text, *_: told.append(text[:14]))
-    scene.patch.setattr(store.log, "info", lambda text, *said: told.append(text % said))
+
+    def note(text: str, *said: Any) -> None:
+        if text.startswith("spooling "):
+            told.append(text % said)
+
+    scene.patch.setattr(group_commit.log, "warning", note)
+    scene.patch.setattr(group_commit.log, "info", note)
     ahead = await scene.ask("A-1")
     await scene.inserted()
     # Too little time of its own: that is no outage, and nothing would tell its end.
@@ -209,7 +227,7 @@ async def test_each_outage_is_told_from_its_beginning_to_its_end(scene: Scene) -
     assert await failing == 0
     scene.probe.let_go()
     await until(lambda: len(told) > 1)
-    assert told[0] == "spooling began"
+    assert told[0] == 'spooling began reason="MongoDB does not answer"'
     assert told[1].startswith("spooling ended documents=1 ")
     assert scene.store.spooled_events == 3
 
@@ -247,20 +265,20 @@ async def test_a_request_of_several_keys_goes_behind_as_a_whole_and_so_do_its_ke
 @scene
 async def test_what_is_still_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) -> None:
     append = Held()
-    whole = scene.spools.writer.append
+    whole = scene.writer.append
 
     def held_append(documents: Sequence[Any]) -> None:
         append(documents)
         whole(documents)
 
-    scene.patch.setattr(scene.spools.writer, "append", held_append)
+    scene.patch.setattr(scene.writer, "append", held_append)
     failing = await scene.ask("A-1")
     await scene.inserted()
     scene.insert.let_go(NotStored("MongoDB does not answer"))
     await append.arguments()
     # recvq is back before the spool's disk has A-1.
     scene.probe.let_go()
-    await until(lambda: scene.store._recvq.unavailable is None)
+    await until(lambda: scene.store.spool is None)
     second, other = await scene.ask("A-2"), await scene.ask("B-1")
     assert await scene.inserted() == ["B-1"]
     scene.insert.let_go()
@@ -276,14 +294,14 @@ async def test_an_insert_that_succeeds_late_answers_what_the_spool_has_not_yet(
     scene: Scene,
 ) -> None:
     append = Held()
-    scene.patch.setattr(scene.spools.writer, "append", lambda documents: append(documents))
+    scene.patch.setattr(scene.writer, "append", lambda documents: append(documents))
     first = await scene.ask("A-1", seconds=0.6)
     await scene.inserted()
     await append.arguments()
     scene.insert.let_go(frozenset({0}))
     assert await first == 1
     append.let_go()
-    await until(lambda: scene.store._recvq.unavailable is None)
+    await until(lambda: scene.store.spool is None)
 
 
 @scene
@@ -291,8 +309,8 @@ async def test_where_neither_store_works_each_says_why_within_the_time(scene: Sc
     def full(documents: Sequence[Any]) -> None:
         raise SpoolUnavailable("the spool's disk is full")
 
-    scene.patch.setattr(scene.spools.writer, "append", full)
-    scene.patch.setattr(scene.spools.writer, "probe", lambda: full(()))
+    scene.patch.setattr(scene.writer, "append", full)
+    scene.patch.setattr(scene.writer, "probe", lambda: full(()))
     failing = await scene.ask("A-1")
     await scene.inserted()
     scene.insert.let_go(NotStored("MongoDB does not answer"))
@@ -303,11 +321,10 @@ async def test_where_neither_store_works_each_says_why_within_the_time(scene: Sc
     assert scene.store.unavailable == "MongoDB does not answer; the spool's disk is full"
 
 
-@scene
+@scene_with(CommitLimits(spool_seconds=0.2))
 async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
     append = Held()
-    scene.patch.setattr(store, "SPOOL_SECONDS", 0.2)
-    scene.patch.setattr(scene.spools.writer, "append", lambda documents: append(documents))
+    scene.patch.setattr(scene.writer, "append", lambda documents: append(documents))
     started = time.monotonic()
     task = await scene.ask("A-1", seconds=0.6)
     await scene.inserted()
@@ -317,14 +334,14 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
     append.let_go()
 
 
-@scene
+@scene_with(FAST, unreadable_seconds=0.0)
 async def test_a_spool_that_cannot_be_read_stops_nobody_unless_it_held_something(
     scene: Scene,
 ) -> None:
     def unreadable(documents: Any) -> Any:
         raise SpoolUnavailable("the spool's disk fails")
 
-    reader = scene.spools.reader
+    reader = scene.reader
     whole = reader.keys_held
     scene.patch.setattr(reader, "keys_held", unreadable)
     task = await scene.ask("A-1")
@@ -332,9 +349,7 @@ async def test_a_spool_that_cannot_be_read_stops_nobody_unless_it_held_something
     scene.insert.let_go()
     assert await task == 0
 
-    scene.patch.setattr(store, "UNREADABLE_SECONDS", 0.0)
     scene.patch.setattr(reader, "keys_held", whole)
-    scene.patch.setattr(scene.store._recvq._insert, "_unreadable_until", 0.0)
     await another_process_spools(scene, "B-1")
     assert await (await scene.ask("B-2")) == 0
     scene.patch.setattr(reader, "keys_held", unreadable)
@@ -376,10 +391,10 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_start_does_not_wait_for_a_mongodb_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MONGODB_SECONDS", 0.01)
+    limits = CommitLimits(start_recvq_seconds=0.01)
 
     async def play() -> None:
-        scene = Scene(tmp_path / "spool.db", monkeypatch)
+        scene = Scene(tmp_path / "spool.db", monkeypatch, limits)
         opening = asyncio.create_task(scene.store.open())
         try:
             # Its first probe never comes back meanwhile; one store alone would wait 3 s for it.
