@@ -1,56 +1,169 @@
-"""The house: which room may import which."""
+"""The layout: which package may import which, and that no folder and no import gets out of hand."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MAY_IMPORT = {
-    "recvq": set(),
-    "frontdesk": {"recvq"},
-    "scheduler": {"recvq"},
-    "dispatcher": {"recvq", "linedesk.contract"},
-    "jobworker": {"recvq", "linedesk.contract"},
-    "bots": {"jobworker"},
+TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
+MOST_MODULES = 16
+
+BASE = {"linedesk.runtime", "linedesk.store"}
+PARTS = BASE | {"linedesk.settings", "linedesk.contract", "frontdesk", "linedesk.scheduler"}
+PARTS |= {"dispatcher", "jobworker", "linedesk", "linedesk.bots", "linedesk.console"}
+COMPOSED = PARTS | {"linedesk.setup", "linesim", "linedesk.compose"}
+# The commands: nothing imports linedesk.cli but the modules that `python -m` runs.
+MAY_IMPORT: Mapping[str, set[str]] = {
+    "linedesk.runtime": set(),
+    "linedesk.settings": set(),
     "linesim": set(),
-    "console": {"recvq", "jobworker"},
-    "linedesk": {
-        *("recvq", "frontdesk", "scheduler", "dispatcher", "jobworker", "bots", "linesim"),
-        "console",
-    },
+    "linedesk.store": {"linedesk.runtime"},
+    "linedesk.contract": {"linedesk.store"},
+    "frontdesk": BASE,
+    "linedesk.scheduler": BASE,
+    "dispatcher": BASE | {"linedesk.contract"},
+    "jobworker": BASE | {"linedesk.contract"},
+    "linedesk": {"jobworker"},
+    "linedesk.bots": {"linedesk"},
+    "linedesk.console": BASE | {"jobworker"},
+    "linedesk.setup": BASE | {"linedesk.settings"},
+    "linedesk.compose": PARTS | {"linedesk.setup", "linesim"},
+    "linedesk.demo": COMPOSED,
+    "linedesk.doctor": COMPOSED,
+    "linedesk.backup": COMPOSED,
+    "linedesk.testing": COMPOSED | {"linedesk.demo"},
+    "linedesk.cli": COMPOSED
+    | {"linedesk.demo", "linedesk.doctor", "linedesk.backup", "linedesk.testing"},
+}
+# Within a package: each line may import itself and the lines above it.
+FLOORS = {
+    "jobworker": (
+        ("errors", "metrics", "effects", "handler_call", "row_log"),
+        ("line", "record"),
+        ("bot", "sending"),
+        ("sdk",),
+        ("runs", "unsend", "worker", "assembly"),
+    ),
+    "dispatcher": (
+        ("metrics", "timer", "lease"),
+        ("progress",),
+        ("keyed",),
+        ("feed",),
+        ("control", "watchdog", "status", "startup"),
+        ("process",),
+    ),
+    "linesim": (("model",), ("people",), ("judge",), ("http",)),
 }
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def modules() -> Mapping[str, Path]:
+    """Each module of the packages by its dotted name; a package's own is its `__init__`."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for top in TOP
+        for path in (ROOT / top).rglob("*.py")
+    }
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """The modules of ours that it imports, at the top, in functions, or for types."""
+    return frozenset(_imported(modules()[module])) - {module}
+
+
+def _imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module
+            yield from (alias.name for alias in node.names if alias.name in modules())
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                name = inner if inner in modules() else node.module or ""
+                if name in modules():
+                    yield name
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_a_room_imports_only_what_it_may_know(room: str) -> None:
-    for path in (ROOT / room).rglob("*.py"):
-        if path.name == "__main__.py":
-            continue
-        names = set(imported(path)) - MAY_IMPORT[room]
-        rooms = {name.partition(".")[0] for name in names} & MAY_IMPORT.keys() - {room}
-        assert rooms <= MAY_IMPORT[room], path
+def package(module: str) -> str:
+    """The unit of MAY_IMPORT that a module belongs to."""
+    return max((name for name in MAY_IMPORT if f"{module}.".startswith(f"{name}.")), key=len)
+
+
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_a_package_imports_only_what_it_may_know(name: str) -> None:
+    own = [one for one in modules() if package(one) == name and not one.endswith("__main__")]
+    found = {(one, other) for one in own for other in imported(one) if package(other) != name}
+    assert {pair for pair in found if package(pair[1]) not in MAY_IMPORT[name]} == set()
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_within_a_package_imports_go_down(name: str) -> None:
+    floor = {f"{name}.{one}": n for n, line in enumerate(FLOORS[name]) for one in line}
+
+    def floor_of(module: str) -> int | None:
+        return floor.get(".".join(module.split(".")[:2]))
+
+    wrong = [
+        (one, other)
+        for one in modules()
+        for other in imported(one)
+        if (a := floor_of(one)) is not None and (b := floor_of(other)) is not None and a < b
+    ]
+    assert wrong == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert_no_circle({one: imported(one) for one in modules()})
+
+
+def assert_no_circle(graph: Mapping[str, Iterable[str]]) -> None:
+    """Raises CycleError, which names the circle."""
+    list(TopologicalSorter(graph).static_order())
 
 
 def test_the_contract_knows_the_word_for_a_document_only() -> None:
-    own = [
-        name for name in imported(ROOT / "linedesk/contract.py") if name.split(".")[0] in MAY_IMPORT
-    ]
-    assert own == ["linedesk.store.documents"]
+    assert imported("linedesk.contract") == {"linedesk.store.documents"}
 
 
-def test_a_bot_uses_the_public_api_only() -> None:
-    for path in (ROOT / "bots").rglob("*.py"):
-        names = [name for name in imported(path) if name.startswith("jobworker")]
-        assert set(names) <= {"jobworker"}, path
+def test_each_folder_can_be_taken_in_at_a_glance() -> None:
+    folders = {path.parent for path in modules().values()}
+    counts = {
+        str(folder.relative_to(ROOT)): sum(
+            not path.name.startswith("__") for path in folder.glob("*.py")
+        )
+        for folder in folders
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["linedesk", "linedesk.store.documents", "linedesk.testing.pytest_plugin", "frontdesk.process"],
+)
+def test_what_does_not_run_bots_loads_neither_them_nor_the_sdk(module: str) -> None:
+    program = (
+        f"import sys, {module}\n"
+        "heavy = ('linebot', 'jobworker.bot', 'jobworker.line', 'linesim')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+def test_the_api_has_each_name_that_it_announces_and_no_other() -> None:
+    import linedesk
+
+    for name in linedesk.__all__:
+        assert getattr(linedesk, name).__module__.partition(".")[0] == "jobworker"
+    with pytest.raises(AttributeError, match="Bott"):
+        _ = linedesk.Bott
