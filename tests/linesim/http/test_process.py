@@ -16,7 +16,7 @@ from tests.fork_server import Written, nursery
 from tests.frontdesk.desk import SECRET
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECRETS = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "t0ken"}
 
 
