@@ -15,9 +15,7 @@
   * Lasting           each further try of the handler would fail in the same way
   * Passing           no fault of the handler's: it is tried for some minutes, however often
   * BotError          the bot asked for something that cannot be carried out
-    * NoMessages, TooManyMessages, BadMessage, TooManyUsers, BadRecipient, NobodyToAnswer,
-      StateTooLarge, BadState, BadTimer, TooManyTimers, NoContent, BadHandler,
-      TalkEnded
+    * TalkEnded       a talk was used after its handler had ended
     * NoTimerHandler  a timer rang that no handler of the bot is for
 """
 
@@ -103,63 +101,22 @@ class MayArriveTwice(WorkerError):
 
 
 class BotError(PermanentError, ValueError):
-    """The bot decided something that cannot be carried out; the handler is to be mended."""
+    """The bot decided something that cannot be carried out; the handler is to be mended.
 
+    `reason` goes to the log and into the dead letter's cause, so it never quotes a user.
+    """
 
-class NoMessages(BotError):
-    """A send without any message."""
-
-
-class TooManyMessages(BotError):
-    """A send of more than five messages, the most LINE takes in one call."""
-
-
-class BadMessage(BotError, TypeError):
-    """A message that is neither text, an SDK message object nor a message in LINE's JSON."""
-
-
-class TooManyUsers(BotError):
-    """A multicast to more than 500 users, or to none."""
-
-
-class BadRecipient(BotError, TypeError):
-    """A send to something that is no id of a user, group or room: a text that is not empty."""
-
-
-class NobodyToAnswer(BotError):
-    """A send without `to` for an event that LINE sent without a source."""
-
-
-class StateTooLarge(BotError):
-    """The state and data of a conversation, or one event's effects, do not fit its document."""
-
-
-class BadHandler(BotError, TypeError):
-    """What cannot be a bot's handler, or what no handler can be for."""
+    def __init__(self, text: str, *, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class TalkEnded(BotError):
     """A talk was to send or to set a timer when its handler had ended."""
 
 
-class BadState(BotError, TypeError):
-    """A state that is no text."""
-
-
-class BadTimer(BotError):
-    """A timer with a name, time or zone that cannot be."""
-
-
-class TooManyTimers(BotError):
-    """One event set and cancelled more than a hundred timers."""
-
-
 class NoTimerHandler(BotError):
     """A timer rang, and the bot that runs now has no handler of its name."""
-
-
-class NoContent(BotError, TypeError):
-    """Content was asked for of what has none: a text, a sticker, or no message at all."""
 
 
 NOT_ITS_FAULT = (StoreUnavailable, AccessRefused, GateClosed)

@@ -21,7 +21,7 @@ from pymongo.collection import Collection
 
 from jobworker.bot.bot import Profiles
 from jobworker.effects import of_event
-from jobworker.errors import GateClosed, LineAway, PermanentError, TransientError
+from jobworker.errors import BotError, GateClosed, LineAway, PermanentError, TransientError
 from jobworker.handler_call import HandlerContext
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision
@@ -264,7 +264,7 @@ def raised(
     `masked` takes secrets out of what the error quotes: the traceback is stored and exported.
     """
     return Failure(
-        what=type(error).__name__ + has_sent * AFTER_A_SEND,
+        what=_name(error) + has_sent * AFTER_A_SEND,
         place=_place(error),
         traceback=masked("".join(traceback.format_exception(error))),
         lasting=has_sent or isinstance(error, PermanentError),
@@ -276,6 +276,12 @@ def did_not_return(stack: str, *, has_sent: bool = False) -> Failure:
     """The handler was abandoned where `stack` shows."""
     what = "did not return" + has_sent * AFTER_A_SEND
     return Failure(what=what, place="-", traceback=stack, lasting=has_sent)
+
+
+def _name(error: BaseException) -> str:
+    """Its class, with the reason of a bot's mistake; never what it says."""
+    reason = error.reason if isinstance(error, BotError) else ""
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 
 
 def _place(error: BaseException) -> str:

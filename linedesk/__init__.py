@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from jobworker.bot.events import TimerEvent
     from jobworker.bot.talk import Talk
     from jobworker.errors import (
-        BadHandler,
-        BadMessage,
-        BadRecipient,
-        BadState,
-        BadTimer,
         BotError,
         ContentError,
         ContentFailed,
@@ -28,25 +23,13 @@ if TYPE_CHECKING:
         ExternalContent,
         GateClosed,
         LineAway,
-        NobodyToAnswer,
-        NoContent,
-        NoMessages,
         NotRunning,
-        StateTooLarge,
         TalkEnded,
-        TooManyMessages,
-        TooManyTimers,
-        TooManyUsers,
     )
     from jobworker.sdk.api_client import ApiClient
 
 __all__ = [
     "ApiClient",
-    "BadHandler",
-    "BadMessage",
-    "BadRecipient",
-    "BadState",
-    "BadTimer",
     "Bot",
     "BotError",
     "Content",
@@ -60,17 +43,10 @@ __all__ = [
     "ExternalContent",
     "GateClosed",
     "LineAway",
-    "NoContent",
-    "NoMessages",
-    "NobodyToAnswer",
     "NotRunning",
-    "StateTooLarge",
     "Talk",
     "TalkEnded",
     "TimerEvent",
-    "TooManyMessages",
-    "TooManyTimers",
-    "TooManyUsers",
 ]
 
 _MODULES = {
@@ -79,11 +55,6 @@ _MODULES = {
     "jobworker.bot.events": ("TimerEvent",),
     "jobworker.bot.talk": ("Talk",),
     "jobworker.errors": (
-        "BadHandler",
-        "BadMessage",
-        "BadRecipient",
-        "BadState",
-        "BadTimer",
         "BotError",
         "ContentError",
         "ContentFailed",
@@ -95,15 +66,8 @@ _MODULES = {
         "ExternalContent",
         "GateClosed",
         "LineAway",
-        "NoContent",
-        "NoMessages",
-        "NobodyToAnswer",
         "NotRunning",
-        "StateTooLarge",
         "TalkEnded",
-        "TooManyMessages",
-        "TooManyTimers",
-        "TooManyUsers",
     ),
     "jobworker.sdk.api_client": ("ApiClient",),
 }

@@ -13,7 +13,7 @@ from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEve
 from jobworker.bot.events import TimerEvent
 from jobworker.bot.states import STATE_TIMER, checked_state
 from jobworker.bot.timers import checked_name
-from jobworker.errors import BadHandler, NoTimerHandler
+from jobworker.errors import BotError, NoTimerHandler
 
 if TYPE_CHECKING:
     from jobworker.bot.talk import Talk
@@ -82,7 +82,7 @@ class Bot:
 
         The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
         one of those, only. A later handler of the same classes and state replaces an earlier one.
-        Raises BadHandler, BadState.
+        Raises BotError.
         """
         _check_class(event, Event, "bot.add", "MessageEvent")
         for one in _each(message):
@@ -112,7 +112,7 @@ class Bot:
         return decorate
 
     def timer(self, name: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
-        """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BadTimer.
+        """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BotError.
 
         It is also for names that go on behind a colon, unless they have a handler of their own:
         that of "ring" is for "ring:1" too. So several can wait at once.
@@ -128,7 +128,7 @@ class Bot:
     def timeout(self, state: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
         """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
 
-        The state has been left by then. Raises BadHandler, BadState.
+        The state has been left by then. Raises BotError.
         """
         checked_state(state)
 
@@ -201,7 +201,7 @@ class Bot:
 def _check_class(one: object, kind: type, where: str, example: str) -> None:
     """A class that could be met; else its handler would never run, and nobody would see why."""
     if not (isinstance(one, type) and issubclass(one, kind)):
-        raise BadHandler(
+        raise BotError(
             f"{where} takes a class of linebot.v3.webhooks such as {example}, not {one!r:.80}"
         )
 
@@ -209,7 +209,7 @@ def _check_class(one: object, kind: type, where: str, example: str) -> None:
 def _check_handler(handler: object) -> None:
     """What runs to its end when it is called, which a coroutine and a generator do not."""
     if not callable(handler):
-        raise BadHandler(f"a handler is a function, not {handler!r:.80}")
+        raise BotError(f"a handler is a function, not {handler!r:.80}")
     for is_other in (
         inspect.iscoroutinefunction,
         inspect.isgeneratorfunction,
@@ -217,7 +217,7 @@ def _check_handler(handler: object) -> None:
     ):
         if is_other(handler):
             name = getattr(handler, "__qualname__", handler)
-            raise BadHandler(f"{name} is a coroutine or generator: make it a plain function")
+            raise BotError(f"{name} is a coroutine or generator: make it a plain function")
 
 
 def _each(one_or_more: Any) -> Sequence[Any]:

@@ -37,7 +37,6 @@ from jobworker.errors import (
     ExternalContent,
     GateClosed,
     LineAway,
-    NoContent,
 )
 from jobworker.handler_call import REPLY_SECONDS, doing, require_wanted
 from jobworker.line.answer import is_no_verdict
@@ -159,7 +158,7 @@ class ContentDownloads:
         """Bring what a message holds to the file `to`, or to one that goes with the handler.
 
         `message` is the SDK's or its id. While LINE still prepares it this waits, up to
-        `ready_seconds` in all, without the gate. Raises ContentError, NoContent and GateClosed,
+        `ready_seconds` in all, without the gate. Raises ContentError, BotError and GateClosed,
         and OSError where the file cannot be written.
         """
         message_id = content_id(message)
@@ -252,14 +251,15 @@ class ContentDownloads:
 def content_id(message: Any) -> str:
     """The id of a message whose content LINE keeps: the SDK's object, LINE's JSON, or the id.
 
-    Raises NoContent where there is none, ExternalContent where it is not with LINE.
+    Raises BotError where there is none, ExternalContent where it is not with LINE.
     """
     if isinstance(message, str) and message:
         return message
     kind = message.get("type") if isinstance(message, Mapping) else getattr(message, "type", None)
     raw = message.to_dict() if kind in KINDS and hasattr(message, "to_dict") else message
     if kind not in KINDS or not raw.get("id"):
-        raise NoContent(f"no photo, video, voice message or file: {type(message).__name__}")
+        told = f"no photo, video, voice message or file: {type(message).__name__}"
+        raise BotError(told, reason="no content")
     provider = raw.get("contentProvider") or {}
     if provider.get("type") == "external":
         raise ExternalContent("it lies on the server of whoever sent it, see contentProvider")

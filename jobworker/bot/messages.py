@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from jobworker.errors import BadMessage, NoMessages, TooManyMessages
+from jobworker.errors import BotError
 
 # LINE's reference, "Text message": at most 5,000 characters, counted in UTF-16 code units;
 # "Send reply message": 1 to 5 message objects in one call.
@@ -20,6 +20,7 @@ SKIN_TONES = range(0x1F3FB, 0x1F400)
 FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 TAGS = range(0xE0020, 0xE0080)
 HALF_WIDTH_MARKS = range(0xFF9E, 0xFFA0)
+INVALID = "invalid message"
 
 Message = dict[str, Any]
 
@@ -28,13 +29,14 @@ def to_messages(*items: Any) -> list[Message]:
     """Texts, SDK message objects, LINE's own JSON, or lists of these, as message objects.
 
     A text beyond LINE's limit becomes several messages, cut between characters as people see
-    them. Raises NoMessages, TooManyMessages (more than five in all), BadMessage.
+    them. Raises BotError for none, for more than five in all, and for what is no message.
     """
     messages = [message for item in _flat(items) for message in _one(item)]
     if not messages:
-        raise NoMessages("a send needs at least one message")
+        raise BotError("a send needs at least one message", reason="no messages")
     if len(messages) > MOST_MESSAGES:
-        raise TooManyMessages(f"{len(messages)} messages in one send, LINE takes {MOST_MESSAGES}")
+        told = f"{len(messages)} messages in one send, LINE takes {MOST_MESSAGES}"
+        raise BotError(told, reason="too many messages")
     return messages
 
 
@@ -49,12 +51,12 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
 def _one(item: Any) -> list[Message]:
     if isinstance(item, str):
         if not item:
-            raise BadMessage("an empty text: LINE refuses it")
+            raise BotError("an empty text: LINE refuses it", reason=INVALID)
         return [{"type": "text", "text": part} for part in split_text(item)]
     if hasattr(item, "to_dict") and not isinstance(item, type):
         item = item.to_dict()
     if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
-        raise BadMessage(f"not a message: {type(item).__name__}")
+        raise BotError(f"not a message: {type(item).__name__}", reason=INVALID)
     return [_as_sent(item)]
 
 
@@ -64,7 +66,7 @@ def _as_sent(item: Mapping[str, Any]) -> Message:
         text = json.dumps(dict(item), ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadMessage(f"a message that is not JSON: {error}") from error
+        raise BotError(f"a message that is not JSON: {error}", reason=INVALID) from error
     message: Message = json.loads(text)
     return message
 

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping
 from datetime import datetime
 from typing import Any
 
-from jobworker.errors import BadState
+from jobworker.errors import BotError
 from jobworker.record.conversations import Conversation
 from linedesk.store.documents import Document
 
@@ -65,9 +65,9 @@ class StateSlot:
 
 
 def checked_state(state: object) -> str:
-    """A state that a conversation may stand in. Raises BadState."""
+    """A state that a conversation may stand in. Raises BotError."""
     if not isinstance(state, str) or not state:
-        raise BadState(f"a state is a text or None, not {state!r:.50}")
+        raise BotError(f"a state is a text or None, not {state!r:.50}", reason="invalid state")
     return state
 
 

@@ -19,14 +19,14 @@ from jobworker.bot.messages import MOST_MESSAGES, to_messages
 from jobworker.bot.states import STATE_TIMER, StateSlot, checked_state, without_empty
 from jobworker.bot.timers import Timers, checked_name
 from jobworker.effects import Send, SendMethod
-from jobworker.errors import BadRecipient, NobodyToAnswer, TalkEnded, TooManyUsers
+from jobworker.errors import BotError, TalkEnded
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk.store.documents import Document, key_of, name_of, text_of
 
 
 def no_content(*_: Any, **__: Any) -> Any:
     """Stands for LINE's data host where there is none."""
-    raise NobodyToAnswer("there is no data host to fetch content from")
+    raise BotError("there is no data host to fetch content from", reason="no content")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class Talk:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
         users = [to] if isinstance(to, str) else list(dict.fromkeys(map(_checked_id, to)))
         if not 1 <= len(users) <= MOST_USERS:
-            raise TooManyUsers(f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}")
+            told = f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}"
+            raise BotError(told, reason="too many users or none")
         self._add(SendMethod.MULTICAST, users, to_messages(*messages))
 
     # The conversation.
@@ -133,7 +134,7 @@ class Talk:
 
         Entering any state before then, the same one too, ends that time. When it is over, the
         state is None, and the handler of `bot.timeout(state)` runs, if there is one. Raises
-        BadState, BadTimer.
+        BotError for what is no state or no number of seconds.
         """
         now = self.now
         self._timers.after(within, STATE_TIMER, {"state": checked_state(state)}, now=now)
@@ -215,7 +216,7 @@ class Talk:
         """Have the handler of `bot.timer(name)` run once in so many seconds.
 
         A timer of the same name in the same conversation replaces the former one. `data` comes
-        back as `event.data`. Raises BadTimer, TooManyTimers.
+        back as `event.data`. Raises BotError.
         """
         self._timers.after(seconds, checked_name(name), data, now=self.now)
 
@@ -300,7 +301,8 @@ class Talk:
     def _chat(self) -> str:
         """Where the conversation is: its group, room or user."""
         if key_of(self.raw) is None:
-            raise NobodyToAnswer("the event has no source, so a send has to say to whom")
+            told = "the event has no source, so a send has to say to whom"
+            raise BotError(told, reason="no recipient")
         return self.key
 
     def _add(self, way: SendMethod, to: str | list[str], messages: list[dict[str, Any]]) -> None:
@@ -336,5 +338,6 @@ def _one_by_one(name: str, before: Document, now: Document, gone: list[str]) -> 
 
 def _checked_id(to: object) -> str:
     if not isinstance(to, str) or not to:
-        raise BadRecipient(f"not the id of a user, group or room: {type(to).__name__}")
+        told = f"not the id of a user, group or room: {type(to).__name__}"
+        raise BotError(told, reason="invalid recipient")
     return to

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobworker.errors import BadTimer, TalkEnded, TooManyTimers
+from jobworker.errors import BotError, TalkEnded
 from linedesk.store.documents import Document
 from linedesk.store.timers import TIMER, Daily, timer_id
 
@@ -20,15 +20,18 @@ MOST_NAME_LETTERS = 100
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
 # What linedesk sets itself begins with it.
 RESERVED = "~"
+INVALID = "invalid timer"
 
 
 def checked_name(name: object) -> str:
-    """A name that a bot may give a timer. Raises BadTimer."""
+    """A name that a bot may give a timer. Raises BotError."""
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME_LETTERS:
         told = "" if isinstance(name, str) else f", and is no {type(name).__name__}"
-        raise BadTimer(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters{told}")
+        raise BotError(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters{told}", reason=INVALID)
     if "/" in name or name.startswith(RESERVED):
-        raise BadTimer(f"a timer's name has no '/' and does not begin with '{RESERVED}'")
+        raise BotError(
+            f"a timer's name has no '/' and does not begin with '{RESERVED}'", reason=INVALID
+        )
     return name
 
 
@@ -47,28 +50,30 @@ class Timers:
         self._ended = False
 
     def after(self, seconds: float, name: str, data: Mapping[str, Any], *, now: datetime) -> None:
-        """Ring in so many seconds. Raises BadTimer, TooManyTimers."""
+        """Ring in so many seconds. Raises BotError."""
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            raise BadTimer(f"not a number of seconds: {type(seconds).__name__}")
+            raise BotError(f"not a number of seconds: {type(seconds).__name__}", reason=INVALID)
         if not 0 <= seconds <= MOST_SECONDS:
-            raise BadTimer("a timer rings in 0 seconds to 100 years")
+            raise BotError("a timer rings in 0 seconds to 100 years", reason=INVALID)
         self._set(name, now + timedelta(seconds=seconds), None, data)
 
     def at(self, moment: datetime, name: str, data: Mapping[str, Any]) -> None:
-        """Ring at the moment, at once if it is past. Raises BadTimer, TooManyTimers."""
+        """Ring at the moment, at once if it is past. Raises BotError."""
         if not isinstance(moment, datetime) or moment.tzinfo is None:
-            raise BadTimer("a timer's moment is a datetime with a time zone")
+            raise BotError("a timer's moment is a datetime with a time zone", reason=INVALID)
         try:
             self._set(name, moment, None, data)
         except OverflowError as error:
-            raise BadTimer("a timer's moment is at the end of the calendar") from error
+            raise BotError(
+                "a timer's moment is at the end of the calendar", reason=INVALID
+            ) from error
 
     def every(self, at: str, name: str, data: Mapping[str, Any], *, tz: str, now: datetime) -> None:
-        """Ring each day at that time in that zone. Raises BadTimer, TooManyTimers."""
+        """Ring each day at that time in that zone. Raises BotError."""
         try:
             daily = Daily.parse(at, tz)
         except (TypeError, ValueError) as error:
-            raise BadTimer(str(error)) from error
+            raise BotError(str(error), reason=INVALID) from error
         self._set(name, daily.after(now), daily.as_document(), data)
 
     def cancel(self, name: str) -> None:
@@ -93,7 +98,8 @@ class Timers:
         # A state's is never one too many: who has set all his timers may still leave a state.
         is_one_more = row_id not in self._effects and not name.startswith(RESERVED)
         if is_one_more and len(self._effects) >= MOST_TIMERS:
-            raise TooManyTimers(f"one event sets and cancels at most {MOST_TIMERS} timers")
+            told = f"one event sets and cancels at most {MOST_TIMERS} timers"
+            raise BotError(told, reason="too many timers")
         effect = {
             "id": f"{self._event_id}/timer/{name}",
             "type": TIMER,

@@ -21,7 +21,7 @@ from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from jobworker.effects import is_timer, numbered
-from jobworker.errors import StateTooLarge
+from jobworker.errors import BotError
 from jobworker.record.record import epoch_of, n_of, still, unrecorded, update_of
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import Document, conversation_id, name_of
@@ -397,20 +397,27 @@ class Conversations:
 MOST_RECORD_BYTES = 2 * 1024 * 1024
 # MongoDB refuses documents nested deeper than 180 levels, those around the data included.
 MOST_LEVELS = 100
+NOT_STORABLE = "cannot be stored"
 
 
 def checked(decision: Decision) -> Decision:
-    """The decision itself. Raises StateTooLarge for what MongoDB could not hold."""
+    """The decision itself. Raises BotError for what MongoDB could not hold."""
     if decision.is_empty:
         return decision
     if _nests_deeper([decision.changes, decision.effects], MOST_LEVELS):
-        raise StateTooLarge(f"state or messages nested deeper than {MOST_LEVELS} levels")
+        raise BotError(
+            f"state or messages nested deeper than {MOST_LEVELS} levels", reason=NOT_STORABLE
+        )
     try:
         size = len(bson.encode({"changes": decision.changes, "effects": decision.effects}))
     except (BSONError, OverflowError, TypeError, ValueError) as error:
-        raise StateTooLarge(f"state or messages that MongoDB cannot hold: {error}") from error
+        raise BotError(
+            f"state or messages that MongoDB cannot hold: {error}", reason=NOT_STORABLE
+        ) from error
     if size > MOST_RECORD_BYTES:
-        raise StateTooLarge(f"{size} bytes of state and messages, at most {MOST_RECORD_BYTES}")
+        raise BotError(
+            f"{size} bytes of state and messages, at most {MOST_RECORD_BYTES}", reason=NOT_STORABLE
+        )
     return decision
 
 

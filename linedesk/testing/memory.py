@@ -48,7 +48,7 @@ class Memory:
     def record(self, document: Mapping[str, Any], decision: Decision) -> list[Document]:
         """Write what a handler decided, all or nothing; returns the sends, in their order.
 
-        Raises StateTooLarge for what MongoDB could not hold.
+        Raises BotError for what MongoDB could not hold.
         """
         if checked(decision).is_empty:
             return []

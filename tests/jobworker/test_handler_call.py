@@ -268,7 +268,7 @@ def test_what_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> No
     desk.says(user, "次")
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
-    assert (letter["cause"], letter["attempts"]) == ("handler: TooManyMessages", 1)
+    assert (letter["cause"], letter["attempts"]) == ("handler: BotError: too many messages", 1)
     assert texts(sim, user) == ["次"]
     assert len(runs) == 2
 
@@ -277,6 +277,11 @@ def test_what_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> No
 def test_every_mistake_of_a_bot_is_lasting(error: type[BotError]) -> None:
     assert failures.raised(error("x")).lasting
     assert not failures.raised(ValueError("x")).lasting
+
+
+def test_the_log_names_the_reason_of_a_mistake_and_not_what_it_quotes() -> None:
+    assert failures.raised(BotError("花子", reason="no recipient")).what == "BotError: no recipient"
+    assert failures.raised(BotError("花子")).what == "BotError"
 
 
 def test_a_handler_is_not_tried_for_ever(room: Rooms, sim: Sim) -> None:

@@ -16,7 +16,7 @@ from linebot.v3.webhooks import (
 
 from jobworker.bot.events import model_of
 from jobworker.errors import NoTimerHandler
-from linedesk import BadHandler, BadState, BadTimer, Bot, TimerEvent
+from linedesk import Bot, BotError, TimerEvent
 
 COMMON = {
     "mode": "active",
@@ -173,7 +173,7 @@ def test_what_does_not_run_when_it_is_called_is_no_handler(handler: Any) -> None
         Bot().timer("a"),
         Bot().timeout("a"),
     ):
-        with pytest.raises(BadHandler):
+        with pytest.raises(BotError, match="function"):
             decorate(handler)
 
 
@@ -189,18 +189,18 @@ def test_what_does_not_run_when_it_is_called_is_no_handler(handler: Any) -> None
     ],
 )
 def test_a_handler_is_for_classes_that_can_be_met(event: Any, message: Any) -> None:
-    with pytest.raises(BadHandler):
+    with pytest.raises(BotError, match="takes a class"):
         Bot().add(event, message)
 
 
 def test_a_handler_is_for_states_that_a_conversation_can_stand_in() -> None:
     handler = chosen
     for state in (5, "", ["asked", 5]):
-        with pytest.raises(BadState):
+        with pytest.raises(BotError, match="a state is a text"):
             Bot().add(MessageEvent, state=state)(handler)  # type: ignore[arg-type]
-        with pytest.raises(BadState):
+        with pytest.raises(BotError, match="a state is a text"):
             Bot().default(state=state)(handler)  # type: ignore[arg-type]
-    with pytest.raises(BadState):
+    with pytest.raises(BotError, match="a state is a text"):
         Bot().timeout(chosen)  # type: ignore[arg-type]
-    with pytest.raises(BadTimer, match="is no function"):
+    with pytest.raises(BotError, match="is no function"):
         Bot().timer(chosen)  # type: ignore[arg-type]

@@ -37,7 +37,6 @@ from jobworker.errors import (
     ExternalContent,
     GateClosed,
     LineAway,
-    NoContent,
     PermanentError,
 )
 from jobworker.line import deadline
@@ -456,7 +455,7 @@ def test_what_has_no_content_is_a_mistake_and_what_is_not_line_s_is_said_so() ->
     )
     event = MessageEvent.construct(type="message", message=sticker)
     for nothing in (sticker, event, {"type": "image"}, {}, "", None, 7):
-        with pytest.raises(NoContent):
+        with pytest.raises(BotError, match="no photo"):
             content_id(nothing)
     external = ContentProvider(type="external", originalContentUrl="https://example.com/a.jpg")
     with pytest.raises(ExternalContent):

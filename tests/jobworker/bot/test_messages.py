@@ -21,7 +21,7 @@ from linebot.v3.messaging import (
 from linebot.v3.messaging.models import MessageAction
 
 from jobworker.bot.messages import TEXT_UNITS, split_text, to_messages, units
-from linedesk import BadMessage, NoMessages, TooManyMessages
+from linedesk import BotError
 from tests import line_openapi
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
@@ -118,15 +118,15 @@ def test_an_sdk_object_with_parts_of_its_own() -> None:
 
 @pytest.mark.parametrize("items", [(), ([],), ([[], ()],)])
 def test_a_send_needs_a_message(items: Any) -> None:
-    with pytest.raises(NoMessages):
+    with pytest.raises(BotError, match="at least one message"):
         to_messages(*items)
 
 
 def test_five_messages_at_the_most() -> None:
     assert len(to_messages(*"12345")) == 5
-    with pytest.raises(TooManyMessages):
+    with pytest.raises(BotError, match="messages in one send"):
         to_messages(*"123456")
-    with pytest.raises(TooManyMessages):
+    with pytest.raises(BotError, match="messages in one send"):
         to_messages("あ" * 25_001)
 
 
@@ -150,15 +150,17 @@ def test_five_messages_at_the_most() -> None:
     ],
 )
 def test_what_is_no_message_is_refused_at_once(item: Any) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BotError) as caught:
         to_messages(item)
+    assert caught.value.reason == "invalid message"
 
 
 def test_a_message_that_holds_itself_is_refused() -> None:
     endless: dict[str, Any] = {"type": "flex"}
     endless["contents"] = endless
-    with pytest.raises(BadMessage):
+    with pytest.raises(BotError) as caught:
         to_messages(endless)
+    assert caught.value.reason == "invalid message"
 
 
 def test_what_was_handed_in_may_be_changed_afterwards() -> None:

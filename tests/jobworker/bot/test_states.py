@@ -18,7 +18,7 @@ from linebot.v3.webhooks import (
 
 from jobworker.bot.talk import TalkContext
 from jobworker.record.conversations import Conversation
-from linedesk import BadState, BadTimer, Bot, Talk
+from linedesk import Bot, BotError, Talk
 from linedesk.store.documents import Document, make_document
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
@@ -263,10 +263,10 @@ def test_a_time_out_that_finds_another_state_does_nothing(room: MakeRoom, sim: S
 @pytest.mark.parametrize("state", ["", 1, None, ["a"], True])
 def test_a_state_is_a_text(state: Any) -> None:
     talk = a_talk()
-    with pytest.raises(BadState):
+    with pytest.raises(BotError, match="a state is a text"):
         talk.expect(state, within=60)
     if state is not None:
-        with pytest.raises(BadState):
+        with pytest.raises(BotError, match="a state is a text"):
             talk.state = state
     assert talk.decision().is_empty
 
@@ -274,8 +274,9 @@ def test_a_state_is_a_text(state: Any) -> None:
 @pytest.mark.parametrize("within", [-1, float("nan"), float("inf"), "60", True])
 def test_the_time_of_a_state_is_a_number_of_seconds(within: Any) -> None:
     talk = a_talk()
-    with pytest.raises(BadTimer):
+    with pytest.raises(BotError) as caught:
         talk.expect("waiting", within=within)
+    assert caught.value.reason == "invalid timer"
     assert talk.decision().is_empty
 
 

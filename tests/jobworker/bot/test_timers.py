@@ -18,7 +18,7 @@ from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
 from jobworker.effects import numbered
 from jobworker.record.dead_letters import DeadLetters, is_sound
 from jobworker.record.schedule import Schedule
-from linedesk import BadTimer, Bot, TimerEvent, TooManyTimers
+from linedesk import Bot, BotError, TimerEvent
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.queue.guard import Guard
@@ -120,8 +120,9 @@ def test_what_comes_along_is_as_it_was_when_the_timer_was_set(timers: Timers) ->
     [-0.001, MOST_SECONDS + 1, 10**400, float("nan"), float("inf"), True, "1", None],
 )
 def test_seconds_that_cannot_be_are_refused(timers: Timers, seconds: Any) -> None:
-    with pytest.raises(BadTimer):
+    with pytest.raises(BotError) as caught:
         timers.after(seconds, "egg", {}, now=NOW)
+    assert caught.value.reason == "invalid timer"
     assert not list(timers.effects())
 
 
@@ -137,29 +138,32 @@ def test_seconds_that_cannot_be_are_refused(timers: Timers, seconds: Any) -> Non
     ],
 )
 def test_a_moment_that_cannot_be_is_refused(timers: Timers, moment: Any) -> None:
-    with pytest.raises(BadTimer):
+    with pytest.raises(BotError) as caught:
         timers.at(moment, "egg", {})
+    assert caught.value.reason == "invalid timer"
 
 
 @pytest.mark.parametrize(
     ("at", "tz"), [("24:00", "UTC"), (730, "UTC"), ("7:30", "Mars"), ("7:30", None)]
 )
 def test_a_time_of_day_that_cannot_be_is_refused(timers: Timers, at: Any, tz: Any) -> None:
-    with pytest.raises(BadTimer):
+    with pytest.raises(BotError) as caught:
         timers.every(at, "egg", {}, tz=tz, now=NOW)
+    assert caught.value.reason == "invalid timer"
 
 
 @pytest.mark.parametrize("name", ["", "x" * 101, "a/b", "~state", 1, None])
 def test_a_name_that_cannot_be_is_refused(name: Any) -> None:
-    with pytest.raises(BadTimer):
+    with pytest.raises(BotError) as caught:
         checked_name(name)
+    assert caught.value.reason == "invalid timer"
 
 
 def test_an_event_sets_a_hundred_timers_and_no_more(timers: Timers) -> None:
     for n in range(MOST_TIMERS):
         timers.after(n, f"{n}", {}, now=NOW)
     timers.cancel("0")
-    with pytest.raises(TooManyTimers):
+    with pytest.raises(BotError, match="at most 100 timers"):
         timers.cancel("one more")
     # Of a state, which has to be left all the same.
     timers.cancel(STATE_TIMER)
@@ -469,7 +473,7 @@ def test_data_that_mongodb_cannot_hold_is_given_up_at_once(
     user, desk = sim.add_user("花子"), room(kitchen.bot)
     say(desk, user, "?")
     (letter,) = desk.letters()
-    assert (letter["cause"], letter["attempts"]) == ("handler: StateTooLarge", 1)
+    assert (letter["cause"], letter["attempts"]) == ("handler: BotError: cannot be stored", 1)
     assert database[SCHEDULE].count_documents({}) == 0
 
 

@@ -783,5 +783,5 @@ def test_what_is_none_of_the_bot_s_own_may_have_the_sdk_s_client(
     library.mkdir(parents=True)
     (library / "lib_of_theirs.py").write_text("from linebot.v3.messaging import ApiClient\n")
     path = f"import sys\nsys.path.append({str(library)!r})\n"
-    named(f"{HANDLER}{path}import lib_of_theirs, jobworker\nmade = jobworker.ApiClient()\n")
+    named(f"{HANDLER}{path}import lib_of_theirs, linedesk\nmade = linedesk.ApiClient()\n")
     del sys.modules["lib_of_theirs"]
