@@ -65,9 +65,13 @@ class ScanPass:
 
 
 class Rescan:
-    """Scans of recvq; `collection` belongs to the feed's client."""
+    """Scans of recvq; `collection` belongs to the feed's client.
 
-    def __init__(self, collection: Collection[Any]) -> None:
+    `window_seconds` is how far back the oplog reaches; without it the server is asked.
+    """
+
+    def __init__(self, collection: Collection[Any], *, window_seconds: float | None = None) -> None:
+        self._window_seconds = window_seconds
         self._collection = collection.with_options(read_concern=MAJORITY)
         self._client = collection.database.client
 
@@ -114,7 +118,7 @@ class Rescan:
         """
         if after is not None and not told:
             self._complain_if_gone(after)
-        window_seconds = self._oplog_window_seconds()
+        window_seconds = self._window_seconds or self._oplog_window_seconds()
         before: ScanPass | None = None
         while True:
             one = self._pass(after, before, take, stopped)

@@ -18,6 +18,7 @@ from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed import saver as saver_module
 from dispatcher.keyed.line import MOST_WHOLE
+from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
@@ -139,10 +140,18 @@ def test_documents_in_hand_at_a_drop_are_handled_before_recvq_is_made_again(
     """Until they are finished the old token stays: after a stop the oplog brings them again."""
     create_collections(database, capped_bytes=MEGABYTE)
     in_hand: list[int] = []
+    looked: list[Pool] = []
+    standing = Pool.standing
+
+    def note_and_look(self: Pool) -> tuple[int, Any]:
+        looked.append(self)
+        return standing(self)
+
+    monkeypatch.setattr(Pool, "standing", note_and_look)
     mend = CollectionRepair.mend
 
     def count_and_mend(self: CollectionRepair) -> list[str]:
-        in_hand.append(running.dispatcher._pool.standing()[0])
+        in_hand.append(standing(looked[-1])[0])
         return mend(self)
 
     monkeypatch.setattr(CollectionRepair, "mend", count_and_mend)
@@ -158,7 +167,8 @@ def test_documents_in_hand_at_a_drop_are_handled_before_recvq_is_made_again(
     database.drop_collection(RECVQ)
     eventually(lambda: told("recvq was dropped: "))
     # As many looks as it takes at whether they are finished.
-    running.dispatcher._reader._stop.wait(0.3)
+    looks = len(looked)
+    eventually(lambda: len(looked) > looks + 5)
     assert has_position(database)
     if end == "stopped":
         running.inbox.put(signal.SIGTERM)

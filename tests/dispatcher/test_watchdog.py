@@ -32,6 +32,7 @@ from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.queue import backlog as depth_module
+from linedesk.store.queue.guard import Guard
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
 from tests.listener import Listener
@@ -254,7 +255,7 @@ def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
     create_collections(database, capped_bytes=MEGABYTE)
     running = dispatch(database, RecordingWorker(), service=service, reading=BEATS)
     at_work(running, service)
-    monkeypatch.setattr(running.dispatcher._reader._heartbeat, "_closed", lambda: "planted")
+    monkeypatch.setattr(Guard, "closed", "planted")
     monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
     eventually(lambda: service.says("alive", "recvq is closed: planted since"))
     running.end()
