@@ -31,6 +31,7 @@ from bson.raw_bson import RawBSONDocument
 
 from frontdesk.errors import BadRequest, TooLarge
 from linedesk.store.documents import make_document
+from linedesk.store.limits import MOST_LEVELS, MOST_WRAPPED_BYTES
 
 Event = dict[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -132,11 +133,6 @@ def verify(body: bytes, signature: bytes, *, secrets: Iterable[bytes]) -> bool:
 
 log = logging.getLogger(__name__)
 
-# MongoDB refuses documents nested deeper than 180, and whoever wraps an event needs some of it.
-MAX_NESTING = 100
-# MongoDB's limit is 16 MB, and a change stream delivers the document inside a larger one.
-MAX_DOCUMENT_BYTES = 15 * 1024 * 1024
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -148,7 +144,7 @@ def encode_events(
     `body` is what they were parsed from: few brackets in it are proof enough of little nesting.
     Raises BadRequest for what BSON cannot hold, TooLarge for a document over MongoDB's limit.
     """
-    if body.count(b"{") + body.count(b"[") > MAX_NESTING:
+    if body.count(b"{") + body.count(b"[") > MOST_LEVELS:
         _check_nesting(events)
     return [_encode(event, channel, accept_time) for event in events]
 
@@ -165,8 +161,8 @@ def _encode(event: Event, channel: str, accept_time: datetime) -> RawBSONDocumen
         raise BadRequest("an event holds an integer beyond 64 bits") from None
     except BSONError:
         raise BadRequest("an event holds a name that MongoDB cannot store") from None
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise TooLarge(f"an event is larger than {MAX_DOCUMENT_BYTES} bytes as a document")
+    if len(data) > MOST_WRAPPED_BYTES:
+        raise TooLarge(f"an event is larger than {MOST_WRAPPED_BYTES} bytes as a document")
     return RawBSONDocument(data)
 
 
@@ -183,7 +179,7 @@ def _without_surrogates(event: Event) -> Event:
 
 def _check_nesting(events: Iterable[Event]) -> None:
     level: list[Any] = list(events)
-    for _ in range(MAX_NESTING):
+    for _ in range(MOST_LEVELS):
         level = [child for parent in level for child in _children(parent)]
         if not level:
             return

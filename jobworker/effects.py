@@ -13,10 +13,9 @@ from enum import Enum
 from typing import Any
 
 from linedesk.store.documents import Document, name_of
+from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.timers import TIMER
 
-# LINE's reference: a reply token is good for a minute from the webhook's arrival.
-TOKEN_LIFE = timedelta(minutes=1)
 # LINE keeps a retry key for 24 hours from the first request; an hour is kept in reserve.
 RETRY_KEY_LIFE = timedelta(hours=23)
 # What a row takes over from its effect as it is.

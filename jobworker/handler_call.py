@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from jobworker.errors import GateClosed, WorkerError
 from linedesk.contract import HandlerCall
 from linedesk.store.documents import Document, name_of
+from linedesk.store.limits import TOKEN_LIFE
 
-# LINE's reference: a reply token is good for a minute from the webhook's arrival.
-REPLY_SECONDS = 60.0
+REPLY_SECONDS = TOKEN_LIFE.total_seconds()
 
 
 class Abandoned(WorkerError):

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobworker.effects import TOKEN_LIFE
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.client import answer_or_error
@@ -29,6 +28,7 @@ from jobworker.record.conversations import MOST_MEMBERS, Conversation, Conversat
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, text_of
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.limits import TOKEN_LIFE
 
 log = logging.getLogger(__name__)
 

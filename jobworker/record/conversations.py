@@ -26,6 +26,7 @@ from jobworker.record.record import epoch_of, n_of, still, unrecorded, update_of
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
+from linedesk.store.limits import MOST_LEVELS
 
 SETTLE_TRIES = 5
 # Profiles of group members kept in one conversation's document; the longest known go first.
@@ -393,10 +394,8 @@ class Conversations:
             raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
 
 
-# MongoDB's documents hold 16 MB; state, data and outbox together must stay well below.
+# State, data and outbox together must stay well below MOST_DOCUMENT_BYTES.
 MOST_RECORD_BYTES = 2 * 1024 * 1024
-# MongoDB refuses documents nested deeper than 180 levels, those around the data included.
-MOST_LEVELS = 100
 NOT_STORABLE = "cannot be stored"
 
 

@@ -37,6 +37,7 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.errors import NewerSchema
+from linedesk.store.limits import MOST_INTERNAL_BYTES
 
 FORMAT = 1
 # In this order an import can do with one pass for looking and one for writing: what was given up
@@ -45,10 +46,8 @@ COLLECTIONS = (PROGRESS, DEADLETTERS, HELD, CONVERSATIONS, SCHEDULE)
 
 HEADER = "header"
 TRAILER = "trailer"
-# The server's own documents may be 16 KB larger than a user's 16 MB (its BSONObjMaxInternalSize).
-MOST_DOCUMENT_BYTES = 16 * 1024 * 1024 + 16 * 1024
 # As the bytes that it is, every document fits into a line of this length.
-MOST_LINE_BYTES = MOST_DOCUMENT_BYTES // 3 * 4 + 1024
+MOST_LINE_BYTES = MOST_INTERNAL_BYTES // 3 * 4 + 1024
 # Each value that a line has may cost 250 bytes of memory while it is read.
 MOST_PARTS = 1_000_000
 # Packed lines of different ids take more than that each, so what an import keeps of each document
@@ -262,7 +261,7 @@ def _document(content: Any) -> RawBSONDocument:
         raw = content
     else:
         raw = bson.encode(content)
-    if len(raw) > MOST_DOCUMENT_BYTES:
+    if len(raw) > MOST_INTERNAL_BYTES:
         raise BackupError("the export is damaged: it has a document that MongoDB cannot hold")
     document = RawBSONDocument(raw, AS_STORED)
     if "_id" not in document:

@@ -13,7 +13,6 @@ from typing import Any
 
 from pymongo.database import Database
 
-from dispatcher.feed.rescan import BEHIND
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.settings.errors import NotImported
 from linedesk.store.client import DURABLE
@@ -29,6 +28,7 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.errors import translated
+from linedesk.store.limits import SAFE_ORDER_SLACK
 
 IN_DOUBT = (
     "recvq holds documents from before the export, and no progress tells which were handled. If no "
@@ -87,7 +87,7 @@ def _read_lately(database: Database[Any]) -> Iterator[Document]:
         if has_a_place(document) and document["_id"] not in ring:
             yield document
         if document["_id"] == progress.get("after"):
-            behind = BEHIND
+            behind = SAFE_ORDER_SLACK
         elif behind is not None:
             behind -= 1
         if behind == 0:

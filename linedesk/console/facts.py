@@ -27,6 +27,7 @@ from linedesk.store.documents import (
     STATUS,
     Document,
 )
+from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.orders import Control, Pauses
 from linedesk.store.redaction import message_id_of
 
@@ -34,8 +35,6 @@ MOST_RUNS = 100
 MOST_CALLS = 200
 MOST_LETTERS = 100
 MOST_BEFORE = 1_000
-# Natural order and the feed's differ by some places where several write.
-DISORDER = 500
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ def _is_finished(database: Database[Any], id_: Any) -> bool:
         return True
     after = (database[PROGRESS].find_one(own, {"after": 1}) or {}).get("after")
     at, upto = (_record_id(database, one) for one in (id_, after))
-    return at is not None and upto is not None and at < upto - DISORDER
+    return at is not None and upto is not None and at < upto - SAFE_ORDER_SLACK
 
 
 def _record_id(database: Database[Any], id_: Any) -> int | None:

@@ -13,10 +13,8 @@ from bson.raw_bson import RawBSONDocument
 
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document
+from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from linedesk.store.timers import Daily, due_event_id, make_timer_document
-
-# What the server takes in one document.
-MOST_BYTES = 16 * 1024 * 1024
 
 # A clock that was ahead by less may have let rows ring that are not to ring again.
 FAR_AHEAD = timedelta(days=7)
@@ -48,7 +46,7 @@ def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) ->
     row = _sound(stored)
     daily = None if row.get("every") is None else _daily(row)
     document = bson.encode(make_timer_document(row, accept_time=accept_time))
-    if len(document) > MOST_BYTES:
+    if len(document) > MOST_DOCUMENT_BYTES:
         raise BrokenRow("it is too large for a document of recvq")
     return FiredTimer(
         event_id=due_event_id(row),

@@ -21,7 +21,6 @@ from frontdesk import webhook
 from frontdesk.errors import BadRequest, TooLarge
 from frontdesk.webhook import (
     MAX_EVENTS,
-    MAX_NESTING,
     Event,
     encode_events,
     parse_events,
@@ -29,6 +28,7 @@ from frontdesk.webhook import (
     sign,
     verify,
 )
+from linedesk.store.limits import MOST_LEVELS
 
 ACCEPT_TIME = datetime(2026, 11, 21, 3, 15, 42, 123000, tzinfo=UTC)
 
@@ -202,8 +202,8 @@ def test_unknown_types_and_fields_are_stored_untouched() -> None:
         '{"a":[{"b":-9223372036854775809}]}',
         '{"a\\u0000b":1}',
         '{"a":{"\\u0000":1}}',
-        '{"a":' * (MAX_NESTING + 1) + "1" + "}" * (MAX_NESTING + 1),
-        '{"a":' + "[" * MAX_NESTING + "]" * MAX_NESTING + "}",
+        '{"a":' * (MOST_LEVELS + 1) + "1" + "}" * (MOST_LEVELS + 1),
+        '{"a":' + "[" * MOST_LEVELS + "]" * MOST_LEVELS + "}",
     ],
 )
 def test_what_mongodb_cannot_hold_is_refused(event: str) -> None:
@@ -212,7 +212,7 @@ def test_what_mongodb_cannot_hold_is_refused(event: str) -> None:
 
 
 def test_the_largest_and_the_deepest_that_mongodb_holds_is_stored() -> None:
-    deepest = '{"a":' * MAX_NESTING + "9223372036854775807" + "}" * MAX_NESTING
+    deepest = '{"a":' * MOST_LEVELS + "9223372036854775807" + "}" * MOST_LEVELS
     assert len(encode(with_event(deepest))) == 1
 
 
@@ -221,8 +221,8 @@ def test_many_shallow_events_are_not_taken_for_deep_ones() -> None:
 
 
 def test_an_event_over_mongodbs_size_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert webhook.MAX_DOCUMENT_BYTES < 16 * 1024 * 1024
-    monkeypatch.setattr(webhook, "MAX_DOCUMENT_BYTES", 10_000)
+    assert webhook.MOST_WRAPPED_BYTES < 16 * 1024 * 1024
+    monkeypatch.setattr(webhook, "MOST_WRAPPED_BYTES", 10_000)
     with pytest.raises(TooLarge):
         encode(with_event('{"a":[' + "[]," * 1_300 + "1]}"))
 

@@ -25,8 +25,8 @@ from linedesk.store.queue.gauge import CAPPED_POSITION_LOST
 from linedesk.store.queue.retention import Retention, accepted_at
 
 READ_SECONDS = 2.0
-# So many of the newest are asked for by name. A feed's order and that of recvq were seen to differ
-# by up to 33 places, so where one of these was read all before them were.
+# So many of the newest are asked for by name. They are more than ORDER_SLACK, so where one of
+# these was read all before them were.
 NEWEST = 100
 
 KEY_NOT_FOUND = 211

@@ -23,15 +23,13 @@ from pymongo.read_concern import ReadConcern
 
 from linedesk.store.collections import DISPATCHER, read_shape, require_shape
 from linedesk.store.documents import PROGRESS, RECVQ
+from linedesk.store.limits import ORDER_SLACK
 
 WARN_SHARE = 0.80
 WARN_AGAIN_SHARE = 0.75
 CLOSE_SHARE = 0.95
 OPEN_SHARE = 0.90
 
-# The feed's order and that of recvq were seen to differ by up to 33 places with several writers:
-# so many documents before the last finished one may be unread, too.
-DISORDER = 40
 # Up to so many unread documents are added up anew at each look: it takes MongoDB 10 ms.
 FEW = 10_000
 # A longer sum is made again only after so many times the time that it took.
@@ -51,7 +49,7 @@ class Marks:
     @property
     def behind(self) -> int | None:
         """The record id behind which a document may be unread; None: any may be."""
-        return None if self.after is None else max(self.after - DISORDER, 0)
+        return None if self.after is None else max(self.after - ORDER_SLACK, 0)
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ class Gauge:
         The newest are added up, since record ids can be counted but not searched for. Those that
         come in meanwhile take the place of the oldest ones, so then it adds up so many more.
         """
-        more = DISORDER
+        more = ORDER_SLACK
         while True:
             total = self._bytes_of_newest(newest - behind + more)
             came = (self._newest() or newest) - newest

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jobworker.effects import RETRY_KEY_LIFE, TOKEN_LIFE, SendMethod
+from jobworker.effects import RETRY_KEY_LIFE, SendMethod
 from jobworker.errors import NotSent
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import GateState, Order, Ticket, TicketState
 from jobworker.sending.delivery import SendOutcome, SendVerdict
 from jobworker.sending.send import Enter, GiveUp, Go, Move, PendingSend, Rest, SendLimits, SendState
 from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.limits import TOKEN_LIFE
 from tests.jobworker.worker_harness import a_send
 
 IDLE, WAITING, BUSY, RESTING, GONE = SendState

@@ -78,7 +78,7 @@ def test_a_row_without_its_parts_is_broken_too() -> None:
 
 
 def test_a_row_that_makes_too_large_a_document_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST_BYTES", 1000)
+    monkeypatch.setattr(rows, "MOST_DOCUMENT_BYTES", 1000)
     with pytest.raises(BrokenRow, match="too large"):
         ring(a_row(data={"text": "x" * 1000}))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linedesk.store.queue.gauge import DISORDER, FEW, Marks, Reach, Sum
+from linedesk.store.limits import ORDER_SLACK
+from linedesk.store.queue.gauge import FEW, Marks, Reach, Sum
 
 MEGABYTE = 1024 * 1024
 
@@ -15,7 +16,7 @@ def test_without_a_last_finished_document_in_recvq_any_may_be_unread() -> None:
 
 
 def test_the_documents_just_before_the_last_finished_one_may_be_unread_too() -> None:
-    assert Marks(after=500, newest=900).behind == 500 - DISORDER
+    assert Marks(after=500, newest=900).behind == 500 - ORDER_SLACK
     assert Marks(after=10, newest=900).behind == 0
 
 

@@ -25,9 +25,9 @@ from linedesk.store.client import connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
+from linedesk.store.limits import ORDER_SLACK
 from linedesk.store.queue import gauge
 from linedesk.store.queue import guard as guard_module
-from linedesk.store.queue.gauge import DISORDER
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
 from tests.waiting import eventually
 
@@ -219,7 +219,7 @@ def test_a_sum_that_takes_too_long_counts_all_as_unread(
     ids = fill(recvq, sizes_of(CAPPED // 2, each=100))
     finish(recvq, ids[-1])
     monkeypatch.setattr(gauge, "SUM_SECONDS", 0.02)
-    monkeypatch.setattr(gauge, "DISORDER", 10**6)
+    monkeypatch.setattr(gauge, "ORDER_SLACK", 10**6)
     monkeypatch.setattr(gauge, "BYTES", {"$group": {"_id": None, "bytes": {"$sum": SLOW}}})
     assert share(recvq) == pytest.approx(0.5, abs=0.01)
     assert "too long to add up" in caplog.text
@@ -307,7 +307,7 @@ def test_it_warns_closes_and_opens_with_one_line_each(
 
     def unread(percent: int) -> None:
         """So much of recvq is unread: finish what lies behind, less the places of disorder."""
-        places = len(newest_first) * percent // 100 - 2 * DISORDER
+        places = len(newest_first) * percent // 100 - 2 * ORDER_SLACK
         finish(recvq, newest_first[places])
         guard.look()
         guard.look()

@@ -1,0 +1,27 @@
+"""What MongoDB and LINE allow, and how far two orders of recvq differ: each fact once. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+# MongoDB's limit of one document (its BSONObjMaxUserSize).
+MOST_DOCUMENT_BYTES = 16 * 1024 * 1024
+# The server's own documents may be 16 KB larger (its BSONObjMaxInternalSize).
+MOST_INTERNAL_BYTES = MOST_DOCUMENT_BYTES + 16 * 1024
+# A document that another one wraps: the event of a change stream, a row of `held`.
+MOST_WRAPPED_BYTES = 15 * 1024 * 1024
+# MongoDB refuses documents nested deeper than 180 levels. What wraps an event, or the data of a
+# conversation, needs some of them.
+MOST_LEVELS = 100
+
+# With several writers a feed's order and recvq's natural order were seen to differ by up to 33
+# places. So a document may be unread although one that stands up to so many places behind it in
+# recvq was read.
+ORDER_SLACK = 40
+# Where a document would be lost if they ever differed by more: twelve times that, since reading
+# some documents again costs little. The measure of what is unread takes ORDER_SLACK: it counts
+# those documents as unread, and a small recvq would be full of them.
+SAFE_ORDER_SLACK = 500
+
+# LINE's reference, "Reply token": good for a minute from the webhook's arrival.
+TOKEN_LIFE = timedelta(minutes=1)
