@@ -25,11 +25,10 @@ from pymongo.errors import ExecutionTimeout, OperationFailure, PyMongoError
 from linedesk.store.client import MAJORITY
 from linedesk.store.documents import RECVQ, Document, has_a_place
 from linedesk.store.errors import StoreUnavailable, translate, translated
+from linedesk.store.limits import SAFE_ORDER_SLACK
 
 log = logging.getLogger(__name__)
 
-# Natural order and stream order were seen to differ by up to 33 places with several writers.
-BEHIND = 500
 KEPT_IDS = 10_000
 LONG_PASS_DOCUMENTS = 5_000
 # CappedPositionLost and CursorNotFound: the scan was overtaken, and begins anew from progress.
@@ -176,7 +175,7 @@ class Rescan:
     def _documents(
         self, after: Any, session: ClientSession, stopped: Callable[[], bool]
     ) -> Iterator[Document]:
-        """recvq in natural order, from BEHIND documents before `after`; all if it is gone."""
+        """recvq in natural order, from some way before `after`; all of it if that is gone."""
         record = self._anchor(after, session, stopped)
         if record is None:
             yield from self._collection.find({}, session=session).sort("$natural", 1)
@@ -188,7 +187,7 @@ class Rescan:
     def _anchor(
         self, after: Any, session: ClientSession, stopped: Callable[[], bool]
     ) -> tuple[int, int] | None:
-        """Record id of the document BEHIND places before `after`, and its distance to the end.
+        """Record id SAFE_ORDER_SLACK places before `after`, and its distance to the end.
 
         None if `after` is not in recvq. Only `_id`s travel, from the newest backwards.
         """
@@ -205,7 +204,7 @@ class Rescan:
             if behind >= 0 or row["_id"] == after:
                 behind += 1
             # guard: scan-starts-behind -> if behind >= 0:
-            if behind >= BEHIND:
+            if behind >= SAFE_ORDER_SLACK:
                 break
         return (record, distance) if behind >= 0 else None
 

@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.feed import PositionLost
-from dispatcher.feed.rescan import BEHIND, KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
+from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
 from dispatcher.keyed import saver as saver_module
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.compose.dispatcher import make_feed
@@ -27,6 +27,7 @@ from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.limits import SAFE_ORDER_SLACK
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.linedesk.store.lagging import LaggingSet
@@ -84,7 +85,13 @@ def test_without_a_last_document_all_of_recvq_is_scanned(
 
 @pytest.mark.parametrize(
     ("last", "first"),
-    [(1000, 1000 - BEHIND), (BEHIND, 0), (10, 0), (0, 0), (1199, 1199 - BEHIND)],
+    [
+        (1000, 1000 - SAFE_ORDER_SLACK),
+        (SAFE_ORDER_SLACK, 0),
+        (10, 0),
+        (0, 0),
+        (1199, 1199 - SAFE_ORDER_SLACK),
+    ],
 )
 def test_a_scan_begins_some_way_behind_the_last_finished_document(
     database: Database[Document], store: Store, last: int, first: int
@@ -109,7 +116,7 @@ def test_a_scan_begins_there_in_a_collection_that_has_gone_round(
     last = next(one for one in given if name_of(one) == held[1000])
     taken = Taken()
     Rescan(database[RECVQ]).scan(last["_id"], taken, never)
-    assert taken.names == held[1000 - BEHIND :]
+    assert taken.names == held[1000 - SAFE_ORDER_SLACK :]
 
 
 def test_an_empty_recvq_is_scanned_in_no_time(database: Database[Document]) -> None:
@@ -142,7 +149,7 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     assert one is not None
     assert len(told("once more for what came meanwhile")) == 1
     assert sorted(taken.names) == sorted(name_of(row) for row in given + late)
-    assert one.read <= BEHIND + 1 + len(late)
+    assert one.read <= SAFE_ORDER_SLACK + 1 + len(late)
     # What the stream will bring again is known.
     assert all(row["_id"] in one.seen for row in late)
 
