@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -110,7 +111,10 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
 ) -> None:
     config = tmp_path / "line.toml"
     config.write_text("LOG_LEVEL = 'warning'\nDISPATCHER_FEED = 'oplog'\n")
-    up = start(on_the_tests_mongodb, "--config", str(config), "-v")
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    systemd.bind(str(tmp_path / "notify"))
+    notify = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+    up = start(on_the_tests_mongodb | notify, "--config", str(config), "-v")
     up.wait_until_ready()
     assert "ready feed=oplog" in up.log()
     first = up.child(DISPATCHER)
@@ -124,6 +128,8 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     assert not any(is_alive(pid) for pid in pids)
     last = up.log()
     assert last.rindex("frontdesk") < last.rindex("INFO dispatcher stopping")
+    with systemd, pytest.raises(BlockingIOError):
+        systemd.recv(1)  # No child spoke in the name of `up`.
 
 
 @pytest.mark.parametrize(
