@@ -14,6 +14,7 @@ from linedesk.contract import Worker
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 from linedesk.store.orders import NO_PAUSES, Control, Pauses, Release
+from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class ControlReader(BackgroundThread):
                 self._settle(release)
 
     def _is_under_way(self, release: Release) -> bool:
-        if release.head == "eventId":
+        if release.head == EVENT_ID:
             return self._ordered.give_up(release.channel, release.key, release.name)
         return self._worker.give_up_send(release.channel, release.key, release.name)
 

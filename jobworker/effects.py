@@ -14,12 +14,16 @@ from typing import Any
 
 from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.effects import RETRY_KEY, TOKEN_FROM, TRIED_AT
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import FIRST_AT, LAST_AT
+from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE, SET_BY
 from linedesk.store.timers import TIMER
 
 # LINE keeps a retry key for 24 hours from the first request; an hour is kept in reserve.
 RETRY_KEY_LIFE = timedelta(hours=23)
 # What a row takes over from its effect as it is.
-TAKEN = ("channel", "key", "name", "n", "runAt", "every", "data", "source")
+TAKEN = ("channel", "key", "name", "n", RUN_AT, "every", "data", "source")
 TRACEBACK_CHARACTERS = 20_000
 
 
@@ -61,15 +65,15 @@ class Send:
         return {
             "id": self.id,
             "type": "send",
-            "eventId": self.event_id,
+            EVENT_ID: self.event_id,
             "way": self.way.value,
             "to": self.to,
             "messages": self.messages,
-            "retryKey": self.retry_key,
+            RETRY_KEY: self.retry_key,
             "at": self.at,
             "token": self.token,
-            "tokenFrom": self.token_from,
-            "triedAt": self.tried_at,
+            TOKEN_FROM: self.token_from,
+            TRIED_AT: self.tried_at,
             "as": self.tried_as.value if self.tried_as else None,
         }
 
@@ -78,15 +82,15 @@ class Send:
         """The send that `as_document` wrote."""
         return cls(
             id=document["id"],
-            event_id=document["eventId"],
+            event_id=document[EVENT_ID],
             way=SendMethod(document["way"]),
             to=document["to"],
             messages=document["messages"],
-            retry_key=document["retryKey"],
+            retry_key=document[RETRY_KEY],
             at=document["at"],
             token=document["token"],
-            token_from=document["tokenFrom"],
-            tried_at=document["triedAt"],
+            token_from=document[TOKEN_FROM],
+            tried_at=document[TRIED_AT],
             tried_as=SendMethod(document["as"]) if document["as"] else None,
         )
 
@@ -114,7 +118,7 @@ def is_timer(effect: Mapping[str, Any]) -> bool:
 
 def is_whole(effect: Mapping[str, Any]) -> bool:
     """Whether a timer's effect has all that its way to `schedule` needs. Raises KeyError."""
-    names = (effect[name] for name in ("id", "timer", "eventId", "name", "channel", "key"))
+    names = (effect[name] for name in ("id", "timer", EVENT_ID, "name", "channel", "key"))
     return bool(row_of(effect)) and all(isinstance(name, str) for name in names)
 
 
@@ -125,11 +129,11 @@ def numbered(effects: Sequence[Document], n: int) -> list[Document]:
 
 def row_of(effect: Mapping[str, Any]) -> Document:
     """The update that makes the row of an effect. Raises KeyError for what is none."""
-    fields = {**{name: effect[name] for name in TAKEN}, "setBy": effect["eventId"]}
-    if effect["runAt"] is None:
-        ended = {"endedAt": datetime.now(UTC)}
-        return {"$set": {**fields, **ended}, "$unset": {"setAside": ""}}
-    return {"$set": fields, "$unset": {"endedAt": "", "setAside": ""}}
+    fields = {**{name: effect[name] for name in TAKEN}, SET_BY: effect[EVENT_ID]}
+    if effect[RUN_AT] is None:
+        ended = {ENDED_AT: datetime.now(UTC)}
+        return {"$set": {**fields, **ended}, "$unset": {SET_ASIDE: ""}}
+    return {"$set": fields, "$unset": {ENDED_AT: "", SET_ASIDE: ""}}
 
 
 # Dead letters.
@@ -148,8 +152,8 @@ def of_event(
         "cause": cause,
         "traceback": _storable(traceback),
         "attempts": attempts,
-        "firstAt": first_at,
-        "lastAt": datetime.now(UTC),
+        FIRST_AT: first_at,
+        LAST_AT: datetime.now(UTC),
     }
 
 
@@ -168,8 +172,8 @@ def of_effect(
         "cause": cause,
         "traceback": None,
         "attempts": attempts,
-        "firstAt": effect.get("at", now),
-        "lastAt": now,
+        FIRST_AT: effect.get("at", now),
+        LAST_AT: now,
     }
 
 

@@ -16,6 +16,7 @@ from jobworker.errors import GateClosed, WorkerError
 from linedesk.contract import HandlerCall
 from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 REPLY_SECONDS = TOKEN_LIFE.total_seconds()
 
@@ -31,9 +32,9 @@ class HandlerContext:
     """
 
     def __init__(self, document: Document) -> None:
-        self.context = {"eventId": name_of(document), "key": document["key"]}
+        self.context = {EVENT_ID: name_of(document), "key": document["key"]}
         self.withheld = False
-        self._accepted: datetime = document["acceptTime"]
+        self._accepted: datetime = document[ACCEPT_TIME]
         self._handling: HandlerCall | None = None
         # Sends not to be made again; each mark by itself, since a handler may call from several
         # threads at a time.

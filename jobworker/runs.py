@@ -29,6 +29,8 @@ from jobworker.row_log import RowLog
 from jobworker.sending.settling import next_try_words
 from linedesk.contract import GiveUp, JobResult
 from linedesk.store.documents import Document, name_of
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.runs import WAITED_MS
 
 # Of events that came to nothing so many wait at most to be written: at a flood of thousands a
 # second their rows would cost a tenth of the machine, and overwrite within minutes what tells more.
@@ -109,7 +111,7 @@ class Runs:
 
     def waited(self, document: Document, at: datetime) -> None:
         """An event's handler starts for the first time."""
-        seconds = (at - document["acceptTime"]).total_seconds()
+        seconds = (at - document[ACCEPT_TIME]).total_seconds()
         self._figures.wait_seconds.observe(max(0.0, seconds))
 
     def ended(self, document: Document, run: JobMemo, lap: JobRun, verdict: JobResult) -> None:
@@ -148,16 +150,16 @@ class Runs:
     def _add(
         self, document: Document, run: JobMemo, lap: JobRun, outcome: str, effects: int
     ) -> None:
-        waited = lap.at - document["acceptTime"]
+        waited = lap.at - document[ACCEPT_TIME]
         self.rows.add(
             {
                 "at": lap.at,
                 "ms": round((time.monotonic() - lap.began) * 1000, 1),
-                "eventId": name_of(document),
+                EVENT_ID: name_of(document),
                 "channel": document["channel"],
                 "key": document["key"],
                 "type": _type_of(document),
-                "waitedMs": round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
+                WAITED_MS: round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
                 "attempt": max(run.tries, 1),
                 "outcome": outcome,
                 "effects": effects,

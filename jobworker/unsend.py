@@ -36,6 +36,7 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
+from linedesk.store.records.conversations import UNSENT_AT
 from linedesk.store.redaction import emptying, message_id_of, unsent_id_of
 
 # Message ids that a conversation keeps.
@@ -82,11 +83,11 @@ class Notes:
 
     def since(self, moment: datetime) -> list[tuple[str, list[str]]]:
         """Conversations with an unsend since then and their message ids, the latest last."""
-        condition = {"unsentAt": {"$gte": moment}}
+        condition = {UNSENT_AT: {"$gte": moment}}
         with translated():
             rows = list(
                 self._collection.find(condition, {"unsent": 1})
-                .sort("unsentAt", DESCENDING)
+                .sort(UNSENT_AT, DESCENDING)
                 .limit(MOST_KNOWN)
             )
         return [(row["_id"], row.get("unsent") or []) for row in reversed(rows)]
@@ -131,7 +132,7 @@ class Notes:
         del first["unsent"]
         return {
             "$push": {"unsent": {"$each": [message_id], "$slice": -KEPT}},
-            "$set": {"unsentAt": first["at"]},
+            "$set": {UNSENT_AT: first["at"]},
             "$setOnInsert": {**first, "epoch": self._epoch()},
         }
 

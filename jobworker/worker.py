@@ -52,6 +52,7 @@ from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.queue.replays import asks_for_effect
+from linedesk.store.records.events import ACCEPT_TIME
 
 
 @dataclass(frozen=True)
@@ -304,7 +305,7 @@ class Decider:
     def _call_handler(
         self, job: Job, run: JobMemo, lap: JobRun, handler: Callable[[], object]
     ) -> None:
-        since_accept_ms = since_ms(job.document["acceptTime"])
+        since_accept_ms = since_ms(job.document[ACCEPT_TIME])
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
             *(name_of(job.document), lap.thread, since_accept_ms),
@@ -426,6 +427,6 @@ def _is_ours(document: Document) -> bool:
     """Whether it has what every document of the front desk has; one typed in a shell may not."""
     return (
         isinstance(document.get("event"), dict)
-        and isinstance(document.get("acceptTime"), datetime)
+        and isinstance(document.get(ACCEPT_TIME), datetime)
         and all(isinstance(document.get(name), str) for name in ("channel", "key"))
     )

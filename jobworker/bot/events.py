@@ -16,6 +16,7 @@ from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import Event
 
 from linedesk.store.documents import Document, text_of
+from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER
 
 
@@ -36,7 +37,7 @@ class TimerEvent:
     def from_raw(cls, raw: Mapping[str, Any]) -> TimerEvent:
         """From an event of `linedesk.store.timers`. Raises KeyError, TypeError for others."""
         timer = raw[TIMER]
-        return cls(timer["name"], timer["data"], timer["runAt"], timer["id"], timer["n"])
+        return cls(timer["name"], timer["data"], timer[RUN_AT], timer["id"], timer["n"])
 
 
 def is_ring(raw: Mapping[str, Any]) -> bool:

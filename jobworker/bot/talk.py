@@ -22,6 +22,7 @@ from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk.store.documents import Document, key_of, name_of, text_of
+from linedesk.store.records.events import ACCEPT_TIME
 
 
 def no_content(*_: Any, **__: Any) -> Any:
@@ -64,7 +65,7 @@ class Talk:
         self.key: str = document["key"]
         self.user_id = text_of(self.raw, "source", "userId")
         self.reply_token = text_of(self.raw, "replyToken")
-        self.accepted: datetime = document["acceptTime"]
+        self.accepted: datetime = document[ACCEPT_TIME]
         self.forgot = False
         self._around = around
         apart = around.per_member and self.user_id is not None and self.user_id != self.key

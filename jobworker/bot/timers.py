@@ -12,6 +12,8 @@ from typing import Any
 
 from jobworker.errors import BotError, TalkEnded
 from linedesk.store.documents import Document
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER, Daily, timer_id
 
 MOST_TIMERS = 100
@@ -103,13 +105,13 @@ class Timers:
         effect = {
             "id": f"{self._event_id}/timer/{name}",
             "type": TIMER,
-            "eventId": self._event_id,
+            EVENT_ID: self._event_id,
             "timer": row_id,
             "channel": self._channel,
             "key": self._key,
             "name": name,
             "n": None,
-            "runAt": None if moment is None else _rounded_up(moment),
+            RUN_AT: None if moment is None else _rounded_up(moment),
             "every": every,
             # As it is now: the bot may go on with what it holds.
             "data": copy.deepcopy(dict(data)),

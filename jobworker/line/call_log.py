@@ -15,6 +15,8 @@ from pymongo.collection import Collection
 
 from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
+from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +39,8 @@ class CallLog(RowLog):
             "method": method,
             "endpoint": endpoint,
             "status": None,
-            "requestId": None,
-            "eventId": context.get("eventId"),
+            REQUEST_ID: None,
+            EVENT_ID: context.get(EVENT_ID),
             "key": context.get("key"),
             "attempt": context.get("attempt", 1),
         }
@@ -51,8 +53,8 @@ class CallLog(RowLog):
             log.info(
                 "called LINE method=%s endpoint=%s status=%s request_id=%s event_id=%s "
                 "attempt=%d ms=%.1f",
-                *(row[name] for name in ("method", "endpoint", "status", "requestId")),
-                *(row[name] for name in ("eventId", "attempt", "ms")),
+                *(row[name] for name in ("method", "endpoint", "status", REQUEST_ID)),
+                *(row[name] for name in (EVENT_ID, "attempt", "ms")),
             )
             self._figures.called(host, endpoint, row["status"], seconds)
             self.add(row)

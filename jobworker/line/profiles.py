@@ -29,6 +29,7 @@ from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, text_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +103,8 @@ class ProfileFetch:
         self._failures = 0
         self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
         now = datetime.now(UTC)
-        self._late_seconds = (document["acceptTime"] + LATE - now).total_seconds()
-        until = document["acceptTime"] + TOKEN_LIFE
+        self._late_seconds = (document[ACCEPT_TIME] + LATE - now).total_seconds()
+        until = document[ACCEPT_TIME] + TOKEN_LIFE
         self.deadline = time.monotonic() + (until - now).total_seconds()
 
     def begin(self) -> None:
@@ -123,7 +124,7 @@ class ProfileFetch:
         if self._ended:
             return False
         in_time = has_time(
-            self._document["acceptTime"],
+            self._document[ACCEPT_TIME],
             datetime.now(UTC),
             waiting=self._gate.waiting,
             turn_seconds=self._gate.turn_seconds,
@@ -145,7 +146,7 @@ class ProfileFetch:
         path = self._path
         parts = [self._user_id] if path == PATHS["user"] else [self._key, self._user_id]
         self._answer = answer_or_error(
-            lambda: self._get(path, *parts, eventId=self._document.get("eventId"), key=self._key)
+            lambda: self._get(path, *parts, eventId=self._document.get(EVENT_ID), key=self._key)
         )
         self._holdback.note(path, self._answer)
 

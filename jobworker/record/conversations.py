@@ -27,6 +27,7 @@ from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
+from linedesk.store.records.effects import TRIED_AT
 
 SETTLE_TRIES = 5
 # Profiles of group members kept in one conversation's document; the longest known go first.
@@ -328,7 +329,7 @@ class Conversations:
 
         False if the effect is no longer pending.
         """
-        changes = {f"pending.$.{name}": effect[name] for name in ("triedAt", "as")}
+        changes = {f"pending.$.{name}": effect[name] for name in (TRIED_AT, "as")}
         condition = {"_id": id_, "epoch": self.epoch, "pending.id": effect["id"]}
         with writing_one():
             answer = self._collection.update_one(condition, {"$set": changes})

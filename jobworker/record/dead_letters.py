@@ -27,6 +27,9 @@ from linedesk.store.client import DURABLE, LOCAL, MAJORITY
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import QueueError, translate, translated, writing_one
 from linedesk.store.queue.replays import REFUSED, number_of, under_replay
+from linedesk.store.records.audit import ENDED_AT
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import CARRIED_OUT, EXPIRES_AT, LAST_AT, REPLAYED_AT
 from linedesk.store.redaction import emptying, message_id_of
 
 log = logging.getLogger(__name__)
@@ -96,7 +99,7 @@ class DeadLetters:
         letter = under_replay(document)
         if letter is None:
             return None
-        done = {"carriedOut": {"$not": {"$gte": number_of(document)}}}
+        done = {CARRIED_OUT: {"$not": {"$gte": number_of(document)}}}
         with translated():
             local = self._collection.with_options(read_concern=LOCAL)
             return local.find_one({**letter, **done, **also})
@@ -106,7 +109,7 @@ class DeadLetters:
         letter = under_replay(document)
         if letter is not None:
             with translated():
-                number = {"$max": {"carriedOut": number_of(document)}}
+                number = {"$max": {CARRIED_OUT: number_of(document)}}
                 self._collection.update_one(letter, number)
 
     def empty(self, document: Mapping[str, Any], message_id: Any) -> None:
@@ -183,14 +186,14 @@ class Ageing:
         """Returns how many there were, MOST_AT_ONCE at most."""
         old = now - timedelta(days=self._days) + NOTICE
         self._letters.update_many(
-            {"expiresAt": {"$exists": True}, "lastAt": {"$gte": old}}, {"$unset": {"expiresAt": ""}}
+            {EXPIRES_AT: {"$exists": True}, LAST_AT: {"$gte": old}}, {"$unset": {EXPIRES_AT: ""}}
         )
-        left = {"expiresAt": None, "replaying": None, "replayedAt": None}
-        rows = self._letters.find({"lastAt": {"$lt": old}, **left}, {"_id": 1})
-        ids = [row["_id"] for row in rows.sort("lastAt", 1).limit(MOST_AT_ONCE)]
+        left = {EXPIRES_AT: None, "replaying": None, REPLAYED_AT: None}
+        rows = self._letters.find({LAST_AT: {"$lt": old}, **left}, {"_id": 1})
+        ids = [row["_id"] for row in rows.sort(LAST_AT, 1).limit(MOST_AT_ONCE)]
         if ids:
             self._audit.insert_one(self._row(ids, now))
-            end = {"$set": {"expiresAt": now + NOTICE}}
+            end = {"$set": {EXPIRES_AT: now + NOTICE}}
             self._letters.update_many({"_id": {"$in": ids}, **left}, end)
             log.warning("dead letters go in a week letters=%d days=%d", len(ids), self._days)
         return len(ids)
@@ -199,7 +202,7 @@ class Ageing:
         """As an operator's act: written down before it is done."""
         why = f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC"
         who = {"by": "linedesk", "via": "dispatcher", "act": "expire"}
-        return {"at": now, **who, "on": ids, "why": why, "outcome": "done", "endedAt": now}
+        return {"at": now, **who, "on": ids, "why": why, "outcome": "done", ENDED_AT: now}
 
 
 NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"
@@ -216,7 +219,7 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
     after that raises MayArriveTwice, unless `force` accepts it.
     """
     if is_timer(effect):
-        return {**effect, "id": f"{name}/timer/{effect['name']}", "eventId": name}
+        return {**effect, "id": f"{name}/timer/{effect['name']}", EVENT_ID: name}
     given_up = Send.from_document(effect)
     send = replace(
         given_up,
@@ -249,7 +252,7 @@ def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -
     """
     if letter is None or "effect" not in letter or not is_sound(letter):
         return None
-    moment = min(document["acceptTime"], datetime.now(UTC))
+    moment = min(document[ACCEPT_TIME], datetime.now(UTC))
     effect = anew(letter["effect"], name=name_of(document), now=moment, force=True)
     return Decision({}, [effect])
 

@@ -28,6 +28,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
 from jobworker.line.deadline import make_timed, within
 from jobworker.line.hosts import Host, Hosts
+from linedesk.store.records.calls import REQUEST_ID
 
 # The SDK reads a whole photo or video before it returns.
 DATA_CALL_SECONDS = 30.0
@@ -141,7 +142,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
     ) -> None:
         # The SDK's status 0 stands for no answer.
         row["status"] = status or None
-        row["requestId"] = (headers or {}).get("x-line-request-id")
+        row[REQUEST_ID] = (headers or {}).get("x-line-request-id")
         tell(self._host.breaker, status or 0, whose)
 
 

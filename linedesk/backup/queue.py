@@ -29,6 +29,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import translated
 from linedesk.store.limits import SAFE_ORDER_SLACK
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 IN_DOUBT = (
     "recvq holds documents from before the export, and no progress tells which were handled. If no "
@@ -40,7 +41,7 @@ IN_DOUBT = (
 MOST_DECIDED = 10_000
 SLICE = 1_000
 # What tells of a document in which conversation it was decided, and under which name.
-NAMED = ("eventId", "channel", "key")
+NAMED = (EVENT_ID, "channel", "key")
 
 
 def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: str | None) -> bool:
@@ -49,7 +50,7 @@ def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: st
     Without a progress what is older than the export is in doubt, and NotImported is raised without
     a wish. What is younger came to a database that no dispatcher has seen yet.
     """
-    older = {"acceptTime": {"$lt": exported_at}, "heartbeat": {"$ne": True}}
+    older = {ACCEPT_TIME: {"$lt": exported_at}, "heartbeat": {"$ne": True}}
     with translated():
         progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"token": 1, "after": 1}) or {}
         if progress.get("after") is not None or progress.get("token") is not None:

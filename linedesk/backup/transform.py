@@ -29,6 +29,10 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.queue.replays import asks_for_effect, under_replay
+from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import EXPIRES_AT
+from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_BY
 from linedesk.store.redaction import message_id_of, redacted
 from linedesk.store.timers import TIMER
 
@@ -143,7 +147,7 @@ class Restored:
     def _emptied(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
         """A letter without the message that its sender took back."""
         # By a date of the database that is gone it would go at once.
-        letter = {name: value for name, value in letter.items() if name != "expiresAt"}
+        letter = {name: value for name, value in letter.items() if name != EXPIRES_AT}
         document = letter.get("document")
         if not isinstance(document, Mapping) or not self._is_unsent(document):
             return letter
@@ -195,7 +199,7 @@ class Restored:
 
     def _due(self, row: Mapping[str, Any]) -> Iterator[Written]:
         """A row as it has to stand, so that nothing rings only because its time has passed."""
-        run_at = row.get("runAt")
+        run_at = row.get(RUN_AT)
         if not isinstance(run_at, datetime):
             yield SCHEDULE, row
         elif run_at > self._now:
@@ -214,13 +218,13 @@ class Restored:
             return
         if ring.next_at is not None:
             self.became[MOVED_ON] += 1
-            yield SCHEDULE, {**dict(row), "runAt": ring.next_at}
+            yield SCHEDULE, {**dict(row), RUN_AT: ring.next_at}
             return
-        if self.is_known({"eventId": ring.event_id}):
+        if self.is_known({EVENT_ID: ring.event_id}):
             self.became[RANG] += 1
         else:
             yield self._given_up(_letter_of_row(row))
-        yield SCHEDULE, {**dict(row), "runAt": None, "endedAt": self._now}
+        yield SCHEDULE, {**dict(row), RUN_AT: None, ENDED_AT: self._now}
 
     def _given_up(self, letter: Document) -> Written:
         self.became[letter["cause"]] += 1
@@ -259,7 +263,7 @@ def _perhaps_done(effect: Document, *, at: datetime) -> Document:
     if effect.get("type") != "send":
         return effect
     tried_as = effect.get("as") or effect.get("way")
-    return {**effect, "triedAt": effect.get("triedAt") or at, "as": tried_as}
+    return {**effect, TRIED_AT: effect.get(TRIED_AT) or at, "as": tried_as}
 
 
 def _is_timer(effect: Mapping[str, Any]) -> bool:
@@ -279,12 +283,12 @@ def _entered(effect: Mapping[str, Any], row: Mapping[str, Any]) -> Document:
 
 def _letter_of_row(row: Mapping[str, Any]) -> Document:
     """The letter of a timer that is not to ring by itself: its replay sets it again, as past."""
-    set_by = row.get("setBy")
+    set_by = row.get(SET_BY)
     event_id = set_by if isinstance(set_by, str) else row["_id"]
     effect = {
         "id": f"{event_id}/timer/{row['name']}",
         "type": TIMER,
-        "eventId": event_id,
+        EVENT_ID: event_id,
         "timer": row["_id"],
         **{name: row.get(name) for name in TAKEN},
     }

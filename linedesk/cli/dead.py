@@ -40,6 +40,8 @@ from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 
 COLUMNS = ("id", "last", "what", "key", "cause", "tries", "replayed")
 
@@ -69,9 +71,9 @@ def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
     if as_json:
         echo_json(told)
         return
-    times = {"firstAt": local(letter.get("firstAt")), "lastAt": local(letter.get("lastAt"))}
-    if letter.get("replayedAt"):
-        times["replayedAt"] = local(letter["replayedAt"])
+    times = {FIRST_AT: local(letter.get(FIRST_AT)), LAST_AT: local(letter.get(LAST_AT))}
+    if letter.get(REPLAYED_AT):
+        times[REPLAYED_AT] = local(letter[REPLAYED_AT])
     for name, value in (told | times).items():
         for line in _lines(name, value):
             click.echo(visible(line))
@@ -80,7 +82,7 @@ def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
 def _cells(letter: Letter) -> Sequence[object]:
     return (
         letter["_id"],
-        local(letter.get("lastAt")),
+        local(letter.get(LAST_AT)),
         what(letter),
         letter.get("key", "-"),
         letter.get("cause", "-"),
@@ -175,7 +177,7 @@ def _rehearsal(database: Database[Any]) -> Callable[..., str]:
 
     def rehearse(id_: str, *, again: bool, force: bool) -> str:
         _, document = replaying.prepared(id_, again=again, force=force)
-        return str(document["eventId"])
+        return str(document[EVENT_ID])
 
     return rehearse
 

@@ -31,6 +31,8 @@ from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import LAST_AT
 
 LABEL_WIDTH = 9
 SYMBOLS = {"bad": ("✗", "bold red"), "warn": ("!", "yellow")}
@@ -186,7 +188,7 @@ def _threads(seen: Overview) -> Text:
 
 def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
     words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_key(one)}"
-    return Text(visible(f"{words}  {one.get('eventId') or ''}").rstrip())
+    return Text(visible(f"{words}  {one.get(EVENT_ID) or ''}").rstrip())
 
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
@@ -243,7 +245,7 @@ def _call(row: Mapping[str, Any]) -> Text:
 
 
 def _letter(row: Mapping[str, Any]) -> Text:
-    at = datetime.fromisoformat(row["lastAt"]).strftime("%m-%d %H:%M") if row["lastAt"] else "-"
+    at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
     return Text(visible(f"{at}  {row['what']}  {row['channel']}/{row['key']}  {row['cause']}"))
 
 

@@ -26,6 +26,10 @@ from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from linedesk.store.errors import is_transient, translate
+from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import LAST_AT
+from linedesk.store.records.runs import WAITED_MS
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +43,11 @@ FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.2, 5.0
 LOST = frozenset({136, 222, 260, 280, 286})
 RESUMABLE = "ResumableChangeStreamError"
 SHOWN = (
-    *("_id", "eventId", "channel", "key", "acceptTime", "at", "ms", "unsent"),
+    *("_id", EVENT_ID, "channel", "key", ACCEPT_TIME, "at", "ms", "unsent"),
     *("event.type", "event.message.type", "document.event.type", "document.event.message.type"),
-    *("document.unsent", "effect.way", "effect.type", "cause", "attempts", "lastAt"),
-    *("type", "waitedMs", "attempt", "outcome", "effects", "error", "thread"),
-    *("method", "endpoint", "status", "requestId"),
+    *("document.unsent", "effect.way", "effect.type", "cause", "attempts", LAST_AT),
+    *("type", WAITED_MS, "attempt", "outcome", "effects", "error", "thread"),
+    *("method", "endpoint", "status", REQUEST_ID),
 )
 TEXT = ("event.message.text", "document.event.message.text")
 
@@ -148,22 +152,22 @@ def line(came: Came, *, text: bool) -> str:
 
 
 def _at(row: Mapping[str, Any]) -> Any:
-    return row.get("at") or row.get("lastAt") or row.get("acceptTime")
+    return row.get("at") or row.get(LAST_AT) or row.get(ACCEPT_TIME)
 
 
 def _words(came: Came, *, text: bool) -> str:
     row = came.row
     if came.kind == "call":
         answer = f"{row.get('status') or 'no answer'} in {brief((row.get('ms') or 0) / 1000)}"
-        return f"{row.get('method')} {row.get('endpoint')} {answer}  {row.get('requestId') or '-'}"
+        return f"{row.get('method')} {row.get('endpoint')} {answer}  {row.get(REQUEST_ID) or '-'}"
     if came.kind == "run":
-        waited = brief((row.get("waitedMs") or 0) / 1000)
+        waited = brief((row.get(WAITED_MS) or 0) / 1000)
         error = f" {row['error']}" if row.get("error") else ""
         took = brief((row.get("ms") or 0) / 1000)
         count = row.get("effects") or 0
         effects = f", {count} effect{'' if count == 1 else 's'}" if count else ""
         outcome = f"{row.get('type') or '-'}: {row.get('outcome')}{error}{effects}"
-        return f"{outcome} in {took} after {waited}  {row.get('eventId') or ''}"
+        return f"{outcome} in {took} after {waited}  {row.get(EVENT_ID) or ''}"
     shown = told(came, text=text)
     cause = f": {row.get('cause')}" if came.kind == "dead" else ""
     said = f"  「{shown['text']}」" if "text" in shown else ""

@@ -15,9 +15,12 @@ from linedesk.console.format import brief, clock, echo_json, local, show_page, t
 from linedesk.console.search import Recent, recent
 from linedesk.console.story import Step, Story, tell
 from linedesk.settings.settings import Settings
+from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.timers import RUN_AT
 
 # Facts that a line of the story ends with, where they are there.
-TOLD = ("requestId", "thread", "messages", "runAt", "isRedelivery", "event")
+TOLD = (REQUEST_ID, "thread", "messages", RUN_AT, "isRedelivery", "event")
 
 
 def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:
@@ -98,7 +101,7 @@ def _call(row: Mapping[str, Any]) -> str:
         str(row.get("status") or "no answer"),
         brief((row.get("ms") or 0) / 1000),
         str(row.get("attempt") or 1),
-        *(str(row.get(name) or "-") for name in ("requestId", "key", "eventId")),
+        *(str(row.get(name) or "-") for name in (REQUEST_ID, "key", EVENT_ID)),
     )
     return tabbed(parts)
 
@@ -124,4 +127,4 @@ def _recent(id_: str, found: Recent) -> Iterator[tuple[str, Iterator[str]]]:
 
 def _event(row: Mapping[str, Any]) -> str:
     held = f"  held: {row['held']}" if row.get("held") else ""
-    return f"{local(row.get('at'))}  {row.get('what')}  {row.get('eventId')}{held}"
+    return f"{local(row.get('at'))}  {row.get('what')}  {row.get(EVENT_ID)}{held}"

@@ -37,6 +37,9 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
 from linedesk.store.orders import Control, Release, Scope
+from linedesk.store.records.audit import ENDED_AT
+from linedesk.store.records.effects import EFFECT_ID, TRIED_AT
+from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +95,7 @@ class Audit:
     def _end(self, id_: ObjectId, outcome: str) -> None:
         try:
             with translated():
-                ended = {"outcome": outcome, "endedAt": datetime.now(UTC)}
+                ended = {"outcome": outcome, ENDED_AT: datetime.now(UTC)}
                 self._rows.update_one({"_id": id_}, {"$set": ended})
         except QueueError as error:
             # What was done is done: only its row stays as begun.
@@ -123,7 +126,7 @@ class Head:
     @property
     def named(self) -> dict[orders.Head, str]:
         """As a release names it in `control`."""
-        return {"eventId": self.id} if self.kind == "event" else {"effectId": self.id}
+        return {EVENT_ID: self.id} if self.kind == "event" else {EFFECT_ID: self.id}
 
 
 class Acts:
@@ -211,8 +214,8 @@ def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     for name, words in (("threads", "its handler runs"), ("waiting", "")):
         for one in processes.listed(row, name):
             # A row with an effectId is of a send that waits: its event is decided.
-            if "effectId" not in one and _is_of(one, whose) and isinstance(one.get("eventId"), str):
-                return Head("event", one["eventId"], words or one.get("why", ""), one.get("since"))
+            if EFFECT_ID not in one and _is_of(one, whose) and isinstance(one.get(EVENT_ID), str):
+                return Head("event", one[EVENT_ID], words or one.get("why", ""), one.get("since"))
     first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
     if first is None:
         return None
@@ -225,12 +228,12 @@ def _is_of(one: Mapping[str, Any], whose: Mapping[str, str]) -> bool:
 
 
 def _send_head(database: Database[Any], channel: str, key: str) -> Head | None:
-    fields = {"pending.id": 1, "pending.type": 1, "pending.at": 1, "pending.triedAt": 1}
+    fields = {"pending.id": 1, "pending.type": 1, "pending.at": 1, f"pending.{TRIED_AT}": 1}
     row = database[CONVERSATIONS].find_one({"_id": f"{channel}/{key}"}, fields) or {}
     sends = [one for one in row.get("pending") or () if one.get("type") == "send"]
     if not sends:
         return None
     first = sends[0]
-    tried = "tried, of unknown outcome" if first.get("triedAt") else "not taken by LINE yet"
+    tried = "tried, of unknown outcome" if first.get(TRIED_AT) else "not taken by LINE yet"
     why = f"{len(sends)} wait in its outbox; the first: {tried}"
     return Head("send", first["id"], why, first.get("at"))

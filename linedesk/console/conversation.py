@@ -18,6 +18,9 @@ from jobworker.bot.states import STATE_TIMER
 from linedesk.console.errors import NotOneConversation
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document
 from linedesk.store.errors import translated
+from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
+from linedesk.store.records.timers import RUN_AT
 
 # Of so many that fit a word as many are named.
 MOST_NAMED = 20
@@ -26,7 +29,7 @@ MOST_LETTERS = 1_000
 # A shortened id as a screen shows it, so that it can be copied.
 ELLIPSIS = "…"
 # What is told of an effect: all but tokens and keys.
-EFFECT = ("id", "type", "way", "to", "messages", "at", "triedAt", "name", "runAt", "data", "cause")
+EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
 # What says who somebody is.
 WHO = ("_id", "kind", "profile.displayName", "members")
 
@@ -71,10 +74,10 @@ def read(database: Database[Any], id_: str) -> ConversationView:
             raise NotOneConversation(id_, [])
         whose = dict(zip(("channel", "key"), id_.split("/", 1), strict=True))
         # That which ends a state is told with the state.
-        waiting = {**starting(f"{id_}/"), "runAt": {"$ne": None}, "name": {"$ne": STATE_TIMER}}
+        waiting = {**starting(f"{id_}/"), RUN_AT: {"$ne": None}, "name": {"$ne": STATE_TIMER}}
         return ConversationView(
             conversation,
-            timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row["runAt"]),
+            timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row[RUN_AT]),
             held=list(database[HELD].find(whose, {"since": 1, "why": 1}).sort("n", 1)),
             letters=_letters(database, whose),
         )
@@ -83,9 +86,9 @@ def read(database: Database[Any], id_: str) -> ConversationView:
 def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
     """How many of the newest letters are its, since they have no index by conversation."""
     stages: list[Mapping[str, Any]] = [
-        {"$sort": {"lastAt": -1}},
+        {"$sort": {LAST_AT: -1}},
         {"$limit": MOST_LETTERS},
-        {"$match": {**whose, "replayedAt": None}},
+        {"$match": {**whose, REPLAYED_AT: None}},
         {"$count": "letters"},
     ]
     return next((int(row["letters"]) for row in database[DEADLETTERS].aggregate(stages)), 0)
@@ -133,7 +136,7 @@ def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
     return {
         "name": name,
         "member": _names(conversation).get(member, member) if member else None,
-        "at": row["runAt"],
+        "at": row[RUN_AT],
         "every": f"{every['at']} {every['tz']}" if every else None,
         "data": row.get("data") or {},
     }
@@ -143,7 +146,7 @@ def _outbox(effects: Sequence[Mapping[str, Any]]) -> Document:
     return {
         "count": len(effects),
         "oldest": min((one["at"] for one in effects if "at" in one), default=None),
-        "tried": sum(one.get("triedAt") is not None for one in effects),
+        "tried": sum(one.get(TRIED_AT) is not None for one in effects),
         "effects": [{name: one[name] for name in EFFECT if name in one} for one in effects],
     }
 

@@ -35,14 +35,16 @@ from linedesk.store.queue.replays import (
     event_again,
     replay_name,
 )
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 
 Letter = Mapping[str, Any]
 
 # What a list needs of each letter: the contents stay where they are.
 LISTED = (
-    *("_id", "channel", "key", "cause", "attempts", "firstAt", "lastAt"),
+    *("_id", "channel", "key", "cause", "attempts", FIRST_AT, LAST_AT),
     *("document.event.type", "document.event.message.type", "document.unsent"),
-    *("effect.way", "effect.type", "replays", "replaying", "replayedAt"),
+    *("effect.way", "effect.type", "replays", "replaying", REPLAYED_AT),
 )
 # The lines of a traceback that Python itself makes, and after each the line of code.
 FRAME = re.compile(r'^\s*File ".*", line \d+')
@@ -87,10 +89,10 @@ def summary(letter: Letter) -> dict[str, Any]:
         "key": letter.get("key"),
         "cause": letter.get("cause"),
         "attempts": letter.get("attempts"),
-        "firstAt": _iso(letter.get("firstAt")),
-        "lastAt": _iso(letter.get("lastAt")),
+        FIRST_AT: _iso(letter.get(FIRST_AT)),
+        LAST_AT: _iso(letter.get(LAST_AT)),
         "replays": letter.get("replays", 0),
-        "replayedAt": _iso(letter.get("replayedAt")),
+        REPLAYED_AT: _iso(letter.get(REPLAYED_AT)),
         "replay": last_replay(letter),
     }
 
@@ -137,13 +139,13 @@ class Choice:
         if self.ids:
             query["_id"] = {"$in": list(self.ids)}
         elif not self.everything:
-            query["replayedAt"] = None
+            query[REPLAYED_AT] = None
         if self.cause:
             query["cause"] = {"$regex": re.escape(self.cause)}
         # Always bounded: only then does MongoDB look for the cause in the index itself.
-        query["lastAt"] = {"$gte": self.since or FIRST}
+        query[LAST_AT] = {"$gte": self.since or FIRST}
         if self.until:
-            query["lastAt"]["$lt"] = self.until
+            query[LAST_AT]["$lt"] = self.until
         return query
 
 
@@ -165,7 +167,7 @@ def found(
     order = DESCENDING if newest_first else ASCENDING
     with translated():
         return list(
-            letters.find(choice.query(), list(LISTED)).sort("lastAt", order).limit(choice.limit)
+            letters.find(choice.query(), list(LISTED)).sort(LAST_AT, order).limit(choice.limit)
         )
 
 
@@ -209,15 +211,15 @@ class Replaying:
                 "it was replayed or dropped meanwhile, or a document with the name of its replay "
                 "had come before and was refused: look, then try again"
             )
-        return str(document["eventId"])
+        return str(document[EVENT_ID])
 
     def prepared(self, id_: str, *, again: bool, force: bool) -> tuple[Letter, Document]:
         """The letter and what would go into recvq; writes nothing. Raises NotReplayed."""
         letter = whole(self._letters, id_)
         if letter is None:
             raise NotReplayed("it was dropped meanwhile")
-        if letter.get("replayedAt") and not again:
-            raise NotReplayed(f"it was replayed at {local(letter['replayedAt'])}", unless="again")
+        if letter.get(REPLAYED_AT) and not again:
+            raise NotReplayed(f"it was replayed at {local(letter[REPLAYED_AT])}", unless="again")
         document = _document(letter, now=datetime.now(UTC), force=force)
         if asks_for_effect(document) and require_schema(self._database) == BRINGS_ITS_EFFECT:
             raise NotReplayed("the dispatcher is of an older release: start this release's first")

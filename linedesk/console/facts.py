@@ -29,6 +29,8 @@ from linedesk.store.documents import (
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.orders import Control, Pauses
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.timers import SET_BY
 from linedesk.store.redaction import message_id_of
 
 MOST_RUNS = 100
@@ -115,7 +117,7 @@ def leader(database: Database[Any]) -> Mapping[str, Any] | None:
 
 def _stored(database: Database[Any], name: str) -> Document | None:
     by_id = [{"_id": ObjectId(name)}] if ObjectId.is_valid(name) else []
-    for wanted in ({"eventId": name}, *by_id):
+    for wanted in ({EVENT_ID: name}, *by_id):
         found: Document | None = database[RECVQ].find_one(wanted)
         if found is not None:
             return found
@@ -136,7 +138,7 @@ def _before(database: Database[Any], held: Document | None) -> int:
 
 
 def _newest(database: Database[Any], collection: str, name: str, limit: int) -> list[Document]:
-    found = told_in(database, collection).find({"eventId": name})
+    found = told_in(database, collection).find({EVENT_ID: name})
     return list(found.sort("at", -1).limit(limit))[::-1]
 
 
@@ -167,7 +169,7 @@ def _timers(database: Database[Any], name: str, whose: str | None) -> list[Docum
     if whose is None:
         return []
     of_conversation = {"_id": {"$gte": f"{whose}/", "$lt": f"{whose}/{chr(sys.maxunicode)}"}}
-    return list(database[SCHEDULE].find({**of_conversation, "setBy": name}))
+    return list(database[SCHEDULE].find({**of_conversation, SET_BY: name}))
 
 
 def _letters_of_effects(database: Database[Any], name: str) -> list[Document]:
@@ -179,7 +181,7 @@ def _replayed(database: Database[Any], name: str) -> Document | None:
     if not name.startswith("replay:"):
         return None
     id_ = name.removeprefix("replay:").rpartition(":")[0]
-    return database[DEADLETTERS].find_one({"_id": id_}, [*LISTED, "effect.eventId"])
+    return database[DEADLETTERS].find_one({"_id": id_}, [*LISTED, f"effect.{EVENT_ID}"])
 
 
 def _is_finished(database: Database[Any], id_: Any) -> bool:

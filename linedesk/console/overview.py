@@ -25,6 +25,8 @@ from linedesk.console.reading import told_in
 from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
 from linedesk.store.errors import translated
 from linedesk.store.orders import Pause
+from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
+from linedesk.store.records.orders import DONE_AT
 
 
 @dataclass(frozen=True)
@@ -310,15 +312,15 @@ def read_overview(database: Database[Any], *, now: datetime | None = None) -> Ov
 
 def _read(database: Database[Any], now: datetime) -> Read:
     found = database[DEADLETTERS]
-    replayed = {"replayedAt": {"$gte": now - REPLAYS_WITHIN}}
+    replayed = {REPLAYED_AT: {"$gte": now - REPLAYS_WITHIN}}
     return Read(
         rows=list(told_in(database, STATUS).find({}).limit(MOST_ROWS)),
-        pauses=list(database[CONTROL].find({"doneAt": None}).limit(MOST_PAUSES)),
+        pauses=list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES)),
         calls=list(
             told_in(database, CALLS).find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)
         ),
         letters=list(
-            found.find({}, list(dead_letters.LISTED)).sort("lastAt", -1).limit(MOST_LETTERS)
+            found.find({}, list(dead_letters.LISTED)).sort(LAST_AT, -1).limit(MOST_LETTERS)
         ),
         replays=found.count_documents(replayed, limit=MOST_REPLAYS),
     )
@@ -332,7 +334,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
     leader = rows.leading(fresh)
     figures = _figures(fresh, leader)
     dispatcher, desk = figures[rows.DISPATCHER], figures[rows.FRONTDESK]
-    left = [row for row in read.letters if not row.get("replayedAt")]
+    left = [row for row in read.letters if not row.get(REPLAYED_AT)]
     row = leader or {}
     seen = Overview(
         at=now,
@@ -368,7 +370,7 @@ def _judged(seen: Overview) -> Overview:
 
 
 def _is_lately(letter: Row, now: datetime) -> bool:
-    at = letter.get("lastAt")
+    at = letter.get(LAST_AT)
     return isinstance(at, datetime) and at >= now - LATELY
 
 

@@ -32,13 +32,14 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import translated
 from linedesk.store.orders import Scope
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 # Some 5 MB of documents, and 2 MB of rows: a few hundredths of a second each.
 NEWEST_DOCUMENTS = 5_000
 NEWEST_ROWS = 10_000
 READ_SECONDS = 10.0
 MOST_FOUND = 50
-SHOWN = {"eventId": 1, "acceptTime": 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
+SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
 
 
 @dataclass(frozen=True)
@@ -172,8 +173,8 @@ def _events(stored: list[Document], held: list[Document]) -> list[Document]:
     why = {row["_id"]: row.get("why") for row in held}
     told = [
         {
-            "eventId": name_of(document),
-            "at": document.get("acceptTime"),
+            EVENT_ID: name_of(document),
+            "at": document.get(ACCEPT_TIME),
             "what": dead_letters.what({"document": document}),
             "held": why.get(id_),
         }

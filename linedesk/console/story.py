@@ -26,15 +26,21 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import translated
 from linedesk.store.orders import Pause
 from linedesk.store.queue.replays import REPLAY
+from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
+from linedesk.store.records.runs import WAITED_MS
+from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE
 
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
 SENT = (200, 409)
 SENDS = "/v2/bot/message/"
 # What is told of an effect: all but tokens, keys and texts.
-EFFECT = ("id", "type", "way", "at", "triedAt", "as", "name", "runAt", "cause")
-RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", "waitedMs")
-CALL = ("method", "endpoint", "status", "requestId", "ms", "attempt")
-TIMER = ("_id", "name", "n", "runAt", "every", "endedAt", "rang", "setAside")
+EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause")
+RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS)
+CALL = ("method", "endpoint", "status", REQUEST_ID, "ms", "attempt")
+TIMER = ("_id", "name", "n", RUN_AT, "every", ENDED_AT, "rang", SET_ASIDE)
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def _received(known: Facts, *, text: bool) -> Iterator[Step]:
     if event.get("type") == REPLAY:
         effect = (known.replayed or {}).get("effect")
         facts["effect"] = _facts(effect, EFFECT) if isinstance(effect, Mapping) else {}
-    at = known.document.get("acceptTime")
+    at = known.document.get(ACCEPT_TIME)
     words = {"timer": "a timer rang", REPLAY: "replayed: a send or timer anew"}
     yield Step(
         at if isinstance(at, datetime) else None,
@@ -164,8 +170,8 @@ def _pending(effect: Document, *, text: bool) -> Step:
         )
     if kind == "deadletter":
         words = f"given up, its dead letter is on its way: {effect.get('cause')}"
-        return Step(effect.get("lastAt"), "letter", words, facts)
-    tried = "a try is of unknown outcome" if effect.get("triedAt") else "LINE has not taken it yet"
+        return Step(effect.get(LAST_AT), "letter", words, facts)
+    tried = "a try is of unknown outcome" if effect.get(TRIED_AT) else "LINE has not taken it yet"
     return Step(
         effect.get("at"), "send", f"a {effect.get('way')} waits in the outbox: {tried}", facts
     )
@@ -186,7 +192,7 @@ def _seconds(row: Mapping[str, Any]) -> float | None:
 
 
 def _timer(row: Document, known: Facts) -> Step:
-    at = row.get("runAt")
+    at = row.get(RUN_AT)
     name = row.get("name")
     if isinstance(at, datetime):
         words = f"set the timer {name}"
@@ -203,7 +209,7 @@ def _letter(row: Document) -> Step:
     tries = row.get("attempts")
     tried = f" after {tries} {'try' if tries == 1 else 'tries'}" if tries else ""
     words = f"given up{tried}: {row.get('cause')}"
-    return Step(row.get("lastAt"), "letter", f"{told['what']} {words}", told)
+    return Step(row.get(LAST_AT), "letter", f"{told['what']} {words}", told)
 
 
 def _replays(known: Facts) -> Iterator[Step]:
@@ -211,7 +217,7 @@ def _replays(known: Facts) -> Iterator[Step]:
         if row is not None and row.get("replays"):
             name = dead_letters.last_replay(row)
             begun = "a replay was begun" if row.get("replaying") else "replayed"
-            yield Step(row.get("replayedAt"), "replay", f"{begun} as {name}", {"replay": name})
+            yield Step(row.get(REPLAYED_AT), "replay", f"{begun} as {name}", {"replay": name})
     if known.replayed is not None:
         id_ = known.replayed["_id"]
         yield Step(None, "replay", f"it is a replay of the dead letter {id_}", {"letter": id_})
@@ -291,7 +297,7 @@ def story_of(known: Facts, *, asked: str, now: datetime, text: bool = False) -> 
         steps=steps_of(known, text=text),
         gaps=list(_gaps(known)),
         related=list(_related(known)),
-        letters=[str(row["_id"]) for row in _letters(known) if not row.get("replayedAt")],
+        letters=[str(row["_id"]) for row in _letters(known) if not row.get(REPLAYED_AT)],
         replay=next((last_replay(row) for row in _replayed(known)), None),
     )
 
@@ -306,7 +312,7 @@ def _verdict(known: Facts, now: datetime) -> tuple[Stands, str]:
 
 def _given_up(letter: Mapping[str, Any]) -> tuple[Stands, str]:
     cause = letter.get("cause")
-    if letter.get("replayedAt"):
+    if letter.get(REPLAYED_AT):
         return "replayed", f"given up ({cause}), and replayed since as {last_replay(letter)}"
     begun = "; a replay was begun and is not confirmed" if letter.get("replaying") else ""
     return "given up", f"given up: {cause}{begun}"
@@ -318,8 +324,8 @@ def _letters(known: Facts) -> list[Document]:
 
 def _replayed(known: Facts) -> list[Document]:
     """The letters that were replayed, the newest replay first."""
-    processes = [row for row in _letters(known) if isinstance(row.get("replayedAt"), datetime)]
-    return sorted(processes, key=lambda row: row["replayedAt"], reverse=True)
+    processes = [row for row in _letters(known) if isinstance(row.get(REPLAYED_AT), datetime)]
+    return sorted(processes, key=lambda row: row[REPLAYED_AT], reverse=True)
 
 
 def _is_decided(known: Facts) -> bool:
@@ -329,7 +335,7 @@ def _is_decided(known: Facts) -> bool:
 
 def _decided(known: Facts) -> tuple[Stands, str]:
     sent = [row for row in known.calls if is_sent(row)]
-    failed = [row for row in known.letters if not row.get("replayedAt")]
+    failed = [row for row in known.letters if not row.get(REPLAYED_AT)]
     waiting = [one for one in known.pending if one.get("type") == "send"]
     if failed:
         return (
@@ -361,7 +367,7 @@ def _times(count: int) -> str:
 
 
 def _after(known: Facts, call: Mapping[str, Any]) -> str:
-    came, called = (known.document or {}).get("acceptTime"), call.get("at")
+    came, called = (known.document or {}).get(ACCEPT_TIME), call.get("at")
     if not isinstance(came, datetime) or not isinstance(called, datetime):
         return ""
     took = (called - came).total_seconds() + (call.get("ms") or 0) / 1000
@@ -375,7 +381,7 @@ def _undecided(known: Facts, now: datetime) -> tuple[Stands, str]:
     row = known.row or {}
     if not processes.is_fresh(row, now=now):
         return "waits", "waits: no dispatcher runs that holds the lease"
-    doing = _of(row, "threads", "eventId", known.name)
+    doing = _of(row, "threads", EVENT_ID, known.name)
     if doing is not None:
         ago = _ago(doing.get("since"), now)
         return "in hand", f"in hand{ago}: {doing.get('doing')} on {doing.get('name')}"
@@ -404,12 +410,12 @@ def _why(known: Facts) -> str | None:
     """Why its key waits, as the dispatcher tells."""
     channel, key = known.conversation or (None, None)
     row = known.row or {}
-    own = _of(row, "waiting", "eventId", known.name)
+    own = _of(row, "waiting", EVENT_ID, known.name)
     if own is not None:
         return str(own.get("why"))
     for one in processes.listed(row, "waiting"):
         if (one.get("channel"), one.get("key")) == (channel, key):
-            return f"behind {one.get('eventId')} of its conversation: {one.get('why')}"
+            return f"behind {one.get(EVENT_ID)} of its conversation: {one.get('why')}"
     return None
 
 
@@ -435,7 +441,7 @@ def _gaps(known: Facts) -> Iterator[str]:
 def _related(known: Facts) -> Iterator[str]:
     if known.replayed is not None:
         effect = known.replayed.get("effect") or {}
-        yield str(effect.get("eventId") or known.replayed["_id"])
+        yield str(effect.get(EVENT_ID) or known.replayed["_id"])
     for row in _letters(known):
         for number in range(1, 1 + int(row.get("replays") or 0)):
             yield f"replay:{row['_id']}:{number}"

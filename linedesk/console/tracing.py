@@ -21,6 +21,9 @@ from linedesk.store.documents import (
     Document,
     name_of,
 )
+from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.timers import SET_BY
 
 # LINE's request ids have no index: a row of `calls` is 250 bytes, so this reads 5 MB at most.
 NEWEST_CALLS = 20_000
@@ -57,12 +60,14 @@ def by_looking(database: Database[Any], word: str) -> str | None:
 
 def _as_event(database: Database[Any], word: str) -> str | None:
     for collection in (RECVQ, JOBS, CALLS):
-        if told_in(database, collection).find_one({"eventId": word}, ID) is not None:
+        if told_in(database, collection).find_one({EVENT_ID: word}, ID) is not None:
             return word
-    letter = database[DEADLETTERS].find_one({"_id": word}, {"document._id": 1, "effect.eventId": 1})
+    letter = database[DEADLETTERS].find_one(
+        {"_id": word}, {"document._id": 1, f"effect.{EVENT_ID}": 1}
+    )
     if letter is None:
         return None
-    return str((letter.get("effect") or {}).get("eventId") or word)
+    return str((letter.get("effect") or {}).get(EVENT_ID) or word)
 
 
 def _as_document(database: Database[Any], word: str) -> str | None:
@@ -70,9 +75,9 @@ def _as_document(database: Database[Any], word: str) -> str | None:
         id_ = ObjectId(word)
     except InvalidId:
         return None
-    document = database[RECVQ].find_one({"_id": id_}, {"eventId": 1})
+    document = database[RECVQ].find_one({"_id": id_}, {EVENT_ID: 1})
     if document is None:
-        held = database[HELD].find_one({"_id": id_}, {"document.eventId": 1}) or {}
+        held = database[HELD].find_one({"_id": id_}, {f"document.{EVENT_ID}": 1}) or {}
         document = {**(held.get("document") or {}), "_id": id_} if held else None
     return None if document is None else name_of(document)
 
@@ -94,17 +99,19 @@ def _before_slashes(word: str) -> Iterator[str]:
 
 def _as_timer(database: Database[Any], word: str) -> str | None:
     """A row of `schedule`: the event that set it. A ring: its own event."""
-    row = database[SCHEDULE].find_one({"_id": word}, {"setBy": 1})
-    if row is not None and isinstance(row.get("setBy"), str):
-        return str(row["setBy"])
+    row = database[SCHEDULE].find_one({"_id": word}, {SET_BY: 1})
+    if row is not None and isinstance(row.get(SET_BY), str):
+        return str(row[SET_BY])
     return None
 
 
 def _as_message(database: Database[Any], word: str) -> str | None:
-    document = database[RECVQ].find_one({"event.message.id": word}, {"eventId": 1})
+    document = database[RECVQ].find_one({"event.message.id": word}, {EVENT_ID: 1})
     if document is None:
         wanted = {"document.event.message.id": word}
-        letter = database[DEADLETTERS].find_one(wanted, {"document.eventId": 1, "document._id": 1})
+        letter = database[DEADLETTERS].find_one(
+            wanted, {f"document.{EVENT_ID}": 1, "document._id": 1}
+        )
         document = _whole((letter or {}).get("document"))
     return None if document is None else name_of(document)
 
@@ -118,7 +125,7 @@ def held_by_event_id(database: Database[Any], event_id: str) -> Document | None:
     """The row of `held` that holds this event, of the oldest MOST_HELD."""
     stages: list[Mapping[str, Any]] = [
         {"$limit": MOST_HELD},
-        {"$match": {"document.eventId": event_id}},
+        {"$match": {f"document.{EVENT_ID}": event_id}},
         {"$limit": 1},
     ]
     found: Document | None = next(database[HELD].aggregate(stages), None)
@@ -132,9 +139,9 @@ def _whole(document: Any) -> Document | None:
 def _as_request(database: Database[Any], word: str) -> str | None:
     stages: list[Mapping[str, Any]] = [
         {"$limit": NEWEST_CALLS},
-        {"$match": {"requestId": word}},
+        {"$match": {REQUEST_ID: word}},
         {"$limit": 1},
     ]
     for row in told_in(database, CALLS).aggregate(stages, hint={"$natural": -1}):
-        return row.get("eventId") or None
+        return row.get(EVENT_ID) or None
     return None

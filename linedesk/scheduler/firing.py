@@ -34,6 +34,7 @@ from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.insert import Stored, insert_documents
 from linedesk.store.queue.guard import EVERY_SECONDS, Guard
+from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE
 from linedesk.store.spool.drain import NEVER_TAKEN
 
 log = logging.getLogger(__name__)
@@ -99,11 +100,11 @@ class TimerFiring:
 
     def next_at(self, *, seen: Timestamp | None) -> datetime | None:
         """When the next row is due, past or future; None where none waits."""
-        waiting = {"runAt": {"$type": "date"}}
+        waiting = {RUN_AT: {"$type": "date"}}
         with translated(), self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
-            rows = self._schedule.find(waiting, {"_id": 0, "runAt": 1}, session=session)
-            for row in rows.sort("runAt", ASCENDING).limit(-1):
-                return row["runAt"] if isinstance(row["runAt"], datetime) else None
+            rows = self._schedule.find(waiting, {"_id": 0, RUN_AT: 1}, session=session)
+            for row in rows.sort(RUN_AT, ASCENDING).limit(-1):
+                return row[RUN_AT] if isinstance(row[RUN_AT], datetime) else None
         return None
 
     def bring_back(self, *, seen: Timestamp | None, stop: threading.Event) -> None:
@@ -112,8 +113,8 @@ class TimerFiring:
         Such are left where they rang by a clock that was ahead, and was set right.
         """
         now = self._now()
-        far = {"runAt": {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
-        parts = {"n": 1, "runAt": 1, "every": 1, "rang": 1}
+        far = {RUN_AT: {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
+        parts = {"n": 1, RUN_AT: 1, "every": 1, "rang": 1}
         with (
             translated(),
             self._session(seen) as session,
@@ -134,8 +135,8 @@ class TimerFiring:
 
     def _due(self, now: datetime, seen: Timestamp | None, most: int) -> list[RawBSONDocument]:
         with self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
-            found = self._schedule.find({"runAt": {"$lte": now}}, session=session)
-            with closing(found.sort("runAt", ASCENDING).limit(most).batch_size(most)) as rows:
+            found = self._schedule.find({RUN_AT: {"$lte": now}}, session=session)
+            with closing(found.sort(RUN_AT, ASCENDING).limit(most).batch_size(most)) as rows:
                 return list(_at_most(BATCH_BYTES, rows))
 
     def _carry_out(self, rings: Sequence[FiredTimer], read_at: float) -> int:
@@ -175,7 +176,7 @@ class TimerFiring:
 
     def _set_aside(self, as_read: Mapping[str, Any], reason: str) -> int:
         """Let a row that can never ring wait for a person, out of the way of all others."""
-        aside = {"$set": {"runAt": None, "setAside": reason}}
+        aside = {"$set": {RUN_AT: None, SET_ASIDE: reason}}
         with pymongo.timeout(COMMAND_SECONDS):
             matched = self._schedule.update_one(as_read, aside).matched_count
         if matched:
@@ -203,24 +204,24 @@ def _sorted_out(
         try:
             rings.append(ring_of(row, now=now, accept_time=datetime.now(UTC)))
         except BrokenRow as error:
-            broken.append(({"_id": row["_id"], "runAt": row["runAt"]}, str(error)))
+            broken.append(({"_id": row["_id"], RUN_AT: row[RUN_AT]}, str(error)))
     return rings, broken
 
 
 def _moved_on(ring: FiredTimer) -> UpdateOne:
     """To its next time, or to its end by the clock that removes it a week later."""
     if ring.next_at is not None:
-        return UpdateOne(ring.as_read, {"$set": {"runAt": ring.next_at, "rang": ring.run_at}})
-    ended = {"$set": {"runAt": None}, "$currentDate": {"endedAt": True}}
+        return UpdateOne(ring.as_read, {"$set": {RUN_AT: ring.next_at, "rang": ring.run_at}})
+    ended = {"$set": {RUN_AT: None}, "$currentDate": {ENDED_AT: True}}
     return UpdateOne(ring.as_read, ended)
 
 
 def _brought_back(row: RawBSONDocument, now: datetime) -> UpdateOne | None:
     regular = regular_at(row, now=now)
-    if regular is None or regular >= row["runAt"]:
+    if regular is None or regular >= row[RUN_AT]:
         return None
-    as_read = {"_id": row["_id"], "n": row.get("n"), "runAt": row["runAt"]}
-    return UpdateOne(as_read, {"$set": {"runAt": regular}})
+    as_read = {"_id": row["_id"], "n": row.get("n"), RUN_AT: row[RUN_AT]}
+    return UpdateOne(as_read, {"$set": {RUN_AT: regular}})
 
 
 def _refused(error: StoreUnavailable) -> list[int]:

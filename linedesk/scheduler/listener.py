@@ -31,6 +31,7 @@ from linedesk.store.errors import (
     StoreUnavailable,
     translated,
 )
+from linedesk.store.records.timers import RUN_AT
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ STEP_SECONDS = 0.5
 HEALTHY_SECONDS = 5.0
 JOIN_SECONDS = 10.0
 
-SET, MOVED = "fullDocument.runAt", "updateDescription.updatedFields.runAt"
+SET, MOVED = f"fullDocument.{RUN_AT}", f"updateDescription.updatedFields.{RUN_AT}"
 PIPELINE: list[Document] = [
     {"$match": {"$or": [{SET: {"$type": "date"}}, {MOVED: {"$type": "date"}}]}},
     {"$project": {"clusterTime": 1, SET: 1, MOVED: 1}},
@@ -164,7 +165,7 @@ class ScheduleListener(BackgroundThread):
         except OperationFailure:
             # Who may not list indexes lets timers ring, too.
             return
-        if "runAt" not in indexes:
+        if RUN_AT not in indexes:
             log.error('schedule has no index runAt, run "linedesk init": each look reads all rows')
 
     def _server_time(self) -> Timestamp:
@@ -177,5 +178,5 @@ class ScheduleListener(BackgroundThread):
 
 def _run_at(change: Mapping[str, Any]) -> datetime | None:
     update = change.get("updateDescription", {}).get("updatedFields", {})
-    run_at = change.get("fullDocument", update).get("runAt")
+    run_at = change.get("fullDocument", update).get(RUN_AT)
     return run_at if isinstance(run_at, datetime) else None

@@ -14,6 +14,7 @@ from bson.raw_bson import RawBSONDocument
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
+from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import Daily, due_event_id, make_timer_document
 
 # A clock that was ahead by less may have let rows ring that are not to ring again.
@@ -50,11 +51,11 @@ def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) ->
         raise BrokenRow("it is too large for a document of recvq")
     return FiredTimer(
         event_id=due_event_id(row),
-        run_at=row["runAt"],
+        run_at=row[RUN_AT],
         as_read={
             "_id": row["_id"],
             "n": row["n"],  # guard: row-of-this-number
-            "runAt": row["runAt"],  # guard: row-of-this-time
+            RUN_AT: row[RUN_AT],  # guard: row-of-this-time
         },
         document=RawBSONDocument(document),
         next_at=None if daily is None else daily.after(now),
@@ -88,7 +89,7 @@ def _sound(stored: RawBSONDocument) -> Document:
             raise BrokenRow(f"{part} is no text")
     if not isinstance(row.get("n"), int) or isinstance(row["n"], bool):
         raise BrokenRow("n is no whole number")
-    if not isinstance(row["runAt"], datetime):
+    if not isinstance(row[RUN_AT], datetime):
         raise BrokenRow("runAt is no date")
     if not isinstance(row.get("data"), Mapping):
         raise BrokenRow("data is no object")

@@ -37,6 +37,11 @@ from linedesk.store.documents import (
     STATUS,
 )
 from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
+from linedesk.store.records.conversations import UNSENT_AT
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.orders import DONE_AT
+from linedesk.store.records.timers import ENDED_AT, RUN_AT
 
 NAMESPACE_NOT_FOUND = 26
 
@@ -93,7 +98,7 @@ def require_shape(shape: Shape | None, *, database: str) -> Shape:
         raise WrongCollection(f"{name} does not exist: run `linedesk init` first")
     if not shape.capped:
         raise WrongCollection(uncapped(database))
-    if "eventId" not in shape.indexes:
+    if EVENT_ID not in shape.indexes:
         raise WrongCollection(lacks_index(database))
     return shape
 
@@ -169,11 +174,11 @@ class Index:
 INDEXES: Mapping[str, list[Index]] = {
     RECVQ: [
         Index(
-            [("eventId", ASCENDING)],
+            [(EVENT_ID, ASCENDING)],
             {
-                "name": "eventId",
+                "name": EVENT_ID,
                 "unique": True,  # guard: unique-event-id
-                "partialFilterExpression": {"eventId": {"$exists": True}},
+                "partialFilterExpression": {EVENT_ID: {"$exists": True}},
             },
         ),
         Index(
@@ -195,16 +200,16 @@ INDEXES: Mapping[str, list[Index]] = {
             },
         ),
         Index(
-            [("unsentAt", ASCENDING)],
+            [(UNSENT_AT, ASCENDING)],
             {
-                "name": "unsentAt",
-                "partialFilterExpression": {"unsentAt": {"$exists": True}},
+                "name": UNSENT_AT,
+                "partialFilterExpression": {UNSENT_AT: {"$exists": True}},
             },
         ),
     ],
     DEADLETTERS: [
         # The cause stands in it so that a list by cause reads no letters but those it shows.
-        Index([("lastAt", ASCENDING), ("cause", ASCENDING)], {"name": "lastAt_cause"}),
+        Index([(LAST_AT, ASCENDING), ("cause", ASCENDING)], {"name": "lastAt_cause"}),
         Index(
             [("document.event.message.id", ASCENDING)],
             {
@@ -213,11 +218,11 @@ INDEXES: Mapping[str, list[Index]] = {
             },
         ),
         Index(
-            [("replayedAt", ASCENDING)],
-            {"name": "replayedAt", "expireAfterSeconds": WEEK_SECONDS},
+            [(REPLAYED_AT, ASCENDING)],
+            {"name": REPLAYED_AT, "expireAfterSeconds": WEEK_SECONDS},
         ),
         # Set a week ahead (`jobworker.record.dead_letters.Ageing`).
-        Index([("expiresAt", ASCENDING)], {"name": "expiresAt", "expireAfterSeconds": 0}),
+        Index([(EXPIRES_AT, ASCENDING)], {"name": EXPIRES_AT, "expireAfterSeconds": 0}),
     ],
     HELD: [
         Index(
@@ -226,20 +231,20 @@ INDEXES: Mapping[str, list[Index]] = {
         ),
     ],
     SCHEDULE: [
-        Index([("runAt", ASCENDING)], {"name": "runAt"}),
+        Index([(RUN_AT, ASCENDING)], {"name": RUN_AT}),
         Index(
-            [("endedAt", ASCENDING)],
-            {"name": "endedAt", "expireAfterSeconds": WEEK_SECONDS},
+            [(ENDED_AT, ASCENDING)],
+            {"name": ENDED_AT, "expireAfterSeconds": WEEK_SECONDS},
         ),
     ],
-    CALLS: [Index([("eventId", ASCENDING)], {"name": "eventId"})],
-    JOBS: [Index([("eventId", ASCENDING)], {"name": "eventId"})],
+    CALLS: [Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID})],
+    JOBS: [Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID})],
     HISTORY: [Index([("at", ASCENDING)], {"name": "at"})],
     AUDIT: [Index([("at", ASCENDING)], {"name": "at"})],
     STATUS: [Index([("at", ASCENDING)], {"name": "at", "expireAfterSeconds": DAY_SECONDS})],
     CONTROL: [
         # What was released; a pause has no `doneAt`.
-        Index([("doneAt", ASCENDING)], {"name": "doneAt", "expireAfterSeconds": DAY_SECONDS}),
+        Index([(DONE_AT, ASCENDING)], {"name": DONE_AT, "expireAfterSeconds": DAY_SECONDS}),
     ],
 }
 PLAIN = (PROGRESS, LEASES, CONVERSATIONS, HELD, SCHEDULE, DEADLETTERS, CONTROL, STATUS, AUDIT)
@@ -354,7 +359,7 @@ def is_as_made(index: Index, found: Mapping[str, Any]) -> bool:
 
 def _require_ours(database: Database[Any]) -> None:
     """Raise WrongCollection if recvq has a document that no front desk stored."""
-    stranger = {"$or": [{"acceptTime": {"$exists": False}}, {"event": {"$exists": False}}]}
+    stranger = {"$or": [{ACCEPT_TIME: {"$exists": False}}, {"event": {"$exists": False}}]}
     if database[RECVQ].find_one({**stranger, "heartbeat": {"$ne": True}}, {"_id": 1}) is not None:
         raise WrongCollection(foreign(database.name))
 
@@ -369,7 +374,7 @@ def check_recvq(database: Database[Any]) -> None:
     with translated():
         require_shape(read_shape(database), database=database.name)
         try:
-            index = database[RECVQ].index_information().get("eventId", {})
+            index = database[RECVQ].index_information().get(EVENT_ID, {})
         except OperationFailure as error:
             if error.code != UNAUTHORIZED:
                 raise

@@ -12,6 +12,8 @@ from typing import Any
 
 from bson import ObjectId
 
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+
 RECVQ = "recvq"
 PROGRESS = "progress"
 LEASES = "leases"
@@ -60,17 +62,17 @@ def make_document(event: Document, *, channel: str, accept_time: datetime) -> Do
     document: Document = {"_id": ObjectId()}
     event_id = event.get("webhookEventId")
     if isinstance(event_id, str) and event_id:
-        document["eventId"] = event_id
+        document[EVENT_ID] = event_id
     document["channel"] = channel
     document["key"] = key_of(event) or name_of(document)
-    document["acceptTime"] = accept_time
+    document[ACCEPT_TIME] = accept_time
     document["event"] = event
     return document
 
 
 def make_heartbeat(accept_time: datetime) -> Document:
     """A document that no bot sees: it proves that the feed delivers, and moves its position."""
-    return {"_id": ObjectId(), "heartbeat": True, "acceptTime": accept_time}
+    return {"_id": ObjectId(), "heartbeat": True, ACCEPT_TIME: accept_time}
 
 
 def is_heartbeat(document: Mapping[str, Any]) -> bool:
@@ -89,7 +91,7 @@ def has_a_place(document: Mapping[str, Any]) -> bool:
 
 def name_of(document: Mapping[str, Any]) -> str:
     """What names the event everywhere below recvq: its eventId, else the document's `_id`."""
-    return str(document.get("eventId") or document["_id"])
+    return str(document.get(EVENT_ID) or document["_id"])
 
 
 def conversation_id(document: Mapping[str, Any]) -> str:

@@ -26,6 +26,9 @@ from pymongo.read_concern import ReadConcern
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, translated
+from linedesk.store.records.effects import EFFECT_ID
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.orders import DONE_AT
 
 PAUSE = "pause"
 RELEASE = "release"
@@ -146,7 +149,7 @@ class Release:
             return None
         if not (isinstance(channel, str) and isinstance(key, str) and isinstance(what, Mapping)):
             return None
-        for head in ("eventId", "effectId"):
+        for head in (EVENT_ID, EFFECT_ID):
             if len(what) == 1 and isinstance(what.get(head), str):
                 found = cls(channel, key, head, what[head], str(row.get("by") or ""), at)
                 return found if row.get("_id") == found.id else None
@@ -256,7 +259,7 @@ class Control:
             row = self._rows.find_one({"_id": release.id})
         if row is None or row.get("at") != release.at:
             return "another release took its place"
-        return str(row.get("came")) if row.get("doneAt") is not None else None
+        return str(row.get("came")) if row.get(DONE_AT) is not None else None
 
     def _put(self, row: Document) -> None:
         try:
@@ -289,7 +292,7 @@ class Control:
             # guard: pauses-as-of-the-claim
             if self._seen is not None:
                 session.advance_operation_time(self._seen)
-            rows = list(self._rows.find({"doneAt": None}, session=session).sort("_id", 1))
+            rows = list(self._rows.find({DONE_AT: None}, session=session).sort("_id", 1))
             self._seen = session.operation_time
             return rows
 
@@ -303,7 +306,7 @@ class Control:
         if self._has(CONVERSATIONS, {"_id": release.conversation, **letter}):
             return None
         if self._has(DEADLETTERS, {"_id": release.name}):
-            what = "event" if release.head == "eventId" else "send"
+            what = "event" if release.head == EVENT_ID else "send"
             return f"the {what} {release.name} is a dead letter"
         return NOTHING_STUCK
 
@@ -317,8 +320,8 @@ class Control:
         """Write down what came of a release, unless another one has taken its place."""
         with translated():
             self._rows.update_one(
-                {"_id": release.id, "at": release.at, "doneAt": None},
-                {"$set": {"doneAt": _now(), "came": came}},
+                {"_id": release.id, "at": release.at, DONE_AT: None},
+                {"$set": {DONE_AT: _now(), "came": came}},
             )
 
     def _tell(self, ids: Iterable[str]) -> None:

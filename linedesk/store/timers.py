@@ -20,6 +20,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from bson import ObjectId
 
 from linedesk.store.documents import Document
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.timers import RUN_AT
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMER = "timer"
@@ -35,7 +37,7 @@ def timer_id(channel: str, key: str, name: str, *, member: str | None = None) ->
 def due_event_id(row: Mapping[str, Any]) -> str:
     """What names this one ring of the row for good: `timer:<_id>:<n>:<runAt>`."""
     # guard: one-name-of-a-ring -> return f"timer:{row['_id']}:{row['n']}:{ObjectId()}"
-    return f"timer:{row['_id']}:{row['n']}:{_readable(row['runAt'])}"
+    return f"timer:{row['_id']}:{row['n']}:{_readable(row[RUN_AT])}"
 
 
 def make_timer_document(row: Mapping[str, Any], *, accept_time: datetime) -> Document:
@@ -46,17 +48,17 @@ def make_timer_document(row: Mapping[str, Any], *, accept_time: datetime) -> Doc
     event: Document = {
         "type": TIMER,
         "mode": "active",
-        "timestamp": (row["runAt"] - EPOCH) // timedelta(milliseconds=1),
-        TIMER: {name: row[name] for name in ("name", "n", "runAt", "data")} | {"id": row["_id"]},
+        "timestamp": (row[RUN_AT] - EPOCH) // timedelta(milliseconds=1),
+        TIMER: {name: row[name] for name in ("name", "n", RUN_AT, "data")} | {"id": row["_id"]},
     }
     if row.get("source") is not None:
         event["source"] = row["source"]
     return {
         "_id": ObjectId(),
-        "eventId": due_event_id(row),
+        EVENT_ID: due_event_id(row),
         "channel": row["channel"],
         "key": row["key"],
-        "acceptTime": accept_time,
+        ACCEPT_TIME: accept_time,
         "event": event,
     }
 

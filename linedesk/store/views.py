@@ -16,6 +16,10 @@ from pymongo.errors import OperationFailure
 from linedesk.store.collections import NAMESPACE_EXISTS
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE, Document
 from linedesk.store.errors import translated
+from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.timers import RUN_AT, SET_BY
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ VIEWS: Mapping[str, MongoView] = {
                     **dict.fromkeys(("channel", "key", "cause", "attempts"), 1),
                     "type": {"$ifNull": ["$document.event.type", "$effect.type"]},
                     "way": "$effect.way",
-                    "eventId": {"$ifNull": ["$effect.eventId", "$document.eventId"]},
-                    **dict.fromkeys(("firstAt", "lastAt", "replays", "replayedAt"), 1),
+                    EVENT_ID: {"$ifNull": [f"$effect.{EVENT_ID}", f"$document.{EVENT_ID}"]},
+                    **dict.fromkeys((FIRST_AT, LAST_AT, "replays", REPLAYED_AT), 1),
                 }
             }
         ],
@@ -49,7 +53,7 @@ VIEWS: Mapping[str, MongoView] = {
             {"$match": {"heartbeat": {"$exists": False}}},
             {
                 "$project": {
-                    **dict.fromkeys(("acceptTime", "eventId", "channel", "key", "unsent"), 1),
+                    **dict.fromkeys((ACCEPT_TIME, EVENT_ID, "channel", "key", "unsent"), 1),
                     **dict.fromkeys(("event.type", "event.mode", "event.source"), 1),
                     **dict.fromkeys(("event.message.type", "event.message.id"), 1),
                     **dict.fromkeys(("event.deliveryContext", "event.timer.name"), 1),
@@ -63,9 +67,9 @@ VIEWS: Mapping[str, MongoView] = {
             {
                 "$project": {
                     **dict.fromkeys(("channel", "key", "n", "why", "since"), 1),
-                    "eventId": {"$ifNull": ["$document.eventId", "$_id"]},
+                    EVENT_ID: {"$ifNull": [f"$document.{EVENT_ID}", "$_id"]},
                     "type": "$document.event.type",
-                    "acceptTime": "$document.acceptTime",
+                    ACCEPT_TIME: f"$document.{ACCEPT_TIME}",
                 }
             }
         ],
@@ -81,7 +85,7 @@ VIEWS: Mapping[str, MongoView] = {
                     "_id": "$pending.id",
                     **dict.fromkeys(("channel", "key"), 1),
                     "place": {"$toInt": "$place"},
-                    **{name: f"$pending.{name}" for name in ("type", "way", "eventId", "at")},
+                    **{name: f"$pending.{name}" for name in ("type", "way", EVENT_ID, "at")},
                     "messages": {
                         "$cond": [
                             {"$isArray": "$pending.messages"},
@@ -89,7 +93,7 @@ VIEWS: Mapping[str, MongoView] = {
                             "$$REMOVE",
                         ]
                     },
-                    **{name: f"$pending.{name}" for name in ("triedAt", "as", "timer", "runAt")},
+                    **{name: f"$pending.{name}" for name in (TRIED_AT, "as", "timer", RUN_AT)},
                     "cause": "$pending.cause",
                 }
             },
@@ -98,9 +102,9 @@ VIEWS: Mapping[str, MongoView] = {
     "v_timers": MongoView(
         SCHEDULE,
         [
-            {"$match": {"runAt": {"$type": "date"}}},
-            {"$sort": {"runAt": 1}},
-            {"$project": dict.fromkeys(("channel", "key", "name", "runAt", "every", "setBy"), 1)},
+            {"$match": {RUN_AT: {"$type": "date"}}},
+            {"$sort": {RUN_AT: 1}},
+            {"$project": dict.fromkeys(("channel", "key", "name", RUN_AT, "every", SET_BY), 1)},
         ],
     ),
     # Reads all of `held`, in the order of its index.
@@ -114,7 +118,7 @@ VIEWS: Mapping[str, MongoView] = {
                     "documents": {"$sum": 1},
                     "since": {"$min": "$since"},
                     "why": {"$first": "$why"},
-                    "eventId": {"$first": "$document.eventId"},
+                    EVENT_ID: {"$first": f"$document.{EVENT_ID}"},
                 }
             },
             {"$sort": {"since": 1}},
@@ -123,7 +127,7 @@ VIEWS: Mapping[str, MongoView] = {
                     "_id": 0,
                     "channel": "$_id.channel",
                     "key": "$_id.key",
-                    **dict.fromkeys(("documents", "since", "why", "eventId"), 1),
+                    **dict.fromkeys(("documents", "since", "why", EVENT_ID), 1),
                 }
             },
         ],

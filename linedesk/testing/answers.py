@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from linedesk.store.documents import Document
+from linedesk.store.records.timers import RUN_AT
 
 Shown = str | Document
 """A text message by its text, any other message as LINE's JSON."""
@@ -70,7 +71,7 @@ class Waiting:
         """Of a row in `schedule` that waits."""
         every = row["every"]
         told = f"{every['at']} {every['tz']}" if every else None
-        return cls(row["name"], row["runAt"].astimezone(UTC), told, row["data"])
+        return cls(row["name"], row[RUN_AT].astimezone(UTC), told, row["data"])
 
 
 def _shown(sent: Iterable[Sent]) -> Iterator[Shown]:

@@ -23,6 +23,7 @@ from jobworker.errors import NoTimerHandler, PermanentError
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
 from linedesk.store.documents import Document, make_document, name_of
+from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import make_timer_document
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
@@ -114,10 +115,10 @@ class BotTest(People):
         sent: list[Sent] = []
         at_once = 0
         while (row := self._memory.due(moment)) is not None:
-            at_once = 0 if row["runAt"] > self._now else at_once + 1
+            at_once = 0 if row[RUN_AT] > self._now else at_once + 1
             if at_once > MOST_RINGS:
                 raise EndlessTimers(f"the timer {row['name']!r} rang {MOST_RINGS} times at once")
-            self._now = max(self._now, row["runAt"].astimezone(UTC))
+            self._now = max(self._now, row[RUN_AT].astimezone(UTC))
             document = make_timer_document(row, accept_time=self._now)
             sent.extend(self._decide(as_stored(document)))
         return tuple(sent)
@@ -152,7 +153,7 @@ class BotTest(People):
     def _check_timers(self, decision: Decision) -> None:
         """What will find no handler when it rings, told now."""
         for one in filter(is_timer, decision.effects):
-            waits = one["runAt"] is not None and one["name"] != STATE_TIMER
+            waits = one[RUN_AT] is not None and one["name"] != STATE_TIMER
             if waits and not self.bot.has_timer(one["name"]):
                 raise NoTimerHandler(
                     f"no handler for the timer {one['name']!r}: its ring is a dead letter"

@@ -16,6 +16,7 @@ from jobworker.record.conversations import Conversation, Decision, checked
 from jobworker.record.record import named
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document, conversation_id, name_of
+from linedesk.store.records.timers import RUN_AT, SET_BY
 from linedesk.store.timers import Daily
 
 
@@ -74,23 +75,23 @@ class Memory:
 
     def due(self, until: datetime) -> Document | None:
         """Take out the timer that rings first, if it does by then; a daily one is set anew."""
-        waiting = [row for row in self._schedule.values() if row["runAt"] <= until]
+        waiting = [row for row in self._schedule.values() if row[RUN_AT] <= until]
         if not waiting:
             return None
-        row = min(waiting, key=lambda one: one["runAt"])
+        row = min(waiting, key=lambda one: one[RUN_AT])
         del self._schedule[row["_id"]]
         if row["every"]:
-            following = Daily.from_document(row["every"]).after(row["runAt"])
-            self._schedule[row["_id"]] = {**row, "runAt": following}
+            following = Daily.from_document(row["every"]).after(row[RUN_AT])
+            self._schedule[row["_id"]] = {**row, RUN_AT: following}
         return row
 
     def _set(self, effect: Document, event_id: str, n: int) -> None:
         self._schedule.pop(effect["timer"], None)
-        if effect["runAt"] is None:
+        if effect[RUN_AT] is None:
             return
         kept = {name: effect[name] for name in KEPT}
-        row = {"_id": effect["timer"], **kept, "n": n, "setBy": event_id}
+        row = {"_id": effect["timer"], **kept, "n": n, SET_BY: event_id}
         self._schedule[effect["timer"]] = row
 
 
-KEPT = ("channel", "key", "name", "runAt", "every", "data", "source")
+KEPT = ("channel", "key", "name", RUN_AT, "every", "data", "source")

@@ -27,6 +27,7 @@ from linedesk.demo.environment import DATABASE, DISPATCHER_READY, STOP_SECONDS, 
 from linedesk.settings.errors import DemoFailed
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import Document
+from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import Daily
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import HandlerFailed, KitError
@@ -101,8 +102,8 @@ class RealStack(DemoEnvironment):
 
     def next_due(self) -> datetime | None:
         """When a timer rings next; None where none waits."""
-        rows = self.collection("schedule").find(WAITING).sort("runAt", 1).limit(1)
-        return next((row["runAt"] for row in rows), None)
+        rows = self.collection("schedule").find(WAITING).sort(RUN_AT, 1).limit(1)
+        return next((row[RUN_AT] for row in rows), None)
 
     def forget_timers(self) -> None:
         """No timer of a test that is over rings in the next one."""
@@ -130,7 +131,7 @@ class RealStack(DemoEnvironment):
         return (
             stored <= {*progress.get("ring", ()), *progress.get("finished", ())}
             and self.collection("conversations").find_one({"pending.0": {"$exists": True}}) is None
-            and self.collection("schedule").find_one({"runAt": {"$lte": self.now()}}) is None
+            and self.collection("schedule").find_one({RUN_AT: {"$lte": self.now()}}) is None
             and self._stored() == stored
         )
 
@@ -157,7 +158,7 @@ def _is_of_tests(folder: str) -> bool:
     return not any(Path(folder).is_relative_to(other) for other in others)
 
 
-WAITING: Mapping[str, Any] = {"runAt": {"$ne": None}}
+WAITING: Mapping[str, Any] = {RUN_AT: {"$ne": None}}
 
 
 @contextmanager

@@ -17,6 +17,9 @@ from linedesk.store.errors import REFUSED_WORDS
 from linedesk.store.orders import NO_PAUSES, Control, Pause, Pauses
 from linedesk.store.queue.replays import REFUSED
 from linedesk.store.queue.retention import accepted_at
+from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.timers import RUN_AT, SET_ASIDE
 
 # Progress is saved at least as often as a heartbeat comes, which is after 30 s of quiet; the
 # dispatcher itself calls 90 s a stall.
@@ -70,7 +73,7 @@ def conversations(box: DoctorContext) -> Finding:
 
 def _lately(box: DoctorContext) -> Mapping[str, Any]:
     """Dead letters within a day that were not replayed."""
-    return {"lastAt": {"$gte": box.now - LETTERS_SINCE}, "replayedAt": None}
+    return {LAST_AT: {"$gte": box.now - LETTERS_SINCE}, REPLAYED_AT: None}
 
 
 def letters(box: DoctorContext) -> Finding:
@@ -94,13 +97,13 @@ def ages(box: DoctorContext) -> Finding:
     """How long dead letters and rows of `audit` are kept, and what goes within a week."""
     days = box.settings.audit_days
     letters = box.database[DEADLETTERS]
-    going = letters.count_documents({"expiresAt": {"$type": "date"}}, limit=MOST_COUNTED)
+    going = letters.count_documents({EXPIRES_AT: {"$type": "date"}}, limit=MOST_COUNTED)
     audit = f"audit: {told_of_audit(box.database, days=days)}"
     saw, do = [], []
     if going:
-        first = letters.find_one({"expiresAt": {"$type": "date"}}, sort=[("expiresAt", 1)]) or {}
+        first = letters.find_one({EXPIRES_AT: {"$type": "date"}}, sort=[(EXPIRES_AT, 1)]) or {}
         saw.append(
-            f"{going} dead letters go within a week, the first on {first['expiresAt']:%Y-%m-%d}"
+            f"{going} dead letters go within a week, the first on {first[EXPIRES_AT]:%Y-%m-%d}"
         )
         until = box.settings.dead_letter_days - NOTICE.days
         do.append(
@@ -118,10 +121,10 @@ def ages(box: DoctorContext) -> Finding:
 def timers(box: DoctorContext) -> Finding:
     """Those that are due and did not ring, and those that never can."""
     schedule = box.database[SCHEDULE]
-    due = {"runAt": {"$lt": box.now}}
-    oldest = schedule.find_one(due, {"runAt": 1}, sort=[("runAt", 1)])
-    aside = schedule.count_documents({"runAt": None, "setAside": {"$exists": True}}, limit=1_000)
-    late = 0.0 if oldest is None else (box.now - oldest["runAt"]).total_seconds()
+    due = {RUN_AT: {"$lt": box.now}}
+    oldest = schedule.find_one(due, {RUN_AT: 1}, sort=[(RUN_AT, 1)])
+    aside = schedule.count_documents({RUN_AT: None, SET_ASIDE: {"$exists": True}}, limit=1_000)
+    late = 0.0 if oldest is None else (box.now - oldest[RUN_AT]).total_seconds()
     return judge_timers(late, aside, process=box.settings.scheduler == "process")
 
 
@@ -228,5 +231,5 @@ def _oldest_unfinished(database: Database[Any], row: Mapping[str, Any]) -> Mappi
     """By `_id`, which is made at arrival: near enough for an age, and an index has it."""
     after, finished = row.get("after"), row.get("finished", ())
     beyond = {"_id": {"$gt": after}} if after is not None else {}
-    found = database[RECVQ].find(beyond, {"acceptTime": 1}).sort("_id", 1).limit(MOST_COUNTED)
+    found = database[RECVQ].find(beyond, {ACCEPT_TIME: 1}).sort("_id", 1).limit(MOST_COUNTED)
     return next((document for document in found if document["_id"] not in finished), None)

@@ -23,6 +23,7 @@ from linedesk.store.documents import HELD, RECVQ, Document, has_a_place
 from linedesk.store.errors import translated
 from linedesk.store.queue.gauge import CAPPED_POSITION_LOST
 from linedesk.store.queue.retention import Retention, accepted_at
+from linedesk.store.records.events import ACCEPT_TIME
 
 READ_SECONDS = 2.0
 # So many of the newest are asked for by name. They are more than ORDER_SLACK, so where one of
@@ -119,7 +120,7 @@ class DepthGauge:
     # What was not read yet.
 
     def _newest(self) -> list[Document]:
-        shown = {"acceptTime": 1, "channel": 1, "key": 1}
+        shown = {ACCEPT_TIME: 1, "channel": 1, "key": 1}
         found = self._recvq.find({}, shown, show_record_id=True)
         return list(found.sort("$natural", -1).limit(NEWEST))
 
@@ -149,7 +150,7 @@ class DepthGauge:
         next_one: Document = {
             "find": RECVQ,
             "hint": {"$natural": 1},
-            "projection": {"acceptTime": 1},
+            "projection": {ACCEPT_TIME: 1},
             "limit": 1,
             "singleBatch": True,
             "$_requestResumeToken": True,
@@ -165,7 +166,7 @@ class DepthGauge:
         return rows[0] if rows else None
 
     def _first(self) -> Document | None:
-        found = self._recvq.find({}, {"acceptTime": 1}, show_record_id=True)
+        found = self._recvq.find({}, {ACCEPT_TIME: 1}, show_record_id=True)
         for row in found.sort("$natural", 1).limit(-1):
             return dict(row)
         return None
@@ -175,12 +176,12 @@ class DepthGauge:
     def _accepted(self, id_: Any) -> datetime | None:
         if id_ is None:
             return None
-        found = self._recvq.find_one({"_id": id_}, {"acceptTime": 1})
+        found = self._recvq.find_one({"_id": id_}, {ACCEPT_TIME: 1})
         # What recvq has lost meanwhile tells at least the second of its arrival.
         return accepted_at({"_id": id_} if found is None else found)
 
     def _oldest_held(self) -> datetime | None:
-        shown = {"document.acceptTime": 1}
+        shown = {f"document.{ACCEPT_TIME}": 1}
         for row in self._database[HELD].find({}, shown).sort("_id", 1).limit(-1):
             return accepted_at({"_id": row["_id"], **row.get("document", {})})
         return None

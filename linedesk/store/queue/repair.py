@@ -27,6 +27,7 @@ from linedesk.store.collections import (
 from linedesk.store.documents import RECVQ
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.insert import DUPLICATE_KEY
+from linedesk.store.records.events import EVENT_ID
 from linedesk.store.views import create_views
 
 log = logging.getLogger(__name__)
@@ -168,8 +169,8 @@ class CollectionRepair:
         """Of each eventId the first in natural order stays: that is what was read first."""
         rows = self._database[RECVQ].aggregate(
             [
-                {"$match": {"eventId": {"$exists": True}}},
-                {"$group": {"_id": "$eventId", "ids": {"$push": "$_id"}}},
+                {"$match": {EVENT_ID: {"$exists": True}}},
+                {"$group": {"_id": f"${EVENT_ID}", "ids": {"$push": "$_id"}}},
                 {"$match": {"ids.1": {"$exists": True}}},
             ],
             hint={"$natural": 1},

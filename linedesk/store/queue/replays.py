@@ -26,6 +26,8 @@ from linedesk.store.documents import DEADLETTERS, RECVQ, Document, name_of
 from linedesk.store.errors import translated
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import EVERY_SECONDS, Guard
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import EXPIRES_AT, REPLAYED_AT
 
 INSERT_SECONDS = 10.0
 REPLAY = "replay"
@@ -47,18 +49,18 @@ def event_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Docum
     """
     document: Document = letter["document"]
     event = {part: value for part, value in document["event"].items() if part != "replyToken"}
-    first = {"_id": ObjectId(), "eventId": name}
-    return {**document, **first, "acceptTime": now, "event": event}
+    first = {"_id": ObjectId(), EVENT_ID: name}
+    return {**document, **first, ACCEPT_TIME: now, "event": event}
 
 
 def effect_again(letter: Mapping[str, Any], *, name: str, now: datetime) -> Document:
     """A document by which the letter's effect is carried out anew; it runs no handler."""
     return {
         "_id": ObjectId(),
-        "eventId": name,
+        EVENT_ID: name,
         "channel": letter["channel"],
         "key": letter["key"],
-        "acceptTime": now,
+        ACCEPT_TIME: now,
         "event": {"type": REPLAY},
     }
 
@@ -120,8 +122,8 @@ class Replays:
 
     def _begin(self, letter: Mapping[str, Any]) -> bool:
         number = _number(letter)
-        as_read = {name: letter.get(name) for name in ("replays", "replayedAt")}
-        gone = {"replayedAt": "", "expiresAt": ""}
+        as_read = {name: letter.get(name) for name in ("replays", REPLAYED_AT)}
+        gone = {REPLAYED_AT: "", EXPIRES_AT: ""}
         with translated():
             answer = self._letters.update_one(
                 {
@@ -133,12 +135,12 @@ class Replays:
         return bool(answer.matched_count)
 
     def _was_refused(self, document: Mapping[str, Any]) -> bool:
-        refused = {"_id": document["eventId"], "cause": {"$regex": f"^{REFUSED}"}}
+        refused = {"_id": document[EVENT_ID], "cause": {"$regex": f"^{REFUSED}"}}
         with translated():
             return self._letters.find_one(refused, {"_id": 1}) is not None
 
     def _end(self, letter: Mapping[str, Any]) -> None:
-        self._mark(letter, {"$set": {"replayedAt": datetime.now(UTC)}})
+        self._mark(letter, {"$set": {REPLAYED_AT: datetime.now(UTC)}})
 
     def _mark(self, letter: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
         begun = {"_id": letter["_id"], "replaying": _number(letter)}

@@ -27,6 +27,7 @@ from linedesk.store.collections import read_shape
 from linedesk.store.documents import RECVQ
 from linedesk.store.errors import UNAUTHORIZED, WrongCollection
 from linedesk.store.queue.gauge import Gauge, Reach
+from linedesk.store.records.events import ACCEPT_TIME
 
 SIZES: list[Mapping[str, Any]] = [
     {"$collStats": {"storageStats": {}}},
@@ -91,14 +92,14 @@ def read_disk(database: Database[Any]) -> Disk:
 
 def accepted_at(document: Mapping[str, Any]) -> datetime:
     """When a document of recvq arrived; one made by hand may lack the time, so its `_id` tells."""
-    at, id_ = document.get("acceptTime"), document["_id"]
+    at, id_ = document.get(ACCEPT_TIME), document["_id"]
     if isinstance(at, datetime):
         return at
     return id_.generation_time if isinstance(id_, ObjectId) else datetime.now(UTC)
 
 
 def _end(collection: Collection[Any], order: int) -> Mapping[str, Any] | None:
-    shown = {"ts": 1, "acceptTime": 1}
+    shown = {"ts": 1, ACCEPT_TIME: 1}
     found: Mapping[str, Any] | None = collection.find_one({}, shown, sort=[("$natural", order)])
     return found
 

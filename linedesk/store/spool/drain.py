@@ -26,6 +26,7 @@ from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, name_of
 from linedesk.store.errors import QueueError, StoreUnavailable
 from linedesk.store.insert import insert_documents
+from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.spool.drain_lock import STILL_SECONDS, DrainLock
 from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 
@@ -200,7 +201,7 @@ def oldest_seconds(held: SpoolContents) -> float:
         return 0.0
     accepted = None
     with suppress(BSONError):
-        accepted = held.oldest.get("acceptTime")
+        accepted = held.oldest.get(ACCEPT_TIME)
     if not isinstance(accepted, datetime):
         return 0.0
     age = datetime.now(UTC) - accepted.replace(tzinfo=UTC)

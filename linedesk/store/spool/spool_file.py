@@ -24,6 +24,7 @@ from typing import NamedTuple
 from bson.raw_bson import RawBSONDocument
 
 from linedesk.store.errors import SpoolDamaged, SpoolUnavailable
+from linedesk.store.records.events import EVENT_ID
 from linedesk.store.redaction import message_id_of
 
 log = logging.getLogger(__name__)
@@ -315,7 +316,7 @@ def as_row(document: RawBSONDocument) -> Row:
     """The row of a document; the message's id is there so that an unsend finds it."""
     return Row(
         *key_of_document(document),
-        document.get("eventId"),
+        document.get(EVENT_ID),
         message_id_of(document),
         bytes(document.raw),
     )

@@ -1,0 +1,44 @@
+"""`audit`: one row an act of an operator, written before the act and completed after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+BEGUN, DONE = "begun", "done"
+ENDED_AT: Final = "endedAt"
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """One act."""
+
+    at: datetime
+    by: str
+    via: str
+    """The way that the operator came: page or command; dispatcher for what it does by itself."""
+    act: str
+    on: str | list[str]
+    why: str
+    outcome: str = BEGUN
+    ended_at: datetime | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """As it stands in `audit`; without an end as long as it has none."""
+        ended = {} if self.ended_at is None else {ENDED_AT: self.ended_at}
+        return {
+            "at": self.at,
+            "by": self.by,
+            "via": self.via,
+            "act": self.act,
+            "on": self.on,
+            "why": self.why,
+            "outcome": self.outcome,
+            **ended,
+        }
+
+    @classmethod
+    def end(cls, outcome: str, at: datetime) -> dict[str, Any]:
+        """The fields that complete it."""
+        return {"outcome": outcome, ENDED_AT: at}

@@ -1,0 +1,13 @@
+"""recvq: one document an event of LINE's. It stays a dictionary on its way through the processes.
+
+`linedesk.store.documents.make_document` makes it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EVENT_ID: Final = "eventId"
+"""Also the field of `jobs`, `calls`, `pending` and `control` that names the event."""
+ACCEPT_TIME: Final = "acceptTime"
+"""When the front desk took the webhook."""

@@ -1,0 +1,61 @@
+"""`deadletters`: what was given up, with its cause; an event's document, or a send or timer.
+
+A letter is decided as an effect of its conversation and becomes a row on its way out of `pending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+DEADLETTER = "deadletter"
+"""The `type` of the effect."""
+FIRST_AT: Final = "firstAt"
+LAST_AT: Final = "lastAt"
+REPLAYED_AT: Final = "replayedAt"
+EXPIRES_AT: Final = "expiresAt"
+"""When MongoDB removes it; set a week ahead."""
+CARRIED_OUT: Final = "carriedOut"
+"""The number of the last replay that was decided."""
+
+
+@dataclass(frozen=True)
+class LetterRecord:
+    """One letter as it is written first; what replays and ages add stands in the names only."""
+
+    id: str
+    """The name of the event, or the id of the effect."""
+    channel: str
+    key: str
+    cause: str
+    traceback: str | None
+    attempts: int
+    first_at: datetime
+    last_at: datetime
+    document: Mapping[str, Any] | None = None
+    effect: Mapping[str, Any] | None = None
+    """One of both is there: which, says what was given up."""
+
+    def as_effect(self) -> dict[str, Any]:
+        """As it is recorded in `pending`."""
+        given_up = {"document": self.document, "effect": self.effect}
+        return {
+            "id": self.id,
+            "type": DEADLETTER,
+            "channel": self.channel,
+            "key": self.key,
+            **{name: value for name, value in given_up.items() if value is not None},
+            "cause": self.cause,
+            "traceback": self.traceback,
+            "attempts": self.attempts,
+            FIRST_AT: self.first_at,
+            LAST_AT: self.last_at,
+        }
+
+
+def row_of(effect: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a letter from its effect, also of one that was made by hand and is not whole."""
+    rest = {name: value for name, value in effect.items() if name not in ("id", "type")}
+    return {"_id": effect["id"], **rest}
