@@ -48,9 +48,9 @@ class ControlReader(BackgroundThread):
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
-            self.pulse.beat()
+            self.activity.busy()
             self._try()
-            self.pulse.rest()
+            self.activity.idle()
 
     def _try(self) -> None:
         try:

@@ -210,7 +210,7 @@ class Lease(BackgroundThread):
     def _run(self) -> None:
         failed = False
         while not self._stop.wait(RENEW_SECONDS):
-            self.pulse.beat()
+            self.activity.busy()
             try:
                 self.renew()
             except StoreUnavailable as error:
@@ -220,7 +220,7 @@ class Lease(BackgroundThread):
                 if failed:
                     log.info("lease renewed again epoch=%d", self.epoch)
                 failed = False
-            self.pulse.rest()
+            self.activity.idle()
 
     def renew(self) -> None:
         """Renew once. Raises Replaced if somebody else took it, StoreUnavailable."""

@@ -89,11 +89,11 @@ class StartupWait:
             except StoreUnavailable as error:
                 failures += 1
                 log.warning("taking over, trying again error=%s", error)
-                self._reason.say(AWAY)
+                self._reason.set(AWAY)
                 self._tell(self._reason.fresh() or AWAY, WAITING)
                 self.pause(pause_seconds(failures))
             else:
-                self._reason.say(None)
+                self._reason.set(None)
                 return found
 
     def _tell(self, words: str, state: str) -> None:

@@ -42,9 +42,9 @@ class Timer(BackgroundThread):
 
     def _run(self) -> None:
         while (function := self._next()) is not None:
-            self.pulse.beat()
+            self.activity.busy()
             function()
-            self.pulse.rest()
+            self.activity.idle()
 
     def _next(self) -> Callable[[], None] | None:
         with self._condition:

@@ -145,7 +145,7 @@ class WatchdogReporter(BackgroundThread):
 
     def beat(self) -> None:
         """The main thread goes on to its next call."""
-        self._main.beat()
+        self._main.busy()
 
     def waiting(self, status: str, *, state: str = STARTING) -> None:
         """Not at work yet; the main thread has to `beat` meanwhile."""

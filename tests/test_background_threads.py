@@ -252,7 +252,7 @@ def test_a_join_that_is_not_waited_for_says_that_it_runs() -> None:
 def test_one_that_hangs_is_named() -> None:
     thread = BackgroundThread("slow", lambda: None, limit_seconds=0.0)
     assert thread.stalled() is None
-    thread.pulse.beat()
+    thread.activity.busy()
     assert eventually(thread.stalled) == "the thread slow hangs"
 
 

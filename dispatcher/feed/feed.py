@@ -17,6 +17,7 @@ from bson.timestamp import Timestamp
 from pymongo.errors import PyMongoError
 
 from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.liveness import RENEW_SECONDS
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 
@@ -47,6 +48,8 @@ class FeedLimits:
     heartbeat_back_seconds: float = 30.0
     """The feed has to bring the heartbeat within this."""
     heartbeat_insert_seconds: float = 5.0
+    renew_seconds: float = RENEW_SECONDS
+    """A reason to wait counts for so long, unless it is set again."""
     pause_seconds: Callable[[int], float] = pause_seconds
     """The pause after so many failures in a row."""
 

@@ -245,14 +245,14 @@ class FeedReader(BackgroundThread):
         self._recovery = Recovery(rescan, pool, saver, keeper)
         self._machine = ReaderMachine(token, healthy_seconds=limits.healthy_seconds)
         self._looked_at = -math.inf
-        self.reason = WaitReason()
+        self.reason = WaitReason(renew_seconds=limits.renew_seconds)
         """Why the feed brings nothing for now, if that has a name."""
         self.delivered_at = time.monotonic()
         """Monotonic time of the last document that came, heartbeats included."""
 
     def quiet_seconds(self) -> float:
         """For how long it has brought nothing, not even a heartbeat, and named no reason."""
-        return time.monotonic() - max(self.delivered_at, self.reason.said_at)
+        return time.monotonic() - max(self.delivered_at, self.reason.renewed_at)
 
     @property
     def is_reading(self) -> bool:
@@ -297,7 +297,7 @@ class FeedReader(BackgroundThread):
             self._fails(error, AWAY)
 
     def _fails(self, error: StoreUnavailable, why: str | None) -> None:
-        self.reason.say(why)
+        self.reason.set(why)
         log.warning("feed unavailable, opening it again error=%s", error)
 
     def _back_off(self) -> None:
@@ -309,7 +309,7 @@ class FeedReader(BackgroundThread):
     def _forget_position(self, cause: PositionLost) -> None:
         name = self._feed.name
         log.info("feed lost its position, scanning recvq feed=%s cause=%s", name, cause)
-        self.reason.say(SCANNING)
+        self.reason.set(SCANNING)
         self._pool.forget_token()
 
     def _scan(self) -> None:
@@ -319,7 +319,7 @@ class FeedReader(BackgroundThread):
 
     def _is_over(self) -> bool:
         """Asked with each row of a scan, which may take long before the first is handed over."""
-        self.reason.say(SCANNING)
+        self.reason.set(SCANNING)
         return self._stop.is_set()
 
     def _goes(self, gone: RecvqGone) -> None:
@@ -333,7 +333,7 @@ class FeedReader(BackgroundThread):
         """
         gone = self._machine.gone
         assert gone is not None, "only what is gone is drained"
-        self.reason.say(f"{gone}: what it brought has to be finished")
+        self.reason.set(f"{gone}: what it brought has to be finished")
         # guard: finished-before-made-anew -> never
         if self._pool.standing()[0] > 0:
             self._stop.wait(DRAIN_LOOK_SECONDS)
@@ -346,8 +346,8 @@ class FeedReader(BackgroundThread):
     # Opening.
 
     def _open(self) -> None:
-        if not self._machine.is_mute and self.reason.words != AWAY:
-            self.reason.say(OPENING)
+        if not self._machine.is_mute and self.reason.text != AWAY:
+            self.reason.set(OPENING)
         if (start := self._machine.start) is not None:
             self._feed.open_at(start.operation_time)
             self._pool.end_scan()
@@ -357,7 +357,7 @@ class FeedReader(BackgroundThread):
         self._heartbeat.heard()
         if not self._machine.is_mute:
             # The outage is over: from now on the feed has its time to bring something.
-            self.reason.say(OPENING)
+            self.reason.set(OPENING)
         self._look()
 
     # Reading.
@@ -378,17 +378,17 @@ class FeedReader(BackgroundThread):
     def _delivers(self, token: Any, why: str | None) -> None:
         self._machine.delivered(token)
         self.delivered_at = time.monotonic()
-        self.reason.say(why)
+        self.reason.set(why)
 
     def _may_read(self) -> bool:
         """Whether there is room for one more, after a short wait for it."""
         if not self._has_room():
-            self.reason.say("too much waits to be carried out")
+            self.reason.set("too much waits to be carried out")
             self._stop.wait(ROOM_SECONDS)
             return False
         if not self._pool.wait_for_room(ROOM_SECONDS):
             paused = ", some are paused" if self._pool.ordered.pauses else ""
-            self.reason.say(f"too many documents in hand{paused}")
+            self.reason.set(f"too many documents in hand{paused}")
             return False
         return True
 
@@ -433,7 +433,7 @@ class FeedReader(BackgroundThread):
             self._look_again()
         elif time.monotonic() - self._looked_at > self._limits.look_seconds:
             self._look()
-        self.reason.say(self._heartbeat.refused)
+        self.reason.set(self._heartbeat.refused)
 
     def _look(self) -> None:
         """See whether recvq is right, and mend at once what is mended in place."""

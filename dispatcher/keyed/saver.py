@@ -76,13 +76,13 @@ class Saver(BackgroundThread):
     def _run(self) -> None:
         failures = 0
         while not self._stop.is_set():
-            self.pulse.rest()
+            self.activity.idle()
             self._wait()
-            self.pulse.beat()
+            self.activity.busy()
             self._pool.saving.look()
             self._pool.saving.urgent.wait(PACE_SECONDS)
             failures = 0 if self.save() else failures + 1
             if failures:
                 self._stop.wait(pause_seconds(failures))
-        self.pulse.beat()
+        self.activity.busy()
         self.save()

@@ -1,4 +1,4 @@
-"""Signs of life that one thread gives and any other may read: what it is at, what it waits for."""
+"""What a thread reports of itself and any other may read: what it does, what it waits for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AWAY = "waiting for MongoDB"
 
 
 class ThreadActivity:
-    """That of one thread, which says `beat` as it takes up something and `rest` when it sleeps."""
+    """What one thread reports: `busy` as it takes up something, `idle` when it sleeps."""
 
     def __init__(
         self,
@@ -27,56 +27,66 @@ class ThreadActivity:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._thread = thread
-        self._limit_seconds = limit_seconds
+        self.limit_seconds = limit_seconds
+        """For how long it may be busy with one thing."""
         self._monotonic = monotonic
         self._since: float | None = None
 
-    def beat(self) -> None:
-        """What was in hand is done, and the next thing begins."""
+    def busy(self) -> None:
+        """The thread is done with what it was busy with, and takes up the next thing."""
         self._since = self._monotonic()
 
-    def rest(self) -> None:
-        """Nothing is in hand: only a bounded wait, or one that anybody can end."""
+    def idle(self) -> None:
+        """The thread has nothing to do: it sleeps for a bounded time, or until it is woken."""
         self._since = None
 
     def stalled(self) -> str | None:
-        """That the thread is at one thing for longer than it may be, in words; else None."""
+        """That the thread is busy with one thing for longer than its limit, in words; else None."""
         since = self._since
         seconds = 0.0 if since is None else self._monotonic() - since
-        if seconds <= self._limit_seconds:
+        if seconds <= self.limit_seconds:
             return None
         return f"the thread {self._thread} hangs"
 
 
 class WaitReason:
-    """Why nothing goes on although nothing hangs. It has to be said again and again to count."""
+    """Why a thread makes no progress although it does not hang.
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    A reason counts only while it is set again and again.
+    """
+
+    def __init__(
+        self,
+        *,
+        renew_seconds: float = RENEW_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._renew_seconds = renew_seconds
         self._monotonic = monotonic
-        self.said_at = monotonic()
-        """Monotonic time at which something was waited for last; at first that of its making."""
-        # Replaced as a whole, so that who reads it sees words and time that belong together.
-        self._said: tuple[str, datetime] | None = None
+        self.renewed_at = monotonic()
+        """Monotonic time at which a reason was set last; at first that of its making."""
+        # Replaced as a whole: a reader sees a text and the time that belongs to it.
+        self._set: tuple[str, datetime] | None = None
 
-    def say(self, words: str | None) -> None:
-        """The thread waits for this, and would say so again; None: for nothing any more."""
-        if words is not None:
-            self.said_at = self._monotonic()
-        if words != self.words:
-            self._said = None if words is None else (words, datetime.now(UTC))
+    def set(self, text: str | None) -> None:
+        """The thread waits for this, and will set it again while it waits; None: for nothing."""
+        if text is not None:
+            self.renewed_at = self._monotonic()
+        if text != self.text:
+            self._set = None if text is None else (text, datetime.now(UTC))
 
     @property
-    def words(self) -> str | None:
-        """What was said last; None once that is over."""
-        said = self._said
-        return said[0] if said is not None else None
+    def text(self) -> str | None:
+        """What was set last; None once that is over."""
+        was_set = self._set
+        return None if was_set is None else was_set[0]
 
     def fresh(self) -> str | None:
-        """What is waited for and since when; None if nothing is, or it was not said lately."""
-        said = self._said
-        if said is None or self._monotonic() - self.said_at > RENEW_SECONDS:
+        """What is waited for and since when; None if nothing is, or it was not set lately."""
+        was_set = self._set
+        if was_set is None or self._monotonic() - self.renewed_at > self._renew_seconds:
             return None
-        return f"{said[0]} since {moment(said[1])}"
+        return f"{was_set[0]} since {moment(was_set[1])}"
 
 
 def moment(at: datetime) -> str:

@@ -42,7 +42,7 @@ class BackgroundThread:
     """A Component with one daemon thread of this name, which calls `run` once.
 
     `run` looks at `_stop` and returns soon after that was set, also where it was set before the
-    start. While it works on something it beats `pulse`. What it raises goes to
+    start. It says on `activity` when it takes up something. What it raises goes to
     `threading.excepthook`, which ends the process. All methods may be called from any thread, in
     any order, any number of times.
     """
@@ -50,7 +50,7 @@ class BackgroundThread:
     def __init__(
         self, name: str, run: Callable[[], None], *, limit_seconds: float = LIMIT_SECONDS
     ) -> None:
-        self.pulse = ThreadActivity(name, limit_seconds=limit_seconds)
+        self.activity = ThreadActivity(name, limit_seconds=limit_seconds)
         self._stop = threading.Event()
         self._starting = threading.Lock()
         self._is_started = False  # under _starting
@@ -88,7 +88,7 @@ class BackgroundThread:
 
     def stalled(self) -> str | None:
         """That the thread is at one thing for longer than it may be, in words; else None."""
-        return self.pulse.stalled()
+        return self.activity.stalled()
 
     def status(self) -> str:
         """Empty, unless the owner has something to report."""

@@ -128,7 +128,7 @@ class ScheduleListener(BackgroundThread):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.pulse.beat()
+            self.activity.busy()
             try:
                 with translated():
                     self._listen()
@@ -149,7 +149,7 @@ class ScheduleListener(BackgroundThread):
             self._heard(None, opened)
             self._look_for_index()
             while stream.alive and not self._stop.is_set():
-                self.pulse.beat()
+                self.activity.busy()
                 change = stream.try_next()
                 if time.monotonic() > healthy_at:
                     self._trouble.over()

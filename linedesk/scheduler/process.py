@@ -76,7 +76,7 @@ def _wait_for_server(
             log.warning("MongoDB cannot be reached, trying again error=%s", error)
         else:
             return None
-        reason.say(AWAY)
+        reason.set(AWAY)
         service.starting(reason.fresh() or "", seconds=ASK_SECONDS)
         try:
             return inbox.get(timeout=pause_seconds(failures))

@@ -124,7 +124,7 @@ class Scheduler(BackgroundThread):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.pulse.beat()
+            self.activity.busy()
             try:
                 due_at = self._look()
             except TROUBLE as error:
@@ -140,7 +140,7 @@ class Scheduler(BackgroundThread):
         """Ring all that is due; returns when the next is."""
         seen, beaten = self._begin_look(), 0
         while not self._stop.is_set():
-            self.pulse.beat()
+            self.activity.busy()
             settled = self._ringer.ring(seen=seen, most=self._most)
             if settled is None:
                 break
@@ -174,7 +174,7 @@ class Scheduler(BackgroundThread):
             #     self._due_at = due_at
             #     self._wake.clear()
             self._due_at = due_at
-        self.pulse.rest()
+        self.activity.idle()
         ahead = AHEAD_SECONDS
         while not (self._stop.is_set() or self._wake.is_set()):
             now = self._now()
@@ -192,11 +192,11 @@ class Scheduler(BackgroundThread):
                 self._wake.wait(min(left - ahead, CLOCK_SECONDS))
 
     def _look_ahead(self) -> None:
-        self.pulse.beat()
+        self.activity.busy()
         # Who fails here looks again when it inserts, and that is what is told.
         with suppress(*TROUBLE):
             self._guarded.look_ahead()
-        self.pulse.rest()
+        self.activity.idle()
 
 
 class Steps:

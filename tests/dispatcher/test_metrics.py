@@ -123,7 +123,7 @@ def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
 def test_what_keeps_it_from_work_comes_first(told: Told) -> None:
     assert told.words()[1:] == ["0.0 events/s", "0 in hand", "nothing waits"]
     assert told.telling.state() == "working"
-    told.reason.say("waiting for MongoDB")
+    told.reason.set("waiting for MongoDB")
     told.leads = False
     reason, lease, *_ = told.words()
     assert reason.startswith("waiting for MongoDB since ")

@@ -25,7 +25,6 @@ from dispatcher.feed.feed import FeedLimits
 from dispatcher.process import ExitReason
 from dispatcher.watchdog import WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.runtime import liveness as pulse_module
 from linedesk.runtime import status_row as status_module
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -124,7 +123,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
 
         def open_slowly(token: Any) -> None:
             open_(token)
-            reader.reason.said_at -= 1000.0
+            reader.reason.renewed_at -= 1000.0
 
         monkeypatch.setattr(running.feed, "open", open_slowly)
         assert own_mongod.pid is not None
@@ -150,7 +149,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         assert running.end() is ExitReason.STOPPED
 
 
-SOON = FeedLimits(pause_seconds=lambda failures: 0.02)
+SOON = FeedLimits(pause_seconds=lambda failures: 0.02, renew_seconds=0.3)
 BEATS = replace(SOON, heartbeat_after_seconds=0.02, heartbeat_back_seconds=0.05)
 
 
@@ -159,14 +158,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may take minutes may take moments, and is looked at as often."""
     monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.05)
     monkeypatch.setattr(watch_module, "FEED_SECONDS", 0.3)
-    monkeypatch.setattr(pulse_module, "RENEW_SECONDS", 0.3)
 
 
 def at_work(running: Running, service: Listener) -> None:
     """Wait until the feed was opened and brings nothing, since there is nothing."""
     eventually(lambda: service.says("alive", "holds the lease"))
     reader = running.dispatcher._reader
-    eventually(lambda: reader.is_reading and reader.reason.words is None)
+    eventually(lambda: reader.is_reading and reader.reason.text is None)
 
 
 def test_a_read_that_never_ends_is_a_stall(
@@ -273,7 +271,7 @@ def test_any_thread_that_hangs_is_a_stall(
     at_work(running, service)
     one = running.dispatcher
     for part in (one._lease, one._clock, one._saver):
-        monkeypatch.setattr(part.pulse, "_limit_seconds", 0.1)
+        monkeypatch.setattr(part.activity, "limit_seconds", 0.1)
     for name in ("lease", "clock", "progress", "companion"):
         ends, words = threading.Event(), f"stalled: the thread {name} hangs"
 

@@ -196,13 +196,13 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
     reader = running.dispatcher._reader
     before = reader.delivered_at
     eventually(lambda: reader.delivered_at > before)
-    assert reader.reason.words is None
+    assert reader.reason.text is None
     worker.room = False
-    eventually(lambda: reader.reason.words == "too much waits to be carried out")
+    eventually(lambda: reader.reason.text == "too much waits to be carried out")
     monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
     assert running.dispatcher.stalled() is None
     worker.room = True
-    eventually(lambda: reader.reason.words is None)
+    eventually(lambda: reader.reason.text is None)
     running.end()
 
 

@@ -23,45 +23,45 @@ def hand() -> Hand:
 
 
 def test_a_thread_hangs_that_is_at_one_thing_for_too_long(hand: Hand) -> None:
-    pulse = ThreadActivity("lease", monotonic=hand)
-    pulse.beat()
+    activity = ThreadActivity("lease", monotonic=hand)
+    activity.busy()
     hand.time += LIMIT_SECONDS
-    assert pulse.stalled() is None
+    assert activity.stalled() is None
     hand.time += 1
-    assert pulse.stalled() == "the thread lease hangs"
-    pulse.beat()
-    assert pulse.stalled() is None
+    assert activity.stalled() == "the thread lease hangs"
+    activity.busy()
+    assert activity.stalled() is None
 
 
 def test_a_thread_that_rests_or_has_not_begun_hangs_nowhere(hand: Hand) -> None:
-    pulse = ThreadActivity("lease", monotonic=hand)
+    activity = ThreadActivity("lease", monotonic=hand)
     hand.time += LIMIT_SECONDS + 1
-    assert pulse.stalled() is None
-    pulse.beat()
-    pulse.rest()
+    assert activity.stalled() is None
+    activity.busy()
+    activity.idle()
     hand.time += LIMIT_SECONDS + 1
-    assert pulse.stalled() is None
+    assert activity.stalled() is None
 
 
 def test_a_reason_counts_while_it_is_given_again(hand: Hand) -> None:
     reason = WaitReason(monotonic=hand)
     assert reason.fresh() is None
-    reason.say("waiting for MongoDB")
+    reason.set("waiting for MongoDB")
     said = reason.fresh()
     assert said is not None
     assert re.fullmatch(r"waiting for MongoDB since \d{4}-\d\d-\d\d \d\d:\d\d UTC", said)
     hand.time += RENEW_SECONDS
-    reason.say("waiting for MongoDB")
+    reason.set("waiting for MongoDB")
     hand.time += RENEW_SECONDS
     assert reason.fresh() == said, "it waits since the first time"
     hand.time += 1
     assert reason.fresh() is None, "whoever waits would have said so again"
-    assert reason.words == "waiting for MongoDB"
+    assert reason.text == "waiting for MongoDB"
 
 
 def test_what_is_over_is_no_reason(hand: Hand) -> None:
     reason = WaitReason(monotonic=hand)
-    reason.say("waiting for MongoDB")
-    reason.say(None)
+    reason.set("waiting for MongoDB")
+    reason.set(None)
     assert reason.fresh() is None
-    assert reason.words is None
+    assert reason.text is None

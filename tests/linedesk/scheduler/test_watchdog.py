@@ -40,11 +40,11 @@ def test_a_thread_that_hangs_is_a_stall(
     one = schedule()
     eventually(lambda: one.status() == "0 timers rang")
     if name == "scheduler":
-        monkeypatch.setattr(one.pulse, "_limit_seconds", 0.05)
+        monkeypatch.setattr(one.activity, "limit_seconds", 0.05)
         monkeypatch.setattr(one._ringer, "ring", hang)
         one.wake()
     else:
-        monkeypatch.setattr(one._doorbell.pulse, "_limit_seconds", 0.05)
+        monkeypatch.setattr(one._doorbell.activity, "limit_seconds", 0.05)
         monkeypatch.setattr(one._doorbell, "_heard", hang)
         one._doorbell._schedule.insert_one(a_row())
     assert begun.wait(15)
@@ -61,10 +61,10 @@ def test_many_batches_one_after_the_other_are_no_stall(
 
     def ring(**_: Any) -> int | None:
         now[0] += 100.0
-        seen.append(one.pulse.stalled())
+        seen.append(one.activity.stalled())
         return 1 if len(seen) < 10 else None
 
-    monkeypatch.setattr(one.pulse, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(one.activity, "_monotonic", lambda: now[0])
     monkeypatch.setattr(one._ringer, "ring", ring)
     one.wake()
     # What the doorbell hears at its start may have it look once more.
