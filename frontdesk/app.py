@@ -70,8 +70,6 @@ log = logging.getLogger(__name__)
 
 # A proxy that passes a request on says for whom in one of them.
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
-# LINE gives up after 2 s; what is left then belongs to the spool (architecture: step 3).
-STORE_SECONDS = 1.0
 
 
 class Store(Protocol):
@@ -123,6 +121,10 @@ class WebhookSettings:
     path: str = "/callback"
     max_body_bytes: int = 1024 * 1024
     token: str = field(default="", repr=False)
+    store_seconds: float = 1.0
+    """What recvq has from a request's arrival. LINE gives up after 2 s, and the rest belongs to the
+    spool (architecture: step 3).
+    """
 
 
 class FrontDesk(FastAPI):
@@ -198,7 +200,7 @@ class Callback:
     async def answer(self, request: Request) -> JSONResponse:
         """Store the events of a signed webhook request, then answer it."""
         accept_time, started = datetime.now(UTC), arrival(request.scope, time.monotonic())
-        deadline = started + STORE_SECONDS
+        deadline = started + self._desk.store_seconds
         try:
             documents = await self._documents(request, accept_time)
             duplicates = await self._stored(documents, deadline)
@@ -230,7 +232,7 @@ class Callback:
     async def _body(self, request: Request) -> bytes:
         declared = request.headers.get("content-length")
         try:
-            async with asyncio.timeout(STORE_SECONDS):
+            async with asyncio.timeout(self._desk.store_seconds):
                 return await read_body(
                     request.receive, limit=self._desk.max_body_bytes, declared=declared
                 )

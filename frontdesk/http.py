@@ -43,6 +43,9 @@ PART = 16
 NOTHING_SECONDS = 0.05
 # LINE waits for 2 s, and the stores have until 1.8 s after the arrival.
 LATE_SECONDS = 0.5
+# From the first byte to the end of the head, and for the rest of a body that was refused. LINE
+# gives up after 2 s.
+HEAD_SECONDS = 5.0
 BODY = json.dumps({"error": LATE}).encode()
 HEADERS = [
     (b"content-type", b"application/json"),
@@ -96,12 +99,14 @@ class Overload:
         most_connections: int = MOST_CONNECTIONS,
         most_requests: int = MOST_REQUESTS,
         late_seconds: float = LATE_SECONDS,
+        head_seconds: float = HEAD_SECONDS,
     ) -> None:
         self._app = app
         self.figures = figures or FrontdeskMetrics()
         self._most_connections = most_connections
         self._most_requests = most_requests
         self._late_seconds = late_seconds
+        self.head_seconds = head_seconds
         self._nothing_until = dict[tuple[RequestStage, ...], float]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,9 +184,6 @@ def made_way(scope: Scope) -> bool:
     return bool(scope.get("state", {}).get("made_way"))
 
 
-# From the first byte to the end of the head, and for the rest of a body that was refused. LINE
-# gives up after 2 s.
-HEAD_SECONDS = 5.0
 # LINE's heads take under 1 KB; proxies add some.
 HEAD_BYTES = 64 * 1024
 # Requests that wait for the answer to an earlier one; neither LINE nor a proxy sends such. Each
@@ -341,7 +343,7 @@ class Connection(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._since = time.monotonic()
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+        self._timer = self.loop.call_later(self._overload.head_seconds, self._too_slow)
 
     def _stop_clock(self) -> None:
         if self._timer is not None:

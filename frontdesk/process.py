@@ -110,7 +110,7 @@ def serve(
 
 
 @contextlib.contextmanager
-def _beside() -> Iterator[Callable[[Guard | StatusRow], None]]:
+def _beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | StatusRow], None]]:
     """Starts what works on a thread beside the server, and ends it with the process: neither a
     look nor a row is waited for longer than BESIDE_SECONDS, since nothing depends on either.
     """
@@ -123,7 +123,7 @@ def _beside() -> Iterator[Callable[[Guard | StatusRow], None]]:
     try:
         yield start
     finally:
-        until = time.monotonic() + BESIDE_SECONDS
+        until = time.monotonic() + seconds
         for one in started:
             one.stop()
         for one in started:

@@ -35,7 +35,7 @@ from frontdesk.app import Store
 from frontdesk.errors import CannotListen
 from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, status_words
-from frontdesk.tls import CertificateFiles, Handshake, TlsServer
+from frontdesk.tls import HANDSHAKE_SECONDS, CertificateFiles, Handshake, TlsServer
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
 from linedesk.runtime.service import ServiceManager
 from linedesk.store.documents import Document
@@ -43,22 +43,29 @@ from linedesk.store.documents import Document
 log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# A tick is a tenth of a second.
-TELL_TICKS = 10
-CERTIFICATE_TICKS = 50
-# So long a stop goes on as before, so that clients with a connection open leave with an answer.
-LINGER_SECONDS = 1.0
-# So long whoever was just accepted has for his request; all others wait for the successor
-# meanwhile, and LINE gives up after 2 s.
-SILENT_SECONDS = 0.4
-# Every request ends by itself within its second; this only bounds what a stop waits for.
-DRAIN_SECONDS = 3.0
-# For the other side's word that it closes, too, which under TLS not everybody says.
-CLOSE_SECONDS = 0.2
 LOOK_SECONDS = 0.02
-# All of the above, and the end of both stores.
+# All limits of a stop, and the end of both stores.
 STOP_SECONDS = 20.0
 CLOSE = (b"connection", b"close")
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How often the server reports, and how long what takes. A tick is a tenth of a second."""
+
+    tell_ticks: int = 10
+    certificate_ticks: int = 50
+    handshake_seconds: float = HANDSHAKE_SECONDS
+    linger_seconds: float = 1.0
+    """A stop goes on as before, so that clients with an open connection leave with an answer."""
+    silent_seconds: float = 0.4
+    """A connection that was just accepted has so long to send its request; all others wait for
+    the next process meanwhile, and LINE gives up after 2 s.
+    """
+    drain_seconds: float = 3.0
+    """Every request ends by itself within its second; this only bounds what a stop waits for."""
+    close_seconds: float = 0.2
+    """For the other side to close, too; under TLS not every client does."""
 
 
 class FrontdeskServer(uvicorn.Server):
@@ -78,8 +85,10 @@ class FrontdeskServer(uvicorn.Server):
         figures: FrontdeskMetrics,
         service: ServiceManager,
         hanging: Callable[[], str | None],
+        limits: ServerLimits | None = None,
     ) -> None:
         super().__init__(config)
+        self._limits = limits or ServerLimits()
         figures.watch_connections(lambda: len(self._connections))
         self._store = store
         self._certificate = certificate
@@ -136,11 +145,11 @@ class FrontdeskServer(uvicorn.Server):
             self._looking.result()
             self._looking = None
             self._tell()
-        if counter % TELL_TICKS == 0:
+        if counter % self._limits.tell_ticks == 0:
             self._figures.refusals.tell_in_time()
         # While it reads it says nothing: a word would end the reload, and a disk may hang.
         if self._looking is None:
-            if counter % TELL_TICKS == 0:
+            if counter % self._limits.tell_ticks == 0:
                 self._tell()
             self._look(counter)
         return await super().on_tick(counter) or self._store.dead
@@ -175,7 +184,14 @@ class FrontdeskServer(uvicorn.Server):
         )
         if self._certificate is not None:
             assert isinstance(self.config.app, Overload)
-            return TlsServer(listener, self._certificate, connect, state, self.config.app)
+            return TlsServer(
+                listener,
+                self._certificate,
+                connect,
+                state,
+                self.config.app,
+                handshake_seconds=self._limits.handshake_seconds,
+            )
         loop = asyncio.get_running_loop()
         return await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
 
@@ -225,7 +241,7 @@ class FrontdeskServer(uvicorn.Server):
                 self._tell()
             else:
                 self._looking = asyncio.create_task(asyncio.to_thread(certificate.reread))
-        elif certificate is not None and counter % CERTIFICATE_TICKS == 0:
+        elif certificate is not None and counter % self._limits.certificate_ticks == 0:
             self._looking = asyncio.create_task(asyncio.to_thread(certificate.look))
 
     # --- stopping
@@ -237,21 +253,21 @@ class FrontdeskServer(uvicorn.Server):
         state.default_headers = [*state.default_headers, CLOSE]
         for connection in here:
             connection.ask_to_leave()
-        await self._until(lambda: here.isdisjoint(self._connections), LINGER_SECONDS)
+        await self._until(lambda: here.isdisjoint(self._connections), self._limits.linger_seconds)
 
     async def _see_off(self) -> None:
         """Wait a moment for requests that may be on their way, then for the answers."""
-        connections = self._connections
+        connections, limits = self._connections, self._limits
 
         def heard() -> bool:
             now = time.monotonic()
-            return all(one.awaited_seconds(now) >= SILENT_SECONDS for one in connections)
+            return all(one.awaited_seconds(now) >= limits.silent_seconds for one in connections)
 
-        await self._until(heard, SILENT_SECONDS)
+        await self._until(heard, limits.silent_seconds)
         for connection in list(connections):
             connection.shutdown()
-        await self._until(lambda: not self.server_state.tasks, DRAIN_SECONDS)
-        await self._until(lambda: not connections, CLOSE_SECONDS)
+        await self._until(lambda: not self.server_state.tasks, limits.drain_seconds)
+        await self._until(lambda: not connections, limits.close_seconds)
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -215,7 +215,10 @@ class TlsServer:
         connect: Callable[[], Connection],
         state: ServerState,
         overload: Overload,
+        *,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
+        self._handshake_seconds = handshake_seconds
         self._listener = listener
         self._certificate = certificate
         self._connect = connect
@@ -271,7 +274,7 @@ class TlsServer:
             self._connect,
             one,
             ssl=self._certificate.context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from pymongo import ReadPreference
 
-from frontdesk.http import Connection, Overload
+from frontdesk.http import HEAD_SECONDS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
 from linedesk.compose.up import beside_up
 from linedesk.console.web.app import create_app
@@ -80,6 +80,7 @@ def server_config(
     *,
     most_connections: int = MOST_CONNECTIONS,
     most_requests: int = MOST_REQUESTS,
+    head_seconds: float = HEAD_SECONDS,
 ) -> uvicorn.Config:
     """The app behind the front desk's connections, with the same bounds for heads and time.
 
@@ -93,6 +94,7 @@ def server_config(
         most_connections=most_connections,
         most_requests=most_requests,
         late_seconds=math.inf,
+        head_seconds=head_seconds,
     )
     return config_of(bounded, is_proxied=console.is_proxied, http=Connection)
 

@@ -16,7 +16,7 @@ from frontdesk import server
 from frontdesk.app import WebhookSettings
 from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.process import _config
-from frontdesk.server import FrontdeskServer
+from frontdesk.server import FrontdeskServer, ServerLimits
 from frontdesk.stores import Documents
 from frontdesk.tls import CertificateFiles
 from frontdesk.webhook import sign
@@ -24,6 +24,8 @@ from linedesk.runtime.service import NoServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0
+# A word and a look at the certificate at each tick, and a short end.
+QUICK = ServerLimits(tell_ticks=1, certificate_ticks=1, linger_seconds=0.1)
 TOKEN = "token-for-scripts-1"
 
 
@@ -87,7 +89,13 @@ class Running:
     """A server that runs, and its parts."""
 
     def __init__(
-        self, listener: socket.socket, certificate: CertificateFiles | None = None, **limits: Any
+        self,
+        listener: socket.socket,
+        certificate: CertificateFiles | None = None,
+        *,
+        limits: ServerLimits = QUICK,
+        store_seconds: float = 1.0,
+        **overload: Any,
     ) -> None:
         # As with systemd, a copy stays open when the server closes its own.
         self.kept, self.store, self.service = listener.dup(), FakeStore(), Told()
@@ -95,16 +103,19 @@ class Running:
         self.figures = figures = FrontdeskMetrics()
         self.server = FrontdeskServer(
             _config(
-                WebhookSettings(secrets=(SECRET.encode(),), token=TOKEN),
+                WebhookSettings(
+                    secrets=(SECRET.encode(),), token=TOKEN, store_seconds=store_seconds
+                ),
                 self.store,
                 figures,
-                **limits,
+                **overload,
             ),
             self.store,
             certificate=certificate,
             figures=figures,
             service=self.service,
             hanging=lambda: self.store.hanging,
+            limits=limits,
         )
         self._lines: list[Line] = []
         self._task = asyncio.create_task(self.server._serve([listener]))
@@ -190,10 +201,10 @@ def request() -> bytes:
 
 @contextlib.asynccontextmanager
 async def running(
-    certificate: CertificateFiles | None = None, **limits: Any
+    certificate: CertificateFiles | None = None, **options: Any
 ) -> AsyncIterator[Running]:
     """A server that takes connections, stopped at the end."""
-    it = Running(socket.create_server(("127.0.0.1", 0)), certificate, **limits)
+    it = Running(socket.create_server(("127.0.0.1", 0)), certificate, **options)
     try:
         await it.reach(lambda: it.service.words)
         yield it
@@ -205,9 +216,7 @@ async def running(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A word at each tick, a short end, and the collector as it is."""
-    monkeypatch.setattr(server, "LINGER_SECONDS", 0.1)
-    monkeypatch.setattr(server, "TELL_TICKS", 1)
+    """The collector as it is."""
     monkeypatch.setattr(server, "_spare_the_collector", lambda: None)
 
 

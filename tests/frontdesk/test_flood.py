@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from frontdesk import app, http, server
 from frontdesk.http import (
     HEAD_BYTES,
     HEAD_SECONDS,
@@ -38,7 +37,7 @@ from frontdesk.server import allow_connections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.frontdesk.desk import DeskProcess, read_answer, signed_head, text_event, webhook
-from tests.frontdesk.inprocess import Line, Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import QUICK, Line, Running, in_loop, quick, request, running
 from tests.waiting import eventually
 
 __all__ = ["quick"]
@@ -298,17 +297,17 @@ def test_the_oldest_idle_go_first_then_unfinished_ones_and_before_all_what_is_be
     assert order == ["b0", "b1", *by_age, "b2", "b3", "b4", "b5"]
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is half sent is not ended by its time."""
-    monkeypatch.setattr(app, "STORE_SECONDS", 60.0)
-    monkeypatch.setattr(http, "HEAD_SECONDS", 60.0)
+# What is half sent is not ended by its time.
+PATIENT: dict[str, Any] = {
+    "late_seconds": 60,
+    "store_seconds": 60.0,
+    "head_seconds": 60.0,
+}
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_newer_connection_gets_the_place_of_the_oldest_that_proved_nothing() -> None:
     async def scenario() -> None:
-        async with running(most_connections=5, late_seconds=60) as desk:
+        async with running(most_connections=5, **PATIENT) as desk:
             proved, stored = await desk.connect(), await desk.connect()
             assert (await proved.post()).status == 200
             half, idle = await desk.connect(), await desk.connect(source="127.0.0.2")
@@ -334,10 +333,9 @@ def test_a_newer_connection_gets_the_place_of_the_oldest_that_proved_nothing() -
     in_loop(scenario)
 
 
-@pytest.mark.usefixtures("patient")
 def test_of_several_that_come_at_once_each_ends_another_one() -> None:
     async def scenario() -> None:
-        async with running(most_requests=2, late_seconds=60) as desk:
+        async with running(most_requests=2, **PATIENT) as desk:
             stalled, lines = await two(desk), await two(desk)
             for line in stalled:
                 line.send(HALF_BODY)
@@ -356,10 +354,9 @@ def test_of_several_that_come_at_once_each_ends_another_one() -> None:
     in_loop(scenario)
 
 
-@pytest.mark.usefixtures("patient")
 def test_complete_requests_of_strangers_cost_a_proved_sender_no_place() -> None:
     async def scenario() -> None:
-        async with running(most_requests=2, late_seconds=60) as desk:
+        async with running(most_requests=2, **PATIENT) as desk:
             proved, *strangers = [await desk.connect() for _ in range(11)]
             assert (await proved.post()).status == 200
             # All are there before the server's side of the loop goes on.
@@ -376,10 +373,9 @@ async def two(desk: Running) -> list[Line]:
     return [await desk.connect() for _ in range(2)]
 
 
-@pytest.mark.usefixtures("patient")
 def test_where_all_have_proved_themselves_one_more_gets_503_and_they_stay() -> None:
     async def scenario() -> None:
-        async with running(most_connections=2, late_seconds=60) as desk:
+        async with running(most_connections=2, **PATIENT) as desk:
             lines = [await desk.connect() for _ in range(2)]
             for line in lines:
                 assert (await line.post()).status == 200
@@ -391,10 +387,9 @@ def test_where_all_have_proved_themselves_one_more_gets_503_and_they_stay() -> N
     in_loop(scenario)
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_a_request() -> None:
     async def scenario() -> None:
-        async with running(most_requests=2, late_seconds=60) as desk, AsyncExitStack() as stack:
+        async with running(most_requests=2, **PATIENT) as desk, AsyncExitStack() as stack:
             for transport in desk.server.servers[0].sockets:
                 # What is accepted there has the same one.
                 transport.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -444,10 +439,9 @@ def test_few_requests_wait_in_line_so_that_a_client_that_reads_no_answers_fills_
     in_loop(scenario)
 
 
-@pytest.mark.usefixtures("patient")
 def test_behind_a_proxy_each_sender_has_to_prove_itself() -> None:
     async def scenario() -> None:
-        async with running(most_requests=1, late_seconds=60) as desk:
+        async with running(most_requests=1, **PATIENT) as desk:
             proxy, other = await desk.connect(), await desk.connect()
             proxy.send(forwarded(request(), "203.0.113.1"))
             assert (await proxy.answer()).status == 200
@@ -495,12 +489,10 @@ def test_few_file_descriptors_allow_fewer_connections(
 
 
 def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(server, "TELL_TICKS", 10)
-
     async def scenario() -> None:
-        async with running() as desk:
+        async with running(limits=replace(QUICK, tell_ticks=10)) as desk:
             for data, count in (
                 (b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100),
                 (b"\0\0\0\r\n\r\n", 20),

@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo.database import Database
 
-from frontdesk import app, http, process
+from frontdesk import process
 from frontdesk.errors import NotStored
 from frontdesk.metrics import REASONS, FrontdeskMetrics, status_words
 from frontdesk.tls import CertificateFiles
@@ -45,8 +45,6 @@ def figures_of(figures: FrontdeskMetrics) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("quick")
 def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "STORE_SECONDS", 0.2)
-    monkeypatch.setattr(http, "HEAD_SECONDS", 0.2)
     unfinished = signed_head(webhook(), "Content-Length: 99999")
 
     async def refused(desk: Running, data: bytes, status: int, reason: str) -> None:
@@ -59,7 +57,7 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
         assert figures_of(desk.figures)["refusedRequests"] == after
 
     async def scenario() -> None:
-        async with running() as desk:
+        async with running(head_seconds=0.2, store_seconds=0.2) as desk:
             head = b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: "
             await refused(desk, head + b"0\r\n\r\n", 401, "signature")
             await refused(desk, signed_head(b"[]", "Content-Length: 2") + b"[]", 400, "body")
@@ -213,10 +211,7 @@ def scraped(port: int) -> dict[str, float]:
     }
 
 
-def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process, "BESIDE_SECONDS", 0.05)
+def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once() -> None:
     told: list[str] = []
     waited: list[float] = []
 
@@ -232,7 +227,7 @@ def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once(
             waited.append(timeout_seconds)
             threading.Event().wait(timeout_seconds)
 
-    with process._beside() as beside:
+    with process._beside(0.05) as beside:
         for _ in range(2):
             beside(Hanging())  # type: ignore[arg-type]
     assert told == ["start", "start", "stop", "stop", "join", "join"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from frontdesk import server
 from linedesk.store.spool.spool import SpoolContents
-from tests.frontdesk.inprocess import TOKEN, Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import QUICK, TOKEN, Running, in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -112,13 +112,9 @@ def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
 # --- its end ----------------------------------------------------------------------------------
 
 
-def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server, "LINGER_SECONDS", 10.0)
-
+def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer() -> None:
     async def scenario() -> None:
-        async with running() as desk:
+        async with running(limits=replace(QUICK, linger_seconds=10.0)) as desk:
             idle = await desk.connect()
             assert "connection" not in (await idle.post()).headers
             waiting = await desk.connect()
@@ -145,11 +141,9 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer(
     in_loop(scenario)
 
 
-def test_without_connections_a_stop_does_not_linger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "LINGER_SECONDS", 60.0)
-
+def test_without_connections_a_stop_does_not_linger() -> None:
     async def scenario() -> None:
-        async with running() as desk:
+        async with running(limits=replace(QUICK, linger_seconds=60.0)) as desk:
             line = await desk.connect()
             assert (await line.post()).status == 200
             line.writer.close()
@@ -159,14 +153,11 @@ def test_without_connections_a_stop_does_not_linger(monkeypatch: pytest.MonkeyPa
     in_loop(scenario)
 
 
-def test_who_was_accepted_and_has_not_spoken_yet_is_heard_after_the_last_accept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(server, "SILENT_SECONDS", 10.0)
+def test_who_was_accepted_and_has_not_spoken_yet_is_heard_after_the_last_accept() -> None:
+    limits = replace(QUICK, linger_seconds=0.0, silent_seconds=10.0)
 
     async def scenario() -> None:
-        async with running() as desk:
+        async with running(limits=limits) as desk:
             whole, half = await desk.connect(), await desk.connect()
             await desk.reach(lambda: len(desk.server.server_state.connections) == 2)
             half.send(request()[:20])
@@ -198,14 +189,11 @@ def test_who_comes_after_the_last_accept_waits_for_the_successor() -> None:
     in_loop(scenario)
 
 
-def test_neither_the_silent_nor_the_half_nor_the_deaf_hold_up_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("LINGER_SECONDS", "SILENT_SECONDS", "DRAIN_SECONDS"):
-        monkeypatch.setattr(server, name, 0.1)
+def test_neither_the_silent_nor_the_half_nor_the_deaf_hold_up_the_end() -> None:
+    limits = replace(QUICK, silent_seconds=0.1, drain_seconds=0.1)
 
     async def scenario() -> None:
-        async with running() as desk:
+        async with running(limits=limits) as desk:
             silent, half_head, half_body, idle, deaf = [await desk.connect() for _ in range(5)]
             assert (await idle.post()).status == 200
             half_head.send(request()[:20])

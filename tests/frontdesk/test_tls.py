@@ -13,15 +13,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from frontdesk import server, tls
 from frontdesk.errors import CannotListen
 from frontdesk.tls import CertificateFiles
 from tests.frontdesk.authority import Authority, Pair
-from tests.frontdesk.inprocess import Line, Running, burst, in_loop, quick, running
+from tests.frontdesk.inprocess import QUICK, Line, Running, burst, in_loop, quick, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -52,9 +52,8 @@ def files(tmp_path: Path, old: Pair) -> Pair:
     return files
 
 
-@pytest.fixture(autouse=True)
-def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CERTIFICATE_TICKS", 1)
+# Only SIGHUP has the files read.
+NO_LOOK = replace(QUICK, certificate_ticks=1_000_000)
 
 
 def put(new: Path, place: Path) -> None:
@@ -113,32 +112,35 @@ def test_tls_1_1_is_refused_and_logged(
 
 
 def test_half_a_handshake_is_ended_by_its_time_or_by_a_newer_connection(
-    authority: Authority, files: Pair, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, files: Pair
 ) -> None:
     async def scenario() -> None:
-        async with running(opened(files), most_connections=2) as desk:
+        patient = replace(QUICK, handshake_seconds=60.0)
+        async with running(opened(files), limits=patient, most_connections=2) as desk:
             older, newer = [await half_a_handshake(desk) for _ in range(2)]
             line = await desk.connect(trusting(authority))
             assert await older.ended()
             assert desk.figures.refused["evicted"] == 1
             assert (await line.post()).status == 200
             # With 1 of 2 places proved, strangers have one among them.
-            monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 0.3)
             await desk.connect()
             assert await newer.ended()
-            await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
             assert (await line.post()).status == 200
+        hasty = replace(QUICK, handshake_seconds=0.3)
+        async with running(opened(files), limits=hasty) as desk:
+            half = await half_a_handshake(desk)
+            assert await half.ended()
+            await desk.reach(lambda: not desk.server.server_state.connections)
 
     in_loop(scenario)
 
 
 def test_of_several_handshakes_at_once_each_ends_another_one(
-    files: Pair, monkeypatch: pytest.MonkeyPatch
+    files: Pair,
 ) -> None:
-    monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 60.0)
-
     async def scenario() -> None:
-        async with running(opened(files), most_connections=4) as desk:
+        patient = replace(QUICK, handshake_seconds=60.0)
+        async with running(opened(files), limits=patient, most_connections=4) as desk:
             halves = [await half_a_handshake(desk) for _ in range(4)]
             with ExitStack() as stack:
                 burst(desk, stack, 3)
@@ -157,13 +159,9 @@ async def half_a_handshake(desk: Running) -> Line:
     return line
 
 
-def test_a_handshake_is_not_cut_by_a_stop(
-    authority: Authority, files: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "SILENT_SECONDS", 10.0)
-
+def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, files: Pair) -> None:
     async def scenario() -> None:
-        async with running(opened(files)) as desk:
+        async with running(opened(files), limits=replace(QUICK, silent_seconds=10.0)) as desk:
             line = await desk.connect()
             await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
             stop = asyncio.create_task(desk.stop())
@@ -197,12 +195,10 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_open_ones_stay(
 
 
 def test_sighup_reads_it_at_once_and_the_service_hears_of_both_ends(
-    authority: Authority, files: Pair, new: Pair, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, files: Pair, new: Pair
 ) -> None:
-    monkeypatch.setattr(server, "CERTIFICATE_TICKS", 1_000_000)
-
     async def scenario() -> None:
-        async with running(opened(files)) as desk:
+        async with running(opened(files), limits=NO_LOOK) as desk:
             put(new.certificate, files.certificate)
             put(new.key, files.key)
             desk.server._handle_hangup(1, None)
@@ -217,11 +213,10 @@ def test_while_the_files_are_read_no_word_ends_the_reload(
     files: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, end, ticks = opened(files), threading.Event(), itertools.count()
-    monkeypatch.setattr(server, "CERTIFICATE_TICKS", 1_000_000)
     monkeypatch.setattr(certificate, "reread", lambda: end.wait(20))
 
     async def scenario() -> None:
-        async with running(certificate) as desk:
+        async with running(certificate, limits=NO_LOOK) as desk:
             on_tick, seen = desk.server.on_tick, 0
 
             async def counting(counter: int) -> bool:

@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 
 @contextmanager
-def served(database: Database[Any], console: Console | None = None, **limits: int) -> Iterator[str]:
+def served(database: Database[Any], console: Console | None = None, **limits: Any) -> Iterator[str]:
     """The page's URL, without a slash at its end; `limits` are those of `server_config`."""
     console = console or Console()
     app = create_app(console, reading=database)

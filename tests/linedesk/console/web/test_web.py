@@ -17,7 +17,6 @@ import pytest
 import requests
 from pymongo.database import Database
 
-from frontdesk import http
 from frontdesk.http import HEAD_BYTES
 from linedesk.console.overview import read_overview
 from linedesk.console.web import auth, gatekeeping, pages
@@ -492,9 +491,8 @@ def test_a_head_without_end_is_refused_and_takes_no_memory(database: Rows) -> No
 def test_half_a_head_and_half_a_form_are_ended(
     database: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "HEAD_SECONDS", 0.2)
     monkeypatch.setattr(gatekeeping, "BODY_SECONDS", 0.2)
-    with served(database) as url, ExitStack() as stack:
+    with served(database, head_seconds=0.2) as url, ExitStack() as stack:
         silent, head, form = (
             stack.enter_context(raw_to(url, first)) for first in (b"", b"GET / HT", FORM)
         )
