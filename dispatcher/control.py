@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from dispatcher.keyed.ordered import Ordered
+from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
 from linedesk.contract import Worker
 from linedesk.runtime.thread import BackgroundThread
@@ -25,22 +25,22 @@ MOST_TOLD = 3
 class ControlReader(BackgroundThread):
     """That of one process, a companion of its lease, without which nothing is given up."""
 
-    def __init__(self, control: Control, ordered: Ordered, worker: Worker, lease: Lease) -> None:
+    def __init__(self, control: Control, pool: Pool, worker: Worker, lease: Lease) -> None:
         super().__init__("control", self._run)
         self._control = control
-        self._ordered = ordered
+        self._pool = pool
         self._worker = worker
         self._lease = lease
         self._failed: str | None = None
 
     def start(self) -> None:
         """Start the thread."""
-        _tell(NO_PAUSES, self._ordered.pauses)
+        _tell(NO_PAUSES, self._pool.pauses)
         super().start()
 
     def status(self) -> str:
         """What is paused, in words for a person; empty where nothing is."""
-        scopes = [str(one.scope) for one in self._ordered.pauses.rows]
+        scopes = [str(one.scope) for one in self._pool.pauses.rows]
         if not scopes:
             return ""
         more = f" and {len(scopes) - MOST_TOLD} more" if len(scopes) > MOST_TOLD else ""
@@ -69,9 +69,9 @@ class ControlReader(BackgroundThread):
     def look(self) -> None:
         """Look once. Raises StoreUnavailable, AccessRefused."""
         orders = self._control.orders()
-        before = self._ordered.pauses
+        before = self._pool.pauses
         if orders.pauses != before:
-            self._ordered.obey(orders.pauses)
+            self._pool.obey(orders.pauses)
             _tell(before, orders.pauses)
         # guard: no-release-without-lease -> body
         if self._lease.is_fresh():
@@ -81,7 +81,7 @@ class ControlReader(BackgroundThread):
 
     def _is_under_way(self, release: Release) -> bool:
         if release.head == EVENT_ID:
-            return self._ordered.give_up(release.channel, release.key, release.name)
+            return self._pool.give_up(release.channel, release.key, release.name)
         return self._worker.give_up_send(release.channel, release.key, release.name)
 
     def _settle(self, release: Release) -> None:

@@ -18,10 +18,10 @@ from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan, recall
-from dispatcher.keyed.holding import HELD_AFTER_SECONDS
+from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS
 from dispatcher.keyed.pool import Pool
-from dispatcher.keyed.saver import Saver
-from dispatcher.keyed.suspects import Poison, Resting, Suspects
+from dispatcher.keyed.saver import PACE_SECONDS, QUIET_SECONDS, Saver
+from dispatcher.keyed.suspects import CrashSuspects, StartCounter
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
@@ -60,6 +60,9 @@ class DispatcherLimits:
     drain_seconds: float = 20.0
     handler_seconds: float = 60.0
     held_after_seconds: float = HELD_AFTER_SECONDS
+    paused_after_seconds: float = PAUSED_AFTER_SECONDS
+    pace_seconds: float = PACE_SECONDS
+    quiet_seconds: float = QUIET_SECONDS
     reading: FeedLimits = FEED_LIMITS
 
 
@@ -168,18 +171,28 @@ class Dispatcher:
             log.warning("another feed than before, scanning recvq before=%s", start.feed)
         if token is None:
             start.ledger.forget_token()
-        self._poison = Poison(progress, start, decide=self._worker.decide, later=self._clock.later)
+        self._starts = StartCounter(
+            progress,
+            start,
+            decide=self._worker.decide,
+            later=self._clock.later,
+            step=lambda step: self._pool.step(step),
+            replaced=self._inbox.put,
+        )
         keys = self._patience.until_available(progress.held.all_keys, TAKING_OVER)
         # As of no earlier than our own write: what is paused is known before anything is decided.
         control = Control(self._database, seen=progress.held.time)
-        self._patience.until_available(lambda: self._poison.set_aside(control), TAKING_OVER)
+        self._patience.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
         pauses = self._patience.until_available(control.read, TAKING_OVER)
         self._pool = self._make_pool(start, progress.held, keys, pauses)
-        self._companions.append(
-            ControlReader(control, self._pool.ordered, self._worker, self._lease)
+        self._companions.append(ControlReader(control, self._pool, self._worker, self._lease))
+        self._saver = Saver(
+            self._pool,
+            progress,
+            self._voice.figures,
+            pace_seconds=self._limits.pace_seconds,
+            quiet_seconds=self._limits.quiet_seconds,
         )
-        self._resting = Resting(self._poison, step=self._pool.step, replaced=self._inbox.put)
-        self._saver = Saver(self._pool, progress, self._voice.figures)
         self._patience.until_available(
             lambda: self._worker.take_over(self._lease.epoch), TAKING_OVER
         )
@@ -210,7 +223,7 @@ class Dispatcher:
 
     def _back_off(self) -> None:
         """Where start after start dies, wait a while: another try at once would die as well."""
-        seconds = self._poison.back_off_seconds
+        seconds = self._starts.back_off_seconds
         if seconds:
             log.error("the process died many times in a row, waiting seconds=%.1f", seconds)
             self._patience.pause(seconds, f"waiting {seconds:.0f} s, the process keeps dying")
@@ -224,20 +237,21 @@ class Dispatcher:
         self, start: Start, held: HeldStore, held_keys: Sequence[HeldKey], pauses: Pauses
     ) -> Pool:
         return Pool(
-            self._poison.decide,
+            self._starts.decide,
             start.ledger,
             threads=self._limits.threads,
             bound=self._limits.documents,
             load=lambda ids: recall(self._database, ids),
             later=self._clock.later,
-            suspects=Suspects(
-                alone=self._poison.alone,
+            suspects=CrashSuspects(
+                alone=self._starts.alone,
                 most=self._limits.documents,
-                watches=self._poison.watches,
+                watches=self._starts.watches,
             ),
             held=held,
             held_keys=held_keys,
             held_after_seconds=self._limits.held_after_seconds,
+            paused_after_seconds=self._limits.paused_after_seconds,
             pauses=pauses,  # guard: pauses-before-the-first-job
         )
 
@@ -268,7 +282,7 @@ class Dispatcher:
                 if not self._watch.look():
                     return ExitReason.STUCK
                 if self._pool.suspects_are_through:
-                    self._resting.begin()
+                    self._starts.begin_anew()
                 continue
             return ending_of(message)
 
@@ -295,7 +309,7 @@ class Dispatcher:
         self._clock.join(CLOSE_SECONDS)
         # Nor is it poison where MongoDB refuses the process.
         if ending in (ExitReason.STOPPED, ExitReason.STUCK, ExitReason.REFUSED):
-            self._resting.end()
+            self._starts.end()
         if stuck or self._pool.abandoned():
             # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
             # waits takes over once this process is gone, or its lease has run out.

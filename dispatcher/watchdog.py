@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from dispatcher.feed.reader import FeedReader
 from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.queues import Run
 from linedesk.contract import Worker
 from linedesk.runtime.liveness import ThreadActivity
 from linedesk.runtime.metrics import MetricsSnapshot
@@ -85,15 +86,15 @@ class Watchdog:
 
     def _abandon_overdue(self) -> None:
         for thread in self._pool.abandon_overdue(self._handler_seconds):
-            task = thread.task
-            assert task is not None, "only a handler is abandoned"
+            run = thread.work
+            assert isinstance(run, Run), "only a handler is abandoned"
             log.error(
                 "handler did not return, abandoned event_id=%s thread=%s seconds=%.1f",
-                task.name,
+                run.name,
                 thread.name,
                 thread.has_been_at_it(time.monotonic()),
             )
-            self._worker.did_not_return(task, thread.stack)
+            self._worker.did_not_return(run.job, thread.stack)
 
     def _has_threads_left(self) -> bool:
         lost = self._pool.abandoned()

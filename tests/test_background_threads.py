@@ -109,7 +109,7 @@ class Workplace:
 
     def control(self) -> ControlReader:
         control = Control(self.database)
-        return ControlReader(control, self.pool().ordered, RecordingWorker(), self.lease())
+        return ControlReader(control, self.pool(), RecordingWorker(), self.lease())
 
     def drain(self) -> Drain:
         return Drain(Spool(self.folder / "spool.db", max_bytes=MEGABYTE), self.database)

@@ -387,7 +387,7 @@ class FeedReader(BackgroundThread):
             self._stop.wait(ROOM_SECONDS)
             return False
         if not self._pool.wait_for_room(ROOM_SECONDS):
-            paused = ", some are paused" if self._pool.ordered.pauses else ""
+            paused = ", some are paused" if self._pool.pauses else ""
             self.reason.set(f"too many documents in hand{paused}")
             return False
         return True

@@ -1,33 +1,38 @@
 """A fixed pool of named threads that decides documents key by key.
 
 Jobs of one key run one at a time in the order they were put in; different keys run in parallel.
-Each idle thread sleeps on its own `threading.Event`. Steps (work without a key) go before new
-jobs, and jobs never occupy the last thread. The pool knows neither MongoDB nor LINE; what it
-reads again it is handed by functions.
+What a key waits for is the account of `KeyQueues`, under the pool's one lock. After each change of
+it the pool wakes those that have work now: an idle thread, the saver, the reader. Steps (work
+without a key) go before new jobs, and jobs never occupy the last thread. The pool knows neither
+MongoDB nor LINE; what it reads again it is handed by functions.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dispatcher.keyed.holding import HELD_AFTER_SECONDS, Holding
-from dispatcher.keyed.line import MOST_UNSAVED, Task
-from dispatcher.keyed.lines import Lines
-from dispatcher.keyed.ordered import Ordered
-from dispatcher.keyed.rereading import Later, Load, Rereading
-from dispatcher.keyed.saving import Saving
-from dispatcher.keyed.suspects import Suspects
+from dispatcher.keyed.hold_policy import HELD_AFTER_SECONDS, PAUSED_AFTER_SECONDS, HoldPolicy
+from dispatcher.keyed.queues import KeyQueues, Load, QueuedJob, Recall, Run, SavePlan
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import JobResult, Step
+from linedesk.contract import GiveUp, JobResult, Step
 from linedesk.store.documents import Document
-from linedesk.store.orders import NO_PAUSES, Pauses
+from linedesk.store.errors import StoreUnavailable
+from linedesk.store.orders import NO_PAUSES, RELEASED, Pauses
+
+log = logging.getLogger(__name__)
+LOAD_AGAIN_SECONDS = 1.0
+ReadAgain = Callable[[Sequence[Any]], Mapping[Any, Document]]
+Later = Callable[[float, Callable[[], None]], None]
 
 
 class Pool:
@@ -37,59 +42,59 @@ class Pool:
     calls a function when some seconds are over. `bound` is the most documents from the oldest
     unfinished to the newest in hand. What a job or step raises ends its thread: that is for
     `threading.excepthook`, since the process has to stop then. With `held`, what waits longer
-    than `held_after_seconds` leaves the window; `held_keys` are those a predecessor left there.
+    than `held_after_seconds` leaves the window, where it is paused after `paused_after_seconds`;
+    `held_keys` are those an earlier process left there. `now` is a monotonic clock.
     """
 
     def __init__(
         self,
-        decide: Callable[[Task], JobResult],
+        decide: Callable[[QueuedJob], JobResult],
         ledger: ProgressTracker,
         *,
         threads: int,
         bound: int,
-        load: Load,
+        load: ReadAgain,
         later: Later,
-        suspects: Suspects | None = None,
+        suspects: CrashSuspects | None = None,
         held: HeldStore | None = None,
         held_keys: Sequence[HeldKey] = (),
         held_after_seconds: float = HELD_AFTER_SECONDS,
+        paused_after_seconds: float = PAUSED_AFTER_SECONDS,
         pauses: Pauses = NO_PAUSES,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decide = decide
         self._bound = bound
         self._most_jobs = threads - 1
+        self._load = load
+        self._later = later
+        self._held = held
+        self._now = now
         self._threads = Threads(threads, self._work)
+        self.changed = threading.Event()
+        """Set when there may be progress to save."""
+        self.urgent = threading.Event()
+        """Set when a key waits for that save."""
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         # All below under _lock.
         self._ledger = ledger
-        self._suspects = suspects or Suspects()
+        self._queues = KeyQueues(ledger, resume=self._resume, pauses=pauses, held_bound=bound)
+        self._policy = HoldPolicy(
+            after_seconds=held_after_seconds if held is not None else 0,
+            paused_after_seconds=paused_after_seconds,
+            bound=bound,
+        )
+        self._suspects = suspects or CrashSuspects()
         self._steps: deque[Step] = deque()
         self._idle: list[Thread] = []
-        self._jobs = 0
+        self._wait_for_room = 0
         self._stopped = False
         self._scanning = False
-        self._lines = Lines(ledger, wake=self._wake_one, resume=self._resume, pauses=pauses)
-        after = held_after_seconds if held is not None else 0
-        self.view = PoolView(ledger, self._lines, self._threads, lock=self._lock)
-        holding = Holding(self._lines, ledger, after_seconds=after, bound=bound)
-        # For the saver; it takes the lock itself.
-        self.saving = Saving(ledger, self._lines, holding, room=self._room, load=load)
-        self._rereading = Rereading(
-            self._lines, self._lock, load=load, held=held, later=later, bound=bound
-        )
-        # For the thread that reads `control`; it takes the lock itself.
-        self.ordered = Ordered(
-            self._lines,
-            self._lock,
-            abandon=lambda task: self.abandon_overdue(0.0, only=task),
-            all_met=lambda: self._suspects.all_met,
-        )
+        self.view = PoolView(self._queues, self._threads, lock=self._lock)
         for key in held_keys:
             self._suspects.meet_held((key.channel, key.key))
-            self._lines.add_held(key)
-            # Where progress was removed by hand, its count begins anew, and theirs does not.
-            ledger.held = max(ledger.held, key.top + 1)
+            self._queues.put_held(key)
 
     # Its life.
 
@@ -110,23 +115,29 @@ class Pool:
         """Wait for the threads until the monotonic deadline; says what those left are doing."""
         return self._threads.join(deadline)
 
-    def abandon_overdue(self, limit_seconds: float, *, only: Task | None = None) -> list[Thread]:
+    def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
         """Give up the threads whose handler runs longer than the limit; others take their place.
 
-        Their jobs are parked, and somebody has to resume them. With `only` just that job's.
+        Their jobs are deferred, and have to be resumed.
         """
         with self._lock:
-            lost = self._threads.abandon_overdue(limit_seconds, only=only)
-            for thread in lost:
-                assert thread.task is not None, "only a handler is abandoned"
-                self._jobs -= 1
-                self._suspects.end(thread.task.line.key, decided=False)
-                thread.task.resumed = False
-                self._lines.park(thread.task)
+            lost = self._abandon(limit_seconds)
+        self._replace(lost)
+        return lost
+
+    def _abandon(self, limit_seconds: float, *, only: QueuedJob | None = None) -> list[Thread]:
+        """Under the lock; `_replace` must follow without it."""
+        lost = self._threads.abandon_overdue(limit_seconds, only=only)
+        for thread in lost:
+            assert isinstance(thread.work, Run), "only a handler is abandoned"
+            self._suspects.end(thread.work.queue.key, decided=False)
+            self._queues.abandoned(thread.work)
+        return lost
+
+    def _replace(self, lost: Sequence[Thread]) -> None:
         # A fresh thread looks for work at once, under the lock.
         for thread in lost:
             self._threads.replace(thread)
-        return lost
 
     def abandoned(self) -> list[str]:
         """What the abandoned threads were doing that have still not returned."""
@@ -142,7 +153,7 @@ class Pool:
 
     @property
     def suspects_are_through(self) -> bool:
-        """Whether all that a predecessor may have died of is decided."""
+        """Whether all that an earlier process may have died of is decided."""
         with self._lock:
             return self._suspects.are_through
 
@@ -152,33 +163,44 @@ class Pool:
         """Wait until another document may be put in; False if it still may not."""
         with self._lock:
             if len(self._ledger) >= self._bound and not self._stopped:
+                self._wait_for_room += 1
                 self._room.wait(timeout_seconds)
+                self._wait_for_room -= 1
             return len(self._ledger) < self._bound and not self._stopped
 
     def put(self, document: Document, token: Any, *, again: bool) -> bool:
         """Take a document in hand; False if it is known already: in hand or finished."""
         key = (document.get("channel"), document.get("key"))
-        if self._scanning and self._rereading.is_held(key, document["_id"]):
+        if self._scanning and self._is_held(key, document["_id"]):
             return False
         with self._lock:
-            slot = self._ledger.take(document["_id"], token)
-            if slot is None:
+            is_first = self._queues.get(key) is None
+            job = self._queues.put(document, token, key=key, again=again, now=time.monotonic())
+            if job is None:
                 return False
-            slot.since = time.monotonic()
-            is_first = self._lines.add(document, slot, key, again=again)
-            if is_first and again:
-                self._suspects.meet(key)
             if not again:
                 self._suspects.close()
+            elif is_first:
+                self._suspects.meet(key)
+            self._signal()
         return True
 
+    def _is_held(self, key: Any, id_: Any) -> bool:
+        """Whether a document that a scan met is in `held`; one held long ago the ring forgot.
+
+        Raises StoreUnavailable.
+        """
+        with self._lock:
+            may_be = self._queues.may_hold(key)
+        return may_be and self._held is not None and self._held.has(id_)
+
     def put_finished(self, document: Document, token: Any) -> None:
-        """Enter a document that nobody has to decide, such as a heartbeat: finished at once."""
+        """Enter a document that needs no decision, such as a heartbeat: finished at once."""
         with self._lock:
             slot = self._ledger.take(document["_id"], token)
             if slot is not None:
                 self._ledger.finish(slot)
-        self.saving.changed.set()
+        self.changed.set()
 
     def standing(self) -> tuple[int, Any]:
         """How many documents are in hand, and the one up to which all is finished."""
@@ -195,7 +217,7 @@ class Pool:
         """The feed's position is lost (G9)."""
         with self._lock:
             self._ledger.forget_token()
-        self.saving.changed.set()
+        self.changed.set()
 
     def begin_scan(self) -> Any:
         """The document behind which a scan begins; what is in hand is not taken again by it."""
@@ -214,24 +236,126 @@ class Pool:
         """Have a thread do `step` before any new job."""
         with self._lock:
             self._steps.append(step)
-            self._wake_one()
+            self._signal()
 
-    def _resume(self, task: Task) -> None:
+    def _resume(self, what: QueuedJob | Load | Recall) -> None:
         with self._lock:
-            self._lines.resume(task)
+            self._queues.resume(what)
+            self._signal()
+
+    # What operators order.
+
+    @property
+    def pauses(self) -> Pauses:
+        """What is obeyed at this moment."""
+        return self._queues.pauses
+
+    def obey(self, pauses: Pauses) -> None:
+        """From now on no job begins that these cover; all others may. One at work goes on."""
+        with self._lock:
+            self._queues.obey(pauses)
+            self._signal()
+
+    def give_up(self, channel: str, key: str, name: str) -> bool:
+        """Have the event become a dead letter if it is the first in line of its conversation.
+
+        True as long as that is under way, so it has to be asked again: a run that has decided
+        already goes on to its end, and what only `held` has is read first. The key may be paused.
+        """
+        with self._lock:
+            queue = self._queues.get((channel, key))
+            if queue is None or queue.is_done:
+                # guard: release-waits-for-all -> return False
+                return not self._suspects.all_met
+            head = queue.head
+            if head is None or (head.document is None and head.name != name):
+                # Which document comes first shows once it is read.
+                lost = []
+            elif head.name != name:
+                return not self._suspects.all_met or (head.again and queue.may_have(name))
+            else:
+                lost = self._abandon(0.0, only=head)
+                stack = lost[0].stack if lost else ""
+                head.condemned = head.condemned or GiveUp(
+                    RELEASED, head.tries, _first_at(head), stack
+                )
+            self._queues.let_pass(queue)
+            self._signal()
+        self._replace(lost)
+        return True
+
+    # What the saver does.
+
+    @property
+    def look_seconds(self) -> float:
+        """How often `plan_moves` is worth its while."""
+        return self._policy.look_seconds
+
+    def plan_moves(self) -> None:
+        """See whether anything has waited so long that it has to leave the window."""
+        now = self._now()
+        with self._lock:
+            self._queues.want_moved(self._policy.due(self._queues, now))
+            wanted = self._queues.has_to_move
+        if wanted:
+            self.changed.set()
+
+    def begin_save(self) -> SavePlan | None:
+        """What to save, and what moves to `held` with it; None if nothing changed.
+
+        Raises StoreUnavailable: what was to move is read the next time.
+        """
+        with self._lock:
+            chosen = self._queues.choose()
+            self._signal()
+        if chosen:
+            self._make_batch(chosen)
+        with self._lock:
+            return self._queues.begin_save()
+
+    def _make_batch(self, chosen: Sequence[QueuedJob]) -> None:
+        short = [job.slot.id for job in chosen if job.document is None]
+        read = self._load(short) if short else {}
+        with self._lock:
+            lost = self._queues.move(read, datetime.now(UTC))
+            self._signal()
+        _report_lost(lost)
+
+    def saved(self, plan: SavePlan) -> None:
+        """The plan is durable: the keys that waited for it may decide on."""
+        with self._lock:
+            self._queues.saved(plan)
+            self.urgent.clear()
+            self._signal()
+            if self._queues.has_to_move:
+                self.changed.set()
+        if rows := plan.snapshot.rows:
+            keys = {row["key"] for row in rows}
+            log.info("documents held documents=%d keys=%d", len(rows), len(keys))
+
+    def not_saved(self, plan: SavePlan | None) -> None:
+        """The save failed or its outcome is unknown: the next one has to cover all of it."""
+        with self._lock:
+            if plan is not None:
+                self._queues.not_saved(plan)
+            self._policy.excuse(self._now())
+        # Without it a key that waits for the save would wait until something else finishes.
+        self.changed.set()
 
     # What the threads do.
 
     def _work(self, me: Thread) -> None:
         while (work := self._next(me)) is not None:
-            if isinstance(work, Task):
+            me.since = time.monotonic()
+            if isinstance(work, Run):
                 self._run(me, work)
+            elif isinstance(work, Load | Recall):
+                self._read(me, work)
             else:
-                me.since = time.monotonic()
                 work()
             me.since = None
 
-    def _next(self, me: Thread) -> Task | Step | None:
+    def _next(self, me: Thread) -> Run | Load | Recall | Step | None:
         """The next work, after a sleep if there is none; None once the pool has stopped."""
         while True:
             with self._lock:
@@ -239,61 +363,112 @@ class Pool:
                     return None
                 work = self._choose()
                 if work is not None:
-                    self._wake_one()
+                    self._signal()
                     return work
                 me.wake.clear()
                 self._idle.append(me)
             me.wake.wait()
 
-    def _choose(self) -> Task | Step | None:
+    def _choose(self) -> Run | Load | Recall | Step | None:
         if self._steps:
             return self._steps.popleft()
-        if self._may_begin_job():
-            self._jobs += 1
-            line = self._lines.ready.popleft()
-            task = line.tasks[0]
-            task.begun = task.begun or time.monotonic()
-            task.suspect = self._suspects.begin(line.key)
-            if task.suspect and self._suspects.alone:
-                # Any of what the predecessor may have decided and not saved comes before it.
-                line.careful = MOST_UNSAVED + 1
-            # Whatever resumed it so far is answered by this run.
-            task.resumed = task.passes = False
-            return task
-        return None
+        if not self._may_begin_job():
+            return None
+        work = self._queues.next(time.monotonic())
+        assert work is not None, "a key is ready"
+        is_suspect = self._suspects.begin(work.queue.key)
+        if is_suspect and self._suspects.alone:
+            # Any of what the earlier process may have decided and not saved comes before it.
+            self._queues.save_each(work.queue)
+        if isinstance(work, Run):
+            work.job.suspect = is_suspect
+        return work
 
-    def _run(self, me: Thread, task: Task) -> None:
-        me.since = time.monotonic()
-        me.task = task
-        verdict = self._decide(task) if task.document is not None else self._rereading.run(task)
+    def _run(self, me: Thread, run: Run) -> None:
+        me.work = run
+        result = self._decide(run.job)
+        is_decided = result is not JobResult.DEFERRED
         with self._lock:
-            # guard: late-end-of-a-thread
-            if me.is_abandoned:
-                # Its job was parked then, and may have been decided by another run.
+            queues = self._queues
+            ended = queues.decided(run, result) if is_decided else queues.deferred(run)
+            if not ended:
+                # It was abandoned: its job was deferred then, and another run may have decided it.
                 return
-            me.task = None
-            self._jobs -= 1
-            if task.suspect:
-                # Where `held` had nothing of the key any more, there is nothing left to decide.
-                decided = verdict is not JobResult.DEFERRED or not task.line.tasks
-                self._suspects.end(task.line.key, decided=decided)
-            if verdict is JobResult.DEFERRED:
-                self._lines.park(task)
+            me.work = None
+            self._suspects.end(run.queue.key, decided=is_decided)
+            self._signal()
+        if is_decided and not self.changed.is_set():
+            self.changed.set()
+
+    def _read(self, me: Thread, work: Load | Recall) -> None:
+        """Read what comes next in a key's queue; where MongoDB is away it is tried again."""
+        me.work = work
+        try:
+            if isinstance(work, Load):
+                self._read_held(me, work)
             else:
-                self._lines.finish(task, verdict)
-                self._room.notify()
-        if verdict is not JobResult.DEFERRED and not self.saving.changed.is_set():
-            self.saving.changed.set()
+                self._read_again(me, work)
+        except StoreUnavailable:
+            with self._lock:
+                self._end_reading(me, work, decided=False)
+                self._queues.not_read(work, "MongoDB does not give the document")
+                self._signal()
+            self._later(LOAD_AGAIN_SECONDS, lambda: self._resume(work))
+
+    def _read_held(self, me: Thread, load: Load) -> None:
+        assert self._held is not None, "a key has stored documents only with a store"
+        key = load.queue.key
+        rows = self._held.slice(key, above=load.above, upto=load.upto, most=load.most)
+        with self._lock:
+            vanished = self._queues.loaded(load, rows)
+            # Where `held` had nothing of the key any more, there is nothing left to decide.
+            self._end_reading(me, load, decided=load.queue.is_done)
+            self._signal()
+        if vanished > 0:
+            log.error("documents vanished from held key=%s documents=%d", key[1], vanished)
+
+    def _read_again(self, me: Thread, recall: Recall) -> None:
+        documents = self._load([job.slot.id for job in recall.jobs])
+        with self._lock:
+            lost = self._queues.recalled(recall, documents)
+            self._end_reading(me, recall, decided=recall.jobs[0] in lost)
+            self._signal()
+        _report_lost(lost)
+        if lost:
+            self.changed.set()
 
     # Under the lock.
 
-    def _wake_one(self) -> None:
+    def _end_reading(self, me: Thread, work: Load | Recall, *, decided: bool) -> None:
+        me.work = None
+        self._suspects.end(work.queue.key, decided=decided)
+
+    def _signal(self) -> None:
+        """Wake what has work now; called last in every change, each of which wakes one thread at
+        most: a thread that takes work wakes the next.
+        """
         if self._idle and (self._steps or self._may_begin_job()):
             self._idle.pop().wake.set()
+        if self._queues.save_is_urgent and not self.urgent.is_set():
+            self.urgent.set()
+        if self._wait_for_room and len(self._ledger) < self._bound:
+            self._room.notify_all()
 
     def _may_begin_job(self) -> bool:
-        if not self._lines.ready or self._jobs >= self._most_jobs:
+        first = self._queues.first_ready
+        if first is None or self._queues.running >= self._most_jobs:
             return False
         if not self._suspects.alone:
             return True
-        return self._suspects.may_begin(self._lines.ready[0].key, self._jobs)
+        return self._suspects.may_begin(first.key, self._queues.running)
+
+
+def _report_lost(lost: Sequence[QueuedJob]) -> None:
+    for job in lost:
+        log.error("document overwritten before it was handled id=%s", job.slot.id)
+
+
+def _first_at(job: QueuedJob) -> datetime:
+    """When it ran first; now, if it never did."""
+    ago = time.monotonic() - job.begun if job.begun else 0.0
+    return datetime.now(UTC) - timedelta(seconds=ago)

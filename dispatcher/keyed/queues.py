@@ -119,6 +119,11 @@ class Run:
         self.resumed = False
         """A resume that came before the run was deferred: it is repeated as soon as it is."""
 
+    @property
+    def name(self) -> str:
+        """The event id, for a log line."""
+        return self.job.name
+
 
 class Load:
     """A thread reads a key's next documents from `held`: the `most` first of a range of `n`."""
@@ -133,6 +138,11 @@ class Load:
         self.begun = begun
         self.because: str | None = None
 
+    @property
+    def name(self) -> str:
+        """What is read, for a log line."""
+        return f"held/{self.queue.key[1]}"
+
 
 class Recall:
     """A thread reads documents again of which only the `_id` was kept."""
@@ -144,6 +154,11 @@ class Recall:
         self.jobs = jobs
         self.begun = begun
         self.because: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The first of them, for a log line."""
+        return self.jobs[0].name
 
 
 class KeyQueue:
@@ -183,13 +198,20 @@ class KeyQueue:
         # The set in which it stands: written by `KeyQueues._place` alone.
         self.state: KeyState | None = None
 
-    def __len__(self) -> int:
+    @property
+    def in_hand(self) -> int:
+        """How many of its documents are in hand."""
         return len(self.jobs) + len(self.behind)
 
     @property
     def is_stored(self) -> bool:
         """Whether `held` has documents that come before `behind` and are not in hand."""
         return self.last < self.top
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to decide."""
+        return not self.jobs and not self.is_stored
 
     @property
     def head(self) -> QueuedJob | None:
@@ -341,6 +363,11 @@ class KeyQueues:
         return next(iter(self._in[KeyState.READY]), None)
 
     @property
+    def running(self) -> int:
+        """How many keys a thread is at."""
+        return len(self._in[KeyState.RUNNING])
+
+    @property
     def save_is_urgent(self) -> bool:
         """Whether a key waits for a save, or more has to move than the last batch took."""
         return bool(self._in[KeyState.UNSAVED] or self.has_to_move)
@@ -391,8 +418,9 @@ class KeyQueues:
         queue = self._by_key.get(key)
         if queue is None:
             queue = self._by_key[key] = KeyQueue(key)
-        kept = document if len(queue) < self._most_whole else None
+        kept = document if queue.in_hand < self._most_whole else None
         job = QueuedJob(queue, kept, slot, again=again, resume=self._resume)
+        # guard: behind-what-is-held -> queue.jobs.append(job)
         (queue.behind if queue.last < queue.top else queue.jobs).append(job)
         if queue.state is KeyState.IDLE or queue.state is None:
             self._place(queue)
@@ -433,6 +461,7 @@ class KeyQueues:
     def decided(self, run: Run, result: JobResult) -> bool:
         """The run has decided its document; False if it was abandoned before."""
         queue = run.queue
+        # guard: late-end-of-a-thread
         if queue.running is not run:
             return False
         queue.running = None
@@ -698,12 +727,16 @@ class KeyQueues:
             return KeyState.RUNNING
         if queue.waits is not None:
             return KeyState.DEFERRED
-        if not queue.jobs and not queue.is_stored:
+        if queue.is_done:
             return KeyState.IDLE
-        if not queue.bypass and self.is_paused(queue):
+        # guard: paused-gets-no-thread -> never
+        if self.is_paused(queue) and not queue.bypass:
             return KeyState.PAUSED
-        unsaved = queue.decided - queue.saved
-        if queue.moving or unsaved >= (1 if queue.save_each else self._most_unsaved):
+        # guard: rests-while-it-moves -> never
+        if queue.moving:
+            return KeyState.UNSAVED
+        # guard: ninety-nine-at-most -> never
+        if queue.decided - queue.saved >= (1 if queue.save_each else self._most_unsaved):
             return KeyState.UNSAVED
         return KeyState.READY
 

@@ -6,8 +6,8 @@ import logging
 import threading
 import time
 
-from dispatcher.keyed.line import Line
 from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.queues import SavePlan
 from dispatcher.metrics import DispatcherMetrics
 from dispatcher.progress.document import Progress
 from linedesk.runtime.backoff import pause_seconds
@@ -27,9 +27,18 @@ class Saver(BackgroundThread):
     """Saves the pool's progress until it is stopped, and once more then."""
 
     def __init__(
-        self, pool: Pool, progress: Progress, figures: DispatcherMetrics | None = None
+        self,
+        pool: Pool,
+        progress: Progress,
+        figures: DispatcherMetrics | None = None,
+        *,
+        pace_seconds: float = PACE_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         super().__init__("progress", self._run)
+        self._pace_seconds = pace_seconds
+        self._quiet_seconds = quiet_seconds
+        self._looked_at = 0.0
         self._pool = pool
         self._progress = progress
         self._figures = figures or DispatcherMetrics(leads=lambda: True)
@@ -38,8 +47,8 @@ class Saver(BackgroundThread):
     def stop(self) -> None:
         """Save what is left and end; may be called twice, and before `start`."""
         super().stop()
-        self._pool.saving.changed.set()
-        self._pool.saving.urgent.set()
+        self._pool.changed.set()
+        self._pool.urgent.set()
 
     def save(self) -> bool:
         """Save once, if there is anything to save; False if it is not known to be saved."""
@@ -47,31 +56,36 @@ class Saver(BackgroundThread):
             return self._save()
 
     def _save(self) -> bool:
-        self._pool.saving.changed.clear()
-        covered: list[Line] = []
+        self._pool.changed.clear()
+        plan: SavePlan | None = None
         try:
-            self._pool.saving.hold()
-            taken = self._pool.saving.snapshot()
-            if taken is None:
+            plan = self._pool.begin_save()
+            if plan is None:
                 return True
-            snapshot, covered = taken
             with self._figures.save_seconds.time():
-                self._progress.save(snapshot)
+                self._progress.save(plan.snapshot)
         except StoreUnavailable as error:
-            self._pool.saving.not_saved(covered)
+            self._pool.not_saved(plan)
             log.warning("progress not saved, trying again error=%s", error)
             return False
-        self._pool.saving.saved(snapshot, covered)
+        self._pool.saved(plan)
         self._figures.saved.inc()
         return True
 
     def _wait(self) -> None:
         """Until there is something to save, or the feed was quiet for long."""
-        deadline = time.monotonic() + QUIET_SECONDS
+        deadline = time.monotonic() + self._quiet_seconds
         while (left := deadline - time.monotonic()) > 0:
-            if self._pool.saving.changed.wait(min(left, self._pool.saving.look_seconds)):
+            if self._pool.changed.wait(min(left, self._pool.look_seconds)):
                 break
-            self._pool.saving.look()
+            self._look()
+
+    def _look(self) -> None:
+        """See what has to move to `held`; that takes longer with more keys, so not each time."""
+        now = time.monotonic()
+        if now - self._looked_at >= self._pool.look_seconds:
+            self._looked_at = now
+            self._pool.plan_moves()
 
     def _run(self) -> None:
         failures = 0
@@ -79,8 +93,8 @@ class Saver(BackgroundThread):
             self.activity.idle()
             self._wait()
             self.activity.busy()
-            self._pool.saving.look()
-            self._pool.saving.urgent.wait(PACE_SECONDS)
+            self._look()
+            self._pool.urgent.wait(self._pace_seconds)
             failures = 0 if self.save() else failures + 1
             if failures:
                 self._stop.wait(pause_seconds(failures))

@@ -1,4 +1,4 @@
-"""Poison: a document whose job takes the whole process down, found by running jobs alone.
+"""StartCounter: a document whose job takes the whole process down, found by running jobs alone.
 
 A job that was running when a process died was the first of its key, and stored before the next
 start: such documents are suspects. From the third start on that meets suspects, with no clean
@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from dispatcher.keyed.line import Task
+from dispatcher.keyed.queues import QueuedJob
 from dispatcher.progress.document import Progress, Start, Trying, Watched
 from linedesk.contract import GiveUp, JobResult, Step
 from linedesk.runtime.backoff import growing_seconds
@@ -46,7 +46,7 @@ CAUSE = "poison: took the process down"
 PAUSED_BY = "dispatcher"
 
 
-class Suspects:
+class CrashSuspects:
     """The keys whose first document is a suspect. Pure; its caller holds the pool's lock.
 
     `alone` is whether suspects run alone. A predecessor had at most `most` documents in hand, so
@@ -118,7 +118,7 @@ class Suspects:
         return self._left == 0 and not self._keys
 
 
-class Poison:
+class StartCounter:
     """Counts the starts and names the suspects, durably, for one process.
 
     `decide` is the worker's, `later` calls a function when some seconds are over.
@@ -129,15 +129,21 @@ class Poison:
         progress: Progress,
         start: Start,
         *,
-        decide: Callable[[Task], JobResult],
+        decide: Callable[[QueuedJob], JobResult],
         later: Callable[[float, Callable[[], None]], None],
+        step: Callable[[Step], None],
+        replaced: Callable[[Replaced], None],
     ) -> None:
         self._progress = progress
         self._decide = decide
         self._later = later
+        self._step = step
+        self._replaced = replaced
+        # Of the thread that supervises; a worker's step ends it.
+        self._is_resetting = False
         self._starts = start.starts + 1
         self.alone = self._starts >= ALONE_FROM_START
-        self._at_rest = start.starts == 0 and start.trying is None
+        self._is_reset = start.starts == 0 and start.trying is None
         self._lock = threading.Lock()
         # All below under _lock, but for looking up one key.
         self._counted = False
@@ -188,82 +194,97 @@ class Poison:
         found = self._watched.get(key)
         return found is not None and _is_fresh(found)
 
-    def decide(self, task: Task) -> JobResult:
+    def decide(self, job: QueuedJob) -> JobResult:
         """As the worker's; a suspect is counted or named first, and that is durable."""
-        if not task.suspect:
-            return self._decide(task)
+        if not job.suspect:
+            return self._decide(job)
         try:
-            ended = self._note(task)
+            ended = self._note(job)
         except StoreUnavailable as error:
-            log.warning("suspect not named, trying again event_id=%s error=%s", task.name, error)
-            task.because = "MongoDB does not take the name of what may have killed the process"
-            self._later(NAME_AGAIN_SECONDS, task.resume)
+            log.warning("suspect not named, trying again event_id=%s error=%s", job.name, error)
+            job.because = "MongoDB does not take the name of what may have killed the process"
+            self._later(NAME_AGAIN_SECONDS, job.resume)
             return JobResult.DEFERRED
-        verdict = self._decide(task)
+        verdict = self._decide(job)
         try:
             ended(verdict is not JobResult.DEFERRED)
         except StoreUnavailable as error:
-            # The next name, or `rest`, takes its place.
-            log.warning("suspect not cleared event_id=%s error=%s", task.name, error)
+            # The next name, or `reset`, takes its place.
+            log.warning("suspect not cleared event_id=%s error=%s", job.name, error)
         return verdict
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether `rest` has nothing left to do."""
-        return self._at_rest
+    def begin_anew(self) -> None:
+        """All suspects are through: have a worker count the next start as the first.
 
-    def rest(self) -> None:
-        """The end is clean, or all suspects are through: the next start counts as the first.
-
-        Raises StoreUnavailable, Replaced.
+        The thread that supervises waits for no answer of MongoDB.
         """
-        with self._lock:
-            if self._at_rest:
-                return
-            self._progress.note_starts(0, None)
-            self._starts, self._counted, self._at_rest = 0, True, True
+        if not self._is_resetting and not self._is_reset:
+            self._is_resetting = True
+            self._step(lambda: self._reporting(self.reset))
 
     def end(self) -> None:
-        """The end is clean, whatever still runs: `rest`, and no conversation is paused for it.
+        """The end is clean, whatever still runs: the next start counts as the first.
 
-        Raises StoreUnavailable, Replaced.
+        No conversation is paused for what ran. Where MongoDB is away the next start counts as one
+        more.
         """
-        self.rest()
+        self._reporting(self._end)
+
+    def _reporting(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (StoreUnavailable, AccessRefused) as error:
+            log.warning("count of starts not reset error=%s", error)
+        except Replaced as error:
+            self._replaced(error)
+        finally:
+            self._is_resetting = False
+
+    def reset(self) -> None:
+        """From now on the next start counts as the first. Raises StoreUnavailable, Replaced."""
+        with self._lock:
+            if self._is_reset:
+                return
+            self._progress.note_starts(0, None)
+            self._starts, self._counted, self._is_reset = 0, True, True
+
+    def _end(self) -> None:
+        self.reset()
         with self._lock:
             running = [one for one in self._watched.values() if one.running is not None]
             if running:
                 self._note_watched(*(replace(one, running=None) for one in running))
 
-    def _note(self, task: Task) -> Callable[[bool], None]:
+    def _note(self, job: QueuedJob) -> Callable[[bool], None]:
         """Name the suspect where that is called for, else count this start if it is not counted.
 
         Returns what to call when its run has ended, with whether it is decided.
         """
-        known = self._known.get(task.name)
+        known = self._known.get(job.name)
         is_proved = known is not None and known.starts >= MOST_FOUND
-        if not is_proved and self.watches(task.line.key):
-            return self._watch(task)
+        if not is_proved and self.watches(job.queue.key):
+            return self._watch(job)
         if self.alone or is_proved:
-            return self._name(task, known or Trying(task.name, 0, _now()), is_proved=is_proved)
+            return self._name(job, known or Trying(job.name, 0, _now()), is_proved=is_proved)
         with self._lock:
             if not self._counted:
-                self._at_rest = False
+                self._is_reset = False
                 self._progress.note_starts(self._starts, None)
                 self._counted = True
         return lambda decided: None
 
-    def _name(self, task: Task, known: Trying, *, is_proved: bool) -> Callable[[bool], None]:
+    def _name(self, job: QueuedJob, known: Trying, *, is_proved: bool) -> Callable[[bool], None]:
         # One of its own for each run, which tells a late end of an earlier one apart.
         trying = replace(known)
         if is_proved:
-            if self._is_the_bots(task.line.key):
-                return self._watch(task)
-            task.condemned = GiveUp(CAUSE, trying.starts, trying.since)
+            if self._is_the_bots(job.queue.key):
+                return self._watch(job)
+            job.condemned = GiveUp(CAUSE, trying.starts, trying.since)
             # guard: watched-before-the-letter
             with self._lock:
-                self._begin_watching(task.line.key)
+                self._begin_watching(job.queue.key)
         with self._lock:
-            self._at_rest = False
+            self._is_reset = False
             self._progress.note_starts(self._starts, trying)
             self._known[trying.name] = trying
             self._named = trying
@@ -293,14 +314,14 @@ class Poison:
         if isinstance(channel, str) and isinstance(name, str) and channel and name:
             self._note_watched(Watched(channel, name, _now(), running))
 
-    def _watch(self, task: Task) -> Callable[[bool], None]:
+    def _watch(self, job: QueuedJob) -> Callable[[bool], None]:
         """Name the event of a watched conversation, which runs beside others."""
-        key = task.line.key
+        key = job.queue.key
         with self._lock:
             if (found := self._watched.get(key)) is not None:
-                self._note_watched(replace(found, running=task.name))
+                self._note_watched(replace(found, running=job.name))
             else:
-                self._begin_watching(key, task.name)
+                self._begin_watching(key, job.name)
             # One of its own for each run, which tells a late end of an earlier one apart.
             return partial(self._unwatch, self._watched.get(key))
 
@@ -323,42 +344,3 @@ def _now() -> datetime:
 
 def _is_fresh(watched: Watched) -> bool:
     return _now() - watched.since < WATCHED_FOR
-
-
-class Resting:
-    """Counts the starts anew: at a good end, or as a worker's step, one at a time.
-
-    The thread that supervises waits for no answer of MongoDB. `replaced` hears of a higher epoch.
-    """
-
-    def __init__(
-        self,
-        poison: Poison,
-        *,
-        step: Callable[[Step], None],
-        replaced: Callable[[Replaced], None],
-    ) -> None:
-        self._poison = poison
-        self._step = step
-        self._replaced = replaced
-        self._is_under_way = False
-
-    def begin(self) -> None:
-        """Have a worker do it, unless one is at it or nothing is left to do."""
-        if not self._is_under_way and not self._poison.is_at_rest:
-            self._is_under_way = True
-            self._step(lambda: self._do(self._poison.rest))
-
-    def end(self) -> None:
-        """The end is clean. Where MongoDB is away the next start counts as one more."""
-        self._do(self._poison.end)
-
-    def _do(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except (StoreUnavailable, AccessRefused) as error:
-            log.warning("count of starts not reset error=%s", error)
-        except Replaced as error:
-            self._replaced(error)
-        finally:
-            self._is_under_way = False

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from dispatcher.keyed.line import Task
+from dispatcher.keyed.queues import Load, QueuedJob, Recall, Run
 
 
 class Thread(threading.Thread):
@@ -21,20 +21,25 @@ class Thread(threading.Thread):
     def __init__(self, number: int, work: Callable[[Thread], None]) -> None:
         super().__init__(name=f"worker-{number:02d}", daemon=True)
         self.wake = threading.Event()
-        self.task: Task | None = None
+        self.work: Run | Load | Recall | None = None
         self.since: float | None = None
         """When it took what it is at, as a monotonic time; None while it is idle."""
         self.is_abandoned = False
-        self._work = work
+        self._main = work
 
     def run(self) -> None:
-        self._work(self)
+        self._main(self)
 
     @property
     def doing(self) -> str:
         """What it is at, for a log line."""
-        task = self.task
-        return f"thread={self.name} event_id={task.name if task else '-'}"
+        work = self.work
+        return f"thread={self.name} event_id={work.name if work else '-'}"
+
+    def is_at(self, job: QueuedJob) -> bool:
+        """Whether it runs the job."""
+        work = self.work
+        return isinstance(work, Run) and work.job is job
 
     @property
     def stack(self) -> str:
@@ -49,7 +54,7 @@ class Thread(threading.Thread):
 
     def abandon(self, limit_seconds: float, now: float) -> bool:
         """Give it up if its handler has run longer than the limit and still does."""
-        handling = self.task.handling if self.task is not None else None
+        handling = self.work.job.handling if isinstance(self.work, Run) else None
         if handling is None or now - handling.since <= limit_seconds:
             return False
         self.is_abandoned = handling.abandon()
@@ -96,13 +101,15 @@ class Threads:
             self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
             return list(self._abandoned)
 
-    def abandon_overdue(self, limit_seconds: float, *, only: Task | None = None) -> list[Thread]:
+    def abandon_overdue(
+        self, limit_seconds: float, *, only: QueuedJob | None = None
+    ) -> list[Thread]:
         """Give up the threads whose handler is overdue; `replace` must follow for each.
 
         With `only` no other than the one that is at this job.
         """
         now = time.monotonic()
-        those = [thread for thread in self._useful if only is None or thread.task is only]
+        those = [thread for thread in self._useful if only is None or thread.is_at(only)]
         return [thread for thread in those if thread.abandon(limit_seconds, now)]
 
     def replace(self, lost: Thread) -> None:

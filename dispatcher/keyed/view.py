@@ -12,11 +12,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from dispatcher.keyed.line import Line, Task
-from dispatcher.keyed.lines import Lines
+from dispatcher.keyed.queues import WHY_DEFERRED, WHY_SLOW, KeyQueue, KeyQueues, KeyState, Load, Run
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.metrics import InHand
-from dispatcher.progress.tracker import ProgressTracker
 from linedesk.store.documents import Document
 from linedesk.store.queue.backlog import FeedPosition
 
@@ -29,45 +27,54 @@ SLOW_SECONDS = 1.0
 
 
 class PoolView:
-    """Looks at one pool from any thread; `lock` is the pool's."""
+    """Looks at one pool from any thread; `lock` is the pool's.
+
+    A key waits behind a slow handler that has run for `slow_seconds`.
+    """
 
     def __init__(
-        self, ledger: ProgressTracker, lines: Lines, threads: Threads, *, lock: threading.Lock
+        self,
+        queues: KeyQueues,
+        threads: Threads,
+        *,
+        lock: threading.Lock,
+        slow_seconds: float = SLOW_SECONDS,
     ) -> None:
         self._lock = lock
         self._threads = threads
-        # Both under _lock.
-        self._ledger = ledger
-        self._lines = lines
+        self._slow_seconds = slow_seconds
+        # Under _lock.
+        self._queues = queues
 
     def in_hand(self) -> InHand:
         """The figures of this moment."""
-        ledger, lines = self._ledger, self._lines
+        queues = self._queues
         with self._lock:
-            blocked = len(lines.blocked)
-            holding = sum(line.holding for line in lines.blocked)
+            unsaved = queues.count(KeyState.UNSAVED)
+            holding = sum(queue.moving for queue in queues.in_state(KeyState.UNSAVED))
             return InHand(
-                documents=ledger.unfinished,
-                window=len(ledger),
-                held=(lines.held_keys, lines.held_documents),
-                taken=lines.taken,
-                decided=lines.decided,
-                paused=len(lines.paused),
-                parked=lines.parked,
-                saving=blocked - holding,
+                documents=queues.ledger.unfinished,
+                window=len(queues.ledger),
+                held=(queues.held_keys, queues.held_documents),
+                taken=queues.taken,
+                decided=queues.decided_documents,
+                paused=queues.count(KeyState.PAUSED),
+                parked=queues.count(KeyState.DEFERRED),
+                saving=unsaved - holding,
                 holding=holding,
             )
 
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
         """Which of these documents were not read yet, and what else the depth is made of."""
         with self._lock:
-            oldest = self._ledger.oldest
+            ledger = self._queues.ledger
+            oldest = ledger.oldest
             return FeedPosition(
-                newest=self._ledger.newest,
-                unread=[not self._ledger.has_read(id_) for id_ in ids],
+                newest=ledger.newest,
+                unread=[not ledger.has_read(id_) for id_ in ids],
                 oldest=None if oldest is None else oldest.id,
-                documents=self._ledger.unfinished,
-                held=self._lines.held_documents,
+                documents=ledger.unfinished,
+                held=self._queues.held_documents,
             )
 
     def busy(self) -> tuple[int, int, int]:
@@ -81,7 +88,7 @@ class PoolView:
     def paused(self) -> list[Document]:
         """What an operator has paused, as it is obeyed at this moment."""
         with self._lock:
-            return self._lines.pauses.as_rows()
+            return self._queues.pauses.as_rows()
 
     def doing(self) -> list[Document]:
         """What the busy threads are at, the longest first."""
@@ -91,14 +98,28 @@ class PoolView:
     def waiting(self) -> list[Document]:
         """The keys that wait longest although a thread would be free for them."""
         with self._lock:
-            slow = list(islice(self._lines.slow, LOOKED_AT))
-            paused = list(islice(self._lines.paused, MOST_WAITING))
-            blocked = self._lines.blocked[:MOST_WAITING]
-            found = [row for line in slow if (row := _parked(line))]
-            found += [row for line in paused if (row := _first(line, "paused"))]
-            found += [row for line in blocked if (row := _first(line, _blocked(line)))]
-        found += [row for thread in self._threads.useful if (row := _behind(thread))]
+            tried = list(islice(self._queues.tried, LOOKED_AT))
+            found = [
+                _row(queue, queue.because or WHY_DEFERRED)
+                for queue in tried
+                if queue.state is KeyState.DEFERRED
+            ]
+            found += [_row(queue, "paused") for queue in self._first(KeyState.PAUSED)]
+            found += [_row(queue, _blocked(queue)) for queue in self._first(KeyState.UNSAVED)]
+        found += [row for thread in self._threads.useful if (row := self._behind(thread))]
         return _longest(found, MOST_WAITING)
+
+    def _first(self, state: KeyState) -> list[KeyQueue]:
+        return list(islice(self._queues.in_state(state), MOST_WAITING))
+
+    def _behind(self, thread: Thread) -> Document | None:
+        """Of a key whose thread has been at it for long, what waits behind its first document."""
+        work, since = thread.work, thread.since
+        if work is None or since is None or time.monotonic() - since < self._slow_seconds:
+            return None
+        if work.queue.in_hand < 2 and not work.queue.held:
+            return None
+        return {**_row(work.queue, WHY_SLOW), "since": since}
 
 
 def _longest(rows: list[Document], most: int) -> list[Document]:
@@ -111,54 +132,34 @@ def _longest(rows: list[Document], most: int) -> list[Document]:
 
 
 def _doing(thread: Thread, since: float) -> Document:
-    task = thread.task
+    work = thread.work
     row: Document = {"name": thread.name, "doing": "step", "eventId": None}
     row |= {"channel": None, "key": None, "since": since}
-    if task is not None:
-        handling = task.handling
+    if work is not None:
+        handling = work.job.handling if isinstance(work, Run) else None
         row["doing"] = "job" if handling is None or handling.is_over else "handler"
-        row |= _whose(task)
+        # What is next in `held` has no name before it is read.
+        row |= _whose(work.queue, None if isinstance(work, Load) else work.name)
     return row
 
 
-def _whose(task: Task) -> Document:
-    channel, key = task.line.key
-    # What is next in `held` is nobody's to know before it is read.
-    name = None if task.stands_in else task.name
+def _whose(queue: KeyQueue, name: str | None) -> Document:
+    channel, key = queue.key
     return {"eventId": name, "channel": channel, "key": key}
 
 
-def _parked(line: Line) -> Document | None:
-    task = line.tasks[0] if line.tasks else None
-    if task is None or not task.parked:
-        return None
-    return _row(line, task, task.because or "set aside")
+def _blocked(queue: KeyQueue) -> str:
+    return "its documents are on their way into held" if queue.moving else "waiting for a save"
 
 
-def _blocked(line: Line) -> str:
-    return "its documents are on their way into held" if line.holding else "waiting for a save"
-
-
-def _first(line: Line, why: str) -> Document | None:
-    return _row(line, line.tasks[0], why) if line.tasks else None
-
-
-def _behind(thread: Thread) -> Document | None:
-    """Of a key whose thread has been at its first document for long, what waits behind it."""
-    task, since = thread.task, thread.since
-    if task is None or since is None or time.monotonic() - since < SLOW_SECONDS:
-        return None
-    if len(task.line) < 2 and not task.line.held:
-        return None
-    return {**_row(task.line, task, "waiting behind a slow handler"), "since": since}
-
-
-def _row(line: Line, task: Task, why: str) -> Document:
+def _row(queue: KeyQueue, why: str) -> Document:
+    head = queue.head
+    since = queue.begun or (head.slot.since if head is not None else 0.0)
     return {
-        **_whose(task),
+        **_whose(queue, head.name if head is not None else None),
         # Of those in `held` the first ones may be in hand as well.
-        "documents": line.held + sum(1 for _ in line.not_held()),
-        "held": line.held,
+        "documents": queue.held + sum(1 for _ in queue.in_window()),
+        "held": queue.held,
         "why": why,
-        "since": task.begun or task.slot.since or time.monotonic(),
+        "since": since or time.monotonic(),
     }

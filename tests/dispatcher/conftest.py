@@ -18,6 +18,7 @@ from dispatcher.feed import change_stream, oplog
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.suspects import CrashSuspects
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.progress.tracker import ProgressTracker
@@ -66,7 +67,14 @@ def neighbours() -> None:
 class DeskOfPool:
     """A pool under test, with what it is handed: `loads` are the ids it asked for."""
 
-    def __init__(self, decide: Decide, *, threads: int, bound: int) -> None:
+    def __init__(
+        self,
+        decide: Decide,
+        *,
+        threads: int,
+        bound: int,
+        suspects: CrashSuspects | None = None,
+    ) -> None:
         self.ledger = ProgressTracker()
         self.loads: list[list[Any]] = []
         self.stored: dict[Any, Document] = {}
@@ -76,8 +84,9 @@ class DeskOfPool:
             self.ledger,
             threads=threads,
             bound=bound,
-            load=self._load,
+            load=lambda ids: self.load(ids),
             later=lambda seconds, function: self.laters.append((seconds, function)),
+            suspects=suspects,
         )
 
     def put(self, *documents: Document, again: bool = False) -> None:
@@ -87,14 +96,14 @@ class DeskOfPool:
 
     def save(self) -> None:
         """What the saver does when it works."""
-        taken = self.pool.saving.snapshot()
-        if taken is not None:
-            self.pool.saving.saved(*taken)
+        plan = self.pool.begin_save()
+        if plan is not None:
+            self.pool.saved(plan)
 
     def wait_until_idle(self) -> None:
         eventually(lambda: len(self.ledger) == 0)
 
-    def _load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
+    def load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
         self.loads.append(list(ids))
         return {id_: self.stored[id_] for id_ in ids if id_ in self.stored}
 
@@ -104,8 +113,14 @@ def pool_of(nothing_left: None) -> Iterator[Callable[..., DeskOfPool]]:
     """Makes a started pool; it has to end within the test's time."""
     made: list[DeskOfPool] = []
 
-    def make(decide: Decide, *, threads: int = 4, bound: int = 10_000) -> DeskOfPool:
-        desk = DeskOfPool(decide, threads=threads, bound=bound)
+    def make(
+        decide: Decide,
+        *,
+        threads: int = 4,
+        bound: int = 10_000,
+        suspects: CrashSuspects | None = None,
+    ) -> DeskOfPool:
+        desk = DeskOfPool(decide, threads=threads, bound=bound, suspects=suspects)
         made.append(desk)
         desk.pool.start()
         return desk
@@ -188,7 +203,15 @@ Dispatch = Callable[..., Running]
 
 
 @pytest.fixture
-def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
+def short_limits() -> dict[str, Any]:
+    """Limits of all dispatchers of a test, but for those that it names itself."""
+    return {}
+
+
+@pytest.fixture
+def dispatch(
+    mongo_uri: str, nothing_left: None, short_limits: dict[str, Any]
+) -> Iterator[Dispatch]:
     """Starts a dispatcher for a worker on a database; what still runs at the end is stopped."""
     running: list[Running] = []
 
@@ -209,7 +232,9 @@ def dispatch(mongo_uri: str, nothing_left: None) -> Iterator[Dispatch]:
             database.name,
             worker,
             feed=feed,
-            limits=DispatcherLimits(**{"threads": 4, "drain_seconds": 10.0, **limits}),
+            limits=DispatcherLimits(
+                **{"threads": 4, "drain_seconds": 10.0, **short_limits, **limits}
+            ),
             server_selection_seconds=server_selection_seconds,
             companions=companions,
             service=service,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pymongo.database import Database
@@ -15,6 +16,18 @@ from linedesk.contract import Job, JobResult
 from linedesk.store.documents import PROGRESS, Document
 from linedesk.store.orders import NO_PAUSES, Pauses
 from tests.waiting import eventually
+
+
+class Ahead:
+    """The monotonic clock of what looks for waits, moved ahead by hand.
+
+    Turning times back instead would make them negative on a machine that booted a minute ago.
+    """
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.seconds
 
 
 class Gates:
@@ -52,7 +65,9 @@ class Process:
         threads: int = 4,
         bound: int = 10_000,
         after_seconds: float = 1e-9,
+        paused_after_seconds: float = 0.0,
         pauses: Pauses = NO_PAUSES,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
         start = self.progress.take_over()
@@ -64,12 +79,14 @@ class Process:
             start.ledger,
             threads=threads,
             bound=bound,
-            load=lambda ids: {id_: self.stored[id_] for id_ in ids if id_ in self.stored},
+            load=lambda ids: self.load(ids),
             later=lambda seconds, function: self.laters.append(function),
             held=self.progress.held,
             held_keys=self.progress.held.all_keys(),
             held_after_seconds=after_seconds,
+            paused_after_seconds=paused_after_seconds,
             pauses=pauses,
+            now=now,
         )
         self.saver = Saver(self.pool, self.progress)
         self.pool.start()
@@ -79,10 +96,12 @@ class Process:
             self.stored[one["_id"]] = one
             self.pool.put(one, number, again=again)
 
+    def load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
+        return {id_: self.stored[id_] for id_ in ids if id_ in self.stored}
+
     def hold(self) -> bool:
         """Look now, and save."""
-        self.pool.saving._holding._looked_at = 0.0
-        self.pool.saving.look()
+        self.pool.plan_moves()
         return self.saver.save()
 
     def hold_until(self, count: int) -> None:

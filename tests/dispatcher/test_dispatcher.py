@@ -13,8 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import lease as lease_module
-from dispatcher.keyed import saver as saver_module
-from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Start
@@ -130,7 +129,7 @@ def test_a_long_line_of_one_key_is_read_again_from_recvq(
     given = numbered(MOST_WHOLE * 4)
     store(database, *given)
     held.wait_until_held("e0")
-    eventually(lambda: len(running.dispatcher._pool._ledger) == len(given))
+    eventually(lambda: running.dispatcher._pool.standing()[0] == len(given))
     held.let_go()
     eventually(lambda: len(worker.decided) == len(given))
     running.end()
@@ -144,8 +143,7 @@ def test_a_quiet_feeds_position_is_saved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else it would grow old while nobody writes to the bot."""
-    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
-    running = dispatch(database, RecordingWorker())
+    running = dispatch(database, RecordingWorker(), quiet_seconds=0.05)
     store(database, document("e0"))
     before = eventually(lambda: progress(database)["token"])
 
@@ -515,10 +513,9 @@ def test_a_feed_that_loses_its_history_amid_its_work_repeats_nothing(
     told: Told,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
     held = Holder("e3")
     worker = RecordingWorker(held)
-    running = dispatch(faulty_database, worker, uri=faulty.uri)
+    running = dispatch(faulty_database, worker, uri=faulty.uri, quiet_seconds=0.05)
     store(faulty_database, *numbered(10, keys=10))
     eventually(lambda: len(worker.decided) == 9)
     with failing(faulty_database.client, ["getMore"], times=1, errorCode=286, appName="feed"):

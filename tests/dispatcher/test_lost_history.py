@@ -16,9 +16,8 @@ from pymongo.database import Database
 
 from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed import saver as saver_module
-from dispatcher.keyed.line import MOST_WHOLE
 from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.queues import MOST_WHOLE
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
 from linedesk.store.collections import MEGABYTE, check_recvq, create_collections
@@ -37,9 +36,9 @@ FEEDS = ("changestream", "oplog")
 
 
 @pytest.fixture(autouse=True)
-def _soon_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+def _soon_saved(short_limits: dict[str, Any]) -> None:
     """A quiet feed's position is saved soon, so that there is one to lose."""
-    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+    short_limits["quiet_seconds"] = 0.05
 
 
 # A recvq that is taken away.

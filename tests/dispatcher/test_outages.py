@@ -18,7 +18,6 @@ from pymongo.read_concern import ReadConcern
 
 from dispatcher.feed.feed import FeedLimits
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed import saver as saver_module
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -37,8 +36,8 @@ FEEDS = ("changestream", "oplog")
 
 
 @pytest.fixture(autouse=True)
-def _soon_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+def _soon_saved(short_limits: dict[str, Any]) -> None:
+    short_limits["quiet_seconds"] = 0.05
 
 
 # A feed that waits for an answer no longer than a second.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pymongo.database import Database
 
 from dispatcher import control as control_module
 from dispatcher.control import ControlReader
-from dispatcher.keyed import holding as holding_module
 from linedesk.contract import Job, JobResult
 from linedesk.store import orders as recvq_control
 from linedesk.store.documents import DEADLETTERS, HELD, Document, name_of
@@ -27,9 +27,9 @@ Told = Callable[[str], list[str]]
 
 
 @pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quickly(monkeypatch: pytest.MonkeyPatch, short_limits: dict[str, Any]) -> None:
     monkeypatch.setattr(control_module, "EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(holding_module, "PAUSED_AFTER_SECONDS", 0.0)
+    short_limits["paused_after_seconds"] = 0.0
 
 
 class Burying:
@@ -174,7 +174,7 @@ def by_hand(
     database: Database[Document], pool_of: Callable[..., DeskOfPool]
 ) -> tuple[Control, RecordingWorker, OfLease, ControlReader]:
     worker, lease, control = RecordingWorker(), OfLease(), Control(database)
-    ordered = pool_of(worker.decide).pool.ordered
+    ordered = pool_of(worker.decide).pool
     return control, worker, lease, ControlReader(control, ordered, worker, lease)  # type: ignore[arg-type]
 
 

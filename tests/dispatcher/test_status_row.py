@@ -11,6 +11,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from dispatcher import status
+from dispatcher.keyed.pool import Pool
 from dispatcher.status import BacklogProbe
 from linedesk.contract import Job, JobResult
 from linedesk.runtime import status_row as status_module
@@ -81,7 +82,8 @@ def test_what_waits_where_is_told_to_the_document(
     store(database, *numbered(4, keys=1))
     held.wait_until_held("e0")
     eventually(lambda: figures(database, "heldDocuments") == (4,))
-    monkeypatch.setattr(running.dispatcher._pool.saving._holding, "_after", 3600.0)
+    # Nothing more is held.
+    monkeypatch.setattr(Pool, "plan_moves", lambda self: None)
     store(database, *numbered(4, keys=1, prefix="slow"))
     # Behind a key of which `held` has documents.
     eventually(lambda: figures(database, "inHandDocuments", "heldDocuments") == (4, 4))

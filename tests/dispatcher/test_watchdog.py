@@ -285,7 +285,7 @@ def test_any_thread_that_hangs_is_a_stall(
                 one._clock.later(0, hang)
             elif name == "progress":
                 patched.setattr(one._saver, "save", hang)
-                one._pool.saving.changed.set()
+                one._pool.changed.set()
             else:
                 companion.hangs = "the thread companion hangs"
             eventually(partial(service.says, "unwell", words))
@@ -365,9 +365,9 @@ def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
     monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.05)
     running = dispatch(database, RecordingWorker(), service=service)
     at_work(running, service)
-    poison = running.dispatcher._poison
-    monkeypatch.setattr(poison, "_at_rest", False)
-    monkeypatch.setattr(poison, "rest", rest)
+    starts = running.dispatcher._starts
+    monkeypatch.setattr(starts, "_is_reset", False)
+    monkeypatch.setattr(starts, "reset", rest)
     assert begun.wait(15)
     looks, look = [0], running.dispatcher._watch.look
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.keyed.queues import Run
 from jobworker import runs as failures
 from jobworker import worker
 from jobworker.bot.talk import Talk
@@ -44,8 +45,8 @@ def abandon(desk: Room) -> int:
     """What the dispatcher does with overdue handlers; how many there were."""
     lost = desk.pool.abandon_overdue(0.0)
     for thread in lost:
-        assert thread.task is not None
-        desk.desk.did_not_return(thread.task, thread.stack)
+        assert isinstance(thread.work, Run)
+        desk.desk.did_not_return(thread.work.job, thread.stack)
     return len(lost)
 
 

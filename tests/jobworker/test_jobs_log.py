@@ -173,9 +173,7 @@ def test_a_run_that_only_waits_has_no_row_and_says_why(
 
 def because_of(desk: Room) -> str | None:
     """Why the first job that is parked waits."""
-    with desk.pool._lock:
-        heads = [line.tasks[0] for line in desk.pool._lines.by_key.values() if line.tasks]
-        return next((task.because for task in heads if task.parked), None)
+    return next((row["why"] for row in desk.pool.view.waiting()), None)
 
 
 def test_a_failed_handler_says_when_it_is_tried_again(

@@ -561,9 +561,7 @@ def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(
     with without_saves(Room(database, sim, stateful())) as died:
         documents = [died.says(user, text) for text in said]
         last = {"applied": documents[-1]["eventId"]}
-        eventually(
-            lambda: died.pool.saving.urgent.is_set() or database[CONVERSATIONS].find_one(last)
-        )
+        eventually(lambda: died.pool.urgent.is_set() or database[CONVERSATIONS].find_one(last))
     answered: list[str] = []
     successor = room(stateful(answered), epoch=2)
     for document in documents:

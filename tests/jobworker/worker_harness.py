@@ -103,7 +103,7 @@ class Room:
         self.pool.stop()
         left = self.pool.join(time.monotonic() + 15)
         self._stopped.set()
-        self.pool.saving.changed.set()
+        self.pool.changed.set()
         self._saver.join(5)
         self.clock.stop()
         self.clock.join(5)
@@ -112,11 +112,11 @@ class Room:
 
     def _save(self) -> None:
         while not self._stopped.is_set():
-            self.pool.saving.changed.wait(5)
-            self.pool.saving.changed.clear()
-            taken = self.pool.saving.snapshot()
-            if taken is not None:
-                self.pool.saving.saved(*taken)
+            self.pool.changed.wait(5)
+            self.pool.changed.clear()
+            plan = self.pool.begin_save()
+            if plan is not None:
+                self.pool.saved(plan)
 
     # Events.
 
@@ -162,8 +162,7 @@ class Room:
 
     @property
     def unfinished(self) -> int:
-        with self.pool._lock:
-            return len(self.pool._ledger)
+        return self.pool.standing()[0]
 
     def pending(self) -> list[Document]:
         rows = self.database.conversations.find({"pending.0": {"$exists": True}})

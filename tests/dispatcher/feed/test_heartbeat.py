@@ -12,7 +12,6 @@ from dispatcher import watchdog as watch_module
 from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan
-from dispatcher.keyed import saver as saver_module
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -113,8 +112,8 @@ def test_no_event_of_lines_is_taken_for_one() -> None:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
+def quick(short_limits: dict[str, Any]) -> None:
+    short_limits["quiet_seconds"] = 0.05
 
 
 def beats(database: Database[Document]) -> int:
@@ -216,13 +215,14 @@ def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
     feed: str,
 ) -> None:
     """By the post-batch token of a change stream; by its heartbeats alone on an oplog."""
-    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
     reading = QUICK if feed == "oplog" else FEED_LIMITS
     with connect(tiny.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)
         worker = RecordingWorker()
-        running = dispatch(database, worker, uri=tiny.uri, feed=feed, reading=reading)
+        running = dispatch(
+            database, worker, uri=tiny.uri, feed=feed, reading=reading, quiet_seconds=0.05
+        )
         store(database, document("e0"))
         eventually(lambda: worker.decided == ["e0"])
         for _ in range(2):

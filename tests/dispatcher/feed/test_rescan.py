@@ -18,7 +18,6 @@ from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.feed import PositionLost
 from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
-from dispatcher.keyed import saver as saver_module
 from dispatcher.progress.tracker import RING_SLOTS
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -394,14 +393,13 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
     feed: str,
 ) -> None:
     # A position is saved soon after the first scan.
-    monkeypatch.setattr(saver_module, "QUIET_SECONDS", 0.05)
     with connect(tiny.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=8 * MEGABYTE)
         first = RecordingWorker(
             lambda job: JobResult.DEFERRED if "wait" in name_of(job.document) else JobResult.DONE
         )
-        running = dispatch(database, first, uri=tiny.uri, feed=feed)
+        running = dispatch(database, first, uri=tiny.uri, feed=feed, quiet_seconds=0.05)
         store(database, *numbered(30, keys=3))
         eventually(lambda: (database[PROGRESS].find_one() or {}).get("token"))
         store(database, document("wait", "U9"), document("wait behind", "U9"))

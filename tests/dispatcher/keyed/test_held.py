@@ -14,10 +14,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from dispatcher.keyed import saver as saver_module
-from dispatcher.keyed import saving as saving_module
-from dispatcher.keyed.holding import AT_ONCE
-from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.queues import MOST_MOVED, MOST_UNSAVED, MOST_WHOLE
 from dispatcher.progress.held import HeldStore
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
@@ -29,7 +26,7 @@ from linedesk.store.orders import NO_PAUSES, Pause, Pauses, Scope
 from tests.dispatcher.conftest import Begin, Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
-from tests.dispatcher.leader_terms import Gates, Process
+from tests.dispatcher.leader_terms import Ahead, Gates, Process
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -41,8 +38,8 @@ SOON = 0.3
 
 
 @pytest.fixture(autouse=True)
-def _quick_saves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver_module, "PACE_SECONDS", 0.005)
+def _quick_saves(short_limits: dict[str, Any]) -> None:
+    short_limits["pace_seconds"] = 0.005
 
 
 def held(database: Database[Document], **condition: Any) -> list[Document]:
@@ -138,8 +135,6 @@ def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
     assert "stuck" not in worker.by_key
     assert 1_500 < database[HELD].count_documents({}) <= 3_000
     assert len(progress(database)["finished"]) < 1_000
-    (line,) = (line for line in running.dispatcher._pool._lines.by_key.values() if line.held)
-    assert sum(task.document is not None for task in (*line.tasks, *line.behind)) <= 100
     gates.release()
     eventually(lambda: len(worker.decided) == 3_200, seconds=30)
     assert worker.by_key["stuck"] == [f"s{n}" for n in range(3_000)]
@@ -249,20 +244,19 @@ def test_a_line_that_is_about_to_be_read_again_may_be_held_meanwhile(
     one = begin(database, worker.decide)
     one.put(*given)
     slow.wait_until_held("e0")
-    run, chosen = one.pool._rereading.run, []
+    load, asked = one.load, []
 
-    def hold_and_run(task: Any) -> JobResult:
-        if not chosen:
-            chosen.append(task.slot.id)
-            one.pool.saving._holding._looked_at = 0.0
-            one.pool.saving.look()
-            one.pool.saving.hold()
-        return run(task)
+    def hold_and_load(ids: Sequence[Any]) -> Any:
+        asked.append(ids[0])
+        if len(asked) == 1:
+            one.pool.plan_moves()
+            one.pool.begin_save()
+        return load(ids)
 
-    monkeypatch.setattr(one.pool._rereading, "run", hold_and_run)
+    monkeypatch.setattr(one, "load", hold_and_load)
     slow.let_go()
     eventually(lambda: one.saver.save() and len(worker.decided) == len(given))
-    assert chosen == [given[MOST_WHOLE]["_id"]]
+    assert asked[0] == given[MOST_WHOLE]["_id"]
     assert worker.decided == [name_of(given_one) for given_one in given]
 
 
@@ -316,7 +310,7 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
     first.hold_until(1)
     # It decides `a`, and is frozen before it has said so; and another one waits.
     gates.release()
-    eventually(lambda: first.pool._lines.gone)
+    eventually(lambda: first.pool.view.in_hand().held == (0, 0))
     gates._closed.add("U1")
     first.put(document("b", "U1"), first=1)
     eventually(lambda: gates._parked)
@@ -365,9 +359,9 @@ def test_at_most_so_many_are_decided_and_not_yet_out_of_held(
     eventually(lambda: gates._parked)
     one.hold_until(MOST_UNSAVED * 3)
     gates.release()
-    assert one.pool.saving.urgent.wait(15)
+    assert one.pool.urgent.wait(15)
     eventually(lambda: len(worker.decided) == MOST_UNSAVED)
-    assert len(one.pool._lines.gone) == MOST_UNSAVED
+    assert one.pool.view.in_hand().held == (1, MOST_UNSAVED * 2)
     assert one.saver.save()
     assert database[HELD].count_documents({}) == MOST_UNSAVED * 2
 
@@ -384,15 +378,15 @@ def test_a_batch_is_bounded_and_the_rest_follows_at_once(
 ) -> None:
     gates = Gates("U0")
     one = begin(database, gates)
-    one.put(*numbered(AT_ONCE * 2 + 1))
+    one.put(*numbered(MOST_MOVED * 2 + 1))
     eventually(lambda: gates._parked)
     assert one.hold()
-    assert database[HELD].count_documents({}) == AT_ONCE
-    assert one.pool.saving.changed.is_set()
-    assert one.pool.saving.urgent.is_set()
+    assert database[HELD].count_documents({}) == MOST_MOVED
+    assert one.pool.changed.is_set()
+    assert one.pool.urgent.is_set()
     assert one.saver.save()
     assert one.saver.save()
-    assert [row["n"] for row in held(database)] == list(range(AT_ONCE * 2 + 1))
+    assert [row["n"] for row in held(database)] == list(range(MOST_MOVED * 2 + 1))
 
 
 def test_a_full_scan_hands_out_nothing_that_is_held(
@@ -444,40 +438,19 @@ def test_a_number_is_never_given_twice(database: Database[Document], begin: Begi
 # What is held, and what is not.
 
 
-class Ahead:
-    """The monotonic clock of what looks for waits, moved ahead by hand.
-
-    Turning times back instead would make them negative on a machine that booted a minute ago.
-    """
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.seconds
-
-
-@pytest.fixture
-def ahead(monkeypatch: pytest.MonkeyPatch) -> Ahead:
-    clock = Ahead()
-    monkeypatch.setattr(saving_module, "time", clock)
-    return clock
-
-
 def test_a_document_that_waits_for_a_thread_stays_in_the_window(
-    database: Database[Document], begin: Begin, ahead: Ahead
+    database: Database[Document], begin: Begin
 ) -> None:
     """Any flood would move recvq into `held` otherwise."""
-    busy = Holder("e0")
-    one = begin(database, busy, threads=2, after_seconds=1000.0)
+    busy, ahead = Holder("e0"), Ahead()
+    one = begin(database, busy, threads=2, after_seconds=1000.0, now=ahead.monotonic)
     one.put(*numbered(6, keys=6))
     busy.wait_until_held("e0")
-    ahead.seconds = 2000.0
-    for line in one.pool._lines.by_key.values():
-        if line.tasks[0].begun:
-            line.tasks[0].begun += 2000.0
+    # The first is no slow one before a tenth of that time.
+    ahead.seconds = 90.0
     assert one.hold()
     assert held(database) == []
-    ahead.seconds += 200.0
+    ahead.seconds = 2000.0
     assert one.hold()
     assert [(name_of(row["document"]), row["why"]) for row in held(database)] == [
         ("e0", "waiting behind a slow handler")
@@ -485,33 +458,15 @@ def test_a_document_that_waits_for_a_thread_stays_in_the_window(
     busy.let_go()
 
 
-def test_a_key_that_decides_fast_enough_stays_in_the_window(
+def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
     database: Database[Document], begin: Begin
 ) -> None:
-    gates = Gates("U0")
-    one = begin(database, gates, bound=300, after_seconds=60.0)
-    one.put(*numbered(250))
-    eventually(lambda: gates._parked)
-    (line,) = one.pool._lines.by_key.values()
-    # At five a second its 250 documents take 50 s.
-    line.total = 5
-    assert one.hold()
-    assert held(database) == []
-    # At four a second they take a minute and more.
-    line.total += 4
-    assert one.hold()
-    assert len(held(database)) == AT_ONCE
-
-
-def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
-    database: Database[Document], begin: Begin, ahead: Ahead
-) -> None:
-    gates = Gates("U0")
-    one = begin(database, gates, after_seconds=1000.0)
+    gates, ahead = Gates("U0"), Ahead()
+    one = begin(database, gates, after_seconds=1000.0, now=ahead.monotonic)
     one.put(*numbered(3))
     eventually(lambda: gates._parked)
     ahead.seconds = 2000.0
-    one.pool.saving.not_saved([])
+    one.pool.not_saved(None)
     assert one.hold()
     assert held(database) == []
 
@@ -650,7 +605,7 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
             if epoch >= 8 or chance.random() < 0.3:
                 chosen = chance.sample(scopes, 0 if epoch >= 8 else chance.choice([0, 1, 2]))
                 pauses = Pauses(tuple(Pause(scope) for scope in chosen))
-                one.pool.ordered.obey(pauses)
+                one.pool.obey(pauses)
             fault = chance.random()
             if epoch >= 8 or fault > 0.15:
                 one.hold()

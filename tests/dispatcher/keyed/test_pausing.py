@@ -10,25 +10,17 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.keyed import holding as holding_module
-from dispatcher.keyed import saver as saver_module
-from dispatcher.keyed.line import MOST_WHOLE
-from dispatcher.keyed.suspects import Suspects
+from dispatcher.keyed.queues import MOST_WHOLE
+from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of
 from linedesk.store.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from tests.dispatcher.conftest import Begin, DeskOfPool
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
-from tests.dispatcher.leader_terms import Gates, Process
+from tests.dispatcher.leader_terms import Ahead, Gates, Process
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
-
-
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver_module, "PACE_SECONDS", 0.005)
-    monkeypatch.setattr(holding_module, "PAUSED_AFTER_SECONDS", 0.0)
 
 
 def paused(*scopes: str) -> Pauses:
@@ -80,7 +72,7 @@ class GivingUp:
         eventually(lambda: name in self.entered)
 
     def wait_until_parked(self, name: str) -> None:
-        eventually(lambda: name in self.jobs and self.jobs[name].parked)  # type: ignore[attr-defined]
+        eventually(lambda: name in self.jobs and self.jobs[name].is_deferred)  # type: ignore[attr-defined]
 
     def let_go(self) -> None:
         self._gate.set()
@@ -95,12 +87,12 @@ def test_the_job_in_hand_goes_on_and_the_next_waits(pool_of: MakePool) -> None:
     desk = pool_of(worker.decide)
     desk.put(document("e0", "U0"), document("e1", "U0"))
     slow.wait_until_held("e0")
-    desk.pool.ordered.obey(paused("main/U0"))
+    desk.pool.obey(paused("main/U0"))
     slow.let_go()
     desk.put(document("other", "U1"))
     eventually(lambda: sorted(worker.decided) == ["e0", "other"])
-    eventually(lambda: len(desk.pool._lines.paused) == 1)
-    desk.pool.ordered.obey(NO_PAUSES)
+    eventually(lambda: desk.pool.view.in_hand().paused == 1)
+    desk.pool.obey(NO_PAUSES)
     desk.wait_until_idle()
     assert worker.decided[2:] == ["e1"]
 
@@ -116,13 +108,13 @@ def test_what_waited_for_a_thread_when_it_was_paused_gets_none(
     desk.put(document("busy", "U0"))
     busy.wait_until_held("busy")
     desk.put(document("e1", "U1"), elsewhere)
-    desk.pool.ordered.obey(paused(scope))
+    desk.pool.obey(paused(scope))
     busy.let_go()
     expected = ["busy"] if scope == "all" else ["busy", "elsewhere"]
     eventually(lambda: worker.decided == expected)
     desk.put(document("new", "U1"))
-    eventually(lambda: len(desk.pool._lines.paused) == (2 if scope == "all" else 1))
-    desk.pool.ordered.obey(paused("third", "main/U7"))
+    eventually(lambda: desk.pool.view.in_hand().paused == (2 if scope == "all" else 1))
+    desk.pool.obey(paused("third", "main/U7"))
     desk.wait_until_idle()
     assert [name for name in worker.by_key["U1"] if name != "elsewhere"] == ["e1", "new"]
 
@@ -134,12 +126,12 @@ def test_a_parked_job_of_a_paused_key_is_not_tried_again_before_it_is_resumed(
     worker = RecordingWorker(gates)
     desk = pool_of(worker.decide)
     desk.put(*numbered(2))
-    eventually(lambda: gates._parked and gates._parked[0].parked)  # type: ignore[attr-defined]
-    desk.pool.ordered.obey(paused("main"))
+    eventually(lambda: gates._parked and gates._parked[0].is_deferred)  # type: ignore[attr-defined]
+    desk.pool.obey(paused("main"))
     gates.release()
     desk.put({**document("other", "U1"), "channel": "second"})
     eventually(lambda: worker.decided == ["other"])
-    desk.pool.ordered.obey(NO_PAUSES)
+    desk.pool.obey(NO_PAUSES)
     desk.wait_until_idle()
     assert worker.decided == ["other", "e0", "e1"]
 
@@ -151,10 +143,10 @@ def test_however_often_it_is_paused_and_resumed_each_key_is_decided_in_order_and
     desk = pool_of(worker.decide, threads=8)
     given = numbered(600, keys=3)
     for n in range(0, 600, 12):
-        desk.pool.ordered.obey(paused("main/U0", ["all", "main/U1", "main"][n // 12 % 3]))
+        desk.pool.obey(paused("main/U0", ["all", "main/U1", "main"][n // 12 % 3]))
         desk.put(*given[n : n + 12])
-        desk.pool.ordered.obey(NO_PAUSES if n % 24 else paused("main/U2"))
-    desk.pool.ordered.obey(NO_PAUSES)
+        desk.pool.obey(NO_PAUSES if n % 24 else paused("main/U2"))
+    desk.pool.obey(NO_PAUSES)
     until_idle(desk)
     for key in range(3):
         assert worker.by_key[f"U{key}"] == [f"e{n}" for n in range(600) if n % 3 == key]
@@ -162,14 +154,14 @@ def test_however_often_it_is_paused_and_resumed_each_key_is_decided_in_order_and
 
 def test_a_paused_suspect_keeps_no_other_from_running_alone(pool_of: MakePool) -> None:
     worker = RecordingWorker()
-    desk = pool_of(worker.decide)
-    suspects = desk.pool._suspects = Suspects(alone=True, most=10)
-    desk.pool.ordered.obey(paused("main/U0"))
+    suspects = CrashSuspects(alone=True, most=10)
+    desk = pool_of(worker.decide, suspects=suspects)
+    desk.pool.obey(paused("main/U0"))
     desk.put(*numbered(4, keys=2), again=True)
     desk.pool.move(1)
     eventually(lambda: saved(desk) and worker.decided == ["e1", "e3"])
     assert not suspects.are_through
-    desk.pool.ordered.obey(NO_PAUSES)
+    desk.pool.obey(NO_PAUSES)
     until_idle(desk)
     assert worker.by_key["U0"] == ["e0", "e2"]
     assert suspects.are_through
@@ -177,7 +169,7 @@ def test_a_paused_suspect_keeps_no_other_from_running_alone(pool_of: MakePool) -
 
 def test_a_heartbeat_is_not_paused(pool_of: MakePool) -> None:
     desk = pool_of(RecordingWorker().decide)
-    desk.pool.ordered.obey(paused("all"))
+    desk.pool.obey(paused("all"))
     beat = make_heartbeat(datetime.now(UTC))
     desk.pool.put_finished(beat, 1)
     assert desk.ledger.after == beat["_id"]
@@ -198,11 +190,10 @@ def test_what_is_paused_is_held_and_progress_goes_on(
     assert one.saver.save()
     assert one.ledger.after == given[-1]["_id"]
     assert {(row["key"], row["why"]) for row in held(database)} == {("U0", "paused")}
-    (line,) = one.pool._lines.paused
-    assert len(line.tasks) == 1
+    assert one.pool.view.in_hand().paused == 1
     # What comes later queues up behind it, whether it is held by then or not.
     one.put(document("late", "U0"), first=len(given))
-    one.pool.ordered.obey(NO_PAUSES)
+    one.pool.obey(NO_PAUSES)
     eventually(lambda: one.saver.save() and len(worker.by_key["U0"]) == len(given) // 2 + 1)
     in_order = [f"e{n}" for n in range(0, len(given), 2)]
     assert worker.by_key["U0"] == [*in_order, "late"]
@@ -210,16 +201,22 @@ def test_what_is_paused_is_held_and_progress_goes_on(
 
 
 def test_what_is_paused_waits_a_moment_before_it_is_held(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+    database: Database[Document], begin: Begin
 ) -> None:
     """A pause of a moment costs no transactions."""
-    monkeypatch.setattr(holding_module, "PAUSED_AFTER_SECONDS", 1.0)
-    one = begin(database, RecordingWorker().decide, after_seconds=60.0, pauses=paused("all"))
+    clock = Ahead()
+    one = begin(
+        database,
+        RecordingWorker().decide,
+        after_seconds=60.0,
+        paused_after_seconds=1.0,
+        pauses=paused("all"),
+        now=clock.monotonic,
+    )
     one.put(*numbered(2))
     assert one.hold()
     assert held(database) == []
-    for slot in one.ledger._window:
-        slot.since -= 1.0
+    clock.seconds = 1.0
     assert one.hold()
     assert len(held(database)) == 2
 
@@ -235,19 +232,19 @@ def test_a_key_may_be_resumed_while_its_documents_are_on_their_way_into_held(
 
     def resumed_meanwhile(snapshot: Any) -> None:
         if snapshot.rows:
-            one.pool.ordered.obey(NO_PAUSES)
+            one.pool.obey(NO_PAUSES)
             assert worker.decided == []
             if again:
-                one.pool.ordered.obey(paused("main"))
+                one.pool.obey(paused("main"))
         save(snapshot)
 
     with monkeypatch.context() as patch:
         patch.setattr(one.progress, "save", resumed_meanwhile)
         assert one.hold()
     if again:
-        assert len(one.pool._lines.paused) == 1
+        assert one.pool.view.in_hand().paused == 1
         assert worker.decided == []
-        one.pool.ordered.obey(NO_PAUSES)
+        one.pool.obey(NO_PAUSES)
     eventually(lambda: one.saver.save() and len(worker.decided) == 5)
     assert worker.decided == [f"e{n}" for n in range(5)]
     eventually(lambda: one.saver.save() and not held(database))
@@ -266,7 +263,7 @@ def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
     eventually(lambda: second.saver.save() and len(worker.decided) == 3)
     assert worker.decided == ["e1", "e3", "e5"]
     second.hold_until(4)
-    second.pool.ordered.obey(NO_PAUSES)
+    second.pool.obey(NO_PAUSES)
     eventually(lambda: second.saver.save() and len(worker.decided) == 7)
     assert worker.by_key["U0"] == ["e0", "e2", "e4", "late"]
 
@@ -284,7 +281,7 @@ def test_beyond_so_many_keys_the_window_fills_and_nothing_is_lost(
     assert one.hold()
     assert len(held(database)) == 5
     assert not one.pool.wait_for_room(0.0)
-    one.pool.ordered.obey(NO_PAUSES)
+    one.pool.obey(NO_PAUSES)
     eventually(lambda: one.saver.save() and len(worker.decided) == 10)
     assert one.pool.wait_for_room(0.0)
 
@@ -294,7 +291,7 @@ def test_beyond_so_many_keys_the_window_fills_and_nothing_is_lost(
 
 def until_given_up(desk: DeskOfPool | Process, name: str, *, key: str = "U0") -> None:
     """As the thread that reads `control` does: asks until it is over."""
-    eventually(lambda: not desk.pool.ordered.give_up("main", key, name))
+    eventually(lambda: not desk.pool.give_up("main", key, name))
 
 
 def test_a_handler_that_hangs_is_abandoned_and_its_event_given_up(pool_of: MakePool) -> None:
@@ -331,7 +328,7 @@ def test_a_handler_that_begins_just_then_is_abandoned_with_the_next_look(
     desk = pool_of(late)
     desk.put(*numbered(2))
     assert entered.wait(15)
-    assert desk.pool.ordered.give_up("main", "U0", "e0")
+    assert desk.pool.give_up("main", "U0", "e0")
     go_on.set()
     until_given_up(desk, "e0")
     desk.wait_until_idle()
@@ -356,15 +353,15 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     desk = pool_of(decide)
     desk.put(*numbered(3))
     decide.wait_until_parked("e0")
-    desk.pool.ordered.obey(paused("main/U0"))
+    desk.pool.obey(paused("main/U0"))
     until_given_up(desk, "e0")
-    eventually(lambda: len(desk.pool._lines.paused) == 1)
+    eventually(lambda: desk.pool.view.in_hand().paused == 1)
     assert (decide.given_up, decide.entered) == (["e0"], ["e0"])
     # Nor does it where the first one never ran.
     until_given_up(desk, "e1")
-    eventually(lambda: len(desk.pool._lines.paused) == 1)
+    eventually(lambda: desk.pool.view.in_hand().paused == 1)
     assert (decide.given_up, decide.entered) == (["e0", "e1"], ["e0"])
-    desk.pool.ordered.obey(NO_PAUSES)
+    desk.pool.obey(NO_PAUSES)
     desk.wait_until_idle()
     assert decide.entered == ["e0", "e2"]
 
@@ -378,14 +375,14 @@ def test_to_read_what_comes_first_is_not_to_run_it(pool_of: MakePool) -> None:
     desk.put(*given)
     eventually(lambda: saved(desk) and len(worker.decided) == MOST_WHOLE - 1)
     last.wait_until_held(f"e{MOST_WHOLE - 1}")
-    desk.pool.ordered.obey(paused("main"))
+    desk.pool.obey(paused("main"))
     last.let_go()
-    eventually(lambda: saved(desk) and desk.pool._lines.paused)
+    eventually(lambda: saved(desk) and desk.pool.view.in_hand().paused)
     until_given_up(desk, f"e{MOST_WHOLE + 1}")
     assert len(desk.loads) == 1
-    assert len(desk.pool._lines.paused) == 1
+    assert desk.pool.view.in_hand().paused == 1
     assert len(worker.decided) == MOST_WHOLE
-    desk.pool.ordered.obey(NO_PAUSES)
+    desk.pool.obey(NO_PAUSES)
     until_idle(desk)
 
 
@@ -394,12 +391,12 @@ def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
     desk = pool_of(decide)
     desk.put(*numbered(3))
     decide.wait_until_parked("e0")
-    assert not desk.pool.ordered.give_up("main", "U0", "e1")
-    assert not desk.pool.ordered.give_up("main", "U7", "e0")
-    assert not desk.pool.ordered.give_up("second", "U0", "e0")
+    assert not desk.pool.give_up("main", "U0", "e1")
+    assert not desk.pool.give_up("main", "U7", "e0")
+    assert not desk.pool.give_up("second", "U0", "e0")
     until_given_up(desk, "e0")
     desk.wait_until_idle()
-    assert not desk.pool.ordered.give_up("main", "U0", "e0")
+    assert not desk.pool.give_up("main", "U0", "e0")
     assert decide.given_up == ["e0"]
 
 
@@ -407,19 +404,18 @@ def test_a_release_waits_until_all_that_was_stored_before_the_start_is_in_hand(
     pool_of: MakePool,
 ) -> None:
     decide = GivingUp(parking=("e1",))
-    desk = pool_of(decide)
-    desk.pool._suspects = Suspects(most=10)
-    assert desk.pool.ordered.give_up("main", "U0", "e1")
+    desk = pool_of(decide, suspects=CrashSuspects(most=10))
+    assert desk.pool.give_up("main", "U0", "e1")
     # What a predecessor has decided comes before it, and is told from it only by a look.
-    desk.pool.ordered.obey(paused("main/U0"))
+    desk.pool.obey(paused("main/U0"))
     first, second = numbered(2)
     desk.put(first, again=True)
-    assert desk.pool.ordered.give_up("main", "U0", "e1")
+    assert desk.pool.give_up("main", "U0", "e1")
     desk.put(second, again=True)
     desk.pool.move(1)
-    assert desk.pool.ordered.give_up("main", "U0", "e1")
-    assert not desk.pool.ordered.give_up("main", "U0", "elsewhere")
-    desk.pool.ordered.obey(NO_PAUSES)
+    assert desk.pool.give_up("main", "U0", "e1")
+    assert not desk.pool.give_up("main", "U0", "elsewhere")
+    desk.pool.obey(NO_PAUSES)
     decide.wait_until_parked("e1")
     until_given_up(desk, "e1")
     desk.wait_until_idle()
@@ -438,9 +434,9 @@ def test_of_a_paused_key_that_is_held_only_the_first_is_read_and_given_up(
     second = begin(database, decide, epoch=3, pauses=paused("all"))
     until_given_up(second, "e0")
     assert second.saver.save()
-    eventually(lambda: len(second.pool._lines.paused) == 1)
+    eventually(lambda: second.pool.view.in_hand().paused == 1)
     assert (decide.given_up, decide.entered) == (["e0"], [])
     assert [name_of(row["document"]) for row in held(database)] == ["e1", "e2"]
-    assert not second.pool.ordered.give_up("main", "U0", "gone")
-    second.pool.ordered.obey(NO_PAUSES)
+    assert not second.pool.give_up("main", "U0", "gone")
+    second.pool.obey(NO_PAUSES)
     eventually(lambda: second.saver.save() and decide.entered == ["e1", "e2"])

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
-from dispatcher.keyed.rereading import LOAD_AGAIN_SECONDS
+from dispatcher.keyed.pool import LOAD_AGAIN_SECONDS
+from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import name_of
 from linedesk.store.errors import StoreUnavailable
@@ -44,7 +44,7 @@ class Parking:
     def wait_until_parked(self, name: str) -> None:
         """Until its thread has put it aside, not only until its run is over."""
         assert self.parked[name].wait(15)
-        eventually(lambda: self.jobs[name].parked)  # type: ignore[attr-defined]
+        eventually(lambda: self.jobs[name].is_deferred)  # type: ignore[attr-defined]
 
 
 # Order and parallelism.
@@ -293,7 +293,7 @@ def test_a_key_decides_so_many_documents_and_then_waits_for_a_save(pool_of: Make
     worker = RecordingWorker()
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 20))
-    assert desk.pool.saving.urgent.wait(15)
+    assert desk.pool.urgent.wait(15)
     # Another key goes on meanwhile.
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
@@ -307,7 +307,7 @@ def test_recorded_documents_count_as_well(pool_of: MakePool) -> None:
     worker = RecordingWorker(lambda job: JobResult.RECORDED)
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 1))
-    assert desk.pool.saving.urgent.wait(15)
+    assert desk.pool.urgent.wait(15)
     assert len(worker.decided) == MOST_UNSAVED
     desk.save()
     desk.wait_until_idle()
@@ -317,14 +317,14 @@ def test_a_save_that_failed_lets_no_key_go_on(pool_of: MakePool) -> None:
     worker = RecordingWorker()
     desk = pool_of(worker.decide)
     desk.put(*numbered(MOST_UNSAVED + 1))
-    assert desk.pool.saving.urgent.wait(15)
+    assert desk.pool.urgent.wait(15)
     for _ in range(2):
-        desk.pool.saving.changed.clear()
-        taken = desk.pool.saving.snapshot()
-        assert taken is not None
-        desk.pool.saving.not_saved(taken[1])
-        assert desk.pool.saving.changed.is_set(), "nobody would try the save again"
-        assert desk.pool.saving.urgent.is_set()
+        desk.pool.changed.clear()
+        plan = desk.pool.begin_save()
+        assert plan is not None
+        desk.pool.not_saved(plan)
+        assert desk.pool.changed.is_set(), "nobody would try the save again"
+        assert desk.pool.urgent.is_set()
     desk.put(document("other", "U9"))
     eventually(lambda: "other" in worker.decided)
     assert len(worker.by_key["U0"]) == MOST_UNSAVED
@@ -336,22 +336,24 @@ def test_a_save_that_failed_lets_no_key_go_on(pool_of: MakePool) -> None:
 def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) -> None:
     worker = RecordingWorker()
     desk = pool_of(worker.decide)
-    documents = numbered(MOST_UNSAVED + 10)
+    documents = numbered(MOST_UNSAVED + 60)
     desk.put(*documents[:50])
     desk.wait_until_idle()
-    taken = desk.pool.saving.snapshot()
-    assert taken is not None
+    plan = desk.pool.begin_save()
+    assert plan is not None
     # The save is under way; the key decides on until it may not.
     desk.put(*documents[50:])
-    assert desk.pool.saving.urgent.wait(15)
-    desk.pool.saving.saved(*taken)
-    desk.put(document("other", "U9"))
-    eventually(lambda: "other" in worker.decided)
+    assert desk.pool.urgent.wait(15)
     assert len(worker.by_key["U0"]) == MOST_UNSAVED
-    assert desk.pool.saving.urgent.is_set(), "the key still waits for a save that covers it"
+    desk.pool.saved(plan)
+    # It covered 50, so as many more may be decided.
+    eventually(lambda: len(worker.by_key["U0"]) == MOST_UNSAVED + 50)
+    eventually(lambda: desk.pool.view.in_hand().saving == 1)
+    assert desk.pool.urgent.is_set(), "the key waits for the next save"
+    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 50
     desk.save()
     desk.wait_until_idle()
-    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 10
+    assert len(worker.by_key["U0"]) == MOST_UNSAVED + 60
 
 
 def test_names_decided_without_a_record_are_told_to_the_next_job(pool_of: MakePool) -> None:
@@ -384,21 +386,12 @@ def test_a_failed_save_keeps_the_names_for_the_next_job(pool_of: MakePool) -> No
     desk = pool_of(decide)
     desk.put(document("e0"))
     desk.wait_until_idle()
-    taken = desk.pool.saving.snapshot()
-    assert taken is not None
-    desk.pool.saving.not_saved(taken[1])
+    plan = desk.pool.begin_save()
+    assert plan is not None
+    desk.pool.not_saved(plan)
     desk.put(document("e1"))
     desk.wait_until_idle()
     assert unsaved == ["e0"]
-
-
-def test_keys_at_rest_are_forgotten_once_saved(pool_of: MakePool) -> None:
-    desk = pool_of(RecordingWorker().decide)
-    desk.put(*numbered(300, keys=300))
-    desk.wait_until_idle()
-    assert len(desk.pool._lines.by_key) == 300
-    desk.save()
-    assert desk.pool._lines.by_key == {}
 
 
 # Bounds.
@@ -439,8 +432,6 @@ def test_of_a_long_line_only_ids_are_kept_and_loaded_again(pool_of: MakePool) ->
     many = numbered(MOST_WHOLE * 3 + 5)
     desk.put(*many)
     held.wait_until_held("e0")
-    (line,) = desk.pool._lines.by_key.values()
-    assert sum(task.document is not None for task in line.tasks) == MOST_WHOLE
     held.let_go()
 
     def all_decided() -> bool:
@@ -467,7 +458,7 @@ def test_a_document_overwritten_meanwhile_is_told_and_passed_over(
     gone = many[MOST_WHOLE + 1]
     del desk.stored[gone["_id"]]
     held.let_go()
-    assert desk.pool.saving.urgent.wait(15)
+    assert desk.pool.urgent.wait(15)
     desk.save()
     desk.wait_until_idle()
     assert worker.decided == [name_of(one) for one in many if one is not gone]
@@ -482,7 +473,7 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
     held = Holder("e0")
     worker = RecordingWorker(held)
     desk = pool_of(worker.decide, threads=2)
-    load = desk.pool._rereading._load
+    load = desk.load
     down = True
 
     def unavailable(ids: object) -> object:
@@ -490,12 +481,12 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
             raise StoreUnavailable("away")
         return load(ids)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(desk.pool._rereading, "_load", unavailable)
+    monkeypatch.setattr(desk, "load", unavailable)
     many = numbered(MOST_WHOLE + 2)
     desk.put(*many)
     held.wait_until_held("e0")
     held.let_go()
-    assert desk.pool.saving.urgent.wait(15)
+    assert desk.pool.urgent.wait(15)
     desk.save()
     eventually(lambda: desk.laters)
     desk.put(document("other", "U9"))
@@ -546,9 +537,9 @@ def test_what_finishes_after_the_stop_is_still_accounted(pool_of: MakePool) -> N
     desk.pool.stop()
     held.let_go()
     assert desk.pool.join(time.monotonic() + 15) == []
-    taken = desk.pool.saving.snapshot()
-    assert taken is not None
-    assert taken[0].after == one["_id"]
+    plan = desk.pool.begin_save()
+    assert plan is not None
+    assert plan.snapshot.after == one["_id"]
 
 
 # All of it at once.
@@ -600,15 +591,15 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     deadline = time.monotonic() + 30
     while len(worker.decided) < keys * per_key:
         assert time.monotonic() < deadline
-        desk.pool.saving.changed.wait(0.01)
-        desk.pool.saving.changed.clear()
-        taken = desk.pool.saving.snapshot()
-        if taken is None:
+        desk.pool.changed.wait(0.01)
+        desk.pool.changed.clear()
+        plan = desk.pool.begin_save()
+        if plan is None:
             continue
         if saves.random() < 0.3:
-            desk.pool.saving.not_saved(taken[1])
+            desk.pool.not_saved(plan)
         else:
-            desk.pool.saving.saved(*taken)
+            desk.pool.saved(plan)
     for thread in threads + resumers:
         thread.join(15)
     desk.wait_until_idle()

@@ -6,7 +6,6 @@ from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,17 +16,21 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dispatcher.keyed import holding as holding_module
-from dispatcher.keyed import line as line_module
-from dispatcher.keyed import lines as lines_module
-from dispatcher.keyed.queues import KeyQueues
+from dispatcher.keyed.queues import (
+    LARGEST_HELD_BYTES,
+    MOST_MOVED_BYTES,
+    KeyQueues,
+    KeyState,
+    Load,
+    Run,
+)
+from dispatcher.keyed.queues import MOST_WHOLE as KEPT_WHOLE
 from dispatcher.progress import tracker as ledger_module
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document
 from linedesk.store.orders import Pause, Pauses, Scope
-from tests.dispatcher.old_queues import OldQueues
 from tests.dispatcher.progress.test_tracker import empty_progress, stored
 
 CHANNEL = "main"
@@ -46,10 +49,6 @@ class World(RuleBasedStateMachine):
     Documents are numbered 1, 2, 3, … in the feed's order; the token after n is n. The account
     knows of each key which documents it has still to decide, and nothing of how that is kept.
     """
-
-    Queues: Any = KeyQueues
-    is_precise = True
-    """Whether each key is expected to go on as soon as it may."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +91,7 @@ class World(RuleBasedStateMachine):
         self.covered: dict[str, list[int]] = {}
         self.abandoned: list[Any] = []
         self.jobs: list[Any] = []
-        self.queues = self.Queues(
+        self.queues = KeyQueues(
             self.ledger,
             resume=lambda job: None,
             pauses=self.pauses(),
@@ -190,15 +189,13 @@ class World(RuleBasedStateMachine):
     def begin_next(self) -> bool:
         work = self.queues.next(2.0)
         if work is None:
-            for key in KEYS:
-                assert not self.surely_may_run(key), f"{key} stands still"
+            assert KeyState.READY not in map(self.state_of, KEYS), "a key stands still"
             return False
         key = self.key_at_work(work)
         assert key not in self.running, "two threads are at one key"
         assert key not in self.deferred, "it was not resumed"
         assert key not in self.paused or key in self.bypass, "it is paused"
-        # A line that was ready when its documents were chosen decided one more.
-        assert key not in self.moving or not self.is_precise, "it is on its way into held"
+        assert key not in self.moving, "it is on its way into held"
         assert len(self.unsaved[key]) < MOST_UNSAVED, "more than `applied` can name"
         assert not (self.careful[key] and self.unsaved[key]), "each decision waits for a save"
         self.running[key] = work
@@ -226,17 +223,6 @@ class World(RuleBasedStateMachine):
     @staticmethod
     def is_run(work: Any) -> bool:
         return hasattr(work, "job")
-
-    def surely_may_run(self, key: str) -> bool:
-        if not self.pending[key] or key in self.running or key in self.deferred:
-            return False
-        if key in self.moving or (
-            key in self.paused and not (self.is_precise and key in self.bypass)
-        ):
-            return False
-        if not self.is_precise:
-            return not self.unsaved[key] and not self.covered and not self.careful[key]
-        return len(self.unsaved[key]) < (1 if self.careful[key] else MOST_UNSAVED)
 
     def runs(self) -> list[str]:
         return [key for key in sorted(self.running) if self.is_run(self.running[key])]
@@ -278,6 +264,16 @@ class World(RuleBasedStateMachine):
         self.applied[key].extend([*unsaved, number])
         self.recorded[key].append(number)
         return JobResult.RECORDED
+
+    @rule(records=st.lists(st.booleans(), min_size=1, max_size=6))
+    def go_on(self, records: list[bool]) -> None:
+        """Some documents are read and decided one after the other."""
+        for one in records:
+            self.begin_next()
+            if runs := self.runs():
+                self.end_run(runs[0], records=one)
+            elif reading := self.reading():
+                self.end_reading(reading[0], self.running.pop(reading[0]))
 
     @rule(data=st.data())
     @precondition(lambda self: self.runs())
@@ -385,11 +381,14 @@ class World(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        keys = [key for key in KEYS if self.pending[key] and key not in self.reading()]
+        keys = [key for key in KEYS if self.pending[key]]
         if not keys:
             return
         key = data.draw(st.sampled_from(keys))
         self.queues.let_pass(self.queues.get((CHANNEL, key)))
+        if key in self.reading():
+            # Which document comes first is not known.
+            return
         self.bypass.add(key)
         self.deferred.pop(key, None)
         if key in self.running:
@@ -420,7 +419,7 @@ class World(RuleBasedStateMachine):
         read = {id_: self.recvq[id_ - 1] for id_ in short if id_ not in self.overwritten}
         self.chosen = None
         self.pass_over(self.queues.move(read, NOW))
-        if self.is_precise and not self.queues.is_moving:
+        if not self.queues.is_moving:
             self.moving = set()
 
     # Saves.
@@ -435,6 +434,19 @@ class World(RuleBasedStateMachine):
         if self.plan is not None:
             self.covered = {key: list(self.unsaved[key]) for key in KEYS}
         return self.plan is not None
+
+    @rule(key=st.sampled_from(KEYS), count=st.integers(0, 2 * MOST_MOVED))
+    @precondition(lambda self: self.plan is None)
+    def save_it_all(self, key: str, count: int) -> None:
+        """A whole save, with what moves to `held`."""
+        if count:
+            self.want_moved(key, count)
+        if self.chosen is None:
+            self.choose()
+        if self.chosen is not None:
+            self.move()
+        if self.begin_save():
+            self.saved()
 
     @rule()
     @precondition(lambda self: self.plan is not None)
@@ -458,9 +470,6 @@ class World(RuleBasedStateMachine):
             self.make_durable()
         plan, self.plan = self.plan, None
         self.queues.not_saved(plan)
-        if not self.is_precise:
-            # Lines that failed to be saved wait for the next one that succeeds.
-            self.covered = {}
 
     def make_durable(self) -> None:
         snapshot = self.plan.snapshot
@@ -487,6 +496,32 @@ class World(RuleBasedStateMachine):
         told = self.told_finished()
         assert told <= self.decided_ever | self.lost | set(self.held), "lost"
         assert set(self.held) <= told, "it would come twice"
+
+    @invariant()
+    def each_key_is_in_the_state_that_its_facts_say(self) -> None:
+        for key in KEYS:
+            queue = self.queues.get((CHANNEL, key))
+            known = self.pending[key] or self.unsaved[key] or key in self.moving
+            assert (queue is None) == (not known), f"{key} is forgotten too early or too late"
+            if queue is not None:
+                assert queue.state is self.state_of(key), key
+                assert queue in list(self.queues.in_state(queue.state))
+        states = [self.queues.count(state) for state in KeyState]
+        assert sum(states) == sum(self.queues.get((CHANNEL, key)) is not None for key in KEYS)
+
+    def state_of(self, key: str) -> KeyState:
+        if key in self.running:
+            return KeyState.RUNNING
+        if key in self.deferred:
+            return KeyState.DEFERRED
+        if not self.pending[key]:
+            return KeyState.IDLE
+        if key in self.paused and key not in self.bypass:
+            return KeyState.PAUSED
+        most = 1 if self.careful[key] else MOST_UNSAVED
+        if key in self.moving or len(self.unsaved[key]) >= most:
+            return KeyState.UNSAVED
+        return KeyState.READY
 
     @invariant()
     def the_figures_are_right(self) -> None:
@@ -531,25 +566,118 @@ class World(RuleBasedStateMachine):
         assert self.queues.is_empty, "keys at rest are forgotten once saved"
 
 
-class OldWorld(World):
-    """The same account of the lines as they were."""
-
-    Queues = OldQueues
-    is_precise = False
-
-    def __init__(self) -> None:
-        self.before = line_module.MOST_UNSAVED, line_module.MOST_WHOLE, holding_module.AT_ONCE
-        super().__init__()
-
-    def teardown(self) -> None:
-        super().teardown()
-        unsaved, whole, at_once = self.before
-        line_module.MOST_UNSAVED, holding_module.AT_ONCE = unsaved, at_once
-        line_module.MOST_WHOLE = lines_module.MOST_WHOLE = whole
-
-
-@pytest.mark.parametrize("world", [World, OldWorld])
-def test_whatever_happens_each_key_is_decided_in_order_and_once(world: type[World]) -> None:
+def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
     run_state_machine_as_test(
-        world, settings=settings(max_examples=100, stateful_step_count=80, deadline=None)
+        World, settings=settings(max_examples=80, stateful_step_count=80, deadline=None)
     )
+
+
+# What the account does not see.
+
+
+def queues_of(*documents: Document, **limits: int) -> KeyQueues:
+    queues = KeyQueues(ProgressTracker(), resume=lambda job: None, **limits)
+    for one in documents:
+        queues.put(one, None, key=(CHANNEL, one["key"]), again=False, now=1.0)
+    return queues
+
+
+def numbered(count: int, key: str = "A") -> list[Document]:
+    return [{"_id": n, "channel": CHANNEL, "key": key} for n in range(1, count + 1)]
+
+
+def test_of_a_long_queue_only_ids_are_kept() -> None:
+    queues = queues_of(*numbered(KEPT_WHOLE + 50))
+    queue = queues.get((CHANNEL, "A"))
+    assert queue is not None
+    kept = [job.document is not None for job in queue.jobs]
+    assert kept == [True] * KEPT_WHOLE + [False] * 50
+
+
+def test_keys_take_turns() -> None:
+    """One that has decided goes behind those that were ready before."""
+    queues = queues_of(
+        *numbered(2, "A"), *({**one, "_id": -one["_id"]} for one in numbered(2, "B"))
+    )
+    order = []
+    while (run := queues.next(1.0)) is not None:
+        assert isinstance(run, Run)
+        order.append(run.job.document["_id"])
+        queues.decided(run, JobResult.DONE)
+    assert order == [1, -1, 2, -2]
+
+
+def test_what_an_operator_resumes_goes_behind_what_was_ready() -> None:
+    queues = queues_of(*numbered(1, "A"), {"_id": 9, "channel": CHANNEL, "key": "B"})
+    queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
+    queues.obey(Pauses())
+    run = queues.next(1.0)
+    assert isinstance(run, Run)
+    assert run.queue.key == (CHANNEL, "B")
+
+
+def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
+    queues = queues_of(*numbered(10), most_unsaved=3)
+    run = begun(queues)
+    queues.save_each(run.queue)
+    for _ in range(3):
+        assert queues.decided(run, JobResult.DONE)
+        assert queues.next(1.0) is None
+        save(queues)
+        run = begun(queues)
+    # From now on as many as `applied` can name.
+    for _ in range(2):
+        assert queues.decided(run, JobResult.DONE)
+        run = begun(queues)
+    assert queues.decided(run, JobResult.DONE)
+    assert queues.next(1.0) is None
+
+
+def test_of_what_moved_only_the_first_stays_in_hand() -> None:
+    queues = queues_of(*numbered(20))
+    queue = queues.get((CHANNEL, "A"))
+    assert queue is not None
+    queues.want_moved([(queue, 20)])
+    queues.choose()
+    assert queues.move({}, NOW) == []
+    save(queues)
+    assert [job.document["_id"] for job in queue.jobs] == [1]
+    assert (queue.in_hand, queues.held_documents) == (1, 20)
+
+
+def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None:
+    large = {"_id": 1, "key": "A", "padding": "x" * LARGEST_HELD_BYTES}
+    half = [{"_id": n, "key": "B", "padding": "x" * (MOST_MOVED_BYTES // 2)} for n in (2, 3, 4)]
+    queues = queues_of(large, {"_id": 5, "key": "A"}, *half)
+    queues.want_moved([(queue, 10) for queue in queues.all()])
+    queues.choose()
+    queues.move({}, NOW)
+    plan = queues.begin_save()
+    assert plan is not None
+    assert [row["_id"] for row in plan.snapshot.rows] == [2]
+
+
+def test_what_vanished_from_held_is_not_waited_for() -> None:
+    queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+    queues.put_held(HeldKey(CHANNEL, "A", 3, 7))
+    load = queues.next(1.0)
+    assert isinstance(load, Load)
+    assert (load.above, load.upto) == (-1, 7)
+    rows = [{"_id": 1, "n": 5, "document": {"_id": 1}}]
+    assert queues.loaded(load, rows) == 2
+    assert queues.held_documents == 1
+    assert queues.decided(begun(queues), JobResult.DONE)
+    save(queues)
+    assert queues.is_empty
+
+
+def begun(queues: KeyQueues) -> Run:
+    run = queues.next(1.0)
+    assert isinstance(run, Run)
+    return run
+
+
+def save(queues: KeyQueues) -> None:
+    plan = queues.begin_save()
+    assert plan is not None
+    queues.saved(plan)

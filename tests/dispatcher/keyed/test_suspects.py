@@ -12,16 +12,22 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import process as process_module
-from dispatcher.keyed.line import MOST_UNSAVED, Line
 from dispatcher.keyed.pool import Pool
+from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue
 from dispatcher.keyed.saver import Saver
-from dispatcher.keyed.suspects import CAUSE, MOST_CONDEMNED, WATCHED_FOR, Poison, Suspects
+from dispatcher.keyed.suspects import (
+    CAUSE,
+    MOST_CONDEMNED,
+    WATCHED_FOR,
+    CrashSuspects,
+    StartCounter,
+)
 from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
-from linedesk.store.errors import AccessRefused, StoreUnavailable
+from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 from linedesk.store.orders import Control, Scope
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
@@ -37,7 +43,7 @@ WATCHED_FIELDS = ["channel", "key", "running", "since"]
 
 
 def test_suspects_are_alone_only_when_told_so() -> None:
-    suspects = Suspects(alone=False, most=10)
+    suspects = CrashSuspects(alone=False, most=10)
     suspects.meet("a")
     assert suspects.may_begin("a", 3)
     assert suspects.begin("a")
@@ -45,7 +51,7 @@ def test_suspects_are_alone_only_when_told_so() -> None:
 
 
 def test_nothing_runs_beside_a_suspect() -> None:
-    suspects = Suspects(alone=True, most=10)
+    suspects = CrashSuspects(alone=True, most=10)
     suspects.meet("a")
     assert not suspects.may_begin("a", 1)
     assert suspects.may_begin("innocent", 1)
@@ -60,7 +66,7 @@ def test_nothing_runs_beside_a_suspect() -> None:
 
 
 def test_they_are_through_when_all_are_known_and_decided() -> None:
-    suspects = Suspects(alone=True, most=10)
+    suspects = CrashSuspects(alone=True, most=10)
     suspects.meet("a")
     suspects.close()
     assert not suspects.are_through
@@ -74,14 +80,14 @@ def test_they_are_through_when_all_are_known_and_decided() -> None:
 
 
 def test_of_a_long_backlog_only_what_was_in_hand_is_suspect() -> None:
-    suspects = Suspects(alone=True, most=2)
+    suspects = CrashSuspects(alone=True, most=2)
     for key in ("a", "b", "c"):
         suspects.meet(key)
     assert [suspects.begin(key) for key in ("a", "b", "c")] == [True, True, False]
 
 
 def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
-    suspects = Suspects(alone=True, most=1)
+    suspects = CrashSuspects(alone=True, most=1)
     for key in ("held", "held too"):
         suspects.meet_held(key)
     suspects.meet("in the window")
@@ -89,7 +95,7 @@ def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
 
 
 def test_a_watched_key_is_always_suspect_and_neither_waited_for_nor_alone_for_long() -> None:
-    suspects = Suspects(alone=True, most=10, watches=lambda key: key == "watched")
+    suspects = CrashSuspects(alone=True, most=10, watches=lambda key: key == "watched")
     for key in ("watched", "a"):
         suspects.meet(key)
     assert not suspects.may_begin("watched", 1), "while the process keeps dying it runs alone, too"
@@ -141,8 +147,7 @@ def test_suspects_run_one_at_a_time_and_innocents_side_by_side(
 ) -> None:
     decide = Alone()
     decide.gates = {"s0": threading.Event(), "i0": threading.Event(), "i1": threading.Event()}
-    desk = pool_of(decide, threads=6)
-    desk.pool._suspects = Suspects(alone=True, most=100)
+    desk = pool_of(decide, threads=6, suspects=CrashSuspects(alone=True, most=100))
     put(desk, *(document(f"s{n}", f"S{n}") for n in range(4)), again=True)
     put(desk, *(document(f"i{n}", f"I{n}") for n in range(2)), again=False)
     eventually(lambda: decide.entered == ["s0"])
@@ -162,8 +167,7 @@ def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
     """It must not be near when the process dies; and it keeps nobody waiting for good."""
     decide = Alone()
     decide.gates = {"slow": threading.Event()}
-    desk = pool_of(decide, threads=6)
-    desk.pool._suspects = Suspects(alone=True, most=100)
+    desk = pool_of(decide, threads=6, suspects=CrashSuspects(alone=True, most=100))
     slow, suspect = document("slow", "U1"), document("suspect", "U2")
     put(desk, slow, again=True)
     eventually(lambda: decide.entered == ["slow"])
@@ -185,14 +189,17 @@ class Written:
         self._database = database
         self._decide = decide
         self.laters: list[Callable[[], None]] = []
+        self.replaced: list[Replaced] = []
 
-    def start(self, epoch: int) -> Poison:
+    def start(self, epoch: int) -> StartCounter:
         progress = Progress(self._database[PROGRESS], feed="memory", epoch=epoch)
-        return Poison(
+        return StartCounter(
             progress,
             progress.take_over(),
             decide=self._decide,
             later=lambda seconds, function: self.laters.append(function),
+            step=lambda step: step(),
+            replaced=self.replaced.append,
         )
 
     @property
@@ -205,7 +212,7 @@ class Task:
 
     def __init__(self, name: str, *, suspect: bool = True, key: str = "U1") -> None:
         self.name = name
-        self.line = Line(("main", key))
+        self.queue = KeyQueue(("main", key))
         self.suspect = suspect
         self.condemned: Any = None
 
@@ -224,7 +231,7 @@ def test_a_start_without_suspects_writes_nothing(database: Database[Document]) -
     written = Written(database, lambda task: JobResult.DONE)
     poison = written.start(1)
     assert poison.decide(Task("new", suspect=False)) == JobResult.DONE
-    poison.rest()
+    poison.reset()
     assert (written.row["starts"], written.row["trying"]) == (0, None)
     for epoch in range(2, 9):
         assert not written.start(epoch).alone
@@ -247,7 +254,7 @@ def test_a_rest_begins_the_count_anew(database: Database[Document], when: str) -
     for epoch in (1, 2, 3):
         poison = written.start(epoch)
         poison.decide(Task("e0"))
-    poison.rest()
+    poison.reset()
     assert (written.row["starts"], written.row["trying"]) == (0, None)
     if when == "next start":
         poison = written.start(4)
@@ -526,7 +533,14 @@ class Life:
         self.dead = threading.Event()
         progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
         start = progress.take_over()
-        poison = Poison(progress, start, decide=self._decide, later=lambda seconds, function: None)
+        poison = StartCounter(
+            progress,
+            start,
+            decide=self._decide,
+            later=lambda seconds, function: None,
+            step=lambda step: None,
+            replaced=lambda error: None,
+        )
         self._pool = Pool(
             poison.decide,
             start.ledger,
@@ -534,7 +548,7 @@ class Life:
             bound=1000,
             load=lambda ids: {},
             later=lambda seconds, function: None,
-            suspects=Suspects(alone=poison.alone, most=1000),
+            suspects=CrashSuspects(alone=poison.alone, most=1000),
         )
         self._saver = Saver(self._pool, progress)
         for place, one in enumerate(given, 1):
@@ -560,7 +574,7 @@ class Life:
 
     def _is_over(self) -> bool:
         # What no line waits for is saved too late.
-        if self._pool.saving.urgent.is_set() and not self.dead.is_set():
+        if self._pool.urgent.is_set() and not self.dead.is_set():
             self._saver.save()
         return self.dead.is_set() or self._pool.standing()[0] == 0
 

@@ -12,7 +12,8 @@ from pymongo.database import Database
 from dispatcher import process as process_module
 from dispatcher import watchdog as watch_module
 from dispatcher.keyed.job import CallClaim
-from dispatcher.keyed.line import MOST_WHOLE, Task
+from dispatcher.keyed.queues import MOST_WHOLE, QueuedJob, Run
+from dispatcher.keyed.threads import Thread
 from dispatcher.process import ExitReason
 from linedesk.contract import Job, JobResult
 from linedesk.store.collections import DISPATCHER
@@ -24,6 +25,12 @@ from tests.waiting import eventually
 MakePool = Callable[..., DeskOfPool]
 Store = Callable[..., None]
 Told = Callable[[str], list[str]]
+
+
+def job_of(thread: Thread) -> QueuedJob:
+    """What an abandoned thread is at."""
+    assert isinstance(thread.work, Run)
+    return thread.work.job
 
 
 class Handler:
@@ -95,7 +102,7 @@ def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -
     handler.wait_until_entered("e0", "e1", "e2")
     assert len(handler.entered) == 3
     lost = desk.pool.abandon_overdue(0.0)
-    assert sorted(thread.task.name for thread in lost if thread.task) == ["e0", "e1", "e2"]
+    assert sorted(job_of(thread).name for thread in lost) == ["e0", "e1", "e2"]
     handler.wait_until_entered("e3", "e4", "e5")
     assert len({thread.name for thread in [*lost, *desk.pool._threads._useful]}) == 7
     assert len(desk.pool.abandoned()) == 3
@@ -103,8 +110,7 @@ def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -
     eventually(lambda: not desk.pool.abandoned())
     eventually(lambda: sorted(n for n, ok in handler.ended if ok) == ["e3", "e4", "e5"])
     for thread in lost:
-        assert thread.task is not None
-        thread.task.resume()
+        job_of(thread).resume()
     desk.wait_until_idle()
 
 
@@ -117,8 +123,7 @@ def test_the_key_waits_and_its_neighbours_do_not(pool_of: MakePool) -> None:
     desk.put(document("other", "U1"))
     handler.wait_until_entered("other")
     assert "behind" not in handler.entered
-    assert thread.task is not None
-    thread.task.resume()
+    job_of(thread).resume()
     desk.wait_until_idle()
     assert handler.entered == ["e0", "other", "e0", "behind"]
     handler.let_go()
@@ -135,8 +140,7 @@ def test_what_an_abandoned_handler_comes_to_is_thrown_away(pool_of: MakePool) ->
     thread.join(15)
     assert len(desk.ledger) == 2
     assert handler.entered == ["e0"]
-    assert thread.task is not None
-    thread.task.resume()
+    job_of(thread).resume()
     desk.wait_until_idle()
     assert handler.ended == [("e0", False), ("e0", True), ("e1", True)]
 
@@ -162,8 +166,7 @@ def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> No
     desk.put(document("e0"), document("e1"))
     eventually(lambda: runs == ["e0"])
     (thread,) = desk.pool.abandon_overdue(0.0)
-    assert thread.task is not None
-    thread.task.resume()
+    job_of(thread).resume()
     assert second.wait(15)
     first.set()
     thread.join(15)
@@ -189,7 +192,7 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
 def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool) -> None:
     """It has not begun its handler yet, and the handling it still knows is over."""
     go_on = threading.Event()
-    runs: list[Task] = []
+    runs: list[QueuedJob] = []
 
     def decide(job: Any) -> JobResult:
         runs.append(job)
@@ -202,8 +205,7 @@ def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool)
     desk.put(document("e0"))
     eventually(lambda: runs and runs[0].handling)
     (thread,) = desk.pool.abandon_overdue(0.0)
-    assert thread.task is not None
-    thread.task.resume()
+    job_of(thread).resume()
     eventually(lambda: len(runs) == 2)
     assert desk.pool.abandon_overdue(0.0) == []
     go_on.set()
@@ -305,14 +307,14 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     store(database, *given)
     held.wait_until_held("e0")
     pool = running.dispatcher._pool
-    eventually(lambda: len(pool._ledger) == len(given))
-    loaded, load = threading.Event(), pool._rereading._load
+    eventually(lambda: pool.standing()[0] == len(given))
+    loaded, load = threading.Event(), pool._load
 
     def slowly(ids: Any) -> Any:
         assert loaded.wait(15)
         return load(ids)
 
-    monkeypatch.setattr(pool._rereading, "_load", slowly)
+    monkeypatch.setattr(pool, "_load", slowly)
     held.let_go()
     eventually(
         lambda: any(str(given[-1]["_id"]) in line for line in told("stalled: a thread hangs"))

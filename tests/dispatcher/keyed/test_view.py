@@ -7,10 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from random import Random
 
-import pytest
-
-from dispatcher.keyed import view as view_module
-from dispatcher.keyed.line import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.keyed.view import MOST_WAITING
 from dispatcher.metrics import InHand
 from dispatcher.progress.tracker import ProgressTracker, Slot
@@ -187,19 +184,17 @@ def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> Non
     for job in list(parking.parked.values())[1:]:
         job.resume()
     desk.wait_until_idle()
-    assert not desk.pool._lines.slow, "nothing is left of them"
 
 
 def test_what_waits_behind_a_handler_is_told_once_that_takes_long(
-    pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
+    pool_of: MakePool,
 ) -> None:
     held = Holder("e0")
     desk = pool_of(held)
     desk.put(*numbered(3))
     held.wait_until_held("e0")
     assert waiting(desk) == []
-    monkeypatch.setattr(view_module, "SLOW_SECONDS", 0.0)
-    assert waiting(desk) == [("e0", "waiting behind a slow handler")]
+    assert eventually(lambda: waiting(desk)) == [("e0", "waiting behind a slow handler")]
     held.let_go()
     desk.wait_until_idle()
 
@@ -216,15 +211,13 @@ def test_a_key_that_waits_for_a_save_is_told(pool_of: MakePool) -> None:
 
 def test_a_paused_key_is_told_and_what_is_obeyed(pool_of: MakePool) -> None:
     desk = pool_of(lambda job: JobResult.DONE)
-    with desk.pool._lock:
-        desk.pool._lines.obey(Pauses((Pause(Scope("main", "U0")),)))
+    desk.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
     desk.put(*numbered(4, keys=2))
     eventually(lambda: desk.pool.view.in_hand().decided == 2)
     assert desk.pool.view.in_hand().paused == 1
     assert waiting(desk) == [("e0", "paused")]
     assert desk.pool.view.paused() == [{"channel": "main", "key": "U0"}]
-    with desk.pool._lock:
-        desk.pool._lines.obey(Pauses())
+    desk.pool.obey(Pauses())
     desk.wait_until_idle()
     assert desk.pool.view.paused() == []
 

@@ -1,0 +1,87 @@
+"""Which documents wait so long that they have to leave the window for `held`. Pure.
+
+A key is set aside by its own fault only: a document that waits because every thread is busy stays
+where it is, else any flood would move recvq into `held`. What is paused moves soon, so that
+progress goes on without it.
+"""
+
+from __future__ import annotations
+
+from dispatcher.keyed.queues import MOST_WHOLE, KeyQueue, KeyQueues, KeyState
+
+HELD_AFTER_SECONDS = 60.0
+PAUSED_AFTER_SECONDS = 1.0
+LOOKS = 60
+"""How often the keys are looked at in `HELD_AFTER_SECONDS`."""
+# A key is slow by itself whose first document has been under way for this part of that time.
+SLOW_PART = 0.1
+
+
+class HoldPolicy:
+    """`bound` is the pool's; with 0 seconds nothing is ever held."""
+
+    def __init__(
+        self,
+        *,
+        after_seconds: float,
+        paused_after_seconds: float = PAUSED_AFTER_SECONDS,
+        bound: int,
+    ) -> None:
+        self._after = after_seconds
+        self._paused_after = min(after_seconds, paused_after_seconds)
+        self._bound = bound
+        self.look_seconds = min(1.0, max(0.01, after_seconds / LOOKS))
+        """How often `due` is worth its while."""
+        # Waits count from here on at the earliest: what MongoDB held up is no key's fault.
+        self._counts_from = 0.0
+
+    def excuse(self, now: float) -> None:
+        """MongoDB did not take a save: the time until now counts for no document."""
+        self._counts_from = now
+
+    def due(self, queues: KeyQueues, now: float) -> list[tuple[KeyQueue, int]]:
+        """How many documents of which keys have to move; what comes before them goes along."""
+        oldest = queues.ledger.oldest
+        crowded = len(queues.ledger) * 2 > self._bound
+        after = self._paused_after if queues.pauses else self._after
+        if not self._after or oldest is None or (not crowded and now - oldest.since < after):
+            return []
+        counts = (
+            (queue, self._count(queues, queue, now, crowded=crowded)) for queue in queues.all()
+        )
+        return [
+            (queue, count)
+            for queue, count in counts
+            if count and (queue.held or queues.held_keys < self._bound)
+        ]
+
+    def _count(self, queues: KeyQueues, queue: KeyQueue, now: float, *, crowded: bool) -> int:
+        if queue.moving:
+            return 0
+        if queues.is_paused(queue):
+            return self._waited(queue, now, self._paused_after)
+        if not self._is_slow(queues, queue, now):
+            return 0
+        if crowded and queue.in_hand > MOST_WHOLE and self._takes_too_long(queue):
+            return sum(1 for _ in queue.in_window())
+        return self._waited(queue, now, self._after)
+
+    def _waited(self, queue: KeyQueue, now: float, seconds: float) -> int:
+        """How many of the key's documents have waited for so long."""
+        count = 0
+        for job in queue.in_window():
+            if now - max(job.slot.since, self._counts_from) < seconds:
+                break
+            count += 1
+        return count
+
+    def _is_slow(self, queues: KeyQueues, queue: KeyQueue, now: float) -> bool:
+        """Whether it waits for itself: for a thread it would wait only while all are busy."""
+        if not queues.count(KeyState.READY):
+            return True
+        return 0 < queue.begun < now - self._after * SLOW_PART
+
+    def _takes_too_long(self, queue: KeyQueue) -> bool:
+        """Whether at the pace since the last look its last document would wait too long."""
+        decided, queue.looked = queue.decided - queue.looked, queue.decided
+        return queue.in_hand * self.look_seconds > decided * self._after

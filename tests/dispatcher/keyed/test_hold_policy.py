@@ -1,0 +1,111 @@
+"""What has to move to `held`, and what stays in the window: pure, on key queues held still."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.keyed.hold_policy import HoldPolicy
+from dispatcher.keyed.queues import KeyQueue, KeyQueues, Run
+from dispatcher.progress.tracker import ProgressTracker
+from linedesk.contract import JobResult
+from linedesk.store.orders import Pause, Pauses, Scope
+
+AFTER = 60.0
+
+
+class Desk:
+    """Key queues that a test fills; every document is put in at the time 0."""
+
+    def __init__(self, *, bound: int = 10_000) -> None:
+        self.queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+        self.policy = HoldPolicy(after_seconds=AFTER, bound=bound)
+        self._number = 0
+
+    def put(self, key: str, count: int = 1) -> None:
+        for _ in range(count):
+            self._number += 1
+            one = {"_id": self._number, "eventId": f"e{self._number}"}
+            self.queues.put(one, None, key=("main", key), again=False, now=0.0)
+
+    def begin(self, now: float = 0.1) -> Run:
+        run = self.queues.next(now)
+        assert isinstance(run, Run)
+        return run
+
+    def decide(self, count: int) -> None:
+        for _ in range(count):
+            assert self.queues.decided(self.begin(), JobResult.DONE)
+
+    def due(self, now: float) -> dict[str, int]:
+        return {queue.key[1]: count for queue, count in self.policy.due(self.queues, now)}
+
+
+def test_what_waits_behind_a_deferred_document_is_due_after_that_time() -> None:
+    desk = Desk()
+    desk.put("slow", 3)
+    desk.queues.deferred(desk.begin())
+    assert desk.due(AFTER - 1) == {}
+    assert desk.due(AFTER) == {"slow": 3}
+
+
+def test_what_waits_for_a_thread_is_not_due() -> None:
+    """Any flood would move recvq into `held` otherwise."""
+    desk = Desk()
+    desk.put("busy", 2)
+    desk.put("ready", 3)
+    desk.begin(now=AFTER)
+    assert desk.due(AFTER) == {}
+    # One that has been under way for a tenth of that time is slow by itself.
+    assert desk.due(AFTER * 1.1 + 0.1) == {"busy": 2}
+
+
+def test_what_mongodb_held_up_does_not_count() -> None:
+    desk = Desk()
+    desk.put("slow")
+    desk.queues.deferred(desk.begin())
+    desk.policy.excuse(AFTER)
+    assert desk.due(AFTER) == {}
+    assert desk.due(AFTER * 2) == {"slow": 1}
+
+
+def test_what_is_paused_is_due_soon() -> None:
+    desk = Desk()
+    desk.put("paused", 2)
+    desk.put("other")
+    desk.queues.obey(Pauses((Pause(Scope("main", "paused")),)))
+    assert desk.due(0.9) == {}
+    assert desk.due(1.0) == {"paused": 2}
+
+
+def test_in_a_crowded_window_a_key_is_due_that_decides_too_slowly() -> None:
+    desk = Desk(bound=300)
+    desk.put("long", 255)
+    desk.decide(5)
+    desk.queues.deferred(run := desk.begin())
+    # At five a second its 250 documents take 50 s.
+    assert desk.due(1.0) == {}
+    desk.queues.resume(run.job)
+    desk.decide(4)
+    desk.queues.deferred(desk.begin())
+    desk.put("long", 4)
+    # At four a second they take a minute and more.
+    assert desk.due(2.0) == {"long": 250}
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_as_many_keys_are_held_as_the_window_has_places(held: int) -> None:
+    desk = Desk(bound=1)
+    desk.put("slow")
+    desk.queues.deferred(desk.begin())
+    queue = desk.queues.get(("main", "slow"))
+    assert isinstance(queue, KeyQueue)
+    desk.queues.held_keys, queue.held = 1, held
+    assert desk.due(AFTER) == ({"slow": 1} if held else {})
+
+
+def test_with_no_time_nothing_is_held() -> None:
+    desk = Desk()
+    desk.policy = HoldPolicy(after_seconds=0, bound=10_000)
+    desk.put("slow")
+    desk.queues.deferred(desk.begin())
+    assert desk.due(1e9) == {}
