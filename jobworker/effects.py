@@ -16,7 +16,7 @@ from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.effects import RETRY_KEY, TOKEN_FROM, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import FIRST_AT, LAST_AT
+from linedesk.store.records.letters import LetterRecord
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE, SET_BY
 from linedesk.store.timers import TIMER
 
@@ -143,18 +143,17 @@ def of_event(
     document: Document, *, cause: str, traceback: str, attempts: int, first_at: datetime
 ) -> Document:
     """The effect "dead letter" of an event whose handler failed; its `id` is the event's name."""
-    return {
-        "id": name_of(document),
-        "type": "deadletter",
-        "channel": document["channel"],
-        "key": document["key"],
-        "document": document,
-        "cause": cause,
-        "traceback": _storable(traceback),
-        "attempts": attempts,
-        FIRST_AT: first_at,
-        LAST_AT: datetime.now(UTC),
-    }
+    return LetterRecord(
+        id=name_of(document),
+        channel=document["channel"],
+        key=document["key"],
+        document=document,
+        cause=cause,
+        traceback=_storable(traceback),
+        attempts=attempts,
+        first_at=first_at,
+        last_at=datetime.now(UTC),
+    ).as_effect()
 
 
 def of_effect(
@@ -163,18 +162,17 @@ def of_effect(
     """The effect "dead letter" that a send or timer becomes once given up; its `id` stays."""
     now = datetime.now(UTC)
     channel, _, key = conversation_id.partition("/")
-    return {
-        "id": effect["id"],
-        "type": "deadletter",
-        "channel": channel,
-        "key": key,
-        "effect": dict(effect),
-        "cause": cause,
-        "traceback": None,
-        "attempts": attempts,
-        FIRST_AT: effect.get("at", now),
-        LAST_AT: now,
-    }
+    return LetterRecord(
+        id=effect["id"],
+        channel=channel,
+        key=key,
+        effect=dict(effect),
+        cause=cause,
+        traceback=None,
+        attempts=attempts,
+        first_at=effect.get("at", now),
+        last_at=now,
+    ).as_effect()
 
 
 def _storable(traceback: str) -> str:

@@ -29,8 +29,8 @@ from jobworker.row_log import RowLog
 from jobworker.sending.settling import next_try_words
 from linedesk.contract import GiveUp, JobResult
 from linedesk.store.documents import Document, name_of
-from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.runs import WAITED_MS
+from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.runs import RunRecord
 
 # Of events that came to nothing so many wait at most to be written: at a flood of thousands a
 # second their rows would cost a tenth of the machine, and overwrite within minutes what tells more.
@@ -151,22 +151,21 @@ class Runs:
         self, document: Document, run: JobMemo, lap: JobRun, outcome: str, effects: int
     ) -> None:
         waited = lap.at - document[ACCEPT_TIME]
-        self.rows.add(
-            {
-                "at": lap.at,
-                "ms": round((time.monotonic() - lap.began) * 1000, 1),
-                EVENT_ID: name_of(document),
-                "channel": document["channel"],
-                "key": document["key"],
-                "type": _type_of(document),
-                WAITED_MS: round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
-                "attempt": max(run.tries, 1),
-                "outcome": outcome,
-                "effects": effects,
-                "error": lap.error,
-                "thread": lap.thread,
-            }
+        record = RunRecord(
+            at=lap.at,
+            ms=round((time.monotonic() - lap.began) * 1000, 1),
+            event_id=name_of(document),
+            channel=document["channel"],
+            key=document["key"],
+            type=_type_of(document),
+            waited_ms=round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
+            attempt=max(run.tries, 1),
+            outcome=outcome,
+            effects=effects,
+            error=lap.error,
+            thread=lap.thread,
         )
+        self.rows.add(record.to_document())
 
 
 def _type_of(document: Document) -> str | None:

@@ -45,7 +45,6 @@ from jobworker.line.client import tell
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
 from jobworker.line.hosts import Host
 from linedesk.runtime.backoff import growing_seconds
-from linedesk.store.records.calls import REQUEST_ID
 
 
 @contextmanager
@@ -203,8 +202,8 @@ class ContentDownloads:
         ):
             try:
                 with _broken_where_it_breaks(), self._get(message_id) as response:
-                    row["status"] = status = response.status_code
-                    row[REQUEST_ID] = response.headers.get("x-line-request-id")
+                    row.status = status = response.status_code
+                    row.request_id = response.headers.get("x-line-request-id")
                     come = self._read(response, part, most_bytes) if status == 200 else None
             except Broken:
                 self._host.breaker.failed(whose)

@@ -15,7 +15,7 @@ from pymongo.collection import Collection
 
 from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
-from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
@@ -31,30 +31,27 @@ class CallLog(RowLog):
     @contextmanager
     def noted(
         self, method: str, endpoint: str, context: Mapping[str, Any], *, host: str = "api"
-    ) -> Iterator[dict[str, Any]]:
-        """Note one call; the caller fills in `status` and `requestId` when there is an answer."""
-        row: dict[str, Any] = {
-            "at": datetime.now(UTC),
-            "ms": 0.0,
-            "method": method,
-            "endpoint": endpoint,
-            "status": None,
-            REQUEST_ID: None,
-            EVENT_ID: context.get(EVENT_ID),
-            "key": context.get("key"),
-            "attempt": context.get("attempt", 1),
-        }
+    ) -> Iterator[CallRecord]:
+        """Note one call; the caller fills in `status` and `request_id` when there is an answer."""
+        row = CallRecord(
+            at=datetime.now(UTC),
+            method=method,
+            endpoint=endpoint,
+            event_id=context.get(EVENT_ID),
+            key=context.get("key"),
+            attempt=context.get("attempt", 1),
+        )
         started = time.monotonic()
         try:
             yield row
         finally:
             seconds = time.monotonic() - started
-            row["ms"] = round(seconds * 1000, 1)
+            row.ms = round(seconds * 1000, 1)
             log.info(
                 "called LINE method=%s endpoint=%s status=%s request_id=%s event_id=%s "
                 "attempt=%d ms=%.1f",
-                *(row[name] for name in ("method", "endpoint", "status", REQUEST_ID)),
-                *(row[name] for name in (EVENT_ID, "attempt", "ms")),
+                *(row.method, row.endpoint, row.status, row.request_id),
+                *(row.event_id, row.attempt, row.ms),
             )
-            self._figures.called(host, endpoint, row["status"], seconds)
-            self.add(row)
+            self._figures.called(host, endpoint, row.status, seconds)
+            self.add(row.to_document())

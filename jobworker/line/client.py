@@ -27,7 +27,6 @@ from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
-from linedesk.store.records.calls import REQUEST_ID
 
 # The gate is held for as long as a call takes.
 CALL_SECONDS = 10.0
@@ -105,7 +104,7 @@ class LineClient:
             except LineError:
                 self.breaker.failed(whose)
                 raise
-            row["status"], row[REQUEST_ID] = answer.status, answer.request_id
+            row.status, row.request_id = answer.status, answer.request_id
         tell(self.breaker, answer.status, whose)
         return answer
 

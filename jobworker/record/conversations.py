@@ -28,6 +28,7 @@ from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
 from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.letters import DEADLETTER
 
 SETTLE_TRIES = 5
 # Profiles of group members kept in one conversation's document; the longest known go first.
@@ -106,7 +107,7 @@ class Decision:
     @property
     def given_up(self) -> Decision:
         """What is left of it where nothing may be carried out: that it was given up, if it was."""
-        return Decision({}, [one for one in self.effects if one["type"] == "deadletter"])
+        return Decision({}, [one for one in self.effects if one["type"] == DEADLETTER])
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from linedesk.store.client import DURABLE, LOCAL, MAJORITY
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import QueueError, translate, translated, writing_one
 from linedesk.store.queue.replays import REFUSED, number_of, under_replay
-from linedesk.store.records.audit import ENDED_AT
+from linedesk.store.records.audit import DONE, AuditRecord
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import CARRIED_OUT, EXPIRES_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.letters import CARRIED_OUT, EXPIRES_AT, LAST_AT, REPLAYED_AT, row_of
 from linedesk.store.redaction import emptying, message_id_of
 
 log = logging.getLogger(__name__)
@@ -77,10 +77,10 @@ class DeadLetters:
 
     def write(self, letter: Mapping[str, Any]) -> None:
         """Write a letter under its id, unless it is there: a late writer changes nothing."""
-        row = {name: value for name, value in letter.items() if name not in ("id", "type")}
+        row = row_of(letter)
         with writing_one():
             answer = self._collection.update_one(
-                {"_id": letter["id"]}, {"$setOnInsert": row}, upsert=True
+                {"_id": row["_id"]}, {"$setOnInsert": row}, upsert=True
             )
         if answer.upserted_id is not None:
             self._figures.dead_letters[_kind_of(letter)].inc()
@@ -198,11 +198,18 @@ class Ageing:
             log.warning("dead letters go in a week letters=%d days=%d", len(ids), self._days)
         return len(ids)
 
-    def _row(self, ids: list[Any], now: datetime) -> Document:
+    def _row(self, ids: list[str], now: datetime) -> Document:
         """As an operator's act: written down before it is done."""
-        why = f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC"
-        who = {"by": "linedesk", "via": "dispatcher", "act": "expire"}
-        return {"at": now, **who, "on": ids, "why": why, "outcome": "done", ENDED_AT: now}
+        return AuditRecord(
+            at=now,
+            by="linedesk",
+            via="dispatcher",
+            act="expire",
+            on=ids,
+            why=f"older than {self._days} days; gone after {now + NOTICE:%Y-%m-%d %H:%M} UTC",
+            outcome=DONE,
+            ended_at=now,
+        ).to_document()
 
 
 NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"

@@ -28,7 +28,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
 from jobworker.line.deadline import make_timed, within
 from jobworker.line.hosts import Host, Hosts
-from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.calls import CallRecord
 
 # The SDK reads a whole photo or video before it returns.
 DATA_CALL_SECONDS = 30.0
@@ -105,16 +105,16 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
                 with self._told(row, whose):
                     return super().call_api(resource_path, method, *args, **kwargs)
             finally:
-                sending.status = row["status"]
+                sending.status = row.status
 
     def _noted(
         self, method: str, path: str, current: HandlerContext | None
-    ) -> AbstractContextManager[dict[str, Any]]:
+    ) -> AbstractContextManager[CallRecord]:
         context = current.context if current else {}
         return self._calls.noted(method, path, context, host=self._host.name)
 
     @contextmanager
-    def _told(self, row: dict[str, Any], whose: str) -> Iterator[None]:
+    def _told(self, row: CallRecord, whose: str) -> Iterator[None]:
         """Note in the row, and tell the breaker, how the call inside ends."""
         self.last_response = None
         try:
@@ -138,11 +138,11 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             self.last_response = None
 
     def _note(
-        self, row: dict[str, Any], whose: str, status: int | None, headers: Mapping[str, str] | None
+        self, row: CallRecord, whose: str, status: int | None, headers: Mapping[str, str] | None
     ) -> None:
         # The SDK's status 0 stands for no answer.
-        row["status"] = status or None
-        row[REQUEST_ID] = (headers or {}).get("x-line-request-id")
+        row.status = status or None
+        row.request_id = (headers or {}).get("x-line-request-id")
         tell(self._host.breaker, status or 0, whose)
 
 

@@ -29,9 +29,10 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.queue.replays import asks_for_effect, under_replay
+from linedesk.store.records import letters
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import EXPIRES_AT
+from linedesk.store.records.letters import DEADLETTER, EXPIRES_AT
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_BY
 from linedesk.store.redaction import message_id_of, redacted
 from linedesk.store.timers import TIMER
@@ -184,8 +185,8 @@ class Restored:
             yield from self._counted(iter([self._ended(document, effect, cause=REPLACED)]))
 
     def _ended(self, document: Mapping[str, Any], effect: Document, *, cause: str) -> Written:
-        if effect.get("type") == "deadletter":
-            return DEADLETTERS, self._emptied(_row_of_letter(effect))
+        if effect.get("type") == DEADLETTER:
+            return DEADLETTERS, self._emptied(letters.row_of(effect))
         return self._given_up(of_effect(effect, document["_id"], cause=cause, attempts=0))
 
     def _row(self, row: Mapping[str, Any]) -> Iterator[Written]:
@@ -228,7 +229,7 @@ class Restored:
 
     def _given_up(self, letter: Document) -> Written:
         self.became[letter["cause"]] += 1
-        return DEADLETTERS, _row_of_letter(letter)
+        return DEADLETTERS, letters.row_of(letter)
 
 
 def _document_of(row: Mapping[str, Any]) -> Document:
@@ -294,9 +295,3 @@ def _letter_of_row(row: Mapping[str, Any]) -> Document:
     }
     cause = STATE_PAST_DUE if row["name"] == STATE_TIMER else TIMER_PAST_DUE
     return of_effect(effect, f"{row['channel']}/{row['key']}", cause=cause, attempts=0)
-
-
-def _row_of_letter(letter: Mapping[str, Any]) -> Document:
-    """A letter as it stands in `deadletters`."""
-    rest = {name: value for name, value in letter.items() if name not in ("id", "type")}
-    return {"_id": letter["id"], **rest}

@@ -31,6 +31,7 @@ from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import LAST_AT
 
@@ -236,12 +237,10 @@ def _room(seen: Overview) -> Text:
 
 
 def _call(row: Mapping[str, Any]) -> Text:
-    status = row.get("status")
-    told = Text(f"{clock(row.get('at'))}  {row.get('method')} {row.get('endpoint')} ")
-    told.append(str(status or "no answer"), "green" if is_taken(status) else "bold red")
-    return told.append(
-        f"  {brief((row.get('ms') or 0) / 1000)}  {visible(str(row.get('key') or ''))}"
-    )
+    call = CallRecord.from_document(row)
+    told = Text(f"{clock(call.at)}  {call.method} {call.endpoint} ")
+    told.append(str(call.status or "no answer"), "green" if is_taken(call.status) else "bold red")
+    return told.append(f"  {brief(call.ms / 1000)}  {visible(call.key or '')}")
 
 
 def _letter(row: Mapping[str, Any]) -> Text:

@@ -26,10 +26,10 @@ from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from linedesk.store.errors import is_transient, translate
-from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.calls import REQUEST_ID, CallRecord
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import LAST_AT
-from linedesk.store.records.runs import WAITED_MS
+from linedesk.store.records.runs import WAITED_MS, RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -158,16 +158,16 @@ def _at(row: Mapping[str, Any]) -> Any:
 def _words(came: Came, *, text: bool) -> str:
     row = came.row
     if came.kind == "call":
-        answer = f"{row.get('status') or 'no answer'} in {brief((row.get('ms') or 0) / 1000)}"
-        return f"{row.get('method')} {row.get('endpoint')} {answer}  {row.get(REQUEST_ID) or '-'}"
+        call = CallRecord.from_document(row)
+        answer = f"{call.status or 'no answer'} in {brief(call.ms / 1000)}"
+        return f"{call.method} {call.endpoint} {answer}  {call.request_id or '-'}"
     if came.kind == "run":
-        waited = brief((row.get(WAITED_MS) or 0) / 1000)
-        error = f" {row['error']}" if row.get("error") else ""
-        took = brief((row.get("ms") or 0) / 1000)
-        count = row.get("effects") or 0
-        effects = f", {count} effect{'' if count == 1 else 's'}" if count else ""
-        outcome = f"{row.get('type') or '-'}: {row.get('outcome')}{error}{effects}"
-        return f"{outcome} in {took} after {waited}  {row.get(EVENT_ID) or ''}"
+        run = RunRecord.from_document(row)
+        error = f" {run.error}" if run.error else ""
+        effects = f", {run.effects} effect{'' if run.effects == 1 else 's'}" if run.effects else ""
+        outcome = f"{run.type or '-'}: {run.outcome}{error}{effects}"
+        took, waited = brief(run.ms / 1000), brief(run.waited_ms / 1000)
+        return f"{outcome} in {took} after {waited}  {run.event_id or ''}"
     shown = told(came, text=text)
     cause = f": {row.get('cause')}" if came.kind == "dead" else ""
     said = f"  「{shown['text']}」" if "text" in shown else ""

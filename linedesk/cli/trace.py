@@ -15,7 +15,7 @@ from linedesk.console.format import brief, clock, echo_json, local, show_page, t
 from linedesk.console.search import Recent, recent
 from linedesk.console.story import Step, Story, tell
 from linedesk.settings.settings import Settings
-from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.calls import REQUEST_ID, CallRecord
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import RUN_AT
 
@@ -95,13 +95,14 @@ CALLS_HEAD = ("at", "call", "status", "took", "try", "request id", "key", "event
 
 
 def _call(row: Mapping[str, Any]) -> str:
+    call = CallRecord.from_document(row)
     parts = (
-        local(row.get("at")),
-        f"{row.get('method')} {row.get('endpoint')}",
-        str(row.get("status") or "no answer"),
-        brief((row.get("ms") or 0) / 1000),
-        str(row.get("attempt") or 1),
-        *(str(row.get(name) or "-") for name in (REQUEST_ID, "key", EVENT_ID)),
+        local(call.at),
+        f"{call.method} {call.endpoint}",
+        str(call.status or "no answer"),
+        brief(call.ms / 1000),
+        str(call.attempt),
+        *(str(part or "-") for part in (call.request_id, call.key, call.event_id)),
     )
     return tabbed(parts)
 

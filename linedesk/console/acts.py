@@ -37,13 +37,13 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
 from linedesk.store.orders import Control, Release, Scope
-from linedesk.store.records.audit import ENDED_AT
+from linedesk.store.records.audit import DONE, AuditRecord
 from linedesk.store.records.effects import EFFECT_ID, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
-BEGUN, DONE, REFUSED = "begun", "done", "refused"
+REFUSED = "refused"
 Via = Literal["page", "command"]
 MOST_SHOWN = 200
 WHY_CHARACTERS = 500
@@ -55,7 +55,7 @@ class Audit:
 
     def __init__(self, database: Database[Any], *, by: str, via: Via) -> None:
         self._rows = database[AUDIT].with_options(write_concern=DURABLE)
-        self._who = {"by": by, "via": via}
+        self._by, self._via = by, via
 
     @contextmanager
     def noted(self, act: str, *, on: str | Sequence[str], why: str = "") -> Iterator[None]:
@@ -77,25 +77,24 @@ class Audit:
         self._end(id_, DONE)
 
     def _begin(self, act: str, on: str | list[str], why: str) -> ObjectId:
-        row: Document = {
-            "_id": ObjectId(),
-            "at": datetime.now(UTC),
-            **self._who,
-            "act": act,
-            "on": on,
-            "why": why[:WHY_CHARACTERS],
-            "outcome": BEGUN,
-        }
+        row = AuditRecord(
+            at=datetime.now(UTC),
+            by=self._by,
+            via=self._via,
+            act=act,
+            on=on,
+            why=why[:WHY_CHARACTERS],
+        )
+        id_ = ObjectId()
         # guard: audit-row-first
         with translated():
-            self._rows.insert_one(row)
-        id_: ObjectId = row["_id"]
+            self._rows.insert_one({"_id": id_, **row.to_document()})
         return id_
 
     def _end(self, id_: ObjectId, outcome: str) -> None:
         try:
             with translated():
-                ended = {"outcome": outcome, ENDED_AT: datetime.now(UTC)}
+                ended = AuditRecord.end(outcome, datetime.now(UTC))
                 self._rows.update_one({"_id": id_}, {"$set": ended})
         except QueueError as error:
             # What was done is done: only its row stays as begun.

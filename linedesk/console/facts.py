@@ -153,7 +153,7 @@ def _inside(
     database: Database[Any], name: str, whose: str | None, document: Document | None
 ) -> Document:
     """What its conversation holds of it."""
-    own = {"$eq": ["$$this.eventId", name]}
+    own = {"$eq": [f"$$this.{EVENT_ID}", name]}
     its_letter = {"$eq": ["$$this.id", name]}
     pending: Document = {"input": {"$ifNull": ["$pending", []]}, "cond": {"$or": [own, its_letter]}}
     fields: Document = {

@@ -29,9 +29,9 @@ from linedesk.store.queue.replays import REPLAY
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
+from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAYED_AT
 from linedesk.store.records.runs import WAITED_MS
-from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE
+from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
 SENT = (200, 409)
@@ -40,7 +40,7 @@ SENDS = "/v2/bot/message/"
 EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause")
 RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS)
 CALL = ("method", "endpoint", "status", REQUEST_ID, "ms", "attempt")
-TIMER = ("_id", "name", "n", RUN_AT, "every", ENDED_AT, "rang", SET_ASIDE)
+TIMER = ("_id", "name", "n", RUN_AT, "every", ENDED_AT, RANG, SET_ASIDE)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _pending(effect: Document, *, text: bool) -> Step:
         return Step(
             effect.get("at"), "timer", f"the timer {effect.get('name')} is not set yet", facts
         )
-    if kind == "deadletter":
+    if kind == DEADLETTER:
         words = f"given up, its dead letter is on its way: {effect.get('cause')}"
         return Step(effect.get(LAST_AT), "letter", words, facts)
     tried = "a try is of unknown outcome" if effect.get(TRIED_AT) else "LINE has not taken it yet"

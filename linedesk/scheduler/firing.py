@@ -34,7 +34,7 @@ from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.insert import Stored, insert_documents
 from linedesk.store.queue.guard import EVERY_SECONDS, Guard
-from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE
+from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 from linedesk.store.spool.drain import NEVER_TAKEN
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class TimerFiring:
         """
         now = self._now()
         far = {RUN_AT: {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
-        parts = {"n": 1, RUN_AT: 1, "every": 1, "rang": 1}
+        parts = {"n": 1, RUN_AT: 1, "every": 1, RANG: 1}
         with (
             translated(),
             self._session(seen) as session,
@@ -211,7 +211,7 @@ def _sorted_out(
 def _moved_on(ring: FiredTimer) -> UpdateOne:
     """To its next time, or to its end by the clock that removes it a week later."""
     if ring.next_at is not None:
-        return UpdateOne(ring.as_read, {"$set": {RUN_AT: ring.next_at, "rang": ring.run_at}})
+        return UpdateOne(ring.as_read, {"$set": {RUN_AT: ring.next_at, RANG: ring.run_at}})
     ended = {"$set": {RUN_AT: None}, "$currentDate": {ENDED_AT: True}}
     return UpdateOne(ring.as_read, ended)
 

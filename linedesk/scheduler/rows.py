@@ -14,7 +14,7 @@ from bson.raw_bson import RawBSONDocument
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
-from linedesk.store.records.timers import RUN_AT
+from linedesk.store.records.timers import RANG, RUN_AT
 from linedesk.store.timers import Daily, due_event_id, make_timer_document
 
 # A clock that was ahead by less may have let rows ring that are not to ring again.
@@ -73,7 +73,7 @@ def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
         daily = _daily(row)
     except (BSONError, BrokenRow):
         return None
-    rang = row.get("rang")
+    rang = row.get(RANG)
     if isinstance(rang, datetime) and rang < now + FAR_AHEAD:
         return daily.after(max(now, rang))
     return daily.after(now)

@@ -28,6 +28,7 @@ from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Docume
 from linedesk.store.errors import NotAScope, translated
 from linedesk.store.records.effects import EFFECT_ID
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import DEADLETTER
 from linedesk.store.records.orders import DONE_AT
 
 PAUSE = "pause"
@@ -301,7 +302,7 @@ class Control:
 
         Told by what is stored, so that a successor says the same of what its predecessor did.
         """
-        letter = {"pending": {"$elemMatch": {"id": release.name, "type": "deadletter"}}}
+        letter = {"pending": {"$elemMatch": {"id": release.name, "type": DEADLETTER}}}
         # In this order, since a letter is written before it leaves the outbox.
         if self._has(CONVERSATIONS, {"_id": release.conversation, **letter}):
             return None

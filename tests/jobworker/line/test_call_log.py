@@ -19,7 +19,7 @@ CONTEXT = {"eventId": "E1", "key": "U1", "attempt": 2}
 
 def note(log: CallLog, status: int | None = 200) -> None:
     with log.noted("POST", PUSH, CONTEXT) as row:
-        row["status"], row["requestId"] = status, "r-1"
+        row.status, row.request_id = status, "r-1"
 
 
 def write(log: CallLog) -> None:

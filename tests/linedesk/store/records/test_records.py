@@ -1,0 +1,190 @@
+"""Rows as they are stored: a field's name stands in one place, and the bytes stay as they were."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+
+from jobworker.effects import of_effect, of_event
+from linedesk.store.records import (
+    audit,
+    calls,
+    conversations,
+    effects,
+    events,
+    letters,
+    orders,
+    runs,
+    timers,
+)
+from linedesk.store.records.audit import AuditRecord
+from linedesk.store.records.calls import CallRecord
+from linedesk.store.records.runs import RunRecord
+
+ROOT = Path(__file__).parents[4]
+RECORDS = (audit, calls, conversations, effects, events, letters, orders, runs, timers)
+AT = datetime(2026, 11, 22, 3, 4, 5, 678000, UTC)
+LATER = AT + timedelta(seconds=1)
+
+
+def is_stored_as(document: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """The same bytes: names, values and their order."""
+    return bson.encode(document) == bson.encode(expected)
+
+
+def test_a_call_is_stored_as_ever() -> None:
+    row = CallRecord(AT, "POST", "/v2/bot/message/push", event_id="E1", key="U1", attempt=2)
+    stored = {
+        "at": AT,
+        "ms": 0.0,
+        "method": "POST",
+        "endpoint": "/v2/bot/message/push",
+        "status": None,
+        "requestId": None,
+        "eventId": "E1",
+        "key": "U1",
+        "attempt": 2,
+    }
+    assert is_stored_as(row.to_document(), stored)
+    row.ms, row.status, row.request_id = 12.5, 200, "r-1"
+    answered = {**stored, "ms": 12.5, "status": 200, "requestId": "r-1"}
+    assert is_stored_as(row.to_document(), answered)
+    assert CallRecord.from_document(answered) == row
+
+
+def test_a_run_is_stored_as_ever() -> None:
+    row = RunRecord(
+        at=AT,
+        ms=1.5,
+        event_id="E1",
+        channel="main",
+        key="U1",
+        type="message",
+        waited_ms=3.5,
+        attempt=1,
+        outcome="recorded",
+        effects=2,
+        error=None,
+        thread="worker-01",
+    )
+    stored = {
+        "at": AT,
+        "ms": 1.5,
+        "eventId": "E1",
+        "channel": "main",
+        "key": "U1",
+        "type": "message",
+        "waitedMs": 3.5,
+        "attempt": 1,
+        "outcome": "recorded",
+        "effects": 2,
+        "error": None,
+        "thread": "worker-01",
+    }
+    assert is_stored_as(row.to_document(), stored)
+    assert RunRecord.from_document(stored) == row
+
+
+def test_an_act_is_stored_as_ever() -> None:
+    row = AuditRecord(AT, by="hanako", via="page", act="pause", on="main/U1", why="slow")
+    stored = {
+        "at": AT,
+        "by": "hanako",
+        "via": "page",
+        "act": "pause",
+        "on": "main/U1",
+        "why": "slow",
+        "outcome": "begun",
+    }
+    assert is_stored_as(row.to_document(), stored)
+    assert AuditRecord.end("done", LATER) == {"outcome": "done", "endedAt": LATER}
+    ended = AuditRecord(AT, "linedesk", "dispatcher", "expire", ["a"], "old", "done", LATER)
+    whole = {"at": AT, "by": "linedesk", "via": "dispatcher", "act": "expire", "on": ["a"]}
+    whole |= {"why": "old", "outcome": "done", "endedAt": LATER}
+    assert is_stored_as(ended.to_document(), whole)
+
+
+def test_the_letter_of_an_event_is_stored_as_ever() -> None:
+    document = {"_id": 1, "eventId": "E1", "channel": "main", "key": "U1", "event": {}}
+    effect = of_event(document, cause="handler: E", traceback="T", attempts=3, first_at=AT)
+    stored = {
+        "id": "E1",
+        "type": "deadletter",
+        "channel": "main",
+        "key": "U1",
+        "document": document,
+        "cause": "handler: E",
+        "traceback": "T",
+        "attempts": 3,
+        "firstAt": AT,
+        "lastAt": effect["lastAt"],
+    }
+    assert is_stored_as(effect, stored)
+    row = {"_id": "E1", **{n: v for n, v in stored.items() if n not in ("id", "type")}}
+    assert is_stored_as(letters.row_of(effect), row)
+
+
+def test_the_letter_of_a_send_is_stored_as_ever() -> None:
+    send = {"id": "E1/0", "type": "send", "at": AT}
+    effect = of_effect(send, "main/U1", cause="LINE refused it", attempts=1)
+    stored = {
+        "id": "E1/0",
+        "type": "deadletter",
+        "channel": "main",
+        "key": "U1",
+        "effect": send,
+        "cause": "LINE refused it",
+        "traceback": None,
+        "attempts": 1,
+        "firstAt": AT,
+        "lastAt": effect["lastAt"],
+    }
+    assert is_stored_as(effect, stored)
+
+
+def test_a_row_that_was_made_by_hand_can_be_read() -> None:
+    assert CallRecord.from_document({}).status is None
+    assert RunRecord.from_document({"outcome": "failed"}).outcome == "failed"
+
+
+def names() -> dict[str, str]:
+    """Stored names that mean nothing else, by the constant that holds them."""
+    return {
+        value: constant
+        for module in RECORDS
+        for constant, value in vars(module).items()
+        if constant.isupper() and isinstance(value, str) and not value.islower()
+    }
+
+
+def literals(path: Path) -> Iterator[tuple[str, int]]:
+    """The parts of paths such as `$document.eventId` that stand as literals, but for types."""
+    tree = ast.parse(path.read_text("utf-8"))
+    types = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal"
+        for part in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in types:
+            for part in node.value.split("."):
+                yield part.lstrip("$"), node.lineno
+
+
+@pytest.mark.parametrize("room", ["linedesk", "frontdesk", "dispatcher", "jobworker"])
+def test_a_field_is_named_in_its_record_only(room: str) -> None:
+    known, found = names(), []
+    for path in (ROOT / room).rglob("*.py"):
+        # linesim's and LINE's JSON have fields of the same names.
+        if path.parent.name in ("records", "demo", "keyed", "sending"):
+            continue
+        place = path.relative_to(ROOT)
+        found += [f"{place}:{line} {part}" for part, line in literals(path) if part in known]
+    assert not found
