@@ -55,8 +55,11 @@ def connect_storage(uri: str) -> Client:
 class Recvq:
     """recvq as the group commit needs it."""
 
-    def __init__(self, database: Database[Document], guard: Guard) -> None:
+    def __init__(
+        self, database: Database[Document], guard: Guard, *, probe_seconds: float = PROBE_SECONDS
+    ) -> None:
         self._database = database
+        self._probe_seconds = probe_seconds
         self._collection = database[RECVQ]
         self._guard = guard
 
@@ -74,7 +77,7 @@ class Recvq:
         """
         with self._not_stored():
             try:
-                with pymongo.timeout(PROBE_SECONDS):
+                with pymongo.timeout(self._probe_seconds):
                     check_recvq(self._database)
             except StoreUnavailable:
                 if is_not_initiated(self._database.client):

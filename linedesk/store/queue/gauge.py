@@ -62,12 +62,12 @@ class Sum:
     due_at: float = 0.0
     """When the whole sum may be made again, for what was finished since."""
 
-    def serves(self, marks: Marks, behind: int) -> bool:
+    def serves(self, marks: Marks, behind: int, few: int = FEW) -> bool:
         """Whether it is enough to add what came since, instead of summing anew.
 
         That tells too much by what was finished since, and never too little.
         """
-        return self.behind <= behind <= self.upto <= marks.newest and marks.newest - behind > FEW
+        return self.behind <= behind <= self.upto <= marks.newest and marks.newest - behind > few
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,18 @@ class Gauge:
     or without its index, and what the driver raises.
     """
 
-    def __init__(self, database: Database[Any]) -> None:
+    def __init__(
+        self,
+        database: Database[Any],
+        *,
+        few: int = FEW,
+        rest: float = REST,
+        sum_seconds: float = SUM_SECONDS,
+    ) -> None:
         self._database = database
+        self._few = few
+        self._rest = rest
+        self._sum_seconds = sum_seconds
         # Not on a majority: what is inserted and not confirmed yet takes its place already.
         self._recvq = database[RECVQ].with_options(read_concern=ReadConcern("local"))
         self._sum: Sum | None = None
@@ -163,7 +173,7 @@ class Gauge:
         if behind is None:
             self._sum = None
             return None
-        if known is None or not known.serves(marks, behind):
+        if known is None or not known.serves(marks, behind, self._few):
             return self._whole(behind, marks.newest, patient=patient)
         if patient and time.monotonic() >= known.due_at:
             return self._whole(behind, marks.newest, patient=patient)
@@ -171,7 +181,7 @@ class Gauge:
 
     def _with_newest(self, known: Sum, marks: Marks) -> int:
         total = known.bytes + self._bytes_behind(known.upto, marks.newest)
-        if marks.newest - known.upto > FEW:
+        if marks.newest - known.upto > self._few:
             self._sum = Sum(known.behind, marks.newest, total, known.due_at)
         return total
 
@@ -191,7 +201,7 @@ class Gauge:
                 raise
             return None
         took = time.monotonic() - began
-        self._sum = Sum(behind, newest, total, began + took * (1 + REST))
+        self._sum = Sum(behind, newest, total, began + took * (1 + self._rest))
         return total
 
     def _bytes_behind(self, behind: int, newest: int) -> int:
@@ -211,6 +221,8 @@ class Gauge:
     def _bytes_of_newest(self, count: int) -> int:
         # Ended by MongoDB itself, or a long sum would look like a server that is away.
         rows = self._recvq.aggregate(
-            [{"$limit": count}, BYTES], hint={"$natural": -1}, maxTimeMS=int(SUM_SECONDS * 1000)
+            [{"$limit": count}, BYTES],
+            hint={"$natural": -1},
+            maxTimeMS=int(self._sum_seconds * 1000),
         )
         return sum(int(row["bytes"]) for row in rows)

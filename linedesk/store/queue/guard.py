@@ -49,10 +49,18 @@ class Guard(BackgroundThread):
     look. A guard that cannot look keeps its last word: the insert itself will tell.
     """
 
-    def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(
+        self,
+        database: Database[Any],
+        *,
+        gauge: Gauge | None = None,
+        every_seconds: float = EVERY_SECONDS,
+        hanging_seconds: float = HANGING_SECONDS,
+    ) -> None:
         super().__init__("guard", self._run)
-        self._gauge = Gauge(database)
+        self._gauge = gauge or Gauge(database)
         self._every_seconds = every_seconds
+        self._hanging_seconds = hanging_seconds
         self._looked_at = time.monotonic()
         self._refused: str | None = None
         self._looking = threading.Lock()  # held for a whole look: guards the gauge
@@ -81,7 +89,7 @@ class Guard(BackgroundThread):
     def hanging(self) -> str | None:
         """Whether its thread has ended unasked or is in a look beyond every bound, for a person."""
         runs = self.dead or (self.alive and not self._stop.is_set())
-        stands = runs and time.monotonic() - self._looked_at > HANGING_SECONDS
+        stands = runs and time.monotonic() - self._looked_at > self._hanging_seconds
         return "the look at recvq hangs" if stands else None
 
     @property

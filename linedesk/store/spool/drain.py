@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,8 @@ from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
 REPORT_SECONDS = 10.0
 INSERT_SECONDS = 2.0
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 3.0
-BATCH_DOCUMENTS = 500
 BATCH_BYTES = 4 * 1024 * 1024
 
 # What MongoDB 6.0 says of a document that it will never take: too large (2 and 10334), nested too
@@ -47,6 +44,18 @@ NEVER_TAKEN = frozenset({BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE})
 
 AWAY = (QueueError, PyMongoError, BSONError)
 REFUSED = (BSONError, OperationFailure, StoreUnavailable)
+
+
+@dataclass(frozen=True)
+class DrainLimits:
+    """How often the drain looks, how much it takes at a time, and how long it rests."""
+
+    look_seconds: float = 1.0
+    first_pause_seconds: float = 0.1
+    longest_pause_seconds: float = 3.0
+    batch_documents: int = 500
+    still_seconds: float = STILL_SECONDS
+    """After so long in one step it counts as hanging, and another process takes over."""
 
 
 class Drain(BackgroundThread):
@@ -62,12 +71,15 @@ class Drain(BackgroundThread):
         database: Database[Any],
         *,
         inserting: Callable[[int], AbstractContextManager[None]] = lambda size: nullcontext(),
+        limits: DrainLimits | None = None,
     ) -> None:
         super().__init__("spool-drain", self._run)
         self._spool = spool
         self._database = database
         self._inserting = inserting
-        self._turn = DrainLock(Path(f"{spool.path}-drain"))
+        self._limits = limits = limits or DrainLimits()
+        lock = Path(f"{spool.path}-drain")
+        self._turn = DrainLock(lock, still_seconds=limits.still_seconds)
         self._session: _DrainSession | None = None
         self._held = SpoolContents()
         self._checked = False
@@ -84,7 +96,7 @@ class Drain(BackgroundThread):
     @property
     def hanging(self) -> str | None:
         """Whether it is in a step beyond every bound, for a person."""
-        stands = self.alive and time.monotonic() - self._stepped_at > STILL_SECONDS
+        stands = self.alive and time.monotonic() - self._stepped_at > self._limits.still_seconds
         return "the spool's drain hangs" if stands else None
 
     def wake(self) -> None:
@@ -118,7 +130,7 @@ class Drain(BackgroundThread):
         except AWAY as error:
             self._pause(error)
             return
-        self._wake.wait(LOOK_SECONDS)
+        self._wake.wait(self._limits.look_seconds)
 
     def _move(self) -> None:
         """Bring the oldest documents to recvq. A repetition begins with the same document, so that
@@ -130,7 +142,7 @@ class Drain(BackgroundThread):
             self._checked = True
         # Less with each failure: a whole batch may need more room, or time, than there is.
         max_bytes = BATCH_BYTES >> self._failures
-        batch = self._spool.oldest(documents=BATCH_DOCUMENTS, max_bytes=max_bytes)
+        batch = self._spool.oldest(documents=self._limits.batch_documents, max_bytes=max_bytes)
         # guard: removal-after-majority ->
         #     self._spool.remove(batch)
         #     self._insert(batch)
@@ -173,7 +185,7 @@ class Drain(BackgroundThread):
     def _settle(self) -> None:
         """End a session once the spool was seen empty a whole look long."""
         session = self._session
-        if session and session.quiet_seconds >= LOOK_SECONDS:
+        if session and session.quiet_seconds >= self._limits.look_seconds:
             self._session = None
             session.end()
             self._spool.tidy()
@@ -190,9 +202,8 @@ class Drain(BackgroundThread):
             self._reason = reason
             waiting = self._held.documents
             log.warning('spool waits documents=%d reason="%s"', waiting, reason)
-        self._stop.wait(
-            growing_seconds(self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS)
-        )
+        first, most = self._limits.first_pause_seconds, self._limits.longest_pause_seconds
+        self._stop.wait(growing_seconds(self._failures, first=first, most=most))
 
 
 def oldest_seconds(held: SpoolContents) -> float:

@@ -26,8 +26,9 @@ class DrainLock:
     may do one more step before it finds out, so no harm may come of two that drain.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, still_seconds: float = STILL_SECONDS) -> None:
         self._path = path
+        self._still_seconds = still_seconds
         self._lock: int | None = None
         self._seen: int | None = None
         self._seen_at = 0.0
@@ -77,7 +78,7 @@ class DrainLock:
         touched, now = os.fstat(lock).st_mtime_ns, time.monotonic()
         if touched != self._seen:
             self._seen, self._seen_at = touched, now
-        elif now - self._seen_at > STILL_SECONDS:
+        elif now - self._seen_at > self._still_seconds:
             with suppress(FileNotFoundError), folder_held(self._path):
                 if identity_of(lock) == identity(self._path):
                     self._path.unlink()

@@ -60,8 +60,17 @@ class Spool:
     by the time that SQLite waits for a lock, apart from a disk that hangs.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        part_bytes: int = PART_BYTES,
+        turn_seconds: float = TURN_SECONDS,
+    ) -> None:
         self.path = path
+        self._part_bytes = part_bytes
+        self._turn_seconds = turn_seconds
         self._limits = SpoolLimits(max_bytes)
         self._connection: sqlite3.Connection | None = None
         self._file: Identity | None = None
@@ -81,7 +90,7 @@ class Spool:
         """Store all of them, in their order and behind what is there, synced to the disk."""
         rows = [as_row(document) for document in documents]
         for _ in range(REPLACED_TIMES):
-            for part in _parts(rows):
+            for part in _parts(rows, self._part_bytes):
                 self._append(part)
             # What went into a file that was set aside meanwhile would not be found again.
             # guard: spool-still-there -> body
@@ -207,7 +216,7 @@ class Spool:
 
     def _let_others_write(self) -> None:
         # Who wrote again at once was seen to keep all others out until they gave up.
-        left = self._wrote_at + TURN_SECONDS - time.monotonic()
+        left = self._wrote_at + self._turn_seconds - time.monotonic()
         if left > 0:
             threading.Event().wait(left)
 
@@ -243,10 +252,10 @@ class Spool:
         return self._connection
 
 
-def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _parts(rows: Sequence[Row], part_bytes: int) -> Iterator[Sequence[Row]]:
     begin = size = 0
     for place, row in enumerate(rows):
-        if size and size + len(row.bson) > PART_BYTES:
+        if size and size + len(row.bson) > part_bytes:
             yield rows[begin:place]
             begin, size = place, 0
         size += len(row.bson)

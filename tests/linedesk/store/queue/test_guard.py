@@ -27,7 +27,7 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
 from linedesk.store.limits import ORDER_SLACK
 from linedesk.store.queue import gauge
-from linedesk.store.queue import guard as guard_module
+from linedesk.store.queue.gauge import Gauge
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
 from tests.waiting import eventually
 
@@ -89,8 +89,9 @@ def finish(database: Database[Any], after: Any) -> None:
     )
 
 
-def looked(database: Database[Any]) -> Guard:
-    guard = Guard(database)
+def looked(database: Database[Any], **limits: float) -> Guard:
+    """A guard that has looked once; `limits` are those of its gauge."""
+    guard = Guard(database, gauge=Gauge(database, **limits))  # type: ignore[arg-type]
     guard.look()
     return guard
 
@@ -178,14 +179,11 @@ def test_large_documents_between_small_ones_are_not_overlooked(recvq: Database[A
 
 
 def test_thousands_behind_are_added_up_and_go_on_from_there(
-    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+    recvq: Database[Any],
 ) -> None:
-    monkeypatch.setattr("linedesk.store.queue.gauge.FEW", 500)
-    monkeypatch.setattr(gauge, "FEW", 500)
-    monkeypatch.setattr(gauge, "REST", 1e9)
     ids = fill(recvq, sizes_of(CAPPED // 2, each=1_000))
     finish(recvq, ids[0])
-    guard = looked(recvq)
+    guard = looked(recvq, few=500, rest=1e9)
     assert guard.share == pytest.approx(0.5, abs=0.03)
     for share_then in (0.6, 0.7):
         fill(recvq, sizes_of(CAPPED // 10, each=700))
@@ -203,13 +201,13 @@ def test_what_comes_in_while_it_adds_up_hides_nothing_old(
     finish(recvq, ids[0])
     fill(recvq, sizes_of(CAPPED // 2, each=LARGE))
     bursts = iter([[SMALL] * 200])
-    add_up = gauge.Gauge._bytes_of_newest
+    add_up = Gauge._bytes_of_newest
 
-    def amid_inserts(self: gauge.Gauge, count: int) -> int:
+    def amid_inserts(self: Gauge, count: int) -> int:
         fill(recvq, next(bursts, [SMALL]))
         return add_up(self, count)
 
-    monkeypatch.setattr(gauge.Gauge, "_bytes_of_newest", amid_inserts)
+    monkeypatch.setattr(Gauge, "_bytes_of_newest", amid_inserts)
     assert share(recvq) > 0.49
 
 
@@ -217,11 +215,9 @@ def test_a_sum_that_takes_too_long_counts_all_as_unread(
     recvq: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = fill(recvq, sizes_of(CAPPED // 2, each=100))
-    finish(recvq, ids[-1])
-    monkeypatch.setattr(gauge, "SUM_SECONDS", 0.02)
-    monkeypatch.setattr(gauge, "ORDER_SLACK", 10**6)
+    finish(recvq, ids[len(ids) // 2])
     monkeypatch.setattr(gauge, "BYTES", {"$group": {"_id": None, "bytes": {"$sum": SLOW}}})
-    assert share(recvq) == pytest.approx(0.5, abs=0.01)
+    assert looked(recvq, sum_seconds=0.02).share == pytest.approx(0.5, abs=0.01)
     assert "too long to add up" in caplog.text
 
 
@@ -234,11 +230,11 @@ def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
     ids = fill(recvq, sizes_of(2 * CAPPED, each=2_000))
     finish(recvq, ids[-1])
 
-    def position_lost(self: gauge.Gauge, count: int) -> int:
+    def position_lost(self: Gauge, count: int) -> int:
         raise OperationFailure("CollectionScan died", gauge.CAPPED_POSITION_LOST)
 
     with monkeypatch.context() as patched:
-        patched.setattr(gauge.Gauge, "_bytes_of_newest", position_lost)
+        patched.setattr(Gauge, "_bytes_of_newest", position_lost)
         guard = looked(recvq)
         assert guard.closed == "recvq is full: 100% of it is unread"
     guard.look()
@@ -281,12 +277,11 @@ def test_a_converted_recvq_has_lost_its_index_and_is_closed(recvq: Database[Any]
 
 
 def test_a_recvq_made_anew_is_measured_anew(
-    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+    recvq: Database[Any],
 ) -> None:
-    monkeypatch.setattr("linedesk.store.queue.gauge.FEW", 10)
     ids = fill(recvq, sizes_of(CAPPED * 8 // 10, each=LARGE))
     finish(recvq, ids[0])
-    guard = looked(recvq)
+    guard = looked(recvq, few=10)
     recvq.drop_collection("recvq")
     create_collections(recvq, capped_bytes=CAPPED)
     finish(recvq, fill(recvq, [SMALL] * 20)[0])
@@ -326,7 +321,7 @@ def test_a_guard_that_cannot_look_keeps_its_last_word(recvq: Database[Any]) -> N
     guard = looked(recvq)
     away = connect("mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1)
     with away:
-        guard._gauge = gauge.Gauge(away["nowhere"])
+        guard._gauge = Gauge(away["nowhere"])
         with pytest.raises(StoreUnavailable):
             guard.look()
     assert guard.closed is None
@@ -337,15 +332,15 @@ def test_its_thread_goes_on_looking_through_an_outage(
 ) -> None:
     looks = threading.Semaphore(0)
     outage = threading.Event()
-    measure = gauge.Gauge.measure
+    measure = Gauge.measure
 
-    def watched(self: gauge.Gauge, *, patient: bool) -> Any:
+    def watched(self: Gauge, *, patient: bool) -> Any:
         looks.release()
         if outage.is_set():
             raise StoreUnavailable("away")
         return measure(self, patient=patient)
 
-    monkeypatch.setattr(gauge.Gauge, "measure", watched)
+    monkeypatch.setattr(Gauge, "measure", watched)
     guard = Guard(recvq, every_seconds=0.01)
     with at_work(guard):
         eventually(lambda: guard.closed is None)
@@ -510,8 +505,8 @@ def test_what_is_larger_than_the_room_left_is_refused_and_what_fits_is_not(
 def test_a_look_that_never_ends_is_noticed(
     database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_module, "HANGING_SECONDS", 0.1)
-    guard, end, looking = Guard(database), threading.Event(), threading.Event()
+    guard = Guard(database, hanging_seconds=0.1)
+    end, looking = threading.Event(), threading.Event()
 
     def look() -> None:
         looking.set()

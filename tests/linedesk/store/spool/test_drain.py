@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from linedesk.store.collections import create_collections
 from linedesk.store.errors import RecvqClosed, SpoolUnavailable, StoreUnavailable
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool import drain as drain_module
-from linedesk.store.spool import drain_lock as turn_module
-from linedesk.store.spool.drain import Drain, oldest_seconds
+from linedesk.store.spool.drain import Drain, DrainLimits, oldest_seconds
 from linedesk.store.spool.drain_lock import DrainLock
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
@@ -41,17 +41,18 @@ def spool(path: Path) -> Iterator[Spool]:
     spool.close()
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_module, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(drain_module, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(drain_module, "LONGEST_PAUSE_SECONDS", 0.05)
+QUICK = DrainLimits(look_seconds=0.05, first_pause_seconds=0.01, longest_pause_seconds=0.05)
 
 
 @contextmanager
-def draining(path: Path, database: Database[Any], inserting: Inserting | None = None) -> Any:
+def draining(
+    path: Path,
+    database: Database[Any],
+    inserting: Inserting = lambda size: nullcontext(),
+    limits: DrainLimits = QUICK,
+) -> Iterator[Drain]:
     spool = Spool(path, max_bytes=64 * MEGABYTE)
-    drain = Drain(spool, database, inserting=inserting or (lambda size: nullcontext()))
+    drain = Drain(spool, database, inserting=inserting, limits=limits)
     drain.start()
     try:
         yield drain
@@ -65,12 +66,11 @@ def stored(database: Database[Any]) -> list[str]:
 
 
 def test_what_is_spooled_arrives_in_order_as_it_was(
-    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    spool: Spool, path: Path, database: Database[Any]
 ) -> None:
-    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 7)
     documents = [raw(str(number), key=f"U{number % 5}") for number in range(100)]
     spool.append(documents)
-    with draining(path, database) as drain:
+    with draining(path, database, limits=replace(QUICK, batch_documents=7)) as drain:
         eventually(lambda: not spool.held().documents)
         eventually(lambda: not drain.held.documents)
     assert list(database["recvq"].find()) == [
@@ -174,9 +174,9 @@ def test_one_process_drains_and_another_takes_over(
 
 
 def test_a_drain_frozen_with_a_batch_in_hand_is_replaced_and_doubles_nothing(
-    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    spool: Spool, path: Path, database: Database[Any]
 ) -> None:
-    monkeypatch.setattr(turn_module, "STILL_SECONDS", 0.2)
+    hasty = replace(QUICK, still_seconds=0.2)
     frozen, goes_on = threading.Event(), threading.Event()
 
     @contextmanager
@@ -188,7 +188,7 @@ def test_a_drain_frozen_with_a_batch_in_hand_is_replaced_and_doubles_nothing(
     spool.append([raw("a"), raw("b")])
     with draining(path, database, freezing) as first:
         assert frozen.wait(10)
-        with draining(path, database):
+        with draining(path, database, limits=hasty):
             eventually(lambda: stored(database) == ["a", "b"])
             eventually(lambda: not spool.held().documents)
         # Nobody drains what comes now, but who goes on may only remove what it had read.
@@ -292,11 +292,10 @@ def test_the_end_is_told_even_if_the_file_cannot_be_tidied(
 
 
 def test_what_comes_while_it_drains_goes_behind(
-    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    spool: Spool, path: Path, database: Database[Any]
 ) -> None:
-    monkeypatch.setattr(drain_module, "BATCH_DOCUMENTS", 3)
     spool.append([raw(f"{number:03}") for number in range(10)])
-    with draining(path, database) as drain:
+    with draining(path, database, limits=replace(QUICK, batch_documents=3)) as drain:
         for number in range(10, 60):
             spool.append([raw(f"{number:03}")])
             drain.wake()
@@ -307,7 +306,6 @@ def test_what_comes_while_it_drains_goes_behind(
 def test_a_step_that_never_ends_is_noticed(
     spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_module, "STILL_SECONDS", 0.1)
     held, end, looking = spool.held(), threading.Event(), threading.Event()
 
     def look() -> SpoolContents:
@@ -316,7 +314,7 @@ def test_a_step_that_never_ends_is_noticed(
         return held
 
     monkeypatch.setattr(spool, "held", look)
-    drain = Drain(spool, database)
+    drain = Drain(spool, database, limits=replace(QUICK, still_seconds=0.1))
     assert drain.hanging is None
     drain.start()
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.store.spool import drain_lock
 from linedesk.store.spool.drain_lock import DrainLock
 from tests.linedesk.store.spool.test_spool import ROOT
 from tests.waiting import eventually
@@ -63,10 +62,9 @@ def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
 
 
 def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.2)
-    mine, third = DrainLock(path), DrainLock(path)
+    mine, third = DrainLock(path, still_seconds=0.2), DrainLock(path, still_seconds=0.2)
     with Owner(path) as owner:
         assert owner.taken()
         owner.process.send_signal(signal.SIGSTOP)
@@ -80,9 +78,8 @@ def test_it_passes_on_when_its_owner_is_frozen_who_then_knows(
         assert owner.taken()
 
 
-def test_who_asks_again_and_again_keeps_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_lock, "STILL_SECONDS", 0.0)
-    mine, other = DrainLock(path), DrainLock(path)
+def test_who_asks_again_and_again_keeps_it(path: Path) -> None:
+    mine, other = DrainLock(path), DrainLock(path, still_seconds=0.0)
     for _ in range(20):
         assert mine.taken()
         assert not other.taken()

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from linedesk.store.documents import make_document
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.redaction import redacted
-from linedesk.store.spool import spool as spool_module
 from linedesk.store.spool import spool_file
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.conftest import missing
@@ -305,14 +304,14 @@ def test_who_waits_for_a_lock_asks_often_and_who_has_just_written_lets_others_in
         began.set()
         whole(connection)
 
-    monkeypatch.setattr(spool_module, "TURN_SECONDS", 1.0)
-    spool.append([raw("a")])
-    monkeypatch.setattr(spool_file, "begin", begin)
-    again = threading.Thread(target=spool.append, args=([raw("c")],))
-    again.start()
-    assert not began.wait(0.2)
-    other.append([raw("b")])
-    again.join(10)
+    with closing(Spool(path, max_bytes=64 * MEGABYTE, turn_seconds=1.0)) as slow:
+        slow.append([raw("a")])
+        monkeypatch.setattr(spool_file, "begin", begin)
+        again = threading.Thread(target=slow.append, args=([raw("c")],))
+        again.start()
+        assert not began.wait(0.2)
+        other.append([raw("b")])
+        again.join(10)
     assert names(spool) == ["a", "b", "c"]
 
 
@@ -382,11 +381,11 @@ def test_what_went_into_a_file_that_was_set_aside_meanwhile_is_stored_again(
 
 
 def test_a_large_group_goes_in_by_parts_and_in_order(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
+    path: Path,
 ) -> None:
-    monkeypatch.setattr(spool_module, "PART_BYTES", 3000)
-    spool.append([raw(str(number), text="x" * 1000) for number in range(20)])
-    assert names(spool) == [str(number) for number in range(20)]
+    with closing(Spool(path, max_bytes=64 * MEGABYTE, part_bytes=3000)) as spool:
+        spool.append([raw(str(number), text="x" * 1000) for number in range(20)])
+        assert names(spool) == [str(number) for number in range(20)]
 
 
 # --- kill -9 ------------------------------------------------------------------------------
