@@ -31,8 +31,8 @@ from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.client import bind, release
 from jobworker.sending.delivery import ReplyUnknown
-from jobworker.sending.outbox import Outbox
-from jobworker.sending.settling import Tools
+from jobworker.sending.outbox import LIMITS, Outbox
+from jobworker.sending.send import SendLimits
 from jobworker.unsend import Unsends
 from jobworker.worker import Decider, DeciderParts
 from linedesk.contract import Job, JobResult
@@ -66,6 +66,7 @@ class LineSettings:
     data_base: str | None = None
     handler_seconds: float = 60.0
     """How long a handler may run."""
+    send_limits: SendLimits = LIMITS
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -191,19 +192,18 @@ class BotWorker:
         unsends = Unsends(database, conversations, figures=figures)
         schedule = Schedule(database)
         self.outbox = Outbox(
-            Tools(
-                conversations=conversations,
-                deadletters=unsends.deadletters,
-                schedule=schedule,
-                gate=side.hosts.api.gate,
-                holdback=side.holdback,
-                call=side.client.post,
-                step=step,
-                later=later,
-                reply_unknown=line.reply_unknown,
-                figures=figures,
-                quota_met=side.quota.ask_soon,
-            )
+            conversations=conversations,
+            deadletters=unsends.deadletters,
+            schedule=schedule,
+            gate=side.hosts.api.gate,
+            holdback=side.holdback,
+            call=side.client.post,
+            step=step,
+            later=later,
+            reply_unknown=line.reply_unknown,
+            figures=figures,
+            quota_met=side.quota.ask_soon,
+            limits=line.send_limits,
         )
         figures.outbox_effects.set_function(self.outbox.__len__)
         parts = DeciderParts(

@@ -1,16 +1,13 @@
 """The gate: one call of a LINE host at a time, and at least the interval between two starts.
 
-All who want to call are served by deadline, so a reply whose token is about to expire goes
-before a push that can wait. An entry waits as an object, not as a blocked thread; when its turn
-comes, a thread of the pool is woken for it. A handler that reads from LINE on its own thread
-waits in the same order, by `turn`. While LINE must not be called at all the patient ones wait
-here, and the others are sent away.
+All calls are served by deadline, so a reply whose token is about to expire goes before a push that
+can wait. What waits is a ticket, not a blocked thread: when its turn comes, a thread of the pool is
+called for it. A handler that calls LINE on its own thread waits in the same order, by `turn`. While
+LINE must not be called at all, patient tickets wait here and the others are refused.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import threading
 import time
@@ -19,16 +16,16 @@ from contextlib import contextmanager
 
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_call import can_run_again, require_wanted
-from jobworker.line.entry import GateEntry
+from jobworker.line.gate_order import Order, Ticket, TicketState
 from jobworker.metrics import GateMetrics, Used, WorkerMetrics
 
 log = logging.getLogger(__name__)
 
-# A thread is woken this long before its turn, so that what has to be written down before the
+# A thread is called this long before its turn, so that what has to be written down before the
 # call does not cost part of the interval.
 LEAD_SECONDS = 0.005
 LEASE_AGAIN_SECONDS = 0.1
-# Nobody waits longer than this for a turn on a thread: by then something is wrong.
+# No thread waits longer than this for a turn: by then something is wrong.
 TURN_SECONDS = 120.0
 HANDLER_TURN_SECONDS = 20.0
 
@@ -44,7 +41,7 @@ class Gate:
 
     A handler that can run again waits `handler_turn_seconds` at most, and comes back later: a queue
     behind slow downloads would else use up its time, be taken for a failure of its own, and keep
-    the threads from everybody else.
+    the threads from all other work. Other threads wait `thread_turn_seconds` at most.
     """
 
     def __init__(
@@ -57,11 +54,15 @@ class Gate:
         held_seconds: Callable[[], float] = lambda: 0.0,
         sent_at: Callable[[], float] = lambda: 0.0,
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
+        thread_turn_seconds: float = TURN_SECONDS,
+        lead_seconds: float = LEAD_SECONDS,
         figures: GateMetrics | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
         self.handler_turn_seconds = handler_turn_seconds
+        self._thread_turn_seconds = thread_turn_seconds
+        self._lead_seconds = lead_seconds
         self._step = step
         self._later = later
         self._lease_is_fresh = lease_is_fresh
@@ -72,38 +73,16 @@ class Gate:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         # All below under _lock.
-        # Each by its deadline, with the time since which it waits.
-        self._waiting: list[tuple[float, int, GateEntry | _Turn, float]] = []
-        self._numbers = itertools.count()
-        self._busy = False
-        self._called_for = False
+        self._order = Order()
         self._next_start = 0.0
         self._last_start = 0.0
         self._call_seconds = 0.0
         self._used = Used()
-        # Since when the one whose turn it is had waited for it.
-        self._waits_since = 0.0
-
-    def enter(self, entry: GateEntry | _Turn, *, since: float | None = None) -> None:
-        """Wait for a turn; entering again with an earlier deadline moves it forward.
-
-        `since`: the monotonic time of its first entering, where this is another one.
-        """
-        with self._lock:
-            if self._closed.is_set() and isinstance(entry, _Turn):
-                entry.granted.set()
-            waits = entry.patient or not self._held_seconds()
-            if waits:
-                began = self._monotonic() if since is None else since
-                heapq.heappush(self._waiting, (entry.deadline, next(self._numbers), entry, began))
-                self._arrange()
-        if not waits:
-            entry.sent_away()
 
     @property
     def waiting(self) -> int:
-        """How many wait for a turn; an entry that was moved forward may count twice."""
-        return len(self._waiting)
+        """How many tickets wait for a turn."""
+        return self._order.waiting
 
     @property
     def turn_seconds(self) -> float:
@@ -116,14 +95,47 @@ class Gate:
         with self._lock:
             return self._used.seconds(self._monotonic())
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it begins no more calls."""
+        return self._closed.is_set()
+
+    def enter(self, ticket: Ticket) -> None:
+        """Have a ticket wait for its turn. One that was cancelled before does not enter."""
+        with self._lock:
+            away = self._held_seconds() > 0
+            may_wait = self._order.enter(ticket, now=self._monotonic(), away=away)
+            seconds = self._arm()
+        self._call_thread(seconds)
+        if not may_wait:
+            ticket.refused(ticket)
+
+    def move(self, ticket: Ticket, deadline: float) -> None:
+        """Have a ticket be served by an earlier deadline."""
+        with self._lock:
+            self._order.move(ticket, deadline)
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """Take a ticket back; False if it was granted or refused before."""
+        with self._lock:
+            return self._order.cancel(ticket)
+
     def close(self) -> None:
         """Begin no more calls; one under way ends by itself."""
         with self._lock:
             self._closed.set()
-            waiting, self._waiting = self._waiting, []
-        for _, _, entry, _ in waiting:
-            if isinstance(entry, _Turn):
-                entry.granted.set()
+            refused = self._order.close()
+        for ticket in refused:
+            ticket.refused(ticket)
+
+    @contextmanager
+    def holding(self, ticket: Ticket) -> Iterator[Turn]:
+        """The turn of a ticket that was granted; the gate is free for others at its end."""
+        turn = Turn(self, ticket)
+        try:
+            yield turn
+        finally:
+            self._leave(ticket, called=turn.has_begun)
 
     @contextmanager
     def turn(self, *, within_seconds: float = 60.0) -> Iterator[None]:
@@ -133,95 +145,63 @@ class Gate:
         abandoned and where others call for too long, LineAway while LINE must not be called.
         """
         require_wanted()
-        turn = _Turn(self._monotonic() + within_seconds)
-        seconds = self.handler_turn_seconds if can_run_again() else TURN_SECONDS
-        self.enter(turn)
-        turn.granted.wait(seconds)
-        # guard: give-up-then-look ->
-        #     was_away, gives_up = turn.away, self._gives_up(turn)
-        #     turn.away = was_away
-        gives_up = self._gives_up(turn)
-        # Only now: it may be sent away between the end of its wait and its giving up.
-        if turn.away:
-            raise LineAway("LINE is not called for now")
-        if turn.given_up:
-            raise GateClosed(f"no turn at the gate within {seconds:g} s")
-        called = False
-        try:
-            if gives_up or not self._may_call():
+        with self.holding(self._wait_for_turn(within_seconds)) as turn:
+            if not turn.may_call():
                 raise GateClosed("no turn at the gate: the process is stopping or was replaced")
             require_wanted()
-            called = self._start()
+            turn.begin()
             yield
-        finally:
-            if turn.granted.is_set():
-                self._leave(called=called)
 
-    def _gives_up(self, turn: _Turn) -> bool:
-        """Whether the thread goes without its turn; the gate then skips it."""
-        with self._lock:
-            turn.given_up = not turn.granted.is_set()
-            return turn.given_up or self._closed.is_set()
+    def _wait_for_turn(self, within_seconds: float) -> Ticket:
+        """A ticket that was granted."""
+        answered = threading.Event()
+        ticket = Ticket(
+            self._monotonic() + within_seconds,
+            patient=False,
+            granted=lambda _: answered.set(),
+            refused=lambda _: answered.set(),
+        )
+        self.enter(ticket)
+        seconds = self.handler_turn_seconds if can_run_again() else self._thread_turn_seconds
+        if not answered.wait(seconds) and self.cancel(ticket):
+            raise GateClosed(f"no turn at the gate within {seconds:g} s")
+        # Only now: it may be refused between the end of its wait and its giving up.
+        # guard: give-up-then-look
+        if ticket.state is TicketState.REFUSED:
+            if self.is_closed:
+                raise GateClosed("no turn at the gate: the process is stopping")
+            raise LineAway("LINE is not called for now")
+        return ticket
 
-    def _arrange(self) -> None:
-        """Under the lock: have somebody called when the next turn comes."""
-        if self._busy or self._called_for or not self._waiting or self._closed.is_set():
+    def _arm(self) -> float | None:
+        """Under the lock: in how many seconds a thread has to serve; None if none has to."""
+        if not self._order.arm():
+            return None
+        seconds = self._next_start - self._lead_seconds - self._monotonic()
+        return max(seconds, self._held_seconds())
+
+    def _call_thread(self, seconds: float | None) -> None:
+        """Without the lock: have a thread serve, after so many seconds."""
+        if seconds is None:
             return
-        self._called_for = True
-        seconds = self._next_start - LEAD_SECONDS - self._monotonic()
-        seconds = max(seconds, self._held_seconds())
         if seconds <= 0:
             self._step(self._serve)
         else:
             self._later(seconds, lambda: self._step(self._serve))
 
     def _serve(self) -> None:
-        """On a thread of the pool: give the turn to the most urgent that still wants it."""
+        """On a thread of the pool: give the turn to the most urgent ticket."""
         if not self._lease_is_fresh():
-            self._later(LEASE_AGAIN_SECONDS, lambda: self._step(self._serve))
+            self._call_thread(LEASE_AGAIN_SECONDS)
             return
-        while (entry := self._take()) is not None:
-            if isinstance(entry, _Turn):
-                return
-            if entry.prepare():
-                self._call(entry)
-                return
-
-    def _take(self) -> GateEntry | _Turn | None:
-        """The most urgent entry, and the gate with it; None frees the gate."""
         with self._lock:
-            self._called_for = False
-            self._used.begin(self._monotonic())
-            while self._waiting and not self._closed.is_set():
-                self._busy = True
-                _, _, entry, self._waits_since = heapq.heappop(self._waiting)
-                if not isinstance(entry, _Turn):
-                    return entry
-                if not entry.given_up:
-                    entry.granted.set()
-                    return entry
-            self._used.end(max(self._monotonic(), self._next_start))
-            self._busy = False
-        return None
-
-    def _call(self, entry: GateEntry) -> None:
-        """The entry's call, in its time. An entry that must not call now waits again."""
-        may_call = self._may_call()
-        try:
-            if may_call:
-                self._start()
-                entry.call()
-        finally:
-            self._leave(called=may_call)
-        if may_call:
-            entry.after()
-        elif self._closed.is_set() and entry.patient:
-            entry.sent_away()
-        else:
-            self.enter(entry)
+            ticket = self._order.grant()
+            if ticket is not None:
+                self._used.begin(self._monotonic())
+        if ticket is not None:
+            ticket.granted(ticket)
 
     def _may_call(self) -> bool:
-        """Whether to call, after the wait for the interval; the lease is asked last."""
         # guard: lease-asked-last -> return self._wait_for_interval()
         return self._wait_for_interval() and self._lease_is_fresh()
 
@@ -232,53 +212,52 @@ class Gate:
                 return False
         return not self._closed.is_set()
 
-    def _start(self) -> bool:
+    def _begin(self) -> None:
         with self._lock:
             before, self._last_start = self._last_start, self._monotonic()
             self._next_start = self._last_start + self.interval_seconds
         since_last_ms = (self._last_start - before) * 1000
-        log.debug("turn since_last_access_ms=%.1f waiting=%d", since_last_ms, len(self._waiting))
-        return True
+        log.debug("turn since_last_access_ms=%.1f waiting=%d", since_last_ms, self.waiting)
 
-    def _leave(self, *, called: bool) -> None:
+    def _leave(self, ticket: Ticket, *, called: bool) -> None:
         with self._lock:
+            if not self._order.leave(ticket):
+                return
             if called:
                 took = self._monotonic() - self._last_start
                 self._call_seconds += (took - self._call_seconds) / 8
                 left = max(self._last_start, self._sent_at())
                 self._next_start = left + self.interval_seconds
-            waited = self._last_start - self._waits_since
+            waited = self._last_start - ticket.since
             self._used.end(max(self._monotonic(), self._next_start))
-            self._busy = False
-            away = self._take_impatient() if self._held_seconds() else []
-            self._arrange()
+            refused = self._order.refuse_impatient() if self._held_seconds() else []
+            seconds = self._arm()
         if called:
             self._figures.turns.inc()
             self._figures.wait.observe(waited)
-        for entry in away:
-            entry.sent_away()
-
-    def _take_impatient(self) -> list[GateEntry | _Turn]:
-        """Under the lock: take out those who do not wait until LINE may be called again."""
-        away = [one[2] for one in self._waiting if not one[2].patient]
-        if away:
-            self._waiting = [one for one in self._waiting if one[2].patient]
-            heapq.heapify(self._waiting)
-        return away
+        self._call_thread(seconds)
+        for one in refused:
+            one.refused(one)
 
 
-class _Turn:
-    """A thread that waits for the gate itself."""
+class Turn:
+    """What the holder of the gate may do with it: call once, if it may."""
 
-    patient = False
+    def __init__(self, gate: Gate, ticket: Ticket) -> None:
+        self.has_begun = False
+        self._gate = gate
+        self._ticket = ticket
 
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.granted = threading.Event()
-        self.given_up = False
-        self.away = False
+    @property
+    def waited_seconds(self) -> float:
+        """How long its ticket had waited when the call began."""
+        return self._gate._last_start - self._ticket.since
 
-    def sent_away(self) -> None:
-        """Have the thread go on without its turn."""
-        self.away = True
-        self.granted.set()
+    def may_call(self) -> bool:
+        """Whether to call, after the wait for the interval; the lease is asked last."""
+        return self._gate._may_call()
+
+    def begin(self) -> None:
+        """The call begins now; the next one keeps its interval from here on."""
+        self.has_begun = True
+        self._gate._begin()

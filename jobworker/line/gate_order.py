@@ -115,20 +115,29 @@ class Order:
         """How many tickets wait for a turn."""
         return self._waiting
 
-    def enter(self, ticket: Ticket, *, now: float, away: bool) -> None:
-        """Have a new ticket wait, or be refused. `away`: LINE must not be called for now."""
+    def enter(self, ticket: Ticket, *, now: float, away: bool) -> bool:
+        """Have a new ticket wait; False if it is refused. `away`: LINE must not be called for now.
+
+        A ticket that is not new does not enter, and is not told so.
+        """
         if ticket.state is not TicketState.NEW:
-            return
+            return True
         ticket.since = now
         if self._is_closed or (away and not ticket.patient):
             ticket.state = TicketState.REFUSED
-            return
+            return False
         ticket.state = TicketState.WAITING
         self._waiting += 1
         self._push(ticket)
+        return True
 
     def move(self, ticket: Ticket, deadline: float) -> None:
-        """Give a ticket another deadline; it follows those that have the same one already."""
+        """Give a ticket an earlier deadline; it follows those that have the same one already.
+
+        A later one changes nothing, since two moves can overtake each other on their way here.
+        """
+        if deadline >= ticket.deadline:
+            return
         if ticket.state is TicketState.NEW:
             ticket.deadline = deadline
         elif ticket.state is TicketState.WAITING:

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
+from jobworker.line.gate_order import Ticket
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Conversations
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
@@ -72,12 +73,10 @@ def has_time(accepted: datetime, now: datetime, *, waiting: int, turn_seconds: f
 
 
 class ProfileFetch:
-    """One profile on its way: an entry of the gate (see `jobworker.line.entry.GateEntry`).
+    """One profile on its way, by a ticket of the gate that does not wait while LINE is away.
 
     `done` is called once, with the profile or None if the bot has to do without.
     """
-
-    patient = False
 
     def __init__(
         self,
@@ -101,11 +100,10 @@ class ProfileFetch:
         # Under _lock.
         self._ended = False
         self._failures = 0
-        self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
         now = datetime.now(UTC)
         self._late_seconds = (document[ACCEPT_TIME] + LATE - now).total_seconds()
         until = document[ACCEPT_TIME] + TOKEN_LIFE
-        self.deadline = time.monotonic() + (until - now).total_seconds()
+        self._deadline = time.monotonic() + (until - now).total_seconds()
 
     def begin(self) -> None:
         """Wait for a turn at the gate, but not beyond the time for it."""
@@ -113,13 +111,34 @@ class ProfileFetch:
             self._without("it came long ago")
             return
         self._later(self._late_seconds, lambda: self._without("LINE takes too long"))
-        self._gate.enter(self)
+        self._enter()
 
-    def sent_away(self) -> None:
-        """The gate lets nobody call LINE for now."""
-        self._without("LINE is not called for now")
+    def _enter(self) -> None:
+        ticket = Ticket(
+            self._deadline, patient=False, granted=self._take_turn, refused=self._refused
+        )
+        self._gate.enter(ticket)
 
-    def prepare(self) -> bool:
+    def _refused(self, _: Ticket) -> None:
+        # At a stop the event is left to the successor, which asks for the name again.
+        if not self._gate.is_closed:
+            self._without("LINE is not called for now")
+
+    def _take_turn(self, ticket: Ticket) -> None:
+        """On a thread of the pool: the gate's turn has come."""
+        answer = None
+        with self._gate.holding(ticket) as turn:
+            if not self._is_worth_it():
+                return
+            if turn.may_call():
+                turn.begin()
+                answer = self._ask()
+        if answer is None:
+            self._enter()
+        else:
+            self._settle(answer)
+
+    def _is_worth_it(self) -> bool:
         """Whether the call is still worth a turn."""
         if self._ended:
             return False
@@ -141,25 +160,25 @@ class ProfileFetch:
         kind = self._document["event"]["source"].get("type")
         return PATHS[kind if kind in ("group", "room") else "user"]
 
-    def call(self) -> None:
+    def _ask(self) -> LineAnswer | LineError:
         """The one call, under the gate."""
         path = self._path
         parts = [self._user_id] if path == PATHS["user"] else [self._key, self._user_id]
-        self._answer = answer_or_error(
+        answer = answer_or_error(
             lambda: self._get(path, *parts, eventId=self._document.get(EVENT_ID), key=self._key)
         )
-        self._holdback.note(path, self._answer)
+        self._holdback.note(path, answer)
+        return answer
 
-    def after(self) -> None:
+    def _settle(self, answer: LineAnswer | LineError) -> None:
         """A profile, none for a refusal, and another try for what may pass."""
-        answer = self._answer
         if isinstance(answer, LineAnswer) and not is_no_verdict(answer.status):
             # A refused access token and a rate limit say nothing of the user.
             self._end(None if answer.status in (401, 429) else profile_of(answer))
             return
         self._failures += 1
         pause = pause_seconds(self._failures, first=0.5)
-        self._later(pause, lambda: self._gate.enter(self))
+        self._later(pause, self._enter)
 
     def _without(self, why: str) -> None:
         if self._end(None):
@@ -210,16 +229,12 @@ class _Wanted:
 
 
 class LaterProfiles:
-    """Names that no answer waits for, one a second at most, as one entry of the gate.
+    """Names that no answer waits for, one a second at most, by one ticket of the gate at a time.
 
     It goes last there, and asks for nothing while LINE is not called, or for a while after a call
     without an answer. What it could not learn is wanted again by the next event. Any thread may
     call `want` and `forget`.
     """
-
-    patient = False
-    # Every other entry goes first.
-    deadline = math.inf
 
     def __init__(
         self,
@@ -242,10 +257,6 @@ class LaterProfiles:
         self._is_asking = False
         self._failures = 0
         self._quiet_until = 0.0
-        # Of the turn under way, by one thread after the other.
-        self._asked: _Wanted | None = None
-        self._read: Conversation | None = None
-        self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
 
     def want(self, document: Document, *, sender: bool) -> None:
         """Ask for the name of the event's group, and of its sender if `sender` says so."""
@@ -275,31 +286,48 @@ class LaterProfiles:
             self._wanted.setdefault(name, wanted)
 
     def _again(self) -> None:
-        self._later(LATER_SECONDS, lambda: self._gate.enter(self))
+        self._later(LATER_SECONDS, self._enter)
 
-    # The gate's side.
+    def _enter(self) -> None:
+        # All other tickets go first.
+        ticket = Ticket(
+            math.inf, patient=False, granted=self._take_turn, refused=lambda _: self._drop_all()
+        )
+        self._gate.enter(ticket)
 
-    def sent_away(self) -> None:
+    def _drop_all(self) -> None:
         """LINE is not called for now."""
         with self._lock:
             self._wanted.clear()
             self._is_asking = False
 
-    def prepare(self) -> bool:
-        """Whether the first name that is wanted is still to be asked for."""
+    def _take_turn(self, ticket: Ticket) -> None:
+        """On a thread of the pool: the gate's turn has come."""
         with self._lock:
             wanted = next(iter(self._wanted.values()), None)
-        if wanted is not None and not self._holdback.seconds(wanted.path):
-            try:
-                self._read = self._conversations.with_people(wanted.conversation)
-            except StoreUnavailable as error:
-                log.info("names are not asked for, MongoDB is away error=%s", error)
-            else:
-                self._asked = self._to_be_asked(wanted, self._read)
-                if self._asked is not None:
-                    return True
-        self._next(wanted)
-        return False
+        answer = None
+        with self._gate.holding(ticket) as turn:
+            read = self._read(wanted)
+            asked = wanted and self._to_be_asked(wanted, read)
+            if asked is not None and turn.may_call():
+                turn.begin()
+                answer = self._ask(asked)
+        if asked is None:
+            self._next(wanted)
+        elif answer is None:
+            self._enter()
+        else:
+            self._settle(asked, read, answer)
+
+    def _read(self, wanted: _Wanted | None) -> Conversation | None:
+        """The conversation of a name that may be asked for now."""
+        if wanted is None or self._holdback.seconds(wanted.path):
+            return None
+        try:
+            return self._conversations.with_people(wanted.conversation)
+        except StoreUnavailable as error:
+            log.info("names are not asked for, MongoDB is away error=%s", error)
+            return None
 
     def _to_be_asked(self, wanted: _Wanted, read: Conversation | None) -> _Wanted | None:
         if read is None or (wanted.path == PATHS["user"] and read.friend is False):
@@ -312,21 +340,20 @@ class LaterProfiles:
             # Not where it was forgotten since it was taken, which the reading may have missed.
             return self._wanted.get((wanted.conversation, wanted.member))
 
-    def call(self) -> None:
+    def _ask(self, wanted: _Wanted) -> LineAnswer | LineError:
         """The one call, under the gate."""
-        wanted = self._asked
-        assert wanted is not None
-        self._answer = answer_or_error(
+        answer = answer_or_error(
             lambda: self._get(
                 wanted.path, *wanted.parts, limit_seconds=LATER_CALL_SECONDS, key=wanted.key
             )
         )
-        self._holdback.note(wanted.path, self._answer)
+        self._holdback.note(wanted.path, answer)
+        return answer
 
-    def after(self) -> None:
+    def _settle(
+        self, wanted: _Wanted, read: Conversation | None, answer: LineAnswer | LineError
+    ) -> None:
         """Keep what LINE told, and go on with the next name."""
-        wanted, answer = self._asked, self._answer
-        assert wanted is not None
         if not isinstance(answer, LineAnswer) or is_no_verdict(answer.status):
             # Names alone must neither open the breaker nor hold up what is sent.
             self._keep_quiet()
@@ -335,7 +362,7 @@ class LaterProfiles:
             self._failures = 0
         # A refused access token and a rate limit say nothing of the name.
         if answer.status not in (401, 429):
-            self._keep(wanted, profile_of(answer))
+            self._keep(wanted, profile_of(answer), read)
         self._next(wanted)
 
     def _keep_quiet(self) -> None:
@@ -346,11 +373,10 @@ class LaterProfiles:
             )
             self._quiet_until = time.monotonic() + seconds
         log.info("LINE tells no names, none is asked for meanwhile seconds=%.0f", seconds)
-        self.sent_away()
+        self._drop_all()
 
-    def _keep(self, wanted: _Wanted, told: Document) -> None:
+    def _keep(self, wanted: _Wanted, told: Document, read: Conversation | None) -> None:
         """Write it; where an event was recorded since the conversation was read, read it again."""
-        read = self._read
         try:
             for _ in range(KEEP_TRIES):
                 if read is None:

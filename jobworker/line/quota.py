@@ -10,12 +10,14 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from jobworker.errors import LineError, OutcomeUnknown
+from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
+from jobworker.line.gate_order import Ticket
 from jobworker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -33,15 +35,11 @@ USED = "/v2/bot/message/quota/consumption"
 
 
 class Quota:
-    """The figures of the month, as an entry of the gate (see `jobworker.line.entry.GateEntry`).
+    """The figures of the month, asked by one ticket of the gate at a time.
 
     Of the two calls of a round the second is made only after LINE answered the first, so that
     these end points alone never open the breaker. A round that fails is not repeated.
     """
-
-    patient = True
-    # Whoever else waits goes first.
-    deadline = math.inf
 
     def __init__(
         self,
@@ -62,9 +60,7 @@ class Quota:
         self._is_asking = False
         self._asked_at = -math.inf
         # Of the round under way, by one thread after the other.
-        self._path = LIMIT
         self._limit: int | None = None
-        self._answer: LineAnswer | LineError = OutcomeUnknown("not called")
         self._known_at = -math.inf
 
     def start(self) -> None:
@@ -87,31 +83,32 @@ class Quota:
             if self._is_asking or now - self._asked_at < unless_within_seconds:
                 return
             self._is_asking, self._asked_at = True, now
-        self._path = LIMIT
-        self._gate.enter(self)
+        self._enter(LIMIT)
 
-    # The gate's side.
+    def _enter(self, path: str) -> None:
+        # All other tickets go first.
+        self._gate.enter(Ticket(math.inf, granted=partial(self._take_turn, path)))
 
-    def sent_away(self) -> None:
-        """The process stops: nobody asks any more."""
+    def _take_turn(self, path: str, ticket: Ticket) -> None:
+        """On a thread of the pool: the gate's turn has come for one call of the round."""
+        answer = None
+        with self._gate.holding(ticket) as turn:
+            if turn.may_call():
+                turn.begin()
+                answer = answer_or_error(lambda: self._get(path))
+        if answer is None:
+            self._enter(path)
+        else:
+            self._settle(path, answer)
 
-    def prepare(self) -> bool:
-        """There is nothing to write down."""
-        return True
-
-    def call(self) -> None:
-        """One call of the round, under the gate."""
-        self._answer = answer_or_error(lambda: self._get(self._path))
-
-    def after(self) -> None:
+    def _settle(self, path: str, answer: LineAnswer | LineError) -> None:
         """The limit first, then what is used of it."""
-        told = _told(self._answer)
+        told = _told(answer)
         if told is None:
-            log.info("quota not told endpoint=%s", self._path)
-        elif self._path == LIMIT:
+            log.info("quota not told endpoint=%s", path)
+        elif path == LIMIT:
             self._limit = _whole(told.get("value")) if told.get("type") == "limited" else None
-            self._path = USED
-            self._gate.enter(self)
+            self._enter(USED)
             return
         else:
             self._known_at = self._monotonic()

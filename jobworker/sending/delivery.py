@@ -18,9 +18,6 @@ from jobworker.line.answer import MONTHLY_LIMIT, LineAnswer, is_endpoint_limit, 
 # Of a send that LINE never had: a token that ran out on Friday evening can be replaced on Monday;
 # what is older should not reach people by surprise, so an operator decides.
 SEND_LIFE = timedelta(days=3)
-# Tries of one send without a verdict. At a pause of half a minute on average that is eight hours,
-# twice LINE's longest outage of 2026; a message on which LINE always fails has to end some time.
-MOST_UNANSWERED = 1000
 # LINE's error body, the one place where an error's words decide: no status tells it apart.
 INVALID_REPLY_TOKEN = "invalid reply token"
 # The cause of a send that met a used-up quota.

@@ -1,12 +1,13 @@
 """Carrying out what was recorded: each conversation's outbox, in order, one send at a time.
 
-A send that waits, for its turn or for its next try, is an object in the gate or with the clock,
+A send that waits, for its turn or for its next try, is a ticket at the gate or with the clock,
 never a blocked thread. Dead letters and timers do not wait behind sends. What dies here is found
 by the successor in `pending` and carried on by the rules of `jobworker.sending.delivery`.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -17,84 +18,92 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from jobworker.effects import Send, is_timer
-from jobworker.sending.entering import Entering
-from jobworker.sending.sending import Sending
-from jobworker.sending.settling import Tools
+import pymongo
+
+from jobworker.effects import Send, SendMethod, is_timer, of_effect
+from jobworker.line.answer import LineAnswer
+from jobworker.line.client import answer_or_error
+from jobworker.line.gate import Gate, Turn
+from jobworker.line.gate_order import Ticket
+from jobworker.line.rate_limits import RateLimits
+from jobworker.metrics import WorkerMetrics, since_ms
+from jobworker.record.conversations import Conversations
+from jobworker.record.dead_letters import DeadLetters
+from jobworker.record.schedule import Schedule
+from jobworker.sending.delivery import QUOTA, ReplyUnknown, SendOutcome, SendVerdict, judge
+from jobworker.sending.send import (
+    ConversationOutbox,
+    Enter,
+    Go,
+    MakeLetter,
+    Moment,
+    Move,
+    NextStep,
+    PendingSend,
+    Rest,
+    SendLimits,
+    told_of,
+)
 from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 
 log = logging.getLogger(__name__)
 
-# Beyond these the key is set aside, and reading pauses (architecture: step 9).
-MOST_PER_CONVERSATION = 100
-MOST_IN_ALL = 10_000
-# Conversations of which it is remembered that all of their outbox is in memory, some megabytes.
-# One that was forgotten costs one write more with its next event.
-MOST_ADOPTED = 50_000
+LIMITS = SendLimits()
 # Outboxes of a predecessor that are loaded by one step.
 LOADED_AT_ONCE = 500
 # Ids carried out lately: a conversation read before the removal may still show them.
 KEPT_GONE = 20_000
-# A send without a token is served within this of its recording, as far as the gate allows.
-PUSH_SECONDS = 60.0
 STORE_AGAIN_SECONDS = 5.0
 # Among the first sends of so many conversations those that wait longest are looked for.
 LOOKED_AT = 500
 
-
-class ConversationOutbox:
-    """One conversation's sends in order; the first is in the gate, with a thread or waiting.
-
-    Each is due at a time of its own, and the first inherits the earliest.
-    """
-
-    __slots__ = ("_urgent", "id", "ids", "sends", "waiters")
-
-    def __init__(self, id_: str) -> None:
-        self.id = id_
-        self.ids: set[str] = set()
-        self.sends: deque[Sending] = deque()
-        # Those that are due before all behind them, with their times; so the earliest is first.
-        self._urgent: deque[tuple[float, Sending]] = deque()
-        # Jobs of the key that were set aside until there is room.
-        self.waiters: list[Callable[[], None]] = []
-
-    def append(self, sending: Sending, due: float) -> bool:
-        """Put a send behind the others; whether the first one became more urgent by it."""
-        self.ids.add(sending.send.id)
-        self.sends.append(sending)
-        while self._urgent and self._urgent[-1][0] > due:
-            self._urgent.pop()
-        self._urgent.append((due, sending))
-        first = self.sends[0]
-        earlier = due < first.deadline
-        first.deadline = min(due, first.deadline)
-        return earlier
-
-    def pop(self) -> Sending:
-        """Take the first send out."""
-        first = self.sends.popleft()
-        self.ids.remove(first.send.id)
-        if self._urgent[0][1] is first:
-            self._urgent.popleft()
-        if self.sends:
-            self.sends[0].deadline = self._urgent[0][0]
-        return first
-
-    def put_off(self, now: float, due: float) -> None:
-        """Have the first send be due later, but not after one behind it whose time is to come."""
-        first = self.sends[0]
-        behind = [at for at, one in islice(self._urgent, 2) if one is not first and at > now]
-        first.deadline = min([due, *behind])
+Action = Callable[[], None]
+Pause = Callable[[StoreUnavailable], float]
+"""How long to wait before a write is repeated that MongoDB did not confirm."""
 
 
 class Outbox:
-    """All outboxes of the process, and what is carried out of them."""
+    """All outboxes of the process, and what is carried out of them.
 
-    def __init__(self, tools: Tools) -> None:
-        self.tools = tools
+    The states of its sends change under one lock (see `jobworker.sending.send`). What a change
+    asks for, at the gate, by the clock or in MongoDB, is done when the lock is free.
+
+    `call` posts to LINE: `call(path, body, retry_key=…, **context)` returns its answer or raises
+    LineError. `quota_met` is told of a send that LINE refused since the month's messages are used
+    up.
+    """
+
+    def __init__(
+        self,
+        *,
+        conversations: Conversations,
+        deadletters: DeadLetters,
+        schedule: Schedule,
+        gate: Gate,
+        holdback: RateLimits,
+        call: Callable[..., LineAnswer],
+        step: Callable[[Action], None],
+        later: Callable[[float, Action], None],
+        reply_unknown: ReplyUnknown = ReplyUnknown.PUSH,
+        figures: WorkerMetrics | None = None,
+        quota_met: Action = lambda: None,
+        limits: SendLimits = LIMITS,
+    ) -> None:
+        self._conversations = conversations
+        self._deadletters = deadletters
+        self._schedule = schedule
+        self._gate = gate
+        self._holdback = holdback
+        self._call = call
+        self._step = step
+        self._later = later
+        self._reply_unknown = reply_unknown
+        self._figures = figures or WorkerMetrics()
+        self._quota_met = quota_met
+        self._limits = limits
         self._lock = threading.Lock()
         # All below under _lock.
         self._boxes: dict[str, ConversationOutbox] = {}
@@ -113,7 +122,7 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether reading may go on."""
-        return len(self) < MOST_IN_ALL
+        return len(self) < self._limits.most_in_all
 
     def __len__(self) -> int:
         """How many effects wait; an outbox that is not loaded yet counts as one."""
@@ -124,7 +133,7 @@ class Outbox:
 
         A conversation whose event comes first is adopted with its outbox by that.
         """
-        self._until_confirmed(self._find_left, "outboxes not found")
+        self._by_step(self._find_left, "outboxes not found")
 
     def has_adopted(self, id_: str) -> bool:
         """Whether all that stands in the conversation's outbox is known here.
@@ -134,11 +143,11 @@ class Outbox:
         with self._lock:
             return id_ in self._adopted
 
-    def waits_for_room(self, id_: str, resume: Callable[[], None]) -> bool:
+    def waits_for_room(self, id_: str, resume: Action) -> bool:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
         with self._lock:
             box = self._boxes.get(id_)
-            if box is None or len(box.sends) < MOST_PER_CONVERSATION:
+            if box is None or len(box.sends) < self._limits.most_per_conversation:
                 return False
             box.waiters.append(resume)
             return True
@@ -149,7 +158,7 @@ class Outbox:
         The first time in a term these are all effects of the conversation, which belongs to this
         process by then.
         """
-        begin: list[Callable[[], None]] = []
+        follow: list[Action] = []
         timers: list[Mapping[str, Any]] = []
         with self._lock:
             for effect in effects:
@@ -157,17 +166,18 @@ class Outbox:
                     if is_timer(effect):
                         timers.append(effect)
                     elif effect["type"] == "deadletter":
-                        begin.append(self._burial(id_, effect))
+                        written = partial(self._write_letter, id_, effect)
+                        follow.append(partial(self._by_step, written, "dead letter not written"))
                     elif effect["type"] == "send":
-                        begin.extend(self._enqueue(id_, Send.from_document(effect)))
+                        follow.append(self._append(id_, Send.from_document(effect)))
                     else:
                         log.error("unknown effect left in the outbox id=%s", effect["id"])
                 except (KeyError, TypeError, ValueError):
                     # Made by hand, since linedesk writes them whole.
                     log.exception("broken effect left in the outbox conversation=%s", id_)
-            begin.extend(self._enter(id_, timers))
+            follow.append(self._take_timers(id_, timers))
             self._note_adopted(id_)
-        for action in begin:
+        for action in follow:
             action()
 
     def waiting(self, limit: int, *, at_gate: str) -> list[Document]:
@@ -179,8 +189,8 @@ class Outbox:
             # Boxes go once they are empty, so the oldest come first.
             heads = [(b.id, b.sends[0]) for b in islice(self._boxes.values(), LOOKED_AT)]
             refused = list(self._refused.values())
-        heads.sort(key=lambda one: one[1].send.at)
-        told = [_told(id_, sending, at_gate) for id_, sending in heads[:limit]]
+        heads.sort(key=lambda head: head[1].send.at)
+        told = [_told(id_, one, at_gate) for id_, one in heads[:limit]]
         return [*refused, *told][:limit]
 
     def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
@@ -191,21 +201,22 @@ class Outbox:
         """
         with self._lock:
             box = self._boxes.get(id_)
-            first = box.sends[0] if box is not None else None
-            is_loaded = self._left is not None and id_ not in self._left
-        if first is None or first.send.id != effect_id:
-            # guard: under-way-until-loaded -> return False
-            return not is_loaded
-        first.give_up(cause)
+            if box is None or box.sends[0].send.id != effect_id:
+                is_loaded = self._left is not None and id_ not in self._left
+                # guard: under-way-until-loaded -> return False
+                return not is_loaded
+            one = box.sends[0]
+            step = one.give_up(cause)
+        self._do(one, step)
         return True
 
     # What a predecessor left.
 
     def _find_left(self) -> None:
-        left = self.tools.conversations.with_outbox()
+        left = self._conversations.with_outbox()
         with self._lock:
             self._left = {id_: None for id_ in left if id_ not in self._adopted}
-        self._until_confirmed(partial(self._load, left), "outboxes not loaded")
+        self._by_step(partial(self._load, left), "outboxes not loaded")
 
     def _load(self, left: Sequence[str]) -> None:
         """Load the first of them, and have the others loaded."""
@@ -214,24 +225,24 @@ class Outbox:
             return
         ids, others = left[:LOADED_AT_ONCE], left[LOADED_AT_ONCE:]
         try:
-            self._take(ids)
+            self._adopt(ids)
         except WriteRefused:
             # Each by itself, so that one that is refused holds up no other.
             for id_ in ids:
                 failed = f"outbox not loaded conversation={id_}"
-                self._until_confirmed(partial(self._take_one, id_), failed)
-        self._until_confirmed(partial(self._load, others), "outboxes not loaded")
+                self._by_step(partial(self._adopt_one, id_), failed)
+        self._by_step(partial(self._load, others), "outboxes not loaded")
 
-    def _take_one(self, id_: str) -> None:
+    def _adopt_one(self, id_: str) -> None:
         try:
-            self._take([id_])
+            self._adopt([id_])
         except WriteRefused as error:
             with self._lock:
                 self._refused.setdefault(id_, _told_of_refused(id_, error))
             raise
 
-    def _take(self, ids: Sequence[str]) -> None:
-        adopted = {one["_id"]: one for one in self.tools.conversations.adopt_all(ids)}
+    def _adopt(self, ids: Sequence[str]) -> None:
+        adopted = {one["_id"]: one for one in self._conversations.adopt_all(ids)}
         # The oldest first, as they were found.
         for id_ in ids:
             if id_ in adopted:
@@ -239,7 +250,48 @@ class Outbox:
         with self._lock:
             self._forget_left(ids)
 
-    # Under the lock.
+    # Under the lock; what they return is done without it.
+
+    def _append(self, id_: str, send: Send) -> Action:
+        box = self._boxes.get(id_) or ConversationOutbox(id_)
+        if send.id in self._gone or send.id in box.ids:
+            return lambda: None
+        self._boxes[id_] = box
+        made = Moment(datetime.now(UTC), boottime())
+        one = PendingSend(send, self._due(send), conversation=id_, limits=self._limits, made=made)
+        moved = box.append(one)
+        self._count += 1
+        first = box.sends[0]
+        step = one.first(self._ticket(one)) if first is one else moved
+        return partial(self._do, first, step)
+
+    def _take_timers(self, id_: str, timers: Iterable[Mapping[str, Any]]) -> Action:
+        """Take timers in hand, all in one step.
+
+        Those that have left their outbox may come once more: their numbers make it harmless.
+        """
+        fresh = {one["id"]: one for one in timers if one["id"] not in self._timers}
+        if not fresh:
+            return lambda: None
+        self._timers.update(fresh)
+        self._count += len(fresh)
+        entered = partial(self._enter_timers, id_, deque(fresh.values()), list(fresh), {})
+        return partial(self._by_step, entered, "timers not entered")
+
+    def _due(self, send: Send) -> float:
+        until = send.token_until
+        if until is None:
+            return time.monotonic() + self._limits.push_seconds
+        return time.monotonic() + (until - datetime.now(UTC)).total_seconds()
+
+    def _ticket(self, one: PendingSend) -> Ticket:
+        return Ticket(one.deadline, granted=partial(self._take_turn, one))
+
+    def _note_adopted(self, id_: str) -> None:
+        self._forget_left([id_])
+        self._adopted[id_] = None
+        if len(self._adopted) > self._limits.most_adopted:
+            self._adopted.popitem(last=False)
 
     def _forget_left(self, ids: Iterable[str]) -> None:
         for id_ in ids:
@@ -247,111 +299,292 @@ class Outbox:
             if self._left is not None:
                 self._left.pop(id_, None)
 
-    def _enqueue(self, id_: str, send: Send) -> list[Callable[[], None]]:
-        """Append a send; returns what has to be done once the lock is free."""
-        box = self._boxes.get(id_) or ConversationOutbox(id_)
-        if send.id in self._gone or send.id in box.ids:
-            return []
-        self._boxes[id_] = box
-        due = self._due(send)
-        sending = Sending(
-            self.tools,
-            box.id,
-            send,
-            due,
-            failed=lambda: self._failed(box),
-            finished=lambda: self._finished(box),
+    # A send: everything from here on happens without the lock, save its changes of state.
+
+    def _do(self, one: PendingSend, step: NextStep | None) -> None:
+        """What a change of the send's state asks for."""
+        match step:
+            case Enter(ticket):
+                self._gate.enter(ticket)
+            case Move(ticket, deadline):
+                self._gate.move(ticket, deadline)
+            case Rest(seconds):
+                self._later(seconds, partial(self._wake, one))
+            case MakeLetter(cause, ticket):
+                if ticket is not None:
+                    self._gate.cancel(ticket)
+                self._step(partial(self._make_letter, one, cause))
+
+    def _wake(self, one: PendingSend) -> None:
+        with self._lock:
+            step = one.wake(self._ticket(one))
+        self._do(one, step)
+
+    def _take_turn(self, one: PendingSend, ticket: Ticket) -> None:
+        """On a thread of the pool: the gate's turn has come."""
+        with self._gate.holding(ticket) as turn:
+            with self._lock:
+                if not one.turn(ticket):
+                    return
+                plan = one.plan(one.now(boottime()), self._holdback.seconds)
+            if isinstance(plan, Go):
+                follow = self._go(one, plan, turn)
+            else:
+                follow = partial(self._do, one, plan)
+        # The gate is free for others by now.
+        follow()
+
+    def _go(self, one: PendingSend, go: Go, turn: Turn) -> Action:
+        """Write the try down, then call; returns what follows once the gate is free."""
+        hindrance = self._note(one, go.note) if go.note is not None else None
+        if hindrance is not None:
+            return hindrance
+        if not turn.may_call():
+            return partial(self._call_off, one, go)
+        turn.begin()
+        one.calling()
+        started = one.now(boottime())
+        log.debug(
+            "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f",
+            one.send.id,
+            go.way.value,
+            turn.waited_seconds * 1000,
+            since_ms(one.send.token_from or one.send.at),
         )
-        more_urgent = box.append(sending, due)
-        self._count += 1
-        head = box.sends[0]
-        if head is sending:
-            return [sending.begin]
-        return [head.hurry] if more_urgent else []
+        one.answer = answer_or_error(partial(self._post, one, go.way))
+        # Before the gate is free for the next to the same endpoint.
+        self._holdback.note(go.way.path, one.answer)
+        return partial(self._judge, one, go.way, started)
 
-    def _enter(self, id_: str, timers: Iterable[Mapping[str, Any]]) -> list[Callable[[], None]]:
-        """Take timers in hand, all in one step; returns what has to be done without the lock.
+    def _note(self, one: PendingSend, tried: Send) -> Action | None:
+        """Write the try down, before anything leaves; returns what follows where that fails."""
+        try:
+            with pymongo.timeout(self._limits.note_seconds):
+                is_pending = self._conversations.note_try(one.conversation, tried.as_document())
+        except WriteRefused as error:
+            # No call without its note; as a dead letter it leaves room for those behind it.
+            return partial(self._do, one, MakeLetter(str(error)))
+        except StoreUnavailable as error:
+            log.warning("try not written down, waiting id=%s error=%s", tried.id, error)
+            # Nothing was called, so it stays fresh here; a successor may see it as tried, and
+            # then takes the careful road for nothing.
+            with self._lock:
+                step = one.not_noted(error)
+            return partial(self._do, one, step)
+        if not is_pending:
+            log.info("send is no longer pending id=%s", tried.id)
+            return partial(self._finished, one)
+        one.noted(tried)
+        return None
 
-        Those that have left their outbox may come once more: their numbers make it harmless.
-        """
-        fresh = {one["id"]: one for one in timers if one["id"] not in self._timers}
-        if not fresh:
-            return []
-        self._timers.update(fresh)
-        self._count += len(fresh)
-        finished = partial(self._entered, list(fresh))
-        return [Entering(self.tools, id_, list(fresh.values()), finished=finished).begin]
+    def _call_off(self, one: PendingSend, go: Go) -> None:
+        """The gate did not let it call: the lease is not fresh, or the process stops."""
+        one.called_off(go)
+        # guard: stop-strikes-out
+        if go.note is not None and self._gate.is_closed:
+            self._strike_out(one)
+        with self._lock:
+            step = one.again(self._ticket(one))
+        self._do(one, step)
 
-    def _due(self, send: Send) -> float:
-        until = send.token_until
-        if until is None:
-            return time.monotonic() + PUSH_SECONDS
-        return time.monotonic() + (until - datetime.now(UTC)).total_seconds()
+    def _strike_out(self, one: PendingSend) -> None:
+        """A successor would take the try that was not made for one of unknown outcome."""
+        try:
+            with pymongo.timeout(self._limits.note_seconds):
+                self._conversations.note_try(one.conversation, one.send.as_document())
+        except StoreUnavailable as error:
+            log.warning("try not struck out id=%s error=%s", one.send.id, error)
 
-    # What a send comes back to.
+    def _post(self, one: PendingSend, way: SendMethod) -> LineAnswer:
+        send = one.send
+        body: dict[str, Any] = {"messages": send.messages}
+        if way is SendMethod.REPLY:
+            body["replyToken"] = send.token
+        else:
+            body["to"] = send.to
+        return self._call(
+            way.path,
+            body,
+            retry_key=None if way is SendMethod.REPLY else send.retry_key,
+            eventId=send.event_id,
+            key=one.conversation.partition("/")[2],
+            attempt=one.calls,
+        )
 
-    def _failed(self, box: ConversationOutbox) -> None:
-        """The first send failed: once its time is past it goes behind those that did not.
+    def _judge(self, one: PendingSend, way: SendMethod, started: datetime) -> None:
+        """Settle the answer."""
+        outcome = judge(
+            one.send,
+            way,
+            one.answer,
+            was_tried=one.was_tried,
+            started=started,
+            reply_unknown=self._reply_unknown,
+        )
+        if outcome.unproved:
+            log.warning("reply of unknown outcome, not provable id=%s", one.send.id)
+            self._figures.unproved_replies.inc()
+        if outcome.cause == QUOTA:
+            self._quota_met()
+        if outcome.ending is SendVerdict.AGAIN:
+            settle = partial(self._write_answer, one, outcome)
+            self._settle(one, settle, "answer not written down")
+        elif outcome.ending is SendVerdict.DEAD:
+            self._do(one, one.refused(outcome))
+        else:
+            settle = partial(self._remove, one)
+            self._settle(one, settle, "send not removed")
 
-        Else one on which LINE always fails would be the breaker's probe each time.
-        """
+    def _write_answer(self, one: PendingSend, outcome: SendOutcome) -> Action:
+        """Make durable what the answer changed of the try, before another one."""
+        # guard: refusal-is-durable-first
+        if outcome.send != one.send:
+            self._conversations.note_try(one.conversation, outcome.send.as_document())
+        return partial(self._try_again, one, outcome)
+
+    def _try_again(self, one: PendingSend, outcome: SendOutcome) -> None:
         now = time.monotonic()
         with self._lock:
-            if box.sends[0].deadline <= now:
-                box.put_off(now, now + PUSH_SECONDS)
+            # One on which LINE always fails would else be the breaker's probe each time: once its
+            # time is past, it goes behind those that did not fail.
+            if one.deadline <= now:
+                self._boxes[one.conversation].put_off(now, now + self._limits.push_seconds)
+            step = one.failed(outcome, self._ticket(one))
+        if not isinstance(step, MakeLetter):
+            self._figures.send_retries.inc()
+        if isinstance(step, Rest):
+            log.warning(
+                "send not accepted, trying again id=%s answer=%s seconds=%.1f",
+                *(one.send.id, told_of(one.answer), step.seconds),
+            )
+        self._do(one, step)
 
-    def _finished(self, box: ConversationOutbox) -> None:
+    def _remove(self, one: PendingSend) -> Action:
+        self._conversations.remove(one.conversation, one.send.id)
+        return partial(self._finished, one)
+
+    def _make_letter(self, one: PendingSend, cause: str) -> None:
+        """Give it up: no successor tries it again from here on, wherever this process dies."""
+        send = one.send
+        log.error("send given up id=%s cause=%s answer=%s", send.id, cause, told_of(one.answer))
+        letter = of_effect(send.as_document(), one.conversation, cause=cause, attempts=one.calls)
+
+        def give_up() -> Action:
+            self._give_up(one.conversation, letter)
+            return partial(self._finished, one)
+
+        self._settle(one, give_up, "dead letter not written")
+
+    def _finished(self, one: PendingSend) -> None:
         """The first send left its outbox: the next one follows."""
         with self._lock:
-            self._remember(box.pop().send.id)
+            box = self._boxes[one.conversation]
+            box.pop()
+            one.gone()
             self._count -= 1
+            self._remember(one.send.id)
             following = box.sends[0] if box.sends else None
             if following is None:
-                del self._boxes[box.id]
+                del self._boxes[one.conversation]
+                step = None
+            else:
+                step = following.first(self._ticket(following))
             waiters, box.waiters = box.waiters, []
         if following is not None:
-            following.begin()
+            self._do(following, step)
         for resume in waiters:
             resume()
 
-    def _entered(self, ids: Sequence[str]) -> None:
-        """Timers left their outbox."""
-        with self._lock:
-            self._timers.difference_update(ids)
-            self._count -= len(ids)
-
-    def _note_adopted(self, id_: str) -> None:
-        self._forget_left([id_])
-        self._adopted[id_] = None
-        if len(self._adopted) > MOST_ADOPTED:
-            self._adopted.popitem(last=False)
-
     def _remember(self, effect_id: str) -> None:
+        """Under the lock."""
         self._gone[effect_id] = None
         if len(self._gone) > KEPT_GONE:
             self._gone.popitem(last=False)
 
-    # Dead letters of events: without the gate, at once.
+    # Dead letters and timers: without the gate, at once.
 
-    def _burial(self, id_: str, effect: Mapping[str, Any]) -> Callable[[], None]:
-        def bury() -> None:
-            self.tools.deadletters.write(effect)
-            self.tools.conversations.remove(id_, effect["id"])
+    def _give_up(self, id_: str, letter: Mapping[str, Any]) -> None:
+        """Make a dead letter of an effect. All of it may be repeated, also by a successor.
 
-        return lambda: self._until_confirmed(bury, "dead letter not written")
+        The outbox has it as a letter before others can see and replay it: else a successor might
+        carry out what was replayed as well.
+        """
+        # guard: letter-in-the-outbox-first
+        self._conversations.give_up(id_, letter)
+        self._write_letter(id_, letter)
 
-    def _until_confirmed(self, act: Callable[[], None], failed: str) -> None:
+    def _write_letter(self, id_: str, letter: Mapping[str, Any]) -> None:
+        """Bring a letter that stands in the outbox to `deadletters`."""
+        self._deadletters.write(letter)
+        self._conversations.remove(id_, letter["id"])
+
+    def _enter_timers(
+        self,
+        id_: str,
+        left: deque[Mapping[str, Any]],
+        ids: Sequence[str],
+        letters: dict[str, Document],
+    ) -> None:
+        """Bring timers to their rows. All of it may be repeated, also by a successor.
+
+        What MongoDB refused once has its place in `letters`, and nothing else becomes of it.
+        """
+        # guard: row-before-it-leaves ->
+        #     self._conversations.remove(id_, *ids)
+        #     while left:
+        #         self._enter_timer(id_, left.popleft(), letters)
+        while left:
+            self._enter_timer(id_, left[0], letters)
+            left.popleft()
+        self._conversations.remove(id_, *ids)
+        with self._lock:
+            self._timers.difference_update(ids)
+            self._count -= len(ids)
+        log.debug("timers entered conversation=%s count=%d", id_, len(ids))
+
+    def _enter_timer(
+        self, id_: str, effect: Mapping[str, Any], letters: dict[str, Document]
+    ) -> None:
+        letter = letters.get(effect["id"])
+        if letter is None:
+            refused = self._schedule.enter(effect)
+            if refused is None:
+                return
+            log.error("timer given up id=%s cause=%s", effect["id"], refused)
+            letter = of_effect(effect, id_, cause=refused, attempts=1)
+            letters[effect["id"]] = letter
+        self._give_up(id_, letter)
+
+    # Until MongoDB has confirmed.
+
+    def _by_step(self, act: Action, failed: str) -> None:
         """Have a thread do it, again and again until MongoDB has confirmed it."""
+        failures = itertools.count(1)
 
-        def attempt(failures: int = 0) -> None:
-            try:
-                act()
-            except StoreUnavailable as error:
-                log.warning("%s, trying again error=%s", failed, error)
-                again = pause_seconds(failures + 1, most=STORE_AGAIN_SECONDS)
-                self.tools.later(again, lambda: self.tools.step(lambda: attempt(failures + 1)))
+        def pause(_: StoreUnavailable) -> float:
+            return pause_seconds(next(failures), most=STORE_AGAIN_SECONDS)
 
-        self.tools.step(attempt)
+        self._step(partial(self._until_confirmed, act, failed, pause))
+
+    def _settle(self, one: PendingSend, act: Callable[[], Action], failed: str) -> None:
+        """Do it for a send that this thread has, until MongoDB has confirmed; then what follows."""
+
+        def pause(error: StoreUnavailable) -> float:
+            with self._lock:
+                return one.not_confirmed(error)
+
+        self._until_confirmed(act, f"{failed} id={one.send.id}", pause)
+
+    def _until_confirmed(self, act: Callable[[], Action | None], failed: str, pause: Pause) -> None:
+        try:
+            follow = act()
+        except StoreUnavailable as error:
+            log.warning("%s, trying again error=%s", failed, error)
+            again = partial(self._until_confirmed, act, failed, pause)
+            self._later(pause(error), partial(self._step, again))
+            return
+        if follow is not None:
+            follow()
 
 
 def _told_of_refused(id_: str, error: WriteRefused) -> Document:
@@ -360,14 +593,14 @@ def _told_of_refused(id_: str, error: WriteRefused) -> Document:
     return {"channel": channel, "key": key, **unknown, "why": f"its outbox waits: {error}"}
 
 
-def _told(id_: str, sending: Sending, at_gate: str) -> Document:
+def _told(id_: str, one: PendingSend, at_gate: str) -> Document:
     channel, _, key = id_.partition("/")
-    send = sending.send
+    send = one.send
     return {
         "channel": channel,
         "key": key,
         "eventId": send.event_id,
         "effectId": send.id,
         "since": send.at,
-        "why": f"a send waits: {sending.because}" if sending.because else at_gate,
+        "why": f"a send waits: {one.reason}" if one.reason else at_gate,
     }

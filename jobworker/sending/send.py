@@ -1,30 +1,32 @@
-"""One send of an outbox on its way to LINE, as a state machine. Pure.
+"""The sends of a conversation: each on its way to LINE as a state machine, in order. Pure.
 
-The outbox calls every method under its lock. What a method returns is done after the lock is free,
+The state changes under the outbox's lock; what belongs to a try (`send`, `answer`, `calls`) is
+changed by the one thread that has the send. What a method returns is done after the lock is free,
 so results can overtake each other: a send is given up before its ticket has reached the gate, or a
 turn comes for a send that no longer wants it. Both change nothing here.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from itertools import islice
 
 from jobworker.effects import Send, SendMethod
-from jobworker.errors import LineError
+from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import Ticket
 from jobworker.sending.delivery import SendOutcome, expired, way_of
-from jobworker.sending.settling import next_try_words, words_of
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 
 
 @dataclass(frozen=True)
 class SendLimits:
-    """How long sends wait for what, and how often they are tried."""
+    """How long sends wait for what, how often they are tried, and how many may wait."""
 
     note_seconds: float = 2.0
     """For writing a try down, since the gate is held meanwhile. It usually takes milliseconds."""
@@ -39,6 +41,13 @@ class SendLimits:
     """Tries of one send without a verdict of LINE's. At a pause of half a minute on average that is
     eight hours, twice LINE's longest outage of 2026; a message on which LINE always fails has to
     end some time."""
+    most_per_conversation: int = 100
+    """Sends of one conversation; beyond them its key is set aside."""
+    most_in_all: int = 10_000
+    """Effects of all outboxes; beyond them reading pauses."""
+    most_adopted: int = 50_000
+    """Conversations known to have all of their outbox in memory, some megabytes. One that was
+    forgotten costs one write more with its next event."""
 
 
 class SendState(Enum):
@@ -79,7 +88,7 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class GiveUp:
+class MakeLetter:
     """Make a dead letter of the send. Its ticket, if any, is cancelled first."""
 
     cause: str
@@ -94,24 +103,35 @@ class Go:
     note: Send | None
 
 
+@dataclass(frozen=True)
+class Moment:
+    """One moment by the wall clock and by the time since boot."""
+
+    at: datetime
+    boottime: float
+
+
+NextStep = Enter | Move | Rest | MakeLetter
+
+
 class PendingSend:
     """The first send of an outbox, or one behind it.
 
     | state | it may begin | more urgent | its turn | its thread is done | given up |
     | --- | --- | --- | --- | --- | --- |
     | IDLE: not the first | WAITING: `first`, Enter | noted | - | - | - |
-    | WAITING: at the gate | - | Move | BUSY | - | BUSY: GiveUp with its ticket |
+    | WAITING: at the gate | - | Move | BUSY | - | BUSY: MakeLetter with its ticket |
     | BUSY: with a thread | WAITING: `again`, Enter | noted | - | by the next table | noted |
-    | RESTING: with the clock | WAITING: `wake`, Enter | noted | - | - | BUSY: GiveUp |
+    | RESTING: with the clock | WAITING: `wake`, Enter | noted | - | - | BUSY: MakeLetter |
     | GONE | - | - | - | - | - |
 
     `-`: the call changes nothing. A give-up that was noted counts when the send would become
-    WAITING or RESTING: it stays BUSY instead, with GiveUp. Once LINE has the message it has no
+    WAITING or RESTING: it stays BUSY instead, with MakeLetter. Once LINE has the message it has no
     effect.
 
     | the thread finds | the send becomes |
     | --- | --- |
-    | too old, refused for good, or too many tries without a verdict | BUSY with GiveUp, then GONE |
+    | too old, refused for good, or too many tries in vain | BUSY with MakeLetter, then GONE |
     | the endpoint is held back (429), until a reply becomes a push at the latest | RESTING |
     | the try cannot be written down in time; nothing was called, so it stays fresh here | RESTING |
     | it is not pending any more | GONE |
@@ -123,8 +143,17 @@ class PendingSend:
     While MongoDB does not confirm a write the send stays BUSY: nothing else takes it up.
     """
 
-    def __init__(self, send: Send, deadline: float, limits: SendLimits) -> None:
+    def __init__(
+        self,
+        send: Send,
+        deadline: float,
+        *,
+        conversation: str,
+        limits: SendLimits,
+        made: Moment,
+    ) -> None:
         self.send = send
+        self.conversation = conversation
         self.deadline = deadline
         """The monotonic time by which it, or a send behind it, should be served."""
         self.state = SendState.IDLE
@@ -133,11 +162,21 @@ class PendingSend:
         self.calls = 0
         self.was_tried = False
         """Whether a try before the present one is of unknown outcome."""
+        self.answer: LineAnswer | LineError = OutcomeUnknown("not called")
+        """What LINE said last."""
         self._limits = limits
+        self._made = made
         self._ticket: Ticket | None = None
         self._given_up: str | None = None
         self._failures = 0
         self._unanswered = 0
+
+    def now(self, boottime: float) -> datetime:
+        """The time by a clock that is never set: were it set back, a token that has run out would
+        look good, and LINE's refusal of it like a proof that an earlier try has used it.
+        """
+        # guard: time-since-boot -> return datetime.now(UTC)
+        return self._made.at + timedelta(seconds=boottime - self._made.boottime)
 
     # By any thread. Only the first of an outbox begins and is given up.
 
@@ -158,28 +197,30 @@ class PendingSend:
 
     def turn(self, ticket: Ticket) -> bool:
         """A turn came; whether the send still wants it."""
+        # guard: given-up-before-its-turn
         if self.state is not SendState.WAITING or self._ticket is not ticket:
             return False
         self.state = SendState.BUSY
         return True
 
-    def give_up(self, cause: str) -> GiveUp | None:
+    def give_up(self, cause: str) -> MakeLetter | None:
         """Have it become a dead letter: now, or once the thread that has it is done."""
         if self._given_up is not None or self.state in (SendState.IDLE, SendState.GONE):
             return None
         self._given_up = cause
+        # guard: call-under-way-ends-first
         if self.state is SendState.BUSY:
             return None
         waits = self.state is SendState.WAITING
         self.state = SendState.BUSY
-        return GiveUp(cause, self._ticket if waits else None)
+        return MakeLetter(cause, self._ticket if waits else None)
 
     # By the thread that has it, in BUSY.
 
-    def plan(self, now: datetime, held_seconds: Callable[[str], float]) -> GiveUp | Rest | Go:
+    def plan(self, now: datetime, held_seconds: Callable[[str], float]) -> MakeLetter | Rest | Go:
         """What to do with the turn. `held_seconds` says how long an endpoint is held back."""
         if cause := self._given_up or expired(self.send, now):
-            return GiveUp(cause)
+            return MakeLetter(cause)
         way = way_of(self.send, now)
         if seconds := self._held_back(way, now, held_seconds(way.path)):
             reason = next_try_words("LINE answered 429 for all such calls", seconds)
@@ -201,6 +242,11 @@ class PendingSend:
         """The try is written down."""
         self.send = tried
 
+    def not_noted(self, error: StoreUnavailable) -> Rest | MakeLetter:
+        """The try could not be written down in time."""
+        seconds = self.not_confirmed(error)
+        return self.rest(seconds, _reason(error))
+
     def called_off(self, go: Go) -> None:
         """Nothing was called, so the try that was written down is none."""
         if go.note is not None:
@@ -210,26 +256,25 @@ class PendingSend:
         """LINE is called now."""
         self.calls += 1
 
-    def again(self, ticket: Ticket) -> Enter | GiveUp:
+    def again(self, ticket: Ticket) -> Enter | MakeLetter:
         """Wait for another turn at once."""
         if self._given_up is not None:
-            return GiveUp(self._given_up)
+            return MakeLetter(self._given_up)
         return self._wait(ticket)
 
-    def rest(self, seconds: float, reason: str) -> Rest | GiveUp:
+    def rest(self, seconds: float, reason: str) -> Rest | MakeLetter:
         """Wait for the clock."""
         if self._given_up is not None:
-            return GiveUp(self._given_up)
+            return MakeLetter(self._given_up)
         self.state, self.reason = SendState.RESTING, reason
         return Rest(seconds)
 
-    def failed(
-        self, outcome: SendOutcome, answer: LineAnswer | LineError, ticket: Ticket
-    ) -> Enter | Rest | GiveUp:
+    def failed(self, outcome: SendOutcome, ticket: Ticket) -> Enter | Rest | MakeLetter:
         """It has to be tried again, and what the answer changed of the try is durable."""
+        self.send = outcome.send
         self._unanswered += outcome.unanswered
         if self._unanswered >= self._limits.most_unanswered:
-            return GiveUp(f"no verdict of LINE's in {self._unanswered} tries")
+            return MakeLetter(f"no verdict of LINE's in {self._unanswered} tries")
         self._failures += 1
         seconds = outcome.wait_seconds
         if seconds is None:
@@ -240,14 +285,18 @@ class PendingSend:
             )
         if not seconds:
             return self.again(ticket)
-        return self.rest(seconds, next_try_words(words_of(answer), seconds))
+        return self.rest(seconds, next_try_words(words_of(self.answer), seconds))
 
     def not_confirmed(self, error: StoreUnavailable) -> float:
         """MongoDB did not confirm a write; how long to wait before it is repeated."""
         self._failures += 1
-        refused = isinstance(error, WriteRefused)
-        self.reason = str(error) if refused else "MongoDB did not confirm in time"
+        self.reason = _reason(error)
         return pause_seconds(self._failures, most=self._limits.store_pause_seconds)
+
+    def refused(self, outcome: SendOutcome) -> MakeLetter:
+        """LINE refused it for good. The letter says whether an earlier try may have arrived."""
+        self.send = outcome.send
+        return MakeLetter(outcome.cause)
 
     def gone(self) -> None:
         """It left its outbox."""
@@ -256,3 +305,69 @@ class PendingSend:
     def _wait(self, ticket: Ticket) -> Enter:
         self.state, self.reason, self._ticket = SendState.WAITING, None, ticket
         return Enter(ticket)
+
+
+class ConversationOutbox:
+    """One conversation's sends in order; all but the first are idle.
+
+    Each is due at a time of its own, and the first inherits the earliest.
+    """
+
+    __slots__ = ("_urgent", "id", "ids", "sends", "waiters")
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        self.ids: set[str] = set()
+        self.sends: deque[PendingSend] = deque()
+        # Those that are due before all behind them, with their times; so the earliest is first.
+        self._urgent: deque[tuple[float, PendingSend]] = deque()
+        # Jobs of the key that were set aside until there is room.
+        self.waiters: list[Callable[[], None]] = []
+
+    def append(self, one: PendingSend) -> Move | None:
+        """Put a send behind the others; what follows for the first one if that is due earlier."""
+        self.ids.add(one.send.id)
+        self.sends.append(one)
+        due = one.deadline
+        while self._urgent and self._urgent[-1][0] > due:
+            self._urgent.pop()
+        self._urgent.append((due, one))
+        first = self.sends[0]
+        return first.hurry(due) if due < first.deadline else None
+
+    def pop(self) -> PendingSend:
+        """Take the first send out."""
+        first = self.sends.popleft()
+        self.ids.remove(first.send.id)
+        if self._urgent[0][1] is first:
+            self._urgent.popleft()
+        if self.sends:
+            self.sends[0].deadline = self._urgent[0][0]
+        return first
+
+    def put_off(self, now: float, due: float) -> None:
+        """Have the first send be due later, but not after one behind it whose time is to come."""
+        first = self.sends[0]
+        behind = [at for at, one in islice(self._urgent, 2) if one is not first and at > now]
+        first.deadline = min([due, *behind])
+
+
+def _reason(error: StoreUnavailable) -> str:
+    return str(error) if isinstance(error, WriteRefused) else "MongoDB did not confirm in time"
+
+
+def told_of(answer: LineAnswer | LineError) -> str:
+    """What LINE said, for a log line: a status or the kind of failure, never a text."""
+    return str(answer.status) if isinstance(answer, LineAnswer) else type(answer).__name__
+
+
+def words_of(answer: LineAnswer | LineError) -> str:
+    """What LINE said, for a person."""
+    if isinstance(answer, LineAnswer):
+        return f"LINE answered {answer.status}"
+    return "no connection to LINE" if isinstance(answer, NotSent) else "LINE did not answer"
+
+
+def next_try_words(why: str, seconds: float) -> str:
+    """Why something rests, and until when, in UTC as in the log."""
+    return f"{why}, next try at {datetime.now(UTC) + timedelta(seconds=seconds):%H:%M:%S} UTC"

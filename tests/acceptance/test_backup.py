@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from pymongo.database import Database
 
-from jobworker.sending import settling
 from linedesk.backup.export import export_to
 from linedesk.cli import main
 from linedesk.store.client import Client
@@ -47,7 +46,6 @@ def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 0.01)
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
     # The first box: LINE fails while a push waits, and an event waits in held.
     sim.webhook_url = None

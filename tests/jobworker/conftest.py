@@ -19,7 +19,6 @@ from pymongo.database import Database
 
 import linesim
 from jobworker import worker
-from jobworker.sending import settling
 from linedesk import Bot
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -59,7 +58,6 @@ def database(shared_database: Database[Any]) -> Database[Any]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(worker, "HANDLER_PAUSE_SECONDS", 0.01)
 
 

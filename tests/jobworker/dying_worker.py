@@ -16,7 +16,7 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import SendMethod
 from jobworker.record.conversations import Conversations
 from jobworker.record.schedule import Schedule
-from jobworker.sending.sending import Sending
+from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.store.client import connect
 from tests.jobworker.worker_harness import Room
@@ -53,15 +53,15 @@ POINTS = {
     "recorded": lambda: after(Conversations, "record"),
     "entered": lambda: after(Schedule, "enter"),
     "noted": lambda: after(Conversations, "note_try"),
-    "called": lambda: after(Sending, "_post"),
+    "called": lambda: after(Outbox, "_post"),
     "answered": lambda: before(Conversations, "remove"),
-    "refused": lambda: before(Sending, "_rewrite"),
-    "cleared": lambda: after(Sending, "_rewrite"),
+    "refused": lambda: before(Outbox, "_write_answer"),
+    "cleared": lambda: after(Outbox, "_write_answer"),
     "noted as push": lambda: after(
         Conversations, "note_try", when=lambda _, id_, effect: tried_as_push(effect)
     ),
     "called as push": lambda: after(
-        Sending, "_post", when=lambda send: send._way is SendMethod.PUSH
+        Outbox, "_post", when=lambda _, send, way: way is SendMethod.PUSH
     ),
 }
 

@@ -18,7 +18,7 @@ from jobworker.errors import GateClosed, LineAway
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
 from jobworker.runs import JobMemo, JobRun, Runs, undecided_words
-from jobworker.sending import outbox
+from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult
 from linedesk.runtime.metrics import MetricsSnapshots
@@ -157,11 +157,9 @@ def test_a_message_that_was_taken_back_ends_unheard(room: Rooms, sim: Sim) -> No
     assert desk.figures()["decidedEvents"]["unheard"] == 1
 
 
-def test_a_run_that_only_waits_has_no_row_and_says_why(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "MOST_PER_CONVERSATION", 1)
-    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
+def test_a_run_that_only_waits_has_no_row_and_says_why(room: Rooms, sim: Sim) -> None:
+    limits = SendLimits(most_per_conversation=1)
+    desk = room(a_bot(lambda event, talk: talk.reply("はい")), send_limits=limits)
     user = sim.add_user("花子")
     sim.answer_next("reply", 429, headers={"Retry-After": "300"})
     desk.says(user, "一")

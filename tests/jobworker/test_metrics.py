@@ -22,7 +22,7 @@ from jobworker.line.hosts import Hosts
 from jobworker.line.quota import Quota
 from jobworker.metrics import OTHER, Use, Used, WorkerMetrics, endpoint_of
 from jobworker.record import dead_letters
-from jobworker.sending import settling
+from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document
@@ -113,7 +113,7 @@ def test_a_send_that_is_given_up_is_a_dead_letter_once(room: Rooms, sim: Sim) ->
     desk.until_quiet()
     (letter,) = desk.letters()
     # A successor that finds it in the outbox writes it once more.
-    desk.desk.outbox.tools.deadletters.write({**letter, "id": letter["_id"]})
+    desk.desk.outbox._deadletters.write({**letter, "id": letter["_id"]})
     assert desk.figures()["deadLetters"] == {"event": 0, "send": 1, "timer": 0}
 
 
@@ -153,7 +153,7 @@ def test_a_path_with_an_id_in_it_makes_no_series(path: str) -> None:
 
 def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(hand: Hand) -> None:
     for entry in (Note(hand, "a", takes=0.25), Note(hand, "b", deadline=1, takes=3.0)):
-        hand.gate.enter(entry)
+        entry.enter()
     hand.run()
     # The first call took 0.25 s, and the interval is a second.
     assert hand.gate.used_seconds == pytest.approx(0.25)
@@ -177,13 +177,11 @@ def test_a_wait_at_the_gate_counts_from_the_first_entering(hand: Hand) -> None:
 
     hand.gate._figures = type(hand.gate._figures)(Noted(), Noted())
     first, hurried = Note(hand, "first"), Note(hand, "hurried", deadline=9)
-    began = hand.now
-    hand.gate.enter(first)
-    hand.gate.enter(hurried)
+    first.enter()
+    ticket = hurried.enter()
     hand.run()
     hand.now += 0.5
-    hurried.deadline = 1
-    hand.gate.enter(hurried, since=began)
+    hand.gate.move(ticket, 1.0)
     hand.advance(0.5)
     assert waits == [0.0, pytest.approx(1.0)]
 
@@ -242,6 +240,9 @@ def test_breaker_and_token_are_told_apart() -> None:
 
 # Why sends wait.
 
+# Pauses are drawn between nothing and the first one, so none ends within the test.
+LONG_PAUSES = SendLimits(first_pause_seconds=1e9, longest_pause_seconds=1e9)
+
 
 @pytest.mark.parametrize(
     ("status", "why"),
@@ -252,12 +253,8 @@ def test_breaker_and_token_are_told_apart() -> None:
         (401, "a send waits: LINE refuses the access token"),
     ],
 )
-def test_a_send_that_rests_says_why(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, status: int | None, why: str
-) -> None:
-    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(settling, "pause_seconds", lambda failures, *, first=1.0, most: first)
-    desk = room(a_bot())
+def test_a_send_that_rests_says_why(room: Rooms, sim: Sim, status: int | None, why: str) -> None:
+    desk = room(a_bot(), send_limits=LONG_PAUSES)
     user = sim.add_user("花子")
     if status is None:
         sim.close_next("reply")
@@ -347,10 +344,10 @@ def test_a_plan_without_limit_has_no_figure_of_it(month: Month) -> None:
 
 def test_the_quota_goes_behind_everybody_else(month: Month) -> None:
     hand = month.hand
-    hand.gate.enter(Note(hand, "under way"))
+    Note(hand, "under way").enter()
     month.quota._tick()
     push = Note(hand, "push", deadline=hand.now + 60)
-    hand.gate.enter(push)
+    push.enter()
     hand.advance(1.5)
     assert (push.called, month.asked) == ([101.0], [])
     hand.advance(5)

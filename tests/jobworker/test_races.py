@@ -878,7 +878,7 @@ def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
 ) -> None:
     user, point = sim.add_user("花子"), Point()
     frozen_enter, enter = room(cook()), Schedule.enter
-    frozen_schedule = frozen_enter.desk.outbox.tools.schedule
+    frozen_schedule = frozen_enter.desk.outbox._schedule
 
     def held_up(schedule: Schedule, effect: Any) -> Any:
         if schedule is frozen_schedule:

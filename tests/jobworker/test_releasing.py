@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +15,8 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew
 from jobworker.runs import AFTER_A_SEND, given_up
-from jobworker.sending import outbox, settling
-from jobworker.sending.sending import Sending
+from jobworker.sending.outbox import Outbox
+from jobworker.sending.send import PendingSend, SendLimits, SendState
 from linedesk import Bot
 from linedesk.contract import GiveUp
 from linedesk.store.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
@@ -27,10 +29,13 @@ from tests.waiting import eventually
 Rooms = Callable[..., Room]
 
 
-@pytest.fixture(autouse=True)
-def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A send that has to be tried again waits for a minute."""
-    monkeypatch.setattr(settling, "pause_seconds", lambda failures, **limits: 60.0)
+# A send that has to be tried again waits beyond the end of its test.
+LONG_PAUSES = SendLimits(first_pause_seconds=1e9, longest_pause_seconds=1e9)
+
+
+@pytest.fixture
+def room(room: Rooms) -> Rooms:
+    return partial(room, send_limits=LONG_PAUSES)
 
 
 def sending_bot(way: str = "push") -> Bot:
@@ -47,9 +52,9 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
     return [bubble.text for bubble in sim.answers(chat)]
 
 
-def first_of(room: Room, user: Any) -> Sending:
+def first_of(room: Room, user: Any) -> PendingSend:
     boxes, id_ = room.desk.outbox._boxes, f"{CHANNEL}/{user}"
-    sending: Sending = eventually(lambda: boxes[id_].sends[0] if id_ in boxes else None)
+    sending: PendingSend = eventually(lambda: boxes[id_].sends[0] if id_ in boxes else None)
     return sending
 
 
@@ -74,7 +79,7 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
     one = room(sending_bot())
     one.says(user, "一")
     sending = first_of(one, user.user_id)
-    eventually(lambda: sending._stage.value == "resting")
+    eventually(lambda: sending.state is SendState.RESTING)
     calls = len(sim.calls)
     # So it serves nobody.
     one.desk.gate._lease_is_fresh = lambda: False
@@ -85,7 +90,7 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
     assert (letter["_id"], letter["cause"]) == (sending.send.id, RELEASED)
     assert letter["attempts"] == 1
     # Its time comes, and it is nobody's any more: the next one is still the first.
-    sending._wake()
+    one.desk.outbox._wake(sending)
     until_stepped(one)
     assert len(one.desk.outbox) == 1
     one.desk.gate._lease_is_fresh = lambda: True
@@ -106,7 +111,8 @@ def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
         if asked:
             return may_call()
         sending = first_of(one, user.user_id)
-        assert sending._stage.value == "noted"
+        assert sending.state is SendState.BUSY
+        assert sending.send.tried_at is not None
         asked.append(one.desk.give_up_send(CHANNEL, user.user_id, sending.send.id))
         return False
 
@@ -127,7 +133,7 @@ def test_a_try_of_unknown_outcome_stays_marked(room: Rooms, sim: Sim) -> None:
     one = room(sending_bot("reply"))
     one.says(user, "一")
     sending = first_of(one, user.user_id)
-    eventually(lambda: sending._stage.value == "resting")
+    eventually(lambda: sending.state is SendState.RESTING)
     until_given_up(one, user.user_id, sending.send.id)
     one.until_quiet()
     (letter,) = one.letters()
@@ -145,7 +151,7 @@ def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, s
     one.says(user, "一")
     one.says(user, "二")
     sending = first_of(one, user.user_id)
-    eventually(lambda: sending._stage.value == "at the gate")
+    eventually(lambda: sending.state is SendState.WAITING)
     until_given_up(one, user.user_id, sending.send.id)
     eventually(lambda: one.letters())
     one.desk.gate._lease_is_fresh = lambda: True
@@ -156,6 +162,27 @@ def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, s
     assert letter["effect"]["triedAt"] is None
 
 
+def test_a_turn_that_comes_for_a_send_that_was_given_up_is_not_taken(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate chose its ticket just before that was to be taken back."""
+    user = sim.add_user("花子")
+    one = room(sending_bot())
+    # So it serves nobody.
+    one.desk.gate._lease_is_fresh = lambda: False
+    monkeypatch.setattr(one.desk.gate, "cancel", lambda ticket: False)
+    one.says(user, "一")
+    one.says(user, "二")
+    one.until_decided()
+    sending = first_of(one, user.user_id)
+    until_given_up(one, user.user_id, sending.send.id)
+    eventually(lambda: first_of(one, user.user_id) is not sending)
+    one.desk.gate._lease_is_fresh = lambda: True
+    one.until_quiet()
+    assert texts(sim, user) == ["二"]
+    assert [letter["_id"] for letter in one.letters()] == [sending.send.id]
+
+
 @pytest.mark.parametrize(
     ("status", "said"), [(200, ["一"]), (500, [])], ids=["it arrives", "it has to be repeated"]
 )
@@ -164,14 +191,14 @@ def test_a_call_under_way_ends_by_itself_first(
 ) -> None:
     user = sim.add_user("花子")
     calls, go_on = threading.Event(), threading.Event()
-    post = Sending._post
+    post = Outbox._post
 
-    def slowly(self: Sending) -> Any:
+    def slowly(self: Outbox, *args: Any) -> Any:
         calls.set()
         assert go_on.wait(15)
-        return post(self)
+        return post(self, *args)
 
-    monkeypatch.setattr(Sending, "_post", slowly)
+    monkeypatch.setattr(Outbox, "_post", slowly)
     if status != 200:
         sim.answer_next("push", status)
     one = room(sending_bot())
@@ -196,7 +223,7 @@ def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim
     second = one.says(user, "二")
     one.until_decided()
     sending = first_of(one, user.user_id)
-    eventually(lambda: sending._stage.value == "resting")
+    eventually(lambda: sending.state is SendState.RESTING)
     assert not one.desk.give_up_send(CHANNEL, user.user_id, f"{second['eventId']}/0")
     assert not one.desk.give_up_send(CHANNEL, "U" * 33, sending.send.id)
     assert not one.desk.give_up_send("second", user.user_id, sending.send.id)
@@ -241,16 +268,15 @@ def test_a_handler_that_hangs_is_given_up_with_the_place_where_it_hung(
 
 
 def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim
 ) -> None:
-    monkeypatch.setattr(outbox, "MOST_PER_CONVERSATION", 1)
     user = sim.add_user("花子")
     sim.answer_next("push", 500)
-    one = room(sending_bot())
+    one = room(sending_bot(), send_limits=replace(LONG_PAUSES, most_per_conversation=1))
     one.says(user, "一")
     second = one.says(user, "二")
     sending = first_of(one, user.user_id)
-    eventually(lambda: sending._stage.value == "resting")
+    eventually(lambda: sending.state is SendState.RESTING)
     eventually(lambda: not one.pool.give_up(CHANNEL, user.user_id, second["eventId"]))
     eventually(lambda: [letter["_id"] for letter in one.letters()] == [second["eventId"]])
     until_given_up(one, user.user_id, sending.send.id)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jobworker.effects import SendMethod
 from jobworker.errors import NotSent, OutcomeUnknown
@@ -23,10 +23,8 @@ from jobworker.line.breaker import Breaker
 from jobworker.line.client import tell
 from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
-from jobworker.metrics import WorkerMetrics
 from jobworker.sending.delivery import ReplyUnknown
 from jobworker.sending.outbox import Outbox
-from jobworker.sending.settling import Tools
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from tests.jobworker.worker_harness import CHANNEL, a_send
@@ -46,6 +44,13 @@ ENDS: dict[str, tuple[bool, Any]] = {
     "401": (False, LineAnswer(401)),
     "400": (False, LineAnswer(400, "The request body has 1 error(s)")),
 }
+
+
+class Letters:
+    """`deadletters` has a method of another name than the conversations'."""
+
+    def __init__(self, world: World) -> None:
+        self.write = world.write_letter
 
 
 class World:
@@ -86,26 +91,23 @@ class World:
             later=self.later,
             lease_is_fresh=lambda: self.lease,
             held_seconds=self.breaker.held_seconds,
+            lead_seconds=0.0,
             monotonic=lambda: self.now,
         )
         self.outbox = Outbox(
-            Tools(
-                conversations=self,  # type: ignore[arg-type]
-                deadletters=self,  # type: ignore[arg-type]
-                schedule=self,  # type: ignore[arg-type]
-                gate=self.gate,
-                holdback=self.holdback,
-                call=self.call,
-                step=self.steps.append,
-                later=self.later,
-                reply_unknown=ReplyUnknown.PUSH,
-                figures=WorkerMetrics(),
-            )
+            conversations=self,  # type: ignore[arg-type]
+            deadletters=Letters(self),  # type: ignore[arg-type]
+            schedule=self,  # type: ignore[arg-type]
+            gate=self.gate,
+            holdback=self.holdback,
+            call=self.call,
+            step=self.steps.append,
+            later=self.later,
+            reply_unknown=ReplyUnknown.PUSH,
         )
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        # Late, so that a thread of the gate has not to wait for the end of its interval.
-        self.timers.append((self.now + seconds + 0.01, function))
+        self.timers.append((self.now + seconds, function))
 
     def pass_by(self) -> None:
         if self.meanwhile:
@@ -233,13 +235,6 @@ class World:
         raise heard
 
 
-class Letters:
-    """`deadletters` has a method of another name than the conversations'."""
-
-    def __init__(self, world: World) -> None:
-        self.write = world.write_letter
-
-
 class Machine(RuleBasedStateMachine):
     """See the module's words."""
 
@@ -249,11 +244,6 @@ class Machine(RuleBasedStateMachine):
         self.numbers = 0
         self.known: dict[str, str] = {}
         self.released: set[str] = set()
-
-    @initialize()
-    def has_letters(self) -> None:
-        tools = self.world.outbox.tools
-        object.__setattr__(tools, "deadletters", Letters(self.world))
 
     # What comes from outside.
 

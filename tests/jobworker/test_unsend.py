@@ -103,7 +103,7 @@ def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
     database.held.insert_one({"_id": message["_id"], "n": 1, "key": user, "channel": CHANNEL,
                               "document": message})  # fmt: skip
     effect = {**a_letter(message), "id": "pending-one", "type": "kept for the test"}
-    desk.desk.outbox.tools.conversations.record(
+    desk.desk.outbox._conversations.record(
         other, Decision({}, [effect]), unsaved=[], message_id=None
     )
     assert SECRET in everything(database)

@@ -23,7 +23,7 @@ from dispatcher.keyed.job import CallClaim
 from jobworker import worker
 from jobworker.bot.talk import Talk
 from jobworker.record.conversations import Conversations
-from jobworker.sending import outbox
+from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult
 from linedesk.runtime.logging import masking
@@ -377,9 +377,10 @@ def test_events_without_effects_adopt_their_conversation_once_and_write_nothing_
 def test_a_conversation_beyond_the_bound_is_adopted_again_and_sends_in_order(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "MOST_ADOPTED", 1)
+    limits = SendLimits(most_adopted=1)
     user, other, fresh = sim.add_user("花子"), sim.add_user("太郎"), threading.Event()
-    desk = room(a_bot(lambda event, talk: talk.push(talk.raw["message"]["text"])))
+    bot = a_bot(lambda event, talk: talk.push(talk.raw["message"]["text"]))
+    desk = room(bot, send_limits=limits)
     monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
     for one, text in ((user, "一"), (other, "他"), (user, "二"), (other, "外")):
         desk.says(one, text)
@@ -529,17 +530,15 @@ def test_garbage_in_any_place_is_decided_or_given_up(room: Rooms, sim: Sim, prof
 # Bounds.
 
 
-def test_a_key_with_a_full_outbox_is_set_aside_and_its_neighbour_not(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "MOST_PER_CONVERSATION", 5)
+def test_a_key_with_a_full_outbox_is_set_aside_and_its_neighbour_not(room: Rooms, sim: Sim) -> None:
+    limits = SendLimits(most_per_conversation=5)
     user, neighbour, runs = sim.add_user("花子"), sim.add_user("太郎"), []
 
     def handler(event: Any, talk: Talk) -> None:
         runs.append(talk.key)
         echo(talk)
 
-    desk = room(a_bot(handler), interval_seconds=3600.0)
+    desk = room(a_bot(handler), interval_seconds=3600.0, send_limits=limits)
     for n in range(20):
         desk.says(user, str(n))
     eventually(lambda: runs.count(user.user_id) >= 5)
@@ -554,12 +553,10 @@ def test_a_key_with_a_full_outbox_is_set_aside_and_its_neighbour_not(
     assert texts(sim, user) == [f"「{n}」" for n in range(20)]
 
 
-def test_reading_pauses_while_too_much_waits_in_all(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "MOST_IN_ALL", 3)
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: echo(talk)), lease_is_fresh=lambda: False)
+def test_reading_pauses_while_too_much_waits_in_all(room: Rooms, sim: Sim) -> None:
+    user, limits = sim.add_user("花子"), SendLimits(most_in_all=3)
+    bot = a_bot(lambda event, talk: echo(talk))
+    desk = room(bot, lease_is_fresh=lambda: False, send_limits=limits)
     assert desk.desk.has_room()
     rows = [a_send(id=f"x/{n}", to=user.user_id).as_document() for n in range(3)]
     desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", rows)
@@ -580,7 +577,7 @@ def test_mongodb_away_for_a_moment_decides_once(
 
     monkeypatch.setattr(worker, "STORE_PAUSE_SECONDS", 0.02)
     desk = room(a_bot(handler))
-    conversations = desk.desk.outbox.tools.conversations
+    conversations = desk.desk.outbox._conversations
     record, failures = conversations.record, [3]
 
     def away(*args: Any, **kwargs: Any) -> Any:

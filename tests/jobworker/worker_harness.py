@@ -18,6 +18,7 @@ from dispatcher.timer import Timer
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.sending.delivery import ReplyUnknown
+from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
@@ -25,6 +26,7 @@ from linesim import Sim
 from tests.waiting import eventually
 
 CHANNEL = "main"
+SHORT_PAUSES = SendLimits(first_pause_seconds=0.01)
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Room:
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     lease_is_fresh: Callable[[], bool] = lambda: True
     data_base: str | None = None
+    send_limits: SendLimits = SHORT_PAUSES
     secrets: Mapping[str, str] = field(default_factory=dict)
     masked: Callable[[str], str] = str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -70,6 +73,7 @@ class Room:
                 threads=self.threads,
                 reply_unknown=self.reply_unknown,
                 data_base=self.data_base,
+                send_limits=self.send_limits,
             ),
             tries=self.tries,
             secrets=self.secrets,

@@ -13,9 +13,8 @@ import pytest
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.line import breaker
-from jobworker.line import gate as gate_module
 from jobworker.line.breaker import Breaker, BreakerState
-from jobworker.sending import outbox, settling
+from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
@@ -158,8 +157,7 @@ def test_a_token_that_is_refused_while_it_is_open_is_told_too(
 
 
 @pytest.fixture
-def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
-    monkeypatch.setattr(gate_module, "LEAD_SECONDS", 0.0)
+def hand() -> Hand:
     return Hand(0.1)
 
 
@@ -171,7 +169,7 @@ def test_while_it_is_held_nothing_is_called_or_even_prepared(hand: Hand) -> None
     story: list[str] = []
     hand.held_until = hand.now + 30.0
     for n in range(3):
-        hand.gate.enter(Note(hand, str(n), deadline=n, story=story))
+        Note(hand, str(n), deadline=n, story=story).enter()
     hand.advance(29.9)
     assert story == []
     assert not hand.steps
@@ -184,7 +182,7 @@ def test_after_the_pause_exactly_one_is_called_the_most_urgent(hand: Hand) -> No
         entry = Note(hand, name, deadline=deadline, story=story)
         # The probe fails: another pause.
         entry.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
-        hand.gate.enter(entry)
+        entry.enter()
     hand.advance(31)
     assert calls(story) == ["call reply"]
     hand.advance(58)
@@ -197,7 +195,7 @@ def test_a_probe_that_was_answered_lets_all_go(hand: Hand) -> None:
     story: list[str] = []
     hand.held_until = hand.now + 30.0
     for n in range(3):
-        hand.gate.enter(Note(hand, str(n), deadline=n, story=story))
+        Note(hand, str(n), deadline=n, story=story).enter()
     hand.advance(31)
     assert calls(story) == ["call 0", "call 1", "call 2"]
 
@@ -211,10 +209,10 @@ def test_who_does_not_wait_is_sent_away_before_and_as_it_opens(hand: Hand) -> No
         Note(hand, "profile", deadline=1.0, patient=False, story=story),
         Note(hand, "send", deadline=2.0, story=story),
     ):
-        hand.gate.enter(entry)
+        entry.enter()
     hand.run()
     assert calls(story) == ["call opening", "away profile"]
-    hand.gate.enter(Note(hand, "later profile", patient=False, story=story))
+    Note(hand, "later profile", patient=False, story=story).enter()
     assert calls(story)[-1] == "away later profile"
     hand.advance(61)
     assert calls(story)[-1] == "call send"
@@ -231,7 +229,7 @@ def test_a_handler_s_call_is_refused_in_its_own_words(hand: Hand) -> None:
 def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
     opening = Note(hand, "opening")
     opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
-    hand.gate.enter(opening)
+    opening.enter()
     ended: list[str] = []
 
     def on_a_thread() -> None:
@@ -249,7 +247,7 @@ def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
     assert ended == ["away"]
     # The gate is free for what comes after the pause.
     following = Note(hand, "following")
-    hand.gate.enter(following)
+    following.enter()
     hand.advance(61)
     assert following.called
 
@@ -343,19 +341,18 @@ def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
     room: Rooms, sim: Sim, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was recorded first and is back at the gate at once, but has gone behind the others."""
-    monkeypatch.setattr(outbox, "PUSH_SECONDS", 0.0)
-    monkeypatch.setattr(settling, "FIRST_PAUSE_SECONDS", 0.0)
     ill, well = sim.add_user("病"), [sim.add_user(f"客{n}") for n in range(5)]
-    desk, fresh = room(a_bot()), threading.Event()
+    limits = SendLimits(push_seconds=0.0, first_pause_seconds=0.0)
+    desk, fresh = room(a_bot(), send_limits=limits), threading.Event()
     monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
-    post = desk.desk.outbox.tools.call
+    post = desk.desk.outbox._call
 
     def call(path: str, body: dict[str, Any], **more: Any) -> Any:
         if body["to"] == ill.user_id:
             sim.answer_next("push", 500)
         return post(path, body, **more)
 
-    object.__setattr__(desk.desk.outbox.tools, "call", call)
+    monkeypatch.setattr(desk.desk.outbox, "_call", call)
     desk.says(ill, "?")
     desk.until_decided()
     for user in well:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,8 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
 from dispatcher.timer import Timer
 from jobworker.errors import GateClosed, LineAway
-from jobworker.line import gate as gate_module
 from jobworker.line.gate import Gate
+from jobworker.line.gate_order import Ticket
 from linedesk.contract import JobResult
 from tests.waiting import eventually
 
@@ -44,6 +43,8 @@ class Hand:
             lease_is_fresh=lambda: self.fresh,
             sent_at=lambda: self.sent_at,
             held_seconds=lambda: max(0.0, self.held_until - self.now),
+            # The clock stands still while a thread would wait for the rest of the interval.
+            lead_seconds=0.0,
             monotonic=lambda: self.now,
         )
 
@@ -65,7 +66,7 @@ class Hand:
 
 @dataclass
 class Note:
-    """An entry that notes what happens to it."""
+    """A caller that notes what happens to it."""
 
     hand: Hand
     name: str
@@ -79,35 +80,47 @@ class Note:
     on_call: Callable[[], None] = lambda: None
     on_after: Callable[[], None] = lambda: None
 
-    def sent_away(self) -> None:
+    def enter(self) -> Ticket:
+        """Wait for a turn at the gate, as sends do."""
+        ticket = Ticket(
+            self.deadline, patient=self.patient, granted=self._take_turn, refused=self._refused
+        )
+        self.hand.gate.enter(ticket)
+        return ticket
+
+    def _refused(self, ticket: Ticket) -> None:
         self.story.append(f"away {self.name}")
 
-    def prepare(self) -> bool:
-        self.story.append(f"prepare {self.name}")
-        self.on_prepare()
-        return self.ready
+    def _take_turn(self, ticket: Ticket) -> None:
+        with self.hand.gate.holding(ticket) as turn:
+            self.story.append(f"prepare {self.name}")
+            self.on_prepare()
+            if not self.ready:
+                return
+            if turn.may_call():
+                turn.begin()
+                self._call()
+        if turn.has_begun:
+            self.story.append(f"after {self.name}")
+            self.on_after()
+        elif not self.hand.gate.is_closed:
+            self.enter()
 
-    def call(self) -> None:
+    def _call(self) -> None:
         self.story.append(f"call {self.name}")
         self.called.append(self.hand.now)
         self.on_call()
         self.hand.now += self.takes
 
-    def after(self) -> None:
-        self.story.append(f"after {self.name}")
-        self.on_after()
-
 
 @pytest.fixture
-def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
-    # The hand-moved clock stands still while a thread would wait for the rest of the interval.
-    monkeypatch.setattr(gate_module, "LEAD_SECONDS", 0.0)
+def hand() -> Hand:
     return Hand()
 
 
 def test_the_first_entry_is_called_at_once(hand: Hand) -> None:
     entry = Note(hand, "a")
-    hand.gate.enter(entry)
+    entry.enter()
     hand.run()
     assert entry.story == ["prepare a", "call a", "after a"]
     assert hand.gate.waiting == 0
@@ -116,15 +129,15 @@ def test_the_first_entry_is_called_at_once(hand: Hand) -> None:
 def test_starts_are_the_interval_apart(hand: Hand) -> None:
     entries = [Note(hand, str(n), deadline=n) for n in range(4)]
     for entry in entries:
-        hand.gate.enter(entry)
+        entry.enter()
     hand.advance(10)
     assert [entry.called for entry in entries] == [[100.0], [101.0], [102.0], [103.0]]
 
 
 def test_a_long_call_delays_the_next_one_to_its_end(hand: Hand) -> None:
     long, short = Note(hand, "long", takes=2.5), Note(hand, "short", deadline=1)
-    hand.gate.enter(long)
-    hand.gate.enter(short)
+    long.enter()
+    short.enter()
     hand.advance(10)
     assert (long.called, short.called) == ([100.0], [102.5])
 
@@ -133,8 +146,8 @@ def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
     """Connecting takes a while, or the thread does not run: LINE hears of it only then."""
     slow, following = Note(hand, "slow", takes=0.4), Note(hand, "following", deadline=1)
     slow.on_call = lambda: setattr(hand, "sent_at", hand.now + 0.3)
-    hand.gate.enter(slow)
-    hand.gate.enter(following)
+    slow.enter()
+    following.enter()
     hand.advance(10)
     assert (slow.called, following.called) == ([100.0], [101.3])
 
@@ -142,7 +155,7 @@ def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
 def test_the_most_urgent_goes_first(hand: Hand) -> None:
     story: list[str] = []
     for name, deadline in (("push", 160.0), ("late reply", 101.0), ("reply", 130.0)):
-        hand.gate.enter(Note(hand, name, deadline=deadline, story=story))
+        Note(hand, name, deadline=deadline, story=story).enter()
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == [
         "call late reply",
@@ -154,7 +167,7 @@ def test_the_most_urgent_goes_first(hand: Hand) -> None:
 def test_equal_deadlines_are_served_as_they_came(hand: Hand) -> None:
     story: list[str] = []
     for name in "abc":
-        hand.gate.enter(Note(hand, name, deadline=5.0, story=story))
+        Note(hand, name, deadline=5.0, story=story).enter()
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == ["call a", "call b", "call c"]
 
@@ -162,9 +175,9 @@ def test_equal_deadlines_are_served_as_they_came(hand: Hand) -> None:
 def test_one_that_comes_later_but_is_more_urgent_takes_the_next_turn(hand: Hand) -> None:
     story: list[str] = []
     for n in range(3):
-        hand.gate.enter(Note(hand, str(n), deadline=200.0 + n, story=story))
+        Note(hand, str(n), deadline=200.0 + n, story=story).enter()
     hand.advance(0.5)
-    hand.gate.enter(Note(hand, "urgent", deadline=150.0, story=story))
+    Note(hand, "urgent", deadline=150.0, story=story).enter()
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == [
         "call 0",
@@ -179,12 +192,8 @@ def test_an_entry_moved_forward_is_served_by_its_new_deadline(hand: Hand) -> Non
     first = Note(hand, "first", deadline=1.0, story=story)
     middle = Note(hand, "middle", deadline=50.0, story=story)
     moved = Note(hand, "moved", deadline=60.0, story=story)
-    for entry in (first, middle, moved):
-        hand.gate.enter(entry)
-    moved.deadline = 10.0
-    hand.gate.enter(moved)
-    # Served once, it declines the turn that its old place in line still stands for.
-    moved.on_after = lambda: setattr(moved, "ready", False)
+    tickets = [entry.enter() for entry in (first, middle, moved)]
+    hand.gate.move(tickets[2], 10.0)
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == [
         "call first",
@@ -197,25 +206,25 @@ def test_an_entry_that_declines_uses_no_turn(hand: Hand) -> None:
     declining = [Note(hand, str(n), deadline=n, ready=False) for n in range(5)]
     willing = Note(hand, "willing", deadline=9)
     for entry in (*declining, willing):
-        hand.gate.enter(entry)
+        entry.enter()
     hand.run()
     assert willing.called == [100.0]
     assert not any(entry.called for entry in declining)
 
 
 def test_a_gate_where_all_declined_serves_the_next_one(hand: Hand) -> None:
-    hand.gate.enter(Note(hand, "declines", ready=False))
+    Note(hand, "declines", ready=False).enter()
     hand.run()
     later = Note(hand, "later")
-    hand.gate.enter(later)
+    later.enter()
     hand.run()
     assert later.called
 
 
 def test_what_follows_an_answer_may_enter_again_at_once(hand: Hand) -> None:
     entry = Note(hand, "a")
-    entry.on_after = lambda: hand.gate.enter(entry) if len(entry.called) < 3 else None
-    hand.gate.enter(entry)
+    entry.on_after = lambda: entry.enter() if len(entry.called) < 3 else None
+    entry.enter()
     hand.advance(10)
     assert entry.called == [100.0, 101.0, 102.0]
 
@@ -223,7 +232,7 @@ def test_what_follows_an_answer_may_enter_again_at_once(hand: Hand) -> None:
 def test_without_a_fresh_lease_nothing_is_even_prepared(hand: Hand) -> None:
     hand.fresh = False
     entry = Note(hand, "a")
-    hand.gate.enter(entry)
+    entry.enter()
     hand.advance(5)
     assert entry.story == []
     hand.fresh = True
@@ -234,7 +243,7 @@ def test_without_a_fresh_lease_nothing_is_even_prepared(hand: Hand) -> None:
 def test_a_lease_lost_while_preparing_stops_the_call(hand: Hand) -> None:
     entry = Note(hand, "a")
     entry.on_prepare = lambda: setattr(hand, "fresh", False)
-    hand.gate.enter(entry)
+    entry.enter()
     hand.advance(5)
     assert entry.called == []
     entry.on_prepare = lambda: None
@@ -244,12 +253,11 @@ def test_a_lease_lost_while_preparing_stops_the_call(hand: Hand) -> None:
     assert entry.story.count("after a") == 1
 
 
-def test_an_interval_of_nothing_calls_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "LEAD_SECONDS", 0.0)
+def test_an_interval_of_nothing_calls_one_after_the_other() -> None:
     hand = Hand(0.0)
     entries = [Note(hand, str(n), deadline=n) for n in range(50)]
     for entry in entries:
-        hand.gate.enter(entry)
+        entry.enter()
     hand.run()
     assert all(entry.called == [100.0] for entry in entries)
 
@@ -257,7 +265,7 @@ def test_an_interval_of_nothing_calls_one_after_the_other(monkeypatch: pytest.Mo
 def test_a_closed_gate_calls_nothing(hand: Hand) -> None:
     entry = Note(hand, "a")
     hand.gate.close()
-    hand.gate.enter(entry)
+    entry.enter()
     hand.advance(5)
     assert not entry.called
 
@@ -265,7 +273,7 @@ def test_a_closed_gate_calls_nothing(hand: Hand) -> None:
 def test_turns_take_as_long_as_the_calls_of_late(hand: Hand) -> None:
     assert hand.gate.turn_seconds == 1.0
     for n in range(60):
-        hand.gate.enter(Note(hand, str(n), takes=3.0))
+        Note(hand, str(n), takes=3.0).enter()
     hand.advance(300)
     assert 2.9 < hand.gate.turn_seconds <= 3.0
 
@@ -303,26 +311,22 @@ class Line:
 
 @dataclass
 class Caller:
-    """An entry that calls Line."""
+    """It calls Line by a ticket."""
 
     line: Line
     name: str
     deadline: float
     takes: float = 0.0
-    patient: bool = True
 
-    def sent_away(self) -> None:
-        pass
+    def enter(self) -> None:
+        self.line.gate.enter(Ticket(self.deadline, granted=self._take_turn))
 
-    def prepare(self) -> bool:
-        return True
-
-    def call(self) -> None:
-        with self.line.called(self.name):
-            threading.Event().wait(self.takes)
-
-    def after(self) -> None:
-        pass
+    def _take_turn(self, ticket: Ticket) -> None:
+        with self.line.gate.holding(ticket) as turn:
+            if turn.may_call():
+                turn.begin()
+                with self.line.called(self.name):
+                    threading.Event().wait(self.takes)
 
 
 @dataclass
@@ -335,10 +339,10 @@ class Real:
 
 
 @pytest.fixture
-def real() -> Iterator[Callable[[float], Real]]:
+def real() -> Iterator[Callable[..., Real]]:
     ends: list[Callable[[], object]] = []
 
-    def make(interval_seconds: float) -> Real:
+    def make(interval_seconds: float, **limits: float) -> Real:
         clock = Timer()
         pool = Pool(
             lambda task: JobResult.DONE,
@@ -349,7 +353,11 @@ def real() -> Iterator[Callable[[float], Real]]:
             later=clock.later,
         )
         gate = Gate(
-            interval_seconds, step=pool.step, later=clock.later, lease_is_fresh=lambda: True
+            interval_seconds,
+            step=pool.step,
+            later=clock.later,
+            lease_is_fresh=lambda: True,
+            **limits,
         )
         clock.start()
         pool.start()
@@ -362,7 +370,7 @@ def real() -> Iterator[Callable[[float], Real]]:
         end()
 
 
-def test_never_two_calls_at_once_and_never_too_close(real: Callable[[float], Real]) -> None:
+def test_never_two_calls_at_once_and_never_too_close(real: Callable[..., Real]) -> None:
     room = real(0.005)
     line = room.line
 
@@ -375,7 +383,7 @@ def test_never_two_calls_at_once_and_never_too_close(real: Callable[[float], Rea
     for thread in threads:
         thread.start()
     for n in range(40):
-        room.gate.enter(Caller(line, str(n), n, takes=0.001 * (n % 8)))
+        Caller(line, str(n), n, takes=0.001 * (n % 8)).enter()
     for thread in threads:
         thread.join(20)
     eventually(lambda: len(line.starts) == 64)
@@ -383,11 +391,11 @@ def test_never_two_calls_at_once_and_never_too_close(real: Callable[[float], Rea
     assert line.closest >= 0.005
 
 
-def test_a_saturated_gate_uses_its_turns(real: Callable[[float], Real]) -> None:
+def test_a_saturated_gate_uses_its_turns(real: Callable[..., Real]) -> None:
     room = real(0.02)
     line = room.line
     for n in range(50):
-        room.gate.enter(Caller(line, str(n), n))
+        Caller(line, str(n), n).enter()
     eventually(lambda: len(line.starts) == 50)
     took = line.starts[-1] - line.starts[0]
     assert line.closest >= 0.02
@@ -396,12 +404,12 @@ def test_a_saturated_gate_uses_its_turns(real: Callable[[float], Real]) -> None:
 
 
 def test_a_thread_that_waits_for_its_turn_is_served_in_the_same_order(
-    real: Callable[[float], Real],
+    real: Callable[..., Real],
 ) -> None:
     room = real(0.05)
     line = room.line
     now = time.monotonic()
-    room.gate.enter(Caller(line, "first", now, takes=0.05))
+    Caller(line, "first", now, takes=0.05).enter()
     eventually(lambda: line.names)
 
     def on_a_thread() -> None:
@@ -411,23 +419,23 @@ def test_a_thread_that_waits_for_its_turn_is_served_in_the_same_order(
     thread = threading.Thread(target=on_a_thread)
     thread.start()
     eventually(lambda: room.gate.waiting == 1)
-    room.gate.enter(Caller(line, "can wait", now + 3600))
-    room.gate.enter(Caller(line, "urgent", now + 1))
+    Caller(line, "can wait", now + 3600).enter()
+    Caller(line, "urgent", now + 1).enter()
     thread.join(5)
     eventually(lambda: len(line.names) == 4)
     assert line.names == ["first", "urgent", "thread", "can wait"]
 
 
-def test_a_call_that_raises_frees_the_gate(real: Callable[[float], Real]) -> None:
+def test_a_call_that_raises_frees_the_gate(real: Callable[..., Real]) -> None:
     room = real(0.0)
     line = room.line
     with pytest.raises(ZeroDivisionError), room.gate.turn():
         _ = 1 / 0
-    room.gate.enter(Caller(line, "next", 0.0))
+    Caller(line, "next", 0.0).enter()
     eventually(lambda: line.names == ["next"])
 
 
-def test_closing_releases_the_threads_that_wait(real: Callable[[float], Real]) -> None:
+def test_closing_releases_the_threads_that_wait(real: Callable[..., Real]) -> None:
     room = real(3600.0)
     refused: list[str] = []
 
@@ -450,39 +458,46 @@ def test_closing_releases_the_threads_that_wait(real: Callable[[float], Real]) -
     assert refused == ["refused"] * 4
 
 
-def test_a_thread_that_gave_up_is_passed_over(
-    real: Callable[[float], Real], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    room = real(0.0)
+def test_a_ticket_that_was_taken_back_uses_no_turn(hand: Hand) -> None:
+    gone, stays = Note(hand, "gone"), Note(hand, "stays", deadline=1)
+    ticket = gone.enter()
+    stays.enter()
+    assert hand.gate.cancel(ticket)
+    assert hand.gate.waiting == 1
+    hand.run()
+    assert (gone.story, stays.called) == ([], [100.0])
+
+
+def test_a_thread_that_gave_up_is_passed_over(real: Callable[..., Real]) -> None:
+    room = real(0.0, thread_turn_seconds=0.01)
     line = room.line
-    monkeypatch.setattr(gate_module, "TURN_SECONDS", 0.01)
     with room.gate.turn(), pytest.raises(GateClosed), room.gate.turn():
         pass
-    room.gate.enter(Caller(line, "next", time.monotonic() + 3600))
+    Caller(line, "next", time.monotonic() + 3600).enter()
     eventually(lambda: line.names == ["next"])
 
 
 def test_a_thread_that_is_sent_away_as_it_gives_up_does_not_call(
-    real: Callable[[float], Real], monkeypatch: pytest.MonkeyPatch
+    real: Callable[..., Real], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The breaker opens between the end of its wait and its giving up: it has no turn."""
-    gate = real(0.0).gate
-    gives_up = Gate._gives_up
+    gate = real(0.0, thread_turn_seconds=0.01).gate
+    cancel = gate.cancel
 
-    def sent_away_first(self: Gate, turn: Any) -> bool:
-        turn.sent_away()
-        return gives_up(self, turn)
+    def refused_first(ticket: Ticket) -> bool:
+        with gate._lock:
+            assert gate._order.refuse_impatient() == [ticket]
+        return cancel(ticket)
 
     with gate.turn():
-        monkeypatch.setattr(gate_module, "TURN_SECONDS", 0.01)
-        monkeypatch.setattr(Gate, "_gives_up", sent_away_first)
+        monkeypatch.setattr(gate, "cancel", refused_first)
         with pytest.raises(LineAway), gate.turn():
             pytest.fail("it called beside the one that holds the gate")
 
 
 def test_a_lease_that_runs_out_keeps_a_thread_from_calling(hand: Hand) -> None:
     """It holds the gate, waits for the interval, and by then has been replaced."""
-    hand.gate.enter(Note(hand, "before"))
+    Note(hand, "before").enter()
     hand.run()
     hand.gate.interval_seconds = 0.0
     asked = iter([True, False])
@@ -501,11 +516,11 @@ def test_a_lease_that_runs_out_keeps_a_thread_from_calling(hand: Hand) -> None:
     assert not thread.is_alive()
 
 
-def test_a_thousand_that_wait_hold_no_thread(real: Callable[[float], Real]) -> None:
+def test_a_thousand_that_wait_hold_no_thread(real: Callable[..., Real]) -> None:
     room = real(3600.0)
     line = room.line
     for n in range(1000):
-        room.gate.enter(Caller(line, str(n), n))
+        Caller(line, str(n), n).enter()
     eventually(lambda: len(line.starts) == 1)
     # Four steps at once, on all four threads: none of them waits at the gate.
     barrier = threading.Barrier(5)

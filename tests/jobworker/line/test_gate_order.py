@@ -227,8 +227,9 @@ class Account(RuleBasedStateMachine):
 
     @rule(ticket=tickets, deadline=st.integers(0, 5))
     def move(self, ticket: Ticket, deadline: int) -> None:
+        is_earlier = deadline < ticket.deadline
         self.order.move(ticket, deadline)
-        if ticket in self.waiting:
+        if is_earlier and ticket in self.waiting:
             self.waiting.remove(ticket)
             self.waiting.append(ticket)
 

@@ -16,6 +16,7 @@ from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import Conversations
 from linedesk import Bot
 from linedesk.console.conversation import find, read, summary
+from linedesk.store.documents import make_document
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
@@ -339,7 +340,7 @@ def test_what_waits_to_be_sent_goes_before_a_name(
     desk.says(users[0], "?")
     desk.until_quiet()
     fresh.clear()
-    desk.desk.gate.enter(names)
+    names._enter()
     eventually(lambda: desk.desk.gate.waiting == 1)
     desk.says(users[1], "?")
     eventually(lambda: desk.desk.gate.waiting == 2)
@@ -349,35 +350,54 @@ def test_what_waits_to_be_sent_goes_before_a_name(
     assert [call.endpoint for call in calls][-2:] == ["reply", "profile"]
 
 
-def test_what_was_forgotten_meanwhile_is_not_written(room: Rooms, sim: Sim, later: Bot) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A name that no answer waits for is about to be asked for."""
+    begun, ask = threading.Event(), profiles.LaterProfiles._ask
+
+    def then_ask(self: Any, wanted: Any) -> Any:
+        begun.set()
+        return ask(self, wanted)
+
+    monkeypatch.setattr(profiles.LaterProfiles, "_ask", then_ask)
+    return begun
+
+
+def test_what_was_forgotten_meanwhile_is_not_written(
+    room: Rooms, sim: Sim, later: Bot, asked: threading.Event
+) -> None:
     user = sim.add_user("桜子")
     desk = room(later)
     sim.delay_next("profile", 0.5)
     desk.says(user, "?")
-    eventually(lambda: desk.desk._worker._parts.names._asked)
+    assert asked.wait(15)
     desk.says(user, "忘れて")
     desk.until_decided()
     eventually(lambda: fetched(sim, user))
     eventually(lambda: not desk.desk._worker._parts.names._is_asking)
     assert desk.conversation(user.user_id)["profile"] is None
     # Nor is one that had not been asked for yet.
-    names = desk.desk._worker._parts.names
-    names.want(desk.put(sim.drafts.text(user, "?")), sender=True)
+    names, gate = desk.desk._worker._parts.names, desk.desk.gate
+    gate._lease_is_fresh = lambda: False
+    event = sim.drafts.text(user, "?")
+    names.want(make_document(event, channel="main", accept_time=datetime.now(UTC)), sender=True)
     names.forget(f"main/{user.user_id}")
-    assert not names.prepare()
+    gate._lease_is_fresh = lambda: True
+    eventually(lambda: not names._is_asking)
+    assert fetched(sim, user) == 1
     desk.says(user, "忘れて")
     desk.until_decided()
     assert not names._wanted
 
 
 def test_a_name_is_kept_though_an_event_was_recorded_meanwhile(
-    room: Rooms, sim: Sim, later: Bot
+    room: Rooms, sim: Sim, later: Bot, asked: threading.Event
 ) -> None:
     user = sim.add_user("杏子")
     desk = room(later)
     sim.delay_next("profile", 0.5)
     desk.says(user, "?")
-    eventually(lambda: desk.desk._worker._parts.names._asked)
+    assert asked.wait(15)
     desk.says(user, "?")
     desk.until_decided()
     assert not people(desk, user.user_id)["profile"]

@@ -14,7 +14,7 @@ from jobworker.errors import OutcomeUnknown
 from jobworker.line import rate_limits
 from jobworker.line.answer import LineAnswer
 from jobworker.line.rate_limits import RateLimits
-from jobworker.sending.sending import Sending
+from jobworker.sending.send import PendingSend
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
@@ -105,14 +105,14 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared: list[str] = []
-    prepare = Sending.prepare
+    planned: list[str] = []
+    plan = PendingSend.plan
 
-    def counted(self: Sending) -> bool:
-        prepared.append(self.send.id)
-        return prepare(self)
+    def counted(self: PendingSend, *args: Any) -> Any:
+        planned.append(self.send.id)
+        return plan(self, *args)
 
-    monkeypatch.setattr(Sending, "prepare", counted)
+    monkeypatch.setattr(PendingSend, "plan", counted)
     sim.answer_next("push", 429, BUSY, headers={"Retry-After": "300"})
     pushed = [sim.add_user(f"客{n}") for n in range(20)]
     replied = [sim.add_user(f"客{n}") for n in range(20)]
@@ -131,7 +131,7 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
     assert [call.endpoint for call in sim.calls[before:]].count("push") == 1
     # Each asked once, and then waits for the clock without a turn: no spin. The first one comes
     # back from its own pause.
-    assert len(prepared) <= 20 + 20 + 2
+    assert len(planned) <= 20 + 20 + 2
 
 
 def test_after_its_time_what_was_held_back_goes_out_once(

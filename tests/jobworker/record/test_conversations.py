@@ -17,7 +17,8 @@ from pymongo.database import Database
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.record.conversations import MOST_MEMBERS, Conversations, Decision
 from jobworker.record.record import APPLIED
-from jobworker.sending import entering, outbox
+from jobworker.sending import outbox
+from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
@@ -405,7 +406,7 @@ def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
     monkeypatch: pytest.MonkeyPatch,
     fault: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(entering, "STORE_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(outbox, "STORE_AGAIN_SECONDS", 0.05)
     bot = Bot()
 
     @bot.default()
@@ -502,12 +503,12 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
 
 
 def test_what_is_not_loaded_yet_counts_to_what_waits_in_all(
-    breakable: Client, broken_database: Db, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    breakable: Client, broken_database: Db, sim: Sim
 ) -> None:
-    monkeypatch.setattr(outbox, "MOST_IN_ALL", 3)
+    limits = SendLimits(most_in_all=3)
     broken_database.conversations.insert_many([{**unsent_row(f"U{n}"), "epoch": 1} for n in (1, 2)])
     fail(breakable, "alwaysOn", "update", errorCode=11601)
-    with Room(broken_database, sim, Bot(), epoch=2) as room:
+    with Room(broken_database, sim, Bot(), epoch=2, send_limits=limits) as room:
         eventually(lambda: len(room.desk.outbox) == 2)
         assert room.desk.has_room()
         room.desk.outbox.add("main/U3", [effect("U3/0")])

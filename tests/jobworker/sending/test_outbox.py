@@ -24,9 +24,12 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.line import breaker, rate_limits
 from jobworker.line import client as line_client
+from jobworker.line.gate_order import Ticket
 from jobworker.record.conversations import Conversations
-from jobworker.sending import outbox, sending, settling
+from jobworker.sending import outbox
+from jobworker.sending import send as send_module
 from jobworker.sending.delivery import ReplyUnknown
+from jobworker.sending.send import ConversationOutbox, Moment, PendingSend, SendLimits
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
 from linedesk.store.client import Client
@@ -322,7 +325,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LINE never had it, and takes the token no more: that must not count as sent."""
-    since_boot, failed = sending.boottime, outbox.Outbox._failed
+    since_boot, try_again = outbox.boottime, outbox.Outbox._try_again
     back, on = timedelta(), 0.0
 
     class Wall(datetime):
@@ -330,14 +333,15 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
         def now(cls, tz: Any = None) -> datetime:
             return datetime.now(tz) - back
 
-    def a_minute_later(self: Any, box: Any) -> None:
+    def a_minute_later(self: Any, *args: Any) -> None:
         nonlocal back, on
         back, on = timedelta(hours=1), 61.0
-        failed(self, box)
+        try_again(self, *args)
 
-    monkeypatch.setattr(sending, "datetime", Wall)
-    monkeypatch.setattr(sending, "boottime", lambda: since_boot() + on)
-    monkeypatch.setattr(outbox.Outbox, "_failed", a_minute_later)
+    for module in (outbox, send_module):
+        monkeypatch.setattr(module, "datetime", Wall)
+    monkeypatch.setattr(outbox, "boottime", lambda: since_boot() + on)
+    monkeypatch.setattr(outbox.Outbox, "_try_again", a_minute_later)
     user = sim.add_user("花子")
     sim.close_next("reply")
     sim.answer_next("reply", 400, {"message": "Invalid reply token"})
@@ -632,7 +636,6 @@ def test_an_urgent_reply_hurries_what_stands_before_it(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A push that could wait goes first in its conversation, so it goes at the reply's time."""
-    monkeypatch.setattr(outbox, "PUSH_SECONDS", 3600.0)
     bot, fresh = Bot(), threading.Event()
 
     @bot.default()
@@ -646,7 +649,7 @@ def test_an_urgent_reply_hurries_what_stands_before_it(
     others = [sim.add_user(str(n)) for n in range(5)]
     user = sim.add_user("花子")
     # Long enough to leave the outbox after the push, before the next turn.
-    desk = room(bot, interval_seconds=0.05)
+    desk = room(bot, interval_seconds=0.05, send_limits=SendLimits(push_seconds=3600.0))
     gate = desk.desk.gate
     monkeypatch.setattr(gate, "_lease_is_fresh", fresh.is_set)
     for other in others:
@@ -683,29 +686,23 @@ def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
 # The order of urgency within an outbox, by itself.
 
 
-@dataclass
-class Waiting:
-    """As much of a send as a box looks at."""
-
-    send: SimpleNamespace
-    deadline: float
-
-
-def waiting(n: int, due: float) -> Any:
-    return Waiting(SimpleNamespace(id=str(n)), due)
+def waiting(n: int, due: float) -> PendingSend:
+    made, limits = Moment(datetime.now(UTC), 0.0), SendLimits()
+    return PendingSend(a_send(id=str(n)), due, conversation="main/U1", limits=limits, made=made)
 
 
 def test_the_first_send_is_as_urgent_as_the_most_urgent_behind_it() -> None:
     chosen = random.Random(5)
     for _ in range(50):
-        box, left = outbox.ConversationOutbox("main/U1"), []
+        box, left = ConversationOutbox("main/U1"), []
         for n in range(chosen.randrange(1, 30)):
             if left and chosen.random() < 0.4:
                 assert box.pop().send.id == left.pop(0)[0]
             due = chosen.uniform(0, 100)
             before = left and min(one[1] for one in left)
-            more_urgent = box.append(waiting(n, due), due)
-            assert more_urgent is bool(left and due < before)
+            for first in list(box.sends)[:1]:
+                first.first(Ticket(before))
+            assert (box.append(waiting(n, due)) is not None) is bool(left and due < before)
             left.append((str(n), due))
             assert box.sends[0].deadline == min(one[1] for one in left)
             assert box.ids == {one[0] for one in left}
@@ -725,9 +722,9 @@ def test_the_first_send_is_as_urgent_as_the_most_urgent_behind_it() -> None:
 def test_a_send_that_failed_goes_behind_others_but_not_behind_its_own(
     behind: list[float], deadline: float
 ) -> None:
-    box = outbox.ConversationOutbox("main/U1")
+    box = ConversationOutbox("main/U1")
     for n, due in enumerate([95.0, *behind]):
-        box.append(waiting(n, due), due)
+        box.append(waiting(n, due))
     box.put_off(100.0, 160.0)
     assert box.sends[0].deadline == deadline
     box.pop()
@@ -735,8 +732,10 @@ def test_a_send_that_failed_goes_behind_others_but_not_behind_its_own(
 
 
 def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
-    tools: Any = SimpleNamespace(gate=SimpleNamespace(enter=lambda entry: None))
-    box = outbox.Outbox(tools)
+    nothing: Any = None
+    others = ("conversations", "deadletters", "schedule", "holdback", "call", "step", "later")
+    gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, deadline: None)
+    box = outbox.Outbox(gate=gate, **dict.fromkeys(others, nothing))
     effects = [a_send(id=f"E1/{n}").as_document() for n in range(10_000)]
     started = time.monotonic()
     box.add(f"{CHANNEL}/U1", effects)
@@ -752,9 +751,8 @@ def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
 def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     room: Rooms, sim: Sim, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "NOTE_SECONDS", 0.3)
     slow, other = sim.add_user("花子"), sim.add_user("太郎")
-    desk = room(sending_bot("push"))
+    desk = room(sending_bot("push"), send_limits=SendLimits(note_seconds=0.3))
     locked, released = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -792,13 +790,13 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
 def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "MOST_UNANSWERED", 4)
+    limits = SendLimits(first_pause_seconds=0.01, most_unanswered=4)
     user = sim.add_user("花子")
     sim.answer_next("push", 500, times=3)
     sim.answer_next("push", 429)
     sim.answer_next("push", 500)
     monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.01)
-    desk = room(sending_bot("push"))
+    desk = room(sending_bot("push"), send_limits=limits)
     desk.says(user, "?")
     desk.until_quiet()
     (letter,) = desk.letters()

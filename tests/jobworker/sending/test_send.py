@@ -12,25 +12,38 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jobworker.effects import RETRY_KEY_LIFE, SendMethod
+from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod
 from jobworker.errors import NotSent
-from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import GateState, Order, Ticket, TicketState
 from jobworker.sending.delivery import SendOutcome, SendVerdict
-from jobworker.sending.send import Enter, GiveUp, Go, Move, PendingSend, Rest, SendLimits, SendState
+from jobworker.sending.send import (
+    Enter,
+    Go,
+    MakeLetter,
+    Moment,
+    Move,
+    PendingSend,
+    Rest,
+    SendLimits,
+    SendState,
+)
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.limits import TOKEN_LIFE
 from tests.jobworker.worker_harness import a_send
 
 IDLE, WAITING, BUSY, RESTING, GONE = SendState
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-UNANSWERED = LineAnswer(500)
 LIMITS = SendLimits(most_unanswered=4)
+
+
+def made(send: Send, deadline: float, conversation: str = "main/U1") -> PendingSend:
+    at = Moment(NOW, 0.0)
+    return PendingSend(send, deadline, conversation=conversation, limits=LIMITS, made=at)
 
 
 def pending(state: SendState = BUSY, **send: Any) -> tuple[PendingSend, Ticket]:
     """A send in such a state, with the ticket that it has or had."""
-    one, ticket = PendingSend(a_send(at=NOW, **send), 100.0, LIMITS), Ticket(100.0)
+    one, ticket = made(a_send(at=NOW, **send), 100.0), Ticket(100.0)
     if state is not IDLE:
         assert one.first(ticket) == Enter(ticket)
     if state in (BUSY, RESTING, GONE):
@@ -91,7 +104,7 @@ def test_a_turn_of_another_ticket_is_not_wanted() -> None:
 @pytest.mark.parametrize("before", SendState)
 def test_a_send_is_given_up_where_no_thread_has_it(before: SendState) -> None:
     one, ticket = pending(before)
-    told = {WAITING: GiveUp("why", ticket), RESTING: GiveUp("why")}.get(before)
+    told = {WAITING: MakeLetter("why", ticket), RESTING: MakeLetter("why")}.get(before)
     assert one.give_up("why") == told
     assert one.state is (BUSY if told else before)
     assert one.give_up("another") is None
@@ -111,8 +124,8 @@ def test_what_was_given_up_neither_waits_nor_wakes_nor_takes_a_turn() -> None:
     [
         lambda one: one.again(Ticket(1.0)),
         lambda one: one.rest(1.0, "why"),
-        lambda one: one.failed(again(one), UNANSWERED, Ticket(1.0)),
-        lambda one: one.failed(again(one, wait_seconds=0), UNANSWERED, Ticket(1.0)),
+        lambda one: one.failed(again(one), Ticket(1.0)),
+        lambda one: one.failed(again(one, wait_seconds=0), Ticket(1.0)),
         lambda one: one.plan(NOW, lambda path: 0.0),
         lambda one: one.plan(NOW, lambda path: 9.0),
     ],
@@ -122,7 +135,7 @@ def test_a_give_up_is_remembered_by_a_send_that_a_thread_has(
 ) -> None:
     one, _ = pending()
     assert one.give_up("why") is None
-    assert then(one) == GiveUp("why")
+    assert then(one) == MakeLetter("why")
     assert one.state is BUSY
 
 
@@ -164,9 +177,9 @@ def test_a_try_of_unknown_outcome_stands_there_already() -> None:
 
 def test_a_send_that_is_too_old_is_given_up() -> None:
     one, _ = pending()
-    assert one.plan(NOW + timedelta(days=3), nothing_held) == GiveUp("not sent within 3 days")
+    assert one.plan(NOW + timedelta(days=3), nothing_held) == MakeLetter("not sent within 3 days")
     one.noted(one.send.tried(SendMethod.PUSH, NOW))
-    told = GiveUp("outcome unknown for 23 hours")
+    told = MakeLetter("outcome unknown for 23 hours")
     assert one.plan(NOW + RETRY_KEY_LIFE, nothing_held) == told
 
 
@@ -192,7 +205,8 @@ def test_a_reply_waits_for_its_endpoint_until_it_becomes_a_push() -> None:
 def test_the_pauses_between_tries_are_bounded_and_say_why() -> None:
     one, ticket = pending()
     for _ in range(50):
-        told = one.failed(again(one), NotSent("x"), ticket)
+        one.answer = NotSent("x")
+        told = one.failed(again(one), ticket)
         assert isinstance(told, Rest)
         assert 0 < told.seconds <= LIMITS.longest_pause_seconds
         assert one.reason is not None
@@ -204,20 +218,20 @@ def test_the_pauses_between_tries_are_bounded_and_say_why() -> None:
 
 def test_an_outcome_that_names_a_pause_gets_it() -> None:
     one, ticket = pending()
-    assert one.failed(again(one, wait_seconds=9.0), LineAnswer(429), ticket) == Rest(9.0)
+    assert one.failed(again(one, wait_seconds=9.0), ticket) == Rest(9.0)
     one, ticket = pending()
-    assert one.failed(again(one, wait_seconds=0), LineAnswer(401), ticket) == Enter(ticket)
+    assert one.failed(again(one, wait_seconds=0), ticket) == Enter(ticket)
     assert one.state is WAITING
 
 
 def test_tries_without_a_verdict_end_some_time() -> None:
     one, ticket = pending()
     for _ in range(3):
-        one.failed(again(one, unanswered=True), UNANSWERED, ticket)
-        one.failed(again(one), LineAnswer(429), ticket)
+        one.failed(again(one, unanswered=True), ticket)
+        one.failed(again(one), ticket)
         one.state = BUSY
-    told = one.failed(again(one, unanswered=True), UNANSWERED, ticket)
-    assert told == GiveUp("no verdict of LINE's in 4 tries")
+    told = one.failed(again(one, unanswered=True), ticket)
+    assert told == MakeLetter("no verdict of LINE's in 4 tries")
 
 
 def test_a_write_that_mongodb_does_not_confirm_is_repeated_soon() -> None:
@@ -282,7 +296,7 @@ class Machine(RuleBasedStateMachine):
     def record(self, which: int, deadline: int) -> None:
         outbox = self.outboxes[which]
         outbox.made += 1
-        one = PendingSend(a_send(id=f"{which}/{outbox.made}", at=NOW), deadline, LIMITS)
+        one = made(a_send(id=f"{which}/{outbox.made}", at=NOW), deadline)
         outbox.sends.append(one)
         head = outbox.sends[0]
         if head is one:
@@ -302,7 +316,7 @@ class Machine(RuleBasedStateMachine):
                 self.order.move(ticket, deadline)
             case Rest():
                 self.clock.append((outbox, one))
-            case GiveUp(_, ticket):
+            case MakeLetter(_, ticket):
                 if ticket is not None:
                     self.order.cancel(ticket)
                 self.letters_due.append((outbox, one))
@@ -389,7 +403,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def the_answer_is_durable(self) -> None:
         outbox, one, outcome = self.answers.pop(0)
-        self.do(outbox, one, one.failed(outcome, UNANSWERED, self.ticket(one)))
+        self.do(outbox, one, one.failed(outcome, self.ticket(one)))
 
     @precondition(lambda self: self.letters_due)
     @rule(data=st.data())
