@@ -1,6 +1,5 @@
-"""`linedesk status`: everything on one screen, once or again each second.
-
-An overview as one screen of a terminal: labels and lines, the worst on top. Pure.
+"""`linedesk status`: an overview and its problems as one screen of a terminal, once or again each
+second, and the rows of `history`. Labels and lines, the worst on top.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from linedesk.compose.database import open_database
 from linedesk.console import processes
 from linedesk.console.calls import is_taken
 from linedesk.console.format import brief, clock, echo_json, for_long, local, visible
-from linedesk.console.health import HealthProblem
+from linedesk.console.health import HealthProblem, overview_as_json, problems_of
 from linedesk.console.history import read_history
 from linedesk.console.overview import Latency, Overview, read_overview
 from linedesk.console.processes import Process
@@ -59,9 +58,10 @@ def fitted(seen: Overview, *, height: int) -> list[Section]:
 def sections(seen: Overview, *, most: int = MANY, tall: bool = False) -> Iterator[Section]:
     """Everything, label by label; `most` rows of each kind.
 
-    With `tall` what to do about something wrong stands on a line of its own.
+    With `tall` what to do about a problem has a line of its own.
     """
-    yield "linedesk", [_head(seen), *_wrong(seen.wrong, most, tall=tall)]
+    problems = problems_of(seen)
+    yield "linedesk", [_head(seen, problems), *_problems(problems, most, tall=tall)]
     yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
     yield "events", [_rates(seen)]
     yield "queue", [_queue(seen)]
@@ -105,18 +105,18 @@ def plain(told: Sequence[Section]) -> Iterator[str]:
             yield f"{'' if n else label:<{LABEL_WIDTH}} {line.plain}".rstrip()
 
 
-def _head(seen: Overview) -> Text:
-    bad = sum(one.level == "bad" for one in seen.wrong)
-    warn = len(seen.wrong) - bad
-    told = Text(f"{local(seen.at)}  ")
-    if not seen.wrong:
-        return told.append("well", "bold green")
-    words = [f"{bad} wrong"] if bad else []
-    words += [f"{warn} to look at"] if warn else []
-    return told.append(", ".join(words), "bold red" if bad else "yellow")
+def _head(seen: Overview, problems: Sequence[HealthProblem]) -> Text:
+    bad = sum(one.level == "bad" for one in problems)
+    warn = len(problems) - bad
+    head = Text(f"{local(seen.at)}  ")
+    if not problems:
+        return head.append("well", "bold green")
+    counts = [f"{bad} wrong"] if bad else []
+    counts += [f"{warn} to look at"] if warn else []
+    return head.append(", ".join(counts), "bold red" if bad else "yellow")
 
 
-def _wrong(found: Sequence[HealthProblem], most: int, *, tall: bool) -> Iterator[Text]:
+def _problems(found: Sequence[HealthProblem], most: int, *, tall: bool) -> Iterator[Text]:
     for one in found[:most]:
         symbol, style = SYMBOLS[one.level]
         told = Text.assemble((f"{symbol} {one.about}: ", style), visible(one.saw))
@@ -296,12 +296,12 @@ def _history_line(row: dict[str, Any]) -> str:
 
 
 def _code(seen: Overview) -> int:
-    return Exit.FAILED if any(one.level == "bad" for one in seen.wrong) else Exit.OK
+    return Exit.FAILED if any(one.level == "bad" for one in problems_of(seen)) else Exit.OK
 
 
 def _show(seen: Overview, *, as_json: bool) -> None:
     if as_json:
-        echo_json(seen.as_json())
+        echo_json(overview_as_json(seen))
     elif sys.stdout.isatty():
         Console().print(grid(list(sections(seen)), cut=False))
     else:

@@ -1,29 +1,75 @@
-"""What a person should look at, and what to do: judged by an overview. Pure."""
+"""The one judge of health: an overview becomes a list of problems, each with what to do about it.
+
+All thresholds stand here. `linedesk status`, the page, `linedesk doctor` and the alerts of
+deploy/prometheus use them; doctor asks the functions below about facts that it measured itself.
+Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import datetime, timedelta
+from typing import Any, Literal
 
 from linedesk.console import processes
-from linedesk.console.format import for_long, local, scope_words
-
-if TYPE_CHECKING:
-    from linedesk.console.overview import Overview
+from linedesk.console.format import as_json, for_long, local, scope_words
+from linedesk.console.overview import LATELY, Overview
+from linedesk.store.collections import MEGABYTE
+from linedesk.store.documents import Document
+from linedesk.store.queue.gauge import CLOSE_SHARE, WARN_SHARE
 
 Level = Literal["bad", "warn"]
 LEVELS: tuple[Level, ...] = ("bad", "warn")
-DAY_SECONDS, HOUR_SECONDS = 86_400.0, 3_600.0
-# What waits for a minute moves to `held`; what waits for ten nobody is at work on.
-LATE_SECONDS, STALLED_SECONDS = 60.0, 600.0
-LAG_SECONDS = 10.0
-FULL_SHARE = 0.8
-QUOTA_SHARE = 0.9
-LEFT_SECONDS, SHORT_SECONDS = 24 * HOUR_SECONDS, 2 * HOUR_SECONDS
-CERTIFICATE_SECONDS, EXPIRING_SECONDS = 21 * DAY_SECONDS, 7 * DAY_SECONDS
-RESTART = "`systemctl status {unit}` and its journal tell why"
+HOUR_SECONDS, DAY_SECONDS = 3_600.0, 86_400.0
+GIGABYTE = 1024 * MEGABYTE
+
+# The thresholds. A problem begins at WARN and is bad at BAD.
+
+# Age of the newest document that the feed has not read: it takes milliseconds where all is well.
+LAG_WARN_SECONDS, LAG_BAD_SECONDS = 10.0, 60.0
+# Age of the oldest event that is not handled. What waits for a minute moves to `held`, and a reply
+# token is worth no more then; what waits for ten minutes no thread is at work on.
+WAIT_WARN_SECONDS, WAIT_BAD_SECONDS = 60.0, 600.0
+# Since progress was saved: at least as often as a heartbeat comes, which is after 30 s of quiet.
+# The dispatcher itself calls 90 s a stall.
+QUIET_WARN_SECONDS = 120.0
+# How late the next timer is: the scheduler retries within seconds, and fails over within ten.
+TIMER_BAD_SECONDS = 60.0
+# Unread share of recvq, 0 to 1: those at which the guard warns and closes it.
+UNREAD_WARN_SHARE, UNREAD_BAD_SHARE = WARN_SHARE, CLOSE_SHARE
+# For how long recvq or the oplog lasts. A dispatcher that is down from one evening to the next
+# finds its place again; one that cannot even be down for an upgrade that fails has hours at most.
+WINDOW_WARN_SECONDS, WINDOW_BAD_SECONDS = 24 * HOUR_SECONDS, 2 * HOUR_SECONDS
+# Events in the spool: any of them says that MongoDB takes none.
+SPOOL_WARN_DOCUMENTS = 0
+# Used share of SPOOL_MAX_MB, 0 to 1: beyond all of it webhooks are refused.
+SPOOL_BAD_SHARE = 0.8
+# Webhooks refused a second: with neither store for them, any; that took too long to send, one in
+# ten seconds, since strangers begin requests that they never end.
+REFUSED_BAD_PER_SECOND, SLOW_BAD_PER_SECOND = 0.0, 0.1
+REFUSED_REASONS = ("store", "overload")
+# Used share of the month's messages, 0 to 1: pushes beyond it become dead letters.
+QUOTA_WARN_SHARE, QUOTA_BAD_SHARE = 0.9, 1.0
+# Dead letters of the last day that were not replayed: any is an answer that did not arrive.
+LETTERS_WARN_COUNT, LETTERS_WITHIN = 0, LATELY
+# What is left of a certificate. Let's Encrypt's are renewed 30 days before their end: three weeks
+# say that renewing has failed for a while.
+CERTIFICATE_WARN_SECONDS, CERTIFICATE_BAD_SECONDS = 21 * DAY_SECONDS, 7 * DAY_SECONDS
+# This clock beside another. A timer may fire a second late unnoticed. Half of a reply token's
+# minute is the most that may be misjudged without every reply becoming a push.
+CLOCK_WARN_SECONDS, CLOCK_BAD_SECONDS = 1.0, 30.0
+# How far a majority of the replica set is behind its primary: the front desk waits a second for its
+# confirmation, then spools.
+REPLICATION_WARN_SECONDS = 1.0
+# Free on MongoDB's disk beyond what recvq and the oplog may still take.
+DISK_WARN_BYTES, DISK_BAD_BYTES = 5 * GIGABYTE, GIGABYTE
+# Free on the spool's disk beyond SPOOL_MAX_MB (warn), or at all (bad): it leaves a log of its own
+# beside the documents, and SQLite a copy while it drains.
+SPOOL_SPARE_BYTES = 64 * MEGABYTE
+
+STATUS = "`systemctl status {unit}` and its journal tell why"
+RENEW = "`certbot renew --dry-run` tells why it is not renewed; see deploy/tls for the hook"
 
 
 @dataclass(frozen=True)
@@ -37,195 +83,313 @@ class HealthProblem:
     do: str
 
 
-def what_is_wrong(seen: Overview) -> list[HealthProblem]:
+def problems_of(seen: Overview) -> list[HealthProblem]:
     """Everything at once, the worst first."""
-    found = [
+    facts = (
         *_processes(seen),
-        *_recvq(seen),
+        *_stores(seen),
         *_queue(seen),
-        *_reach(seen),
         *_line(seen),
-        *_keys(seen),
+        *(paused(row) for row in seen.pauses),
+        stuck_conversations(seen.waiting, seen.at),
         *_left_over(seen),
-        *_door(seen),
-    ]
+        *_front_desk(seen),
+    )
+    found = [one for one in facts if one is not None]
     return sorted(found, key=lambda one: LEVELS.index(one.level))
+
+
+def overview_as_json(seen: Overview) -> Document:
+    """An overview for programs, its problems under the name `wrong`."""
+    return {**seen.as_json(), "wrong": as_json(problems_of(seen))}
+
+
+# One function for each fact: its problem, or None where all is well.
+
+
+def absent(role: str, saw: str) -> HealthProblem:
+    """No process of a role runs. A restart also ends one that hangs, which a start would leave."""
+    unit = unit_of(role)
+    return HealthProblem(
+        "bad", role, saw, f"`systemctl restart {unit}`; {STATUS.format(unit=unit)}"
+    )
+
+
+def lag(documents: float, seconds: float) -> HealthProblem | None:
+    """What is stored and not read by the feed."""
+    if seconds <= LAG_WARN_SECONDS:
+        return None
+    saw = f"{documents:,.0f} not read yet, the oldest for {for_long(seconds)}"
+    level: Level = "bad" if seconds > LAG_BAD_SECONDS else "warn"
+    return HealthProblem(level, "lag", saw, "its log tells what holds the feed back")
+
+
+def oldest_event(seconds: float) -> HealthProblem | None:
+    """For how long the oldest event waits that nothing is meant to hold up."""
+    if seconds <= WAIT_WARN_SECONDS:
+        return None
+    level: Level = "bad" if seconds > WAIT_BAD_SECONDS else "warn"
+    saw = f"the oldest event waits for {for_long(seconds)}"
+    do = "does LINE answer, are handlers slow? `linedesk status` names what waits, and why"
+    return HealthProblem(level, "queue", saw, do)
+
+
+def progress(*, quiet_seconds: float, oldest_seconds: float) -> HealthProblem | None:
+    """Since progress was saved, and for how long the oldest event waits."""
+    unit = unit_of(processes.DISPATCHER)
+    is_quiet = quiet_seconds > QUIET_WARN_SECONDS
+    saw = f"saved {for_long(quiet_seconds)} ago"
+    if is_quiet and oldest_seconds > WAIT_WARN_SECONDS:
+        do = f"the dispatcher does not get on: {STATUS.format(unit=unit)}"
+        return HealthProblem("bad", "queue", saw, do)
+    if is_quiet and oldest_seconds <= WAIT_WARN_SECONDS:
+        do = f"a dispatcher saves at least every minute: {STATUS.format(unit=unit)}"
+        return HealthProblem("warn", "queue", saw, do)
+    return oldest_event(oldest_seconds)
+
+
+def unread(share: float, *, is_closed: bool = False) -> HealthProblem | None:
+    """How much of recvq is unread, 0 to 1, and whether its guard has closed it."""
+    do = "see why the dispatcher is behind: is it running, does LINE answer?"
+    if is_closed:
+        saw = "closed: it is full of unread documents, or not as it must be; the front desk spools"
+        return HealthProblem("bad", "recvq", saw, do)
+    saw = f"{share:.0%} of it is unread"
+    if share >= UNREAD_BAD_SHARE:
+        return HealthProblem("bad", "recvq", f"{saw}: it takes no more, and the spool fills", do)
+    if share >= UNREAD_WARN_SHARE:
+        return HealthProblem("warn", "recvq", f"{saw}, it closes at {UNREAD_BAD_SHARE:.0%}", do)
+    return None
+
+
+def window_level(seconds: float) -> Level | None:
+    """How bad it is that recvq or the oplog lasts for so long."""
+    if seconds >= WINDOW_WARN_SECONDS:
+        return None
+    return "warn" if seconds >= WINDOW_BAD_SECONDS else "bad"
+
+
+def window(about: str, seconds: float, *, behind_seconds: float) -> HealthProblem | None:
+    """How long until recvq or the oplog overtakes the dispatcher.
+
+    A backlog that is handled quickly raises the rate for a while: only a dispatcher that is behind
+    is in danger.
+    """
+    level = window_level(seconds)
+    if level is None:
+        return None
+    if behind_seconds <= WAIT_WARN_SECONDS:
+        level = "warn"
+    saw = f"{for_long(seconds)} until it overtakes the dispatcher, at the present rate"
+    return HealthProblem(level, about, saw, "`linedesk doctor` tells how to enlarge it")
+
+
+def no_spool(saw: str = "no spool: without MongoDB webhooks would be refused") -> HealthProblem:
+    """The front desk could put nothing aside."""
+    return HealthProblem("warn", "spool", saw, "the front desk's log says why; see SPOOL_PATH")
+
+
+def spooled(
+    documents: float, *, used_bytes: float, most_bytes: float, oldest_seconds: float | None = None
+) -> HealthProblem | None:
+    """What waits outside of MongoDB; `most_bytes` is SPOOL_MAX_MB, 0 where it is not known."""
+    if documents <= SPOOL_WARN_DOCUMENTS:
+        return None
+    since = f", the oldest for {for_long(oldest_seconds)}" if oldest_seconds else ""
+    is_full = bool(most_bytes) and used_bytes > SPOOL_BAD_SHARE * most_bytes
+    do = "it empties once MongoDB confirms and recvq has room: do MongoDB and a front desk run?"
+    saw = f"{documents:,.0f} events wait in it{since}"
+    return HealthProblem("bad" if is_full else "warn", "spool", saw, do)
+
+
+def token_refused() -> HealthProblem:
+    """LINE answers 401."""
+    do = (
+        "issue another one in LINE's console (developers.line.biz), Messaging API, put it into the "
+        "credentials, restart the dispatcher"
+    )
+    return HealthProblem("bad", "LINE", "LINE refuses LINE_CHANNEL_ACCESS_TOKEN", do)
+
+
+def quota(used: float, most: float) -> HealthProblem | None:
+    """Counted messages of this month, beside those that the plan allows."""
+    if used < QUOTA_WARN_SHARE * most:
+        return None
+    saw = f"{used:,.0f} of {most:,.0f} messages are used this month"
+    do = (
+        "pushes beyond it become dead letters until the month's end, replies are free: raise the "
+        "plan in LINE's console"
+    )
+    return HealthProblem("bad" if used >= QUOTA_BAD_SHARE * most else "warn", "quota", saw, do)
+
+
+def paused(row: Mapping[str, Any]) -> HealthProblem:
+    """`row` is one of `Overview.pauses`."""
+    at, by, why = row.get("at"), row.get("by"), row.get("why")
+    since = f" since {local(at)}" if isinstance(at, datetime) else ""
+    saw = f"{scope_words(row.get('channel'), row.get('key'))}{since}"
+    saw += (f" by {by}" if by else "") + (f": {why}" if why else "")
+    return HealthProblem("warn", "paused", saw, f"`linedesk resume {row['scope']}` ends it")
+
+
+def stuck_conversations(
+    waiting: Sequence[Mapping[str, Any]], now: datetime
+) -> HealthProblem | None:
+    """One problem for all conversations that wait too long, in the words of the longest.
+
+    `waiting` are rows with channel, key, since and why, of a conversation one or several; those
+    that an operator has paused do not count.
+    """
+    oldest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    for row in sorted(waiting, key=lambda row: _waited(row, now)):
+        if row.get("why") != "paused" and _waited(row, now) > WAIT_BAD_SECONDS:
+            oldest[row.get("channel"), row.get("key")] = row
+    if not oldest:
+        return None
+    first = max(oldest.values(), key=lambda row: _waited(row, now))
+    scope = f"{first.get('channel')}/{first.get('key')}"
+    others = f" (and {len(oldest) - 1} more)" if len(oldest) > 1 else ""
+    saw = f"{scope} waits for {for_long(_waited(first, now))}"
+    saw += f": {first.get('why') or 'no reason told'}{others}"
+    do = f"`linedesk conversation show {scope}` tells more, `linedesk release {scope}` gives up "
+    return HealthProblem("warn", "waiting", saw, f"{do}what is stuck")
+
+
+def _waited(row: Mapping[str, Any], now: datetime) -> float:
+    since = row.get("since")
+    return (now - since).total_seconds() if isinstance(since, datetime) else 0.0
+
+
+def dead_letters(count: int) -> HealthProblem | None:
+    """Those of LETTERS_WITHIN that were not replayed."""
+    if count <= LETTERS_WARN_COUNT:
+        return None
+    do = "`linedesk dead list --since 1d` tells what and why; replay or drop them"
+    return HealthProblem("warn", "dead letters", f"{count} within a day", do)
+
+
+def late_timer(seconds: float, *, own_process: bool) -> HealthProblem | None:
+    """How late the next one is; `own_process` says whether a scheduler of its own is to run."""
+    if seconds <= TIMER_BAD_SECONDS:
+        return None
+    unit = unit_of(processes.SCHEDULER if own_process else processes.DISPATCHER)
+    saw = f"the next one is late by {for_long(seconds)}"
+    return HealthProblem("bad", "timers", saw, STATUS.format(unit=unit))
+
+
+def certificate(left: timedelta) -> HealthProblem | None:
+    """What is left of the front desk's certificate."""
+    seconds = left.total_seconds()
+    if seconds >= CERTIFICATE_WARN_SECONDS:
+        return None
+    if seconds <= 0:
+        return HealthProblem("bad", "certificate", "it has expired", f"LINE sends nothing: {RENEW}")
+    saw = f"it ends in {for_long(seconds)}"
+    level: Level = "bad" if seconds < CERTIFICATE_BAD_SECONDS else "warn"
+    return HealthProblem(level, "certificate", saw, RENEW)
+
+
+def unit_of(role: str) -> str:
+    """The name of its service of systemd."""
+    return f"linedesk-{role}"
+
+
+# What an overview has of each.
 
 
 def _processes(seen: Overview) -> Iterator[HealthProblem]:
     here = {one.role for one in seen.processes if one.is_fresh}
-    asked = [processes.FRONTDESK, processes.DISPATCHER]
+    wanted = [processes.FRONTDESK, processes.DISPATCHER]
     if seen.scheduler_asked:
-        asked.append(processes.SCHEDULER)
-    for role in asked:
+        wanted.append(processes.SCHEDULER)
+    for role in wanted:
         if role not in here:
-            yield _absent(seen, role)
+            yield absent(role, _last_seen(seen, role))
     # Of a dispatcher without the field, an older version, a scheduler is looked for by its row.
-    told = here if seen.scheduler_asked else here | {processes.SCHEDULER}
+    named = here if seen.scheduler_asked else here | {processes.SCHEDULER}
     for one in seen.processes:
-        if not one.is_fresh and one.state != processes.ENDED and one.role in told:
+        if not one.is_fresh and one.state != processes.ENDED and one.role in named:
             saw = f"process {one.pid} on {one.host}: no word for {for_long(one.silent_seconds)}"
-            do = f"it hangs, is gone or without MongoDB: {RESTART.format(unit=_unit(one.role))}"
-            yield HealthProblem("bad", one.role, saw, do)
+            why = STATUS.format(unit=unit_of(one.role))
+            yield HealthProblem(
+                "bad", one.role, saw, f"it hangs, is gone or without MongoDB: {why}"
+            )
     if processes.DISPATCHER in here and seen.obeyed is None:
         saw = "no dispatcher holds the lease"
-        yield HealthProblem(
-            "bad", processes.DISPATCHER, saw, "a standby takes over within 5 s; else its log"
-        )
+        do = "a standby takes over within 5 s; else its log"
+        yield HealthProblem("bad", processes.DISPATCHER, saw, do)
 
 
-def _absent(seen: Overview, role: str) -> HealthProblem:
-    silent = [one for one in seen.processes if one.role == role]
-    saw = "none runs"
-    if silent:
-        one = silent[0]
-        how = "ended" if one.state == processes.ENDED else "silent since"
-        saw = f"none runs; {one.pid} on {one.host} {how} {local(one.at)}"
-    unit = _unit(role)
-    return HealthProblem(
-        "bad", role, saw, f"`systemctl restart {unit}`; {RESTART.format(unit=unit)}"
-    )
+def _last_seen(seen: Overview, role: str) -> str:
+    silent = next((one for one in seen.processes if one.role == role), None)
+    if silent is None:
+        return "none runs"
+    how = "ended" if silent.state == processes.ENDED else "silent since"
+    return f"none runs; {silent.pid} on {silent.host} {how} {local(silent.at)}"
 
 
-def _unit(role: str) -> str:
-    return f"linedesk-{role}"
-
-
-def _recvq(seen: Overview) -> Iterator[HealthProblem]:
-    share = seen.queue.unread_share
-    if seen.queue.is_closed:
-        saw = "closed: it is full of unread documents, or not as it must be"
-        yield HealthProblem(
-            "bad", "recvq", saw, "the front desk spools; does the dispatcher get on?"
-        )
-    elif share is not None and share >= FULL_SHARE:
-        yield HealthProblem("warn", "recvq", f"{share:.0%} of it is unread", "it closes at 95 %")
-    spool = seen.spool
+def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
+    queue, spool = seen.queue, seen.spool
+    yield unread(queue.unread_share or 0.0, is_closed=queue.is_closed)
     if spool is not None and not spool.is_available:
-        saw = "no spool: without MongoDB webhooks would be refused"
-        yield HealthProblem("warn", "spool", saw, "the front desk's log says why; see SPOOL_PATH")
-    if spool is not None and spool.documents:
-        since = f", the oldest for {for_long(spool.oldest_seconds)}" if spool.oldest_seconds else ""
-        full = bool(spool.max_bytes) and spool.bytes > FULL_SHARE * (spool.max_bytes or 0)
-        saw = f"{spool.documents:,.0f} events wait in it{since}"
-        do = "it empties once MongoDB confirms and recvq has room: `linedesk doctor`"
-        yield HealthProblem("bad" if full else "warn", "spool", saw, do)
+        yield no_spool()
+    if spool is not None:
+        most, oldest = spool.max_bytes or 0.0, spool.oldest_seconds
+        used = spool.bytes
+        yield spooled(spool.documents, used_bytes=used, most_bytes=most, oldest_seconds=oldest)
 
 
-def _queue(seen: Overview) -> Iterator[HealthProblem]:
-    lag = seen.queue.lag_seconds or 0.0
-    if lag > LAG_SECONDS:
-        saw = f"{seen.queue.lag_documents or 0:,.0f} not read yet, the oldest for {for_long(lag)}"
-        do = "its log tells what holds the feed back"
-        yield HealthProblem("bad" if lag > LATE_SECONDS else "warn", "lag", saw, do)
-    # What is paused waits because somebody wants it to: in `held`, and all else goes on.
-    queue = seen.queue
+def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
+    queue, threads = seen.queue, seen.threads
+    yield lag(queue.lag_documents or 0.0, queue.lag_seconds or 0.0)
+    # What is paused waits in `held` because an operator wants it to, and all else is handled.
     oldest = (queue.behind_seconds if seen.pauses else queue.oldest_seconds) or 0.0
-    if oldest > LATE_SECONDS:
-        level: Level = "bad" if oldest > STALLED_SECONDS else "warn"
-        saw = f"the oldest event waits for {for_long(oldest)}"
-        yield HealthProblem(
-            level, "queue", saw, "look at what waits, and why: handlers, LINE, MongoDB"
-        )
-    threads = seen.threads
-    if threads.all and threads.busy == threads.all and seen.queue.in_hand:
-        saw = f"all {threads.all:,.0f} are busy"
-        yield HealthProblem(
-            "warn", "threads", saw, "handlers are slow, or DISPATCHER_THREADS is too small"
-        )
-
-
-def _reach(seen: Overview) -> Iterator[HealthProblem]:
+    yield oldest_event(oldest)
+    if threads.all and threads.busy == threads.all and queue.in_hand:
+        do = "handlers are slow, or DISPATCHER_THREADS is too small"
+        yield HealthProblem("warn", "threads", f"all {threads.all:,.0f} are busy", do)
     for about, seconds in (
-        ("recvq", seen.queue.recvq_left_seconds),
-        ("oplog", seen.queue.oplog_left_seconds),
+        ("recvq", queue.recvq_left_seconds),
+        ("oplog", queue.oplog_left_seconds),
     ):
-        if seconds is not None and seconds < LEFT_SECONDS:
-            saw = f"{for_long(seconds)} until it overtakes the dispatcher, at the present rate"
-            level: Level = "bad" if seconds < SHORT_SECONDS else "warn"
-            yield HealthProblem(level, about, saw, "`linedesk doctor` tells how to enlarge it")
+        if seconds is not None:
+            yield window(about, seconds, behind_seconds=queue.behind_seconds or 0.0)
 
 
-def _line(seen: Overview) -> Iterator[HealthProblem]:
+def _line(seen: Overview) -> Iterator[HealthProblem | None]:
     if seen.token_refused:
-        do = "put a valid LINE_CHANNEL_ACCESS_TOKEN in its place and restart the dispatcher"
-        yield HealthProblem("bad", "LINE", "it refuses the channel access token", do)
+        yield token_refused()
     for gate in seen.gates:
         if gate.breaker_open and not seen.token_refused:
             saw = f"host {gate.host}: it fails, so no calls but probes"
             do = "nothing is lost, sends wait; `linedesk calls --failed` tells more"
             yield HealthProblem("bad", "LINE", saw, do)
-    share = seen.quota.share if seen.quota is not None else None
-    if seen.quota is not None and share is not None and share >= QUOTA_SHARE:
-        saw = f"{seen.quota.used:,.0f} of {seen.quota.messages:,.0f} messages are used this month"
-        do = "pushes beyond it become dead letters; replies are free"
-        yield HealthProblem("bad" if share >= 1 else "warn", "quota", saw, do)
+    if seen.quota is not None and seen.quota.used is not None:
+        yield quota(seen.quota.used, seen.quota.messages)
 
 
-def _keys(seen: Overview) -> Iterator[HealthProblem]:
-    for row in seen.pauses:
-        at = row.get("at")
-        since = f" since {local(at)}" if isinstance(at, datetime) else ""
-        because = f": {row['why']}" if row.get("why") else ""
-        what = scope_words(row.get("channel"), row.get("key"))
-        saw = f"{what}{since} by {row.get('by') or 'somebody'}{because}"
-        yield HealthProblem("warn", "paused", saw, f"`linedesk resume {row['scope']}` goes on")
-    yield from _waiting(seen)
-
-
-def _waiting(seen: Overview) -> Iterator[HealthProblem]:
-    """One word for all that wait too long, of the one that waits longest."""
-    late = [
-        one
-        for one in seen.waiting
-        if one.get("why") != "paused" and _waited(one, seen) > STALLED_SECONDS
-    ]
-    if not late:
-        return
-    first = max(late, key=lambda one: _waited(one, seen))
-    scope = f"{first.get('channel')}/{first.get('key')}"
-    others = f" (and {len(late) - 1} more)" if len(late) > 1 else ""
-    why = first.get("why") or "no reason told"
-    saw = f"{scope} waits for {for_long(_waited(first, seen))}: {why}{others}"
-    yield HealthProblem(
-        "warn", "waiting", saw, f"`linedesk release {scope}` gives up what is stuck"
-    )
-
-
-def _waited(one: Mapping[str, Any], seen: Overview) -> float:
-    since = one.get("since")
-    return (seen.at - since).total_seconds() if isinstance(since, datetime) else 0.0
-
-
-def _left_over(seen: Overview) -> Iterator[HealthProblem]:
-    if seen.letters_lately:
-        saw = f"{seen.letters_lately} within a day"
-        do = "`linedesk dead list --since 1d` tells what and why; replay or drop them"
-        yield HealthProblem("warn", "dead letters", saw, do)
+def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
+    yield dead_letters(seen.letters_lately)
     if seen.threads.abandoned:
         saw = f"{seen.threads.abandoned:,.0f} handlers never returned since the start"
         do = "the log names them; at as many as it has threads it ends, and starts anew"
         yield HealthProblem("warn", "threads", saw, do)
     late = -(seen.figures[processes.SCHEDULER].number("nextTimerSeconds") or 0.0)
-    if late > LATE_SECONDS:
-        saw = f"the next one is late by {for_long(late)}"
-        yield HealthProblem(
-            "bad", "timers", saw, "the scheduler's log, or that of the dispatcher around it"
-        )
+    yield late_timer(late, own_process=bool(seen.scheduler_asked))
 
 
-def _door(seen: Overview) -> Iterator[HealthProblem]:
+def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
     desk = seen.figures[processes.FRONTDESK]
+    refused = sum(desk.rate("refusedRequests", reason) or 0.0 for reason in REFUSED_REASONS)
+    slow = desk.rate("refusedRequests", "slow") or 0.0
+    if refused > REFUSED_BAD_PER_SECOND or slow > SLOW_BAD_PER_SECOND:
+        saw = f"{refused + slow:.1f} webhooks a second are refused, and may be lost"
+        do = "its log has the reasons; store: both disks; overload: more comes than it can take"
+        yield HealthProblem("bad", processes.FRONTDESK, saw, do)
     if desk.rate("refusedRequests", "signature"):
+        saw = "it refuses requests with a wrong signature"
         do = "is LINE_CHANNEL_SECRET that of this channel?"
-        yield HealthProblem(
-            "warn", processes.FRONTDESK, "it refuses requests with a wrong signature", do
-        )
+        yield HealthProblem("warn", processes.FRONTDESK, saw, do)
     ends = desk.number("certificateEndsSeconds")
-    left = float("inf") if ends is None else ends - seen.at.timestamp()
-    if left < CERTIFICATE_SECONDS:
-        level: Level = "bad" if left < EXPIRING_SECONDS else "warn"
-        saw = f"it ends in {for_long(left)}" if left > 0 else "it has ended"
-        yield HealthProblem(
-            level, "certificate", saw, "`certbot renew --dry-run` tells why it is not renewed"
-        )
+    if ends is not None:
+        yield certificate(timedelta(seconds=ends - seen.at.timestamp()))

@@ -1,9 +1,8 @@
-"""Everything at a glance: whether linedesk is well, what comes and goes, what waits and why.
+"""The overview: what comes and goes, what waits and why, and which processes run.
 
-A handful of small or indexed reads, whatever recvq holds: the figures are those that the processes
-write to `status` once a second.
-
-The parts of an overview, each made of what the rows of `status` tell. Pure.
+It costs a handful of small or indexed reads, however much recvq holds: the figures are those that
+the processes write to `status` once a second. What of it is a problem `linedesk.console.health`
+says.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console import dead_letters, processes
-from linedesk.console import processes as rows
 from linedesk.console.format import as_json
-from linedesk.console.health import HealthProblem, what_is_wrong
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import told_in
 from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
@@ -255,8 +252,6 @@ class Overview:
     """One look at everything."""
 
     at: datetime
-    wrong: list[HealthProblem]
-    """What a person should look at, the worst first."""
     processes: list[Process]
     scheduler_asked: bool | None
     """Whether the dispatcher's setting asks for a scheduler of its own; None: it does not tell."""
@@ -328,45 +323,39 @@ def _read(database: Database[Any], now: datetime) -> Read:
 
 def put_together(read: Read, *, now: datetime) -> Overview:
     """An overview of what was read. Pure."""
-    processes = [rows.process_of(row, now=now) for row in read.rows]
-    asked = rows.asks_for_scheduler(read.rows)
-    fresh = [row for row, one in zip(read.rows, processes, strict=True) if one.is_fresh]
-    leader = rows.leading(fresh)
+    found = [processes.process_of(row, now=now) for row in read.rows]
+    asked = processes.asks_for_scheduler(read.rows)
+    fresh = [row for row, one in zip(read.rows, found, strict=True) if one.is_fresh]
+    leader = processes.leading(fresh)
     figures = _figures(fresh, leader)
-    dispatcher, desk = figures[rows.DISPATCHER], figures[rows.FRONTDESK]
+    dispatcher, desk = figures[processes.DISPATCHER], figures[processes.FRONTDESK]
     left = [row for row in read.letters if not row.get(REPLAYED_AT)]
     row = leader or {}
-    seen = Overview(
+    return Overview(
         at=now,
-        wrong=[],
         processes=[
             one
-            for one in rows.that_count(processes)
-            if one.is_fresh or one.role != rows.SCHEDULER or asked is not False
+            for one in processes.that_count(found)
+            if one.is_fresh or one.role != processes.SCHEDULER or asked is not False
         ],
         scheduler_asked=asked,
         rates=rates(figures, replayed=read.replays / REPLAYS_WITHIN.total_seconds()),
         queue=queue(dispatcher, desk),
         latencies=latencies(figures),
         threads=threads(dispatcher, row),
-        waiting=rows.listed(row, "waiting"),
+        waiting=processes.listed(row, "waiting"),
         waiting_keys=dict(dispatcher.figures.get("waitingKeys") or {}),
         gates=gates(dispatcher),
         token_refused=bool(dispatcher.number("tokenRefused")),
         quota=quota(dispatcher),
         spool=spool(desk),
-        pauses=[_told(one) for row in read.pauses if (one := Pause.from_row(row))],
-        obeyed=rows.listed(row, "paused") if leader is not None else None,
+        pauses=[pause_row(one) for row in read.pauses if (one := Pause.from_row(row))],
+        obeyed=processes.listed(row, "paused") if leader is not None else None,
         calls=read.calls,
         letters=[dead_letters.summary(one) for one in left[:NEWEST_LETTERS]],
         letters_lately=sum(_is_lately(one, now) for one in left),
         figures=figures,
     )
-    return _judged(seen)
-
-
-def _judged(seen: Overview) -> Overview:
-    return Overview(**{**vars(seen), "wrong": what_is_wrong(seen)})
 
 
 def _is_lately(letter: Row, now: datetime) -> bool:
@@ -374,18 +363,21 @@ def _is_lately(letter: Row, now: datetime) -> bool:
     return isinstance(at, datetime) and at >= now - LATELY
 
 
-def _told(pause: Pause) -> Document:
+def pause_row(pause: Pause) -> Document:
+    """A pause as a row of `Overview.pauses`."""
     scope = pause.scope
-    told = {"by": pause.by, "why": pause.why, "at": pause.at}
-    return {"channel": scope.channel, "key": scope.key, "scope": str(scope), **told}
+    order = {"by": pause.by, "why": pause.why, "at": pause.at}
+    return {"channel": scope.channel, "key": scope.key, "scope": str(scope), **order}
 
 
 def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:
     """By role. Where the scheduler runs within the dispatcher, that one's row tells its figures."""
-    by_role = {role: [row for row in fresh if row.get("role") == role] for role in rows.ROLES}
+    by_role = {role: [row for row in fresh if row.get("role") == role] for role in processes.ROLES}
     led = [leader] if leader is not None else []
     return {
-        rows.FRONTDESK: rows.told(by_role[rows.FRONTDESK]),
-        rows.DISPATCHER: rows.told(led),
-        rows.SCHEDULER: rows.told(by_role[rows.SCHEDULER][:1] or [rows.of_scheduler(leader or {})]),
+        processes.FRONTDESK: processes.told(by_role[processes.FRONTDESK]),
+        processes.DISPATCHER: processes.told(led),
+        processes.SCHEDULER: processes.told(
+            by_role[processes.SCHEDULER][:1] or [processes.of_scheduler(leader or {})]
+        ),
     }

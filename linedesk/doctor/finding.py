@@ -1,4 +1,4 @@
-"""What a check comes to: how it stands, what was seen, and what a person should do."""
+"""The result of a check: its level, what was seen, and what the operator should do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from linedesk.console.format import for_long
+from linedesk.console.health import DAY_SECONDS, HOUR_SECONDS, HealthProblem
 
 KILOBYTE = 1024.0
-DAY_SECONDS = 24 * 3600.0
-HOUR_SECONDS = 3600.0
 
 
 class FindingLevel(StrEnum):
@@ -49,6 +48,13 @@ def bad(saw: str, do: str) -> Finding:
 def skip(saw: str, do: str = "") -> Finding:
     """It was not looked at, and why."""
     return Finding(FindingLevel.SKIP, saw, do)
+
+
+def of(problem: HealthProblem | None, *, saw: str = "", well: str = "") -> Finding:
+    """A problem as a finding, in the words of `saw` where there are any; ok(well) without one."""
+    if problem is None:
+        return ok(well or saw)
+    return Finding(FindingLevel(problem.level), saw or problem.saw, problem.do)
 
 
 def size(number: float) -> str:

@@ -71,7 +71,7 @@ class House:
         return process
 
     def start_scheduler(self, *, fresh: bool = False, **settings: str) -> Process:
-        process = self._start("scheduler", settings, fresh=fresh)
+        process = self._start("linedesk.scheduler", settings, fresh=fresh)
         self.wait_for(lambda: "scheduler ready" in self.log_of(process), process)
         return process
 

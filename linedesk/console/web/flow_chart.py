@@ -1,18 +1,16 @@
-"""The way of the events as a picture: where each place is drawn, and the arrows. Pure.
+"""The way of the events as a picture: its nodes, the flows between them, and where both are drawn.
 
-It is drawn twice, for a wide screen and for a phone, from the same places.
-
-The places of the picture and the ways between them: what each says, and how it is. Pure.
-
-A state has a sign and a word beside its colour.
+It is drawn twice, for a wide screen and for a phone. A node's state is that of its problems (see
+`linedesk.console.health`), and has a sign and a word beside its colour. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linedesk.console import processes
+from linedesk.console.health import HealthProblem
 from linedesk.console.overview import Overview
 from linedesk.console.processes import Process
 from linedesk.console.web.format import number, rate, seconds, share
@@ -21,10 +19,20 @@ GOOD, LOOK, BAD, OFF = "good", "look", "bad", "off"
 SIGNS = {GOOD: "●", LOOK: "▲", BAD: "✕", OFF: "○"}
 SPELLED = {GOOD: "well", LOOK: "to be looked at", BAD: "needs a person", OFF: "nothing to do"}
 # An arrow flows faster the more comes along it: up to so many a second.
-FLOWS = ((0.0, 0), (1.0, 1), (10.0, 2), (100.0, 3), (float("inf"), 4))
-NEARLY_ALL = 0.9
-LATE_SECONDS = 5.0
-VERY_LATE_SECONDS = 60.0
+SPEEDS = ((0.0, 0), (1.0, 1), (10.0, 2), (100.0, 3), (float("inf"), 4))
+# The problems that belong to a node, by what they are about.
+ABOUT = {
+    "frontdesk": (processes.FRONTDESK, "certificate"),
+    "recvq": ("recvq", "lag", "oplog"),
+    "dispatcher": (processes.DISPATCHER, "queue"),
+    "threads": ("threads",),
+    "api": ("LINE", "quota"),
+    "spool": ("spool",),
+    "scheduler": (processes.SCHEDULER, "timers"),
+    "held": ("paused", "waiting"),
+    "letters": ("dead letters",),
+}
+STATES = {"bad": BAD, "warn": LOOK}
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,9 @@ class Flow:
     what: str
 
     @property
-    def flow(self) -> int:
+    def speed(self) -> int:
         """0: nothing moves, to 4."""
-        return next(flow for most, flow in FLOWS if (self.per_second or 0.0) <= most)
+        return next(speed for most, speed in SPEEDS if (self.per_second or 0.0) <= most)
 
     @property
     def label(self) -> str:
@@ -68,7 +76,7 @@ class Flow:
         return rate(self.per_second)
 
 
-def ways(seen: Overview) -> Iterator[Flow]:
+def flows(seen: Overview) -> Iterator[Flow]:
     """All of them, with how many a second go along each."""
     rates = seen.rates
     stored = None if rates.accepted is None else max(0.0, rates.accepted - (rates.spooled or 0.0))
@@ -95,8 +103,16 @@ def _turns(seen: Overview) -> float | None:
     return sum(turns) if turns else None
 
 
-def places(seen: Overview) -> Iterator[MapNode]:
-    """All of them."""
+def nodes(seen: Overview, problems: Sequence[HealthProblem]) -> Iterator[MapNode]:
+    """All of them, each in the state of its worst problem."""
+    for node in _nodes(seen):
+        about = ABOUT.get(node.id, ())
+        # The worst stand first.
+        worst = next((one.level for one in problems if one.about in about), None)
+        yield node if worst is None else replace(node, state=STATES[worst])
+
+
+def _nodes(seen: Overview) -> Iterator[MapNode]:
     yield MapNode("line", "LINE", "webhooks", "comes in", OFF if not seen.rates.accepted else GOOD)
     yield _desk(seen)
     yield _recvq(seen)
@@ -114,36 +130,28 @@ def places(seen: Overview) -> Iterator[MapNode]:
 def _desk(seen: Overview) -> MapNode:
     fresh = _fresh(seen, processes.FRONTDESK)
     if not fresh:
-        return MapNode("frontdesk", "front desk", "not there", "no fresh status", BAD)
+        return MapNode("frontdesk", "front desk", "not there", "no fresh status")
     stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
     figure = f"{len(fresh)} at work" if len(fresh) > 1 else "at work"
     note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhook lately"
-    return MapNode("frontdesk", "front desk", figure, note, LOOK if seen.rates.refused else GOOD)
+    return MapNode("frontdesk", "front desk", figure, note)
 
 
 def _recvq(seen: Overview) -> MapNode:
     queue = seen.queue
-    state = GOOD
-    if queue.is_closed:
-        state = BAD
-    elif (queue.lag_seconds or 0) > LATE_SECONDS or (queue.unread_share or 0) > 0.8:
-        state = LOOK
     figure = "–" if queue.lag_documents is None else f"{number(queue.lag_documents)} unread"
     note = "closed: full" if queue.is_closed else f"{share(queue.unread_share)} of its size"
-    return MapNode("recvq", "recvq", figure, note, state)
+    return MapNode("recvq", "recvq", figure, note)
 
 
 def _dispatcher(seen: Overview) -> MapNode:
     fresh = _fresh(seen, processes.DISPATCHER)
     if not fresh or seen.obeyed is None:
         words = "nobody leads" if fresh else "not there"
-        return MapNode("dispatcher", "dispatcher", words, "no fresh status", BAD)
-    state = LOOK if any(one.state != "working" for one in fresh[:1]) and len(fresh) == 1 else GOOD
+        return MapNode("dispatcher", "dispatcher", words, "no fresh status")
     oldest = seen.queue.oldest_seconds or 0.0
-    if oldest > VERY_LATE_SECONDS:
-        state = LOOK
     note = f"oldest {seconds(oldest)}" if oldest else "nothing waits"
-    return MapNode("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in hand", note, state)
+    return MapNode("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in hand", note)
 
 
 def _pool(seen: Overview) -> MapNode:
@@ -151,14 +159,11 @@ def _pool(seen: Overview) -> MapNode:
     if threads.all is None:
         return MapNode("threads", "threads", "–", "no dispatcher", OFF)
     busy = threads.busy or 0
-    state = LOOK if threads.all and busy / threads.all >= NEARLY_ALL else GOOD
     handler = next((one.p50 for one in seen.latencies if one.name == "handler"), None)
     note = f"handler {seconds(handler)}" if handler is not None else "all asleep"
     if threads.abandoned:
-        state, note = LOOK, f"{number(threads.abandoned)} abandoned"
-    return MapNode(
-        "threads", "threads", f"{number(busy)} of {number(threads.all)} busy", note, state
-    )
+        note = f"{number(threads.abandoned)} abandoned"
+    return MapNode("threads", "threads", f"{number(busy)} of {number(threads.all)} busy", note)
 
 
 def _gate(seen: Overview) -> MapNode:
@@ -166,32 +171,31 @@ def _gate(seen: Overview) -> MapNode:
         return MapNode("gate", "gate", "–", "no dispatcher", OFF)
     use = max((one.use or 0.0 for one in seen.gates), default=0.0)
     waiting = sum(one.waiting or 0 for one in seen.gates)
-    state = LOOK if use >= NEARLY_ALL else GOOD
-    return MapNode("gate", "gate", f"{share(use)} used", f"{number(waiting)} in line", state)
+    return MapNode("gate", "gate", f"{share(use)} used", f"{number(waiting)} in line")
 
 
 def _api(seen: Overview) -> MapNode:
     broken = [one.host for one in seen.gates if one.breaker_open]
     if seen.token_refused:
-        return MapNode("api", "LINE", "token refused", "no calls are made", BAD)
+        return MapNode("api", "LINE", "token refused", "no calls are made")
     if broken:
-        return MapNode("api", "LINE", "breaker open", "waiting for LINE", BAD)
+        return MapNode("api", "LINE", "breaker open", "waiting for LINE")
     call = [one for one in seen.latencies if one.name == "call" and one.p99 is not None]
     worst = max((one.p99 or 0.0 for one in call), default=None)
     quota = seen.quota.share if seen.quota else None
     note = "" if quota is None else f"quota {share(quota)} used"
-    state = LOOK if (quota or 0) >= NEARLY_ALL else GOOD if call else OFF
+    state = GOOD if call else OFF
     return MapNode("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
 
 
 def _spool(seen: Overview) -> MapNode:
     spool = seen.spool
     if spool is not None and not spool.is_available:
-        return MapNode("spool", "spool", "no spool", "see SPOOL_PATH", LOOK)
+        return MapNode("spool", "spool", "no spool", "see SPOOL_PATH")
     if spool is None or not spool.documents:
         return MapNode("spool", "spool", "empty", "not needed", OFF)
     oldest = f"oldest {seconds(spool.oldest_seconds)}"
-    return MapNode("spool", "spool", f"{number(spool.documents)} wait", oldest, LOOK)
+    return MapNode("spool", "spool", f"{number(spool.documents)} wait", oldest)
 
 
 def _scheduler(seen: Overview) -> MapNode:
@@ -199,18 +203,17 @@ def _scheduler(seen: Overview) -> MapNode:
     if due is None:
         return MapNode("scheduler", "scheduler", "no timer", "waits", OFF)
     if due < 0:
-        state = LOOK if due < -LATE_SECONDS else GOOD
-        return MapNode("scheduler", "scheduler", f"late {seconds(-due)}", "next timer", state)
+        return MapNode("scheduler", "scheduler", f"late {seconds(-due)}", "next timer")
     return MapNode("scheduler", "scheduler", f"in {seconds(due)}", "next timer")
 
 
 def _held(seen: Overview) -> MapNode:
     held, keys = seen.queue.held or 0, number(seen.queue.held_keys)
     if seen.pauses:
-        return MapNode("held", "held", f"{number(held)} held", "paused", LOOK)
+        return MapNode("held", "held", f"{number(held)} held", "paused")
     if not held:
         return MapNode("held", "held", "none", "no slow key", OFF)
-    return MapNode("held", "held", f"{number(held)} held", f"of {keys} keys", LOOK)
+    return MapNode("held", "held", f"{number(held)} held", f"of {keys} keys")
 
 
 def _letters(seen: Overview) -> MapNode:
@@ -219,8 +222,7 @@ def _letters(seen: Overview) -> MapNode:
     kept = seen.figures[processes.DISPATCHER].number("deadLettersKept")
     lately = number(seen.letters_lately)
     figure = f"{number(kept)} kept" if kept else "some"
-    state = LOOK if seen.letters_lately else GOOD
-    return MapNode("letters", "dead letters", figure, f"{lately} within a day", state)
+    return MapNode("letters", "dead letters", figure, f"{lately} within a day")
 
 
 def _outbox(seen: Overview) -> MapNode:
@@ -236,7 +238,7 @@ def _fresh(seen: Overview, role: str) -> Sequence[Process]:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Where a place is drawn."""
+    """Where a node is drawn."""
 
     x: float
     y: float
@@ -251,9 +253,9 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A way as a path, and where its label stands."""
+    """A flow as a path, and where its label stands."""
 
-    way: Flow
+    flow: Flow
     path: str
     x: float
     y: float
@@ -267,7 +269,7 @@ class Drawing:
     name: str
     width: float
     height: float
-    places: list[tuple[MapNode, Rectangle]]
+    nodes: list[tuple[MapNode, Rectangle]]
     arrows: list[Arrow]
 
 
@@ -288,43 +290,43 @@ def _tall() -> dict[str, Rectangle]:
 LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (340.0, 660.0, _tall())}
 
 
-def draw(seen: Overview) -> list[Drawing]:
+def draw(seen: Overview, problems: Sequence[HealthProblem]) -> list[Drawing]:
     """The picture in both layouts."""
-    here, between = list(places(seen)), list(ways(seen))
+    here, between = list(nodes(seen, problems)), list(flows(seen))
     return [
         Drawing(
             name,
             width,
             height,
-            [(place, boxes[place.id]) for place in here],
-            [_arrow(way, boxes[way.start], boxes[way.end]) for way in between],
+            [(node, boxes[node.id]) for node in here],
+            [_arrow(flow, boxes[flow.start], boxes[flow.end]) for flow in between],
         )
         for name, (width, height, boxes) in LAYOUTS.items()
     ]
 
 
-def _arrow(way: Flow, start: Rectangle, end: Rectangle) -> Arrow:
+def _arrow(flow: Flow, start: Rectangle, end: Rectangle) -> Arrow:
     (x1, y1), (x2, y2) = start.middle, end.middle
     if abs(y1 - y2) < 1:
         there = x2 > x1
         a, b = (start.x + start.width, end.x) if there else (start.x, end.x + end.width)
         return Arrow(
-            way, f"M{a:g} {y1:g}H{b - 6 if there else b + 6:g}", (a + b) / 2, y1 - 9, "mid"
+            flow, f"M{a:g} {y1:g}H{b - 6 if there else b + 6:g}", (a + b) / 2, y1 - 9, "mid"
         )
     if abs(x1 - x2) < 1:
         down = y2 > y1
         a, b = (start.y + start.height, end.y) if down else (start.y, end.y + end.height)
         path = f"M{x1:g} {a:g}V{b - 6 if down else b + 6:g}"
-        return Arrow(way, path, x1 + 9, (a + b) / 2 + 4, "start")
-    # From a place below or beside to the next one of the row.
-    return _elbow(way, start, end)
+        return Arrow(flow, path, x1 + 9, (a + b) / 2 + 4, "start")
+    # From a node below or beside to the next one of the row.
+    return _elbow(flow, start, end)
 
 
-def _elbow(way: Flow, start: Rectangle, end: Rectangle) -> Arrow:
-    """Through the gap between two columns, into the side of the next place."""
+def _elbow(flow: Flow, start: Rectangle, end: Rectangle) -> Arrow:
+    """Through the gap between two columns, into the side of the next node."""
     rightwards = end.x > start.x
     x, y = (start.x + start.width if rightwards else start.x), start.y + start.height - 14
     to_x = end.x - 6 if rightwards else end.x + end.width + 6
     to_y = end.y + end.height - 11 if end.y < start.y else end.y + 12
     gap = x + (16 if rightwards else -16)
-    return Arrow(way, f"M{x:g} {y:g}H{gap:g}V{to_y:g}H{to_x:g}", gap, (y + to_y) / 2, "start")
+    return Arrow(flow, f"M{x:g} {y:g}H{gap:g}V{to_y:g}H{to_x:g}", gap, (y + to_y) / 2, "start")

@@ -21,6 +21,7 @@ from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
 from linedesk.console.errors import NoSuchLetter, NotOneConversation
 from linedesk.console.format import as_json
+from linedesk.console.health import overview_as_json
 from linedesk.console.history import read_history
 from linedesk.console.overview import read_overview
 from linedesk.console.search import meaning_of, recent
@@ -58,7 +59,7 @@ def page_routes(desk: PageContext) -> APIRouter:
         hours = hours if hours in HOURS else HOURS[0]
         if wants_json(request):
             read = await overviews.latest()
-            found = read.value.as_json() if read.value else {}
+            found = overview_as_json(read.value) if read.value else {}
             return JSONResponse({**found, "trouble": read.trouble})
         drawing = None if is_again(request) else asyncio.create_task(curves[hours].latest())
         read = await overviews.latest()

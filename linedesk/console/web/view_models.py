@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from linedesk.console.calls import is_taken
+from linedesk.console.health import problems_of
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
@@ -57,13 +58,15 @@ def seen(value: Overview | None) -> dict[str, Any]:
     """What the overview's template takes beside the overview itself."""
     if value is None:
         return {"seen": None, "worst": None}
+    problems = problems_of(value)
     spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
     left = [value.queue.recvq_left_seconds, value.queue.oplog_left_seconds]
     obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
     return {
         "seen": value,
-        "worst": value.wrong[0].level if value.wrong else None,
-        "drawings": draw(value),
+        "problems": problems,
+        "worst": problems[0].level if problems else None,
+        "drawings": draw(value, problems),
         "timed": [(label, _slowest(spans[name])) for name, label in TILES.items()],
         "spans": [
             (f"{label} {one.label}".strip(), one)

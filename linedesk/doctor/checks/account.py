@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from linedesk.console import health
 from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import Finding, bad, ok, skip, warn
+from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.doctor.line_api import Reply
 
 TEST = "/v2/bot/channel/webhook/test"
 # LINE waits 2 s for the front desk, and has its own way there and back.
 TEST_SECONDS = 6.0
-QUOTA_SHARE = 0.9
 CONSOLE = "LINE's console (developers.line.biz), Messaging API"
 REASONS = {
     "COULD_NOT_CONNECT": "is the port open to the internet, and the certificate a public one?",
@@ -28,10 +28,7 @@ def token(box: DoctorContext) -> Finding:
         return bad("LINE_CHANNEL_ACCESS_TOKEN is not set", f"issue one in {CONSOLE}, and set it")
     reply = box.bot_info
     if reply.status == 401:
-        return bad(
-            "LINE refuses LINE_CHANNEL_ACCESS_TOKEN",
-            f"issue another one in {CONSOLE}, put it into the credentials, restart the dispatcher",
-        )
+        return of(health.token_refused())
     if not reply.good:
         return _refusal(reply)
     return ok(f"{reply.body.get('displayName', '?')} ({reply.body.get('basicId', '?')})")
@@ -83,11 +80,7 @@ def judge_quota(limit: Mapping[str, Any], used: Mapping[str, Any]) -> Finding:
     count, most = int(used.get("totalUsage", 0)), limit.get("value")
     if limit.get("type") != "limited" or most is None:
         return ok(f"{count} messages this month, without a limit")
-    saw = f"{count} of {most} messages this month"
-    do = "pushes become dead letters until the month's end: raise the plan in LINE's console"
-    if count >= int(most):
-        return bad(saw, do)
-    return warn(saw, do) if count >= QUOTA_SHARE * int(most) else ok(saw)
+    return of(health.quota(count, int(most)), well=f"{count} of {most} messages this month")
 
 
 def judge_endpoint(body: Mapping[str, Any], path: str) -> Finding:

@@ -15,19 +15,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from frontdesk.tls import shown_to
+from linedesk.console import health
 from linedesk.doctor.checks.services import address
 from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import DAY_SECONDS, Finding, bad, ok, skip, warn
+from linedesk.doctor.finding import Finding, bad, of, ok, skip
 
-# Let's Encrypt's are renewed 30 days before their end: three weeks say that it failed for a while.
-WARN_DAYS = 21
-BAD_DAYS = 7
 CONNECT_SECONDS = 3.0
 HTTPS = 443
 SERVICE_USER = "linedesk"
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which `ssl` has no name for."""
-RENEW = "`certbot renew`, then see deploy/tls for the hook that copies it"
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def public(box: DoctorContext) -> Finding:
     except ssl.SSLCertVerificationError as error:
         return bad(
             f"{url.hostname} would be refused: {error.verify_message}",
-            f"LINE sends nothing to it; the chain must be in the file as well. {RENEW}",
+            f"LINE sends nothing to it; the chain must be in the file as well. {health.RENEW}",
         )
     except OSError as error:
         # Many routers let nobody inside reach what lies outside; the test call goes the whole way.
@@ -112,13 +109,9 @@ def read(certificate: Path, key: Path) -> CertificateFacts:
 
 def judge_days(found: CertificateFacts, now: datetime) -> Finding:
     """By what is left of it."""
-    left = (found.until - now).total_seconds() / DAY_SECONDS
     saw = f"until {found.until:%Y-%m-%d}, {', '.join(found.names) or 'without names'}"
-    if left < 0:
-        return bad(f"expired: {saw}", f"LINE sends nothing to it: {RENEW}")
-    if left < BAD_DAYS:
-        return bad(f"{left:.0f} days left: {saw}", RENEW)
-    return warn(f"{left:.0f} days left: {saw}", RENEW) if left < WARN_DAYS else ok(saw)
+    problem = health.certificate(found.until - now)
+    return ok(saw) if problem is None else of(problem, saw=f"{problem.saw}: {saw}")
 
 
 def judge_names(known: tuple[str, ...], host: str) -> Finding:

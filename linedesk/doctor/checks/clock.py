@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from linedesk.console.health import CLOCK_BAD_SECONDS, CLOCK_WARN_SECONDS
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, ok, skip, warn
 
-# A timer that rings a second late is noticed by nobody. Half of a reply token's minute is the most
-# that may be misjudged without every reply becoming a push.
-WARN_SECONDS = 1.0
-BAD_SECONDS = 30.0
 DO = "`systemctl enable --now chronyd` (Debian: chrony); `chronyc tracking` shows how it does"
 
 
@@ -49,6 +46,10 @@ def judge(ahead_seconds: float, whose: str) -> Finding:
     """`ahead_seconds` is how far the other clock is ahead of ours."""
     off = abs(ahead_seconds)
     saw = f"{off:.1f} s {'behind' if ahead_seconds > 0 else 'ahead of'} {whose}"
-    if off > BAD_SECONDS:
+    if off > CLOCK_BAD_SECONDS:
         return bad(saw, DO)
-    return warn(saw, DO) if off > WARN_SECONDS else ok(f"within {WARN_SECONDS:.0f} s of {whose}")
+    return (
+        warn(saw, DO)
+        if off > CLOCK_WARN_SECONDS
+        else ok(f"within {CLOCK_WARN_SECONDS:.0f} s of {whose}")
+    )

@@ -13,6 +13,7 @@ from typing import Any
 
 from pymongo.errors import OperationFailure
 
+from linedesk.console.health import REPLICATION_WARN_SECONDS
 from linedesk.doctor.context import DoctorContext, open_client
 from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
 from linedesk.settings.rules import without_credentials
@@ -37,8 +38,6 @@ from linedesk.store.uri import Uri
 PROVED = ((6, 0),)
 OLDEST = (6, 0)
 ENGINE = "wiredTiger"
-# A majority that confirms so late makes the front desk spool, which waits a second.
-LAG_SECONDS = 1.0
 DATA_STATES = ("PRIMARY", "SECONDARY")
 
 
@@ -118,7 +117,7 @@ def judge_set(status: Mapping[str, Any]) -> Finding:
             f"{saw}; no majority with data", "start the nodes that are down: nothing is confirmed"
         )
     lag = _lag(status)
-    if lag > LAG_SECONDS:
+    if lag > REPLICATION_WARN_SECONDS:
         return warn(
             f"{saw}; a majority is {lag:.0f} s behind", "see what slows the secondaries down"
         )

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from linedesk.compose.frontdesk import REACHED_AT
+from linedesk.console import health
 from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
+from linedesk.doctor.finding import Finding, bad, of, ok, size, skip, warn
+from linedesk.store.collections import MEGABYTE
 
 SOCKET = "linedesk-frontdesk.socket"
 SYSTEMD = Path("/run/systemd/system")
@@ -66,7 +68,8 @@ def spooled(box: DoctorContext) -> Finding:
     """What waits in the spool, read without changing it."""
     path = box.settings.spool_path
     if not path.parent.is_dir():
-        return warn(f"no spool: {path.parent} is missing", "make it, for the user linedesk")
+        saw = f"no spool: {path.parent} is missing; make it, for the user linedesk"
+        return of(health.no_spool(saw))
     if not path.is_file():
         return ok("empty: no file yet")
     try:
@@ -80,7 +83,8 @@ def spooled(box: DoctorContext) -> Finding:
             f"{path} cannot be read ({reason})",
             "as root? `sudo linedesk doctor`; else it may be damaged",
         )
-    return judge_spooled(documents, held, refused)
+    most = box.settings.spool_max_mb * MEGABYTE
+    return judge_spooled(documents, held, refused, most_bytes=most)
 
 
 def address(box: DoctorContext) -> tuple[str, int]:
@@ -155,19 +159,17 @@ def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
     return ok("ready")
 
 
-def judge_spooled(documents: int, held_bytes: int, refused: int) -> Finding:
-    """By the totals of the file."""
+def judge_spooled(documents: int, used_bytes: int, refused: int, *, most_bytes: int) -> Finding:
+    """By the totals of the file; `most_bytes` is SPOOL_MAX_MB."""
     if refused:
         return warn(
             f"{refused} events that MongoDB will never take stand apart in it",
             "sqlite3 <SPOOL_PATH> 'select n, at, reason from refused' tells why",
         )
-    if documents:
-        return warn(
-            f"{documents} events wait in it, {size(held_bytes)}",
-            "a front desk brings them to MongoDB when that answers: does one run?",
-        )
-    return ok("empty")
+    problem = health.spooled(documents, used_bytes=used_bytes, most_bytes=most_bytes)
+    if problem is None:
+        return ok("empty")
+    return of(problem, saw=f"{problem.saw}, {size(used_bytes)}")
 
 
 def _services(box: DoctorContext) -> Iterator[str]:

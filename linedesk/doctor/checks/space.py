@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import os
 
+from linedesk.console import health
+from linedesk.console.health import DAY_SECONDS, HOUR_SECONDS
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import (
-    DAY_SECONDS,
-    HOUR_SECONDS,
     Finding,
+    FindingLevel,
     bad,
     hourly,
     lasting,
+    of,
     ok,
     size,
     warn,
 )
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.queue.gauge import CLOSE_SHARE, WARN_SHARE, Gauge, Reach
+from linedesk.store.queue.gauge import Gauge, Reach
 from linedesk.store.queue.retention import Disk, Span, oplog_span, read_disk, recvq_span
 
-# A dispatcher that is down from one evening to the next finds its place again; one that cannot
-# even be down for an upgrade that goes wrong is a matter of hours.
-WARN_SECONDS = DAY_SECONDS
-BAD_SECONDS = 2 * HOUR_SECONDS
 # A rate that was measured for a shorter time says little, unless it has filled a tenth already.
 MEASURED_SECONDS = HOUR_SECONDS
 YOUNG_SHARE = 0.1
-GIGABYTE = 1024 * MEGABYTE
-WARN_FREE_BYTES = 5 * GIGABYTE
-BAD_FREE_BYTES = GIGABYTE
-# The spool leaves a log of its own beside the documents, and SQLite a copy while it drains.
-SPOOL_SPARE_BYTES = 64 * MEGABYTE
 
 
 def oplog(box: DoctorContext) -> Finding:
@@ -49,7 +42,7 @@ def reach(box: DoctorContext) -> Finding:
 
 
 def unread(box: DoctorContext) -> Finding:
-    """How much of recvq nobody has finished."""
+    """How much of recvq is unread."""
     return judge_unread(Gauge(box.database).measure(patient=True))
 
 
@@ -95,10 +88,7 @@ def judge_reach(span: Span) -> Finding:
 def judge_unread(found: Reach) -> Finding:
     """Against the shares at which the guard warns and closes."""
     saw = f"{found.share:.0%} of recvq is unread, {size(found.unread_bytes)}"
-    do = "see why the dispatcher is behind: is it running, does LINE answer?"
-    if found.share >= CLOSE_SHARE:
-        return bad(f"{saw}: it takes no more, and the spool fills", do)
-    return warn(saw, do) if found.share >= WARN_SHARE else ok(saw)
+    return of(health.unread(found.share), saw=saw)
 
 
 def judge_disk(found: Disk, promised_bytes: int) -> Finding:
@@ -109,17 +99,17 @@ def judge_disk(found: Disk, promised_bytes: int) -> Finding:
         f"{size(promised_bytes)} of it for recvq and oplog"
     )
     do = "make room on MongoDB's disk: without it MongoDB stops, and the spool has to take all"
-    if left < BAD_FREE_BYTES:
+    if left < health.DISK_BAD_BYTES:
         return bad(saw, do)
-    return warn(saw, do) if left < WARN_FREE_BYTES else ok(saw)
+    return warn(saw, do) if left < health.DISK_WARN_BYTES else ok(saw)
 
 
 def judge_spool(free_bytes: int, most_bytes: int) -> Finding:
     """`most_bytes` is SPOOL_MAX_MB."""
     saw = f"{size(free_bytes)} free for SPOOL_MAX_MB of {size(most_bytes)}"
-    if free_bytes < SPOOL_SPARE_BYTES:
+    if free_bytes < health.SPOOL_SPARE_BYTES:
         return bad(saw, "make room: with MongoDB away, LINE would be answered 503")
-    if free_bytes < most_bytes + SPOOL_SPARE_BYTES:
+    if free_bytes < most_bytes + health.SPOOL_SPARE_BYTES:
         return warn(saw, "make room, or lower SPOOL_MAX_MB to what there is")
     return ok(saw)
 
@@ -127,15 +117,16 @@ def judge_spool(free_bytes: int, most_bytes: int) -> Finding:
 def judge_bridge(seconds: float) -> Finding:
     """For how long SPOOL_MAX_MB takes what comes at recvq's rate."""
     saw = f"lasts for {lasting(seconds)} without MongoDB"
-    if seconds < BAD_SECONDS:
+    if seconds < health.WINDOW_BAD_SECONDS:
         return warn(saw, "raise SPOOL_MAX_MB: it has to last for an outage of MongoDB")
     return ok(saw)
 
 
 def _by_time(span: Span, saw: str, do: str) -> Finding:
-    if span.keeps_seconds >= WARN_SECONDS or _is_young(span):
+    level = health.window_level(span.keeps_seconds)
+    if level is None or _is_young(span):
         return ok(saw)
-    return warn(saw, do) if span.keeps_seconds >= BAD_SECONDS else bad(saw, do)
+    return Finding(FindingLevel(level), saw, do)
 
 
 def _is_young(span: Span) -> bool:

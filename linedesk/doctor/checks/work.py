@@ -9,29 +9,25 @@ from typing import Any
 from pymongo.database import Database
 
 from jobworker.record.dead_letters import NOTICE
+from linedesk.console import health
+from linedesk.console.overview import pause_row
 from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import Finding, bad, lasting, ok, warn
+from linedesk.doctor.finding import Finding, bad, lasting, of, ok, warn
 from linedesk.store.collections import DISPATCHER, audit_age_days, told_of_audit
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
 from linedesk.store.errors import REFUSED_WORDS
-from linedesk.store.orders import NO_PAUSES, Control, Pause, Pauses
+from linedesk.store.orders import NO_PAUSES, Control, Pauses
 from linedesk.store.queue.replays import REFUSED
 from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_ASIDE
 
-# Progress is saved at least as often as a heartbeat comes, which is after 30 s of quiet; the
-# dispatcher itself calls 90 s a stall.
-QUIET_SECONDS = 120.0
-# What waits for a minute moves to `held`; what waits for ten nobody is at work on.
-WARN_SECONDS = 60.0
-BAD_SECONDS = 600.0
-LETTERS_SINCE = timedelta(days=1)
 MOST_COUNTED = 10_000
 MOST_PAUSES = 5
 MOST_NAMED = 5
-RESTART = "`systemctl status linedesk-dispatcher` and its journal tell why"
+# Status rows younger than this tell what waits now.
+WAITING_SECONDS = 120.0
 
 
 def lease(box: DoctorContext) -> Finding:
@@ -48,13 +44,13 @@ def progress(box: DoctorContext) -> Finding:
 
 
 def pauses(box: DoctorContext) -> Finding:
-    """What an operator has paused, which nobody else ends."""
-    return judge_pauses(Control(box.database).read(), box.now)
+    """What an operator has paused: only an operator ends it."""
+    return judge_pauses(Control(box.database).read())
 
 
 def held(box: DoctorContext) -> Finding:
     """Conversations that wait because of themselves, or are paused."""
-    wanted = {"channel": 1, "key": 1, "since": 1}
+    wanted = {"channel": 1, "key": 1, "since": 1, "why": 1}
     rows = list(box.database[HELD].find({}, wanted).limit(MOST_COUNTED))
     return judge_held(rows, box.now, paused=Control(box.database).read())
 
@@ -65,7 +61,7 @@ def conversations(box: DoctorContext) -> Finding:
     why = {"$regex": REFUSED_WORDS}
     letters = box.database[DEADLETTERS].find({**lately, "cause": why}, {"channel": 1, "key": 1})
     rows = list(letters.limit(MOST_COUNTED))
-    fresh = {"at": {"$gte": box.now - timedelta(seconds=QUIET_SECONDS)}, "waiting.why": why}
+    fresh = {"at": {"$gte": box.now - timedelta(seconds=WAITING_SECONDS)}, "waiting.why": why}
     for process in box.database[STATUS].find(fresh, {"waiting": 1}):
         rows += [one for one in process["waiting"] if REFUSED_WORDS in str(one.get("why"))]
     return judge_conversations(rows)
@@ -73,7 +69,7 @@ def conversations(box: DoctorContext) -> Finding:
 
 def _lately(box: DoctorContext) -> Mapping[str, Any]:
     """Dead letters within a day that were not replayed."""
-    return {LAST_AT: {"$gte": box.now - LETTERS_SINCE}, REPLAYED_AT: None}
+    return {LAST_AT: {"$gte": box.now - health.LETTERS_WITHIN}, REPLAYED_AT: None}
 
 
 def letters(box: DoctorContext) -> Finding:
@@ -88,9 +84,7 @@ def letters(box: DoctorContext) -> Finding:
             "inserted them into recvq: `linedesk init --users FOLDER --new-passwords`",
         )
     count = box.database[DEADLETTERS].count_documents(lately, limit=MOST_COUNTED)
-    if count:
-        return warn(f"{count} within a day", "`linedesk dead list --since 1d` tells what and why")
-    return ok("none within a day")
+    return of(health.dead_letters(count), well="none within a day")
 
 
 def ages(box: DoctorContext) -> Finding:
@@ -136,11 +130,8 @@ def judge_lease(row: Mapping[str, Any] | None, now: datetime) -> Finding:
         machine, pid = str(row["owner"]).split("/")[:2]
         return ok(f"held by process {pid} of {machine[:8]}, epoch {row['epoch']}")
     since = f" for {lasting((now - row['until']).total_seconds())}" if row["until"] else ""
-    return bad(
-        f"no dispatcher has run{since}, epoch {row['epoch']}",
-        # One that hangs is active, and a start would leave it.
-        f"`systemctl restart linedesk-dispatcher`; {RESTART}",
-    )
+    saw = f"no dispatcher has run{since}, epoch {row['epoch']}"
+    return of(health.absent(DISPATCHER, saw))
 
 
 def judge_progress(
@@ -151,34 +142,23 @@ def judge_progress(
     if row is None:
         if waiting_since is None:
             return ok("nothing was received yet")
-        return bad(f"nothing was ever handled, waiting for {lasting(waited)}", RESTART)
+        saw = f"nothing was ever handled, waiting for {lasting(waited)}"
+        return bad(saw, health.STATUS.format(unit=health.unit_of(DISPATCHER)))
     quiet = max(0.0, (now - row["at"]).total_seconds())
     saw = f"saved {lasting(quiet)} ago"
     if waited:
         saw += f", the oldest event waits for {lasting(waited)}"
-    if waited > BAD_SECONDS or (waited > WARN_SECONDS and quiet > QUIET_SECONDS):
-        return bad(saw, f"the dispatcher does not get on: {RESTART}")
-    if waited > WARN_SECONDS:
-        return warn(saw, "answers are late: does LINE answer, are handlers slow?")
-    if quiet > QUIET_SECONDS:
-        return warn(saw, f"a dispatcher saves at least every minute: {RESTART}")
-    return ok(saw)
+    return of(health.progress(quiet_seconds=quiet, oldest_seconds=waited), saw=saw)
 
 
-def judge_pauses(found: Pauses, now: datetime) -> Finding:
-    """Each of them is said by its scope, the first ones since when and by whom."""
+def judge_pauses(found: Pauses) -> Finding:
+    """The first ones are named: since when, by whom and why."""
     if not found:
         return ok("nothing is paused")
-    told = [_told(one, now) for one in found.rows[:MOST_PAUSES]]
-    more = len(found.rows) - len(told)
-    saw = "; ".join([*told, *([f"{more} more"] if more else [])])
-    return warn(f"paused: {saw}", f"`linedesk resume {found.rows[0].scope}` ends it")
-
-
-def _told(pause: Pause, now: datetime) -> str:
-    since = f" for {lasting((now - pause.at).total_seconds())}" if pause.at else ""
-    by = f" by {pause.by}" if pause.by else ""
-    return f"{pause.scope}{since}{by}"
+    named = [health.paused(pause_row(one)) for one in found.rows[:MOST_PAUSES]]
+    more = len(found.rows) - len(named)
+    saw = "; ".join([*(one.saw for one in named), *([f"{more} more"] if more else [])])
+    return of(named[0], saw=f"paused: {saw}")
 
 
 def judge_held(
@@ -191,12 +171,9 @@ def judge_held(
     waited = (now - first["since"]).total_seconds()
     keys = len({row["key"] for row in rows})
     saw = f"{len(rows)} events of {keys} conversations, the first for {lasting(waited)}"
-    stuck = [row for row in rows if (now - row["since"]).total_seconds() >= BAD_SECONDS]
-    stuck = [row for row in stuck if not paused.covers(row.get("channel"), row["key"])]
-    if not stuck:
-        return ok(saw)
-    first = min(stuck, key=lambda row: row["since"])
-    return warn(saw, f"`linedesk conversation show {first['key']}` tells why it waits")
+    waiting = [row for row in rows if not paused.covers(row.get("channel"), row["key"])]
+    problem = health.stuck_conversations(waiting, now)
+    return ok(saw) if problem is None else of(problem, saw=f"{saw}; {problem.saw}")
 
 
 def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
@@ -214,17 +191,12 @@ def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
 
 def judge_timers(late_seconds: float, aside: int, *, process: bool) -> Finding:
     """`process` says whether a scheduler of its own is to run."""
-    if late_seconds > WARN_SECONDS:
-        unit = "linedesk-scheduler" if process else "linedesk-dispatcher"
-        return bad(
-            f"the next one is late by {lasting(late_seconds)}",
-            f"nobody rings them: `systemctl status {unit}` and its journal tell why",
-        )
-    if aside:
+    problem = health.late_timer(late_seconds, own_process=process)
+    if problem is None and aside:
         return warn(
             f"{aside} can never ring", "db.schedule.find({setAside: {$exists: true}}) tells why"
         )
-    return ok("none is late")
+    return of(problem, well="none is late")
 
 
 def _oldest_unfinished(database: Database[Any], row: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -139,7 +139,7 @@ def test_a_pause_alone_is_no_failure(run: Run, database: Database[Any]) -> None:
         shown = run("status").stdout
         run("resume", "other/U1", "--json")
     assert "! paused: other/U1 since" in shown
-    assert "by hanako: a try → `linedesk resume other/U1` goes on" in shown
+    assert "by hanako: a try → `linedesk resume other/U1` ends it" in shown
 
 
 def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:

@@ -12,6 +12,7 @@ from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from linedesk.console import overview as overview_module
+from linedesk.console.health import overview_as_json, problems_of
 from linedesk.console.history import POINTS, read_history
 from linedesk.console.overview import MOST_LETTERS, Overview, Read, put_together, read_overview
 from linedesk.store.client import Client, connect
@@ -27,7 +28,7 @@ def overview(*rows: Document, **read: Any) -> Overview:
 
 
 def wrong(seen: Overview) -> dict[str, str]:
-    return {one.about: one.level for one in seen.wrong}
+    return {one.about: one.level for one in problems_of(seen)}
 
 
 # The figures.
@@ -44,7 +45,7 @@ def test_figures_are_those_of_the_rows() -> None:
         ("api", 0.5, 2),
         ("data", 0.0, 0),
     ]
-    assert seen.wrong == []
+    assert problems_of(seen) == []
 
 
 def test_several_front_desks_are_summed_but_for_what_they_share() -> None:
@@ -78,7 +79,7 @@ def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
     seen = overview(a_desk(), standby, a_dispatcher())
     assert seen.queue.documents == 7
     assert [one.state for one in seen.processes] == ["working", "working", "standby"]
-    assert seen.wrong == []
+    assert problems_of(seen) == []
 
 
 def test_the_later_reign_counts_where_two_say_that_they_lead() -> None:
@@ -87,7 +88,8 @@ def test_the_later_reign_counts_where_two_say_that_they_lead() -> None:
 
 
 def test_an_overview_is_json_under_the_names_of_status() -> None:
-    told = json.loads(json.dumps(overview(a_desk(), a_dispatcher()).as_json()))
+    told = json.loads(json.dumps(overview_as_json(overview(a_desk(), a_dispatcher()))))
+    assert told["wrong"] == []
     assert told["queue"]["oldestSeconds"] == 1.5
     assert told["processes"][0]["isFresh"] is True
     assert datetime.fromisoformat(told["at"]) == NOW
@@ -104,7 +106,7 @@ def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
     }
     seen = overview(odd, {**a_desk(), "perSecond": None, "figures": "many"}, odd_dispatcher)
     assert seen.queue.documents == 7
-    assert json.dumps(seen.as_json())
+    assert json.dumps(overview_as_json(seen))
 
 
 # Who is there.
@@ -119,20 +121,20 @@ def test_nobody_there_is_wrong() -> None:
 def test_what_was_silent_for_too_long_counts_no_more() -> None:
     seen = overview(a_desk(), a_dispatcher(silent=11))
     assert seen.queue.documents is None
-    assert "none runs; 10 on box silent since" in seen.wrong[0].saw
+    assert "none runs; 10 on box silent since" in problems_of(seen)[0].saw
 
 
 def test_a_killed_process_whose_successor_runs_is_no_trouble() -> None:
     successor = a_dispatcher(11, startedAt=ago(15))
     seen = overview(a_desk(), a_dispatcher(silent=20), successor)
     assert [one.pid for one in seen.processes] == [1, 11]
-    assert seen.wrong == []
+    assert problems_of(seen) == []
 
 
 def test_a_process_that_hangs_beside_others_is_found() -> None:
     seen = overview(a_desk(1), a_desk(2, silent=30), a_dispatcher())
     assert wrong(seen) == {"frontdesk": "bad"}
-    assert "process 2 on box: no word for 30 s" in seen.wrong[0].saw
+    assert "process 2 on box: no word for 30 s" in problems_of(seen)[0].saw
 
 
 def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
@@ -176,7 +178,13 @@ def test_only_standbys_are_wrong() -> None:
         ({"oldestUnfinishedSeconds": 61}, {"queue": "warn"}),
         ({"oldestUnfinishedSeconds": 601}, {"queue": "bad"}),
         ({"recvqUnreadShare": 0.8}, {"recvq": "warn"}),
-        ({"recvqLeftSeconds": 3600}, {"recvq": "bad"}),
+        ({"recvqUnreadShare": 0.95}, {"recvq": "bad"}),
+        ({"recvqLeftSeconds": 3600}, {"recvq": "warn"}),
+        # A backlog that is handled quickly raises the rate; only what is behind is in danger.
+        (
+            {"recvqLeftSeconds": 3600, "behindSeconds": 61, "oldestUnfinishedSeconds": 61},
+            {"recvq": "bad", "queue": "warn"},
+        ),
         ({"oplogLeftSeconds": 20 * 3600}, {"oplog": "warn"}),
         ({"busyThreads": 20}, {"threads": "warn"}),
         ({"abandonedThreads": 1}, {"threads": "warn"}),
@@ -211,15 +219,32 @@ def test_a_figure_of_the_front_desk_beyond_its_bound_is_wrong(
     assert wrong(overview(a_desk(figures=figures), a_dispatcher())) == found
 
 
+@pytest.mark.parametrize(
+    ("reasons", "found"),
+    [
+        ({"overload": 0.1}, {"frontdesk": "bad"}),
+        ({"store": 3.0}, {"frontdesk": "bad"}),
+        ({"slow": 0.2}, {"frontdesk": "bad"}),
+        ({"slow": 0.1, "body": 9.0}, {}),
+        ({"signature": 0.1}, {"frontdesk": "warn"}),
+    ],
+)
+def test_webhooks_that_are_refused_are_a_problem_where_they_may_be_lost(
+    reasons: Document, found: dict[str, str]
+) -> None:
+    desk = {**a_desk(), "perSecond": {"refusedRequests": reasons}}
+    assert wrong(overview(desk, a_dispatcher())) == found
+
+
 def test_a_pause_is_told_and_explains_what_waits() -> None:
     row = {"_id": "pause/main", "act": "pause", "channel": "main", "key": None, "by": "hanako"}
     late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700})
     seen = overview(a_desk(), late, pauses=[{**row, "why": "too loud", "at": ago(90)}])
-    (one,) = seen.wrong
+    (one,) = problems_of(seen)
     assert (one.level, one.about) == ("warn", "paused")
     assert "channel main since" in one.saw
     assert "by hanako: too loud" in one.saw
-    assert one.do == "`linedesk resume main` goes on"
+    assert one.do == "`linedesk resume main` ends it"
     # Whoever is paused is in held; what waits elsewhere is late all the same.
     late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "behindSeconds": 61})
     assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
@@ -234,8 +259,11 @@ def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
     paused = {**stuck, "key": "U2", "why": "paused"}
     others = [{**stuck, "key": "U3", "since": ago(602)}, {**stuck, "key": "U4", "since": ago(599)}]
     seen = overview(a_desk(), a_dispatcher(waiting=[stuck, paused, *others]))
-    assert seen.wrong[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
-    assert [one.do for one in seen.wrong] == ["`linedesk release main/U3` gives up what is stuck"]
+    assert problems_of(seen)[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
+    assert [one.do for one in problems_of(seen)] == [
+        "`linedesk conversation show main/U3` tells more, `linedesk release main/U3` gives up what "
+        "is stuck"
+    ]
 
 
 def test_letters_of_the_last_day_are_told_until_they_are_replayed() -> None:

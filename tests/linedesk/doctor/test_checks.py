@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from linedesk.console.format import local
 from linedesk.doctor import round as round_
 from linedesk.doctor.checks import (
     account,
@@ -289,21 +290,22 @@ def test_held_conversations_are_told_when_they_wait_for_long() -> None:
     assert work.judge_held(rows, NOW).state is OK
     late = [*rows, {"channel": "main", "key": "U3", "since": ago(hours=1)}]
     found = work.judge_held(late, NOW)
-    assert (found.state, "show U3" in found.do) == (WARN, True)
+    assert (found.state, "show main/U3" in found.do) == (WARN, True)
+    assert found.saw.endswith("main/U3 waits for 1 h: no reason told")
     # What an operator wants to wait waits.
     paused = Pauses((Pause(Scope("main", "U3")),))
     assert work.judge_held(late, NOW, paused=paused).state is OK
     late.append({"channel": "main", "key": "U4", "since": ago(minutes=11)})
-    assert "show U4" in work.judge_held(late, NOW, paused=paused).do
+    assert "show main/U4" in work.judge_held(late, NOW, paused=paused).do
 
 
 def test_what_is_paused_is_told_with_what_ends_it() -> None:
-    assert work.judge_pauses(NO_PAUSES, NOW).state is OK
-    one = Pause(Scope("main", "U1"), by="taro", at=ago(hours=2))
-    found = work.judge_pauses(Pauses((one, *(Pause(Scope(f"c{n}")) for n in range(6)))), NOW)
+    assert work.judge_pauses(NO_PAUSES).state is OK
+    one = Pause(Scope("main", "U1"), by="taro", why="too loud", at=ago(hours=2))
+    found = work.judge_pauses(Pauses((one, *(Pause(Scope(f"c{n}")) for n in range(6)))))
     assert found.state is WARN
-    assert "main/U1 for 2 h" in found.saw
-    assert "by taro; c0; c1; c2; c3; 2 more" in found.saw
+    assert f"paused: main/U1 since {local(ago(hours=2))} by taro: too loud; " in found.saw
+    assert "; channel c0; channel c1; channel c2; channel c3; 2 more" in found.saw
     assert found.do == "`linedesk resume main/U1` ends it"
 
 
@@ -433,10 +435,14 @@ def test_a_spool_without_its_folder_is_no_spool(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("documents", "refused", "state"), [(0, 0, OK), (3, 0, WARN), (0, 1, WARN)]
+    ("documents", "used", "refused", "state"),
+    [(0, 100, 0, OK), (3, 100, 0, WARN), (0, 100, 1, WARN), (3, 801, 0, BAD)],
 )
-def test_what_lies_in_the_spool_is_told(documents: int, refused: int, state: FindingLevel) -> None:
-    assert services.judge_spooled(documents, 100, refused).state is state
+def test_what_lies_in_the_spool_is_told(
+    documents: int, used: int, refused: int, state: FindingLevel
+) -> None:
+    found = services.judge_spooled(documents, used, refused, most_bytes=1000)
+    assert found.state is state
 
 
 # The certificate.

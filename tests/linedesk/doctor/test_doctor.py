@@ -27,6 +27,7 @@ from dispatcher.lease import Lease
 from jobworker.record.dead_letters import NO_LETTER
 from linedesk.cli import main
 from linedesk.compose.private_mongod import free_port
+from linedesk.console import health
 from linedesk.doctor import context as box
 from linedesk.doctor import line_api
 from linedesk.doctor.checks import certificate, services, space, work
@@ -106,8 +107,8 @@ def doctor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Doctor:
     # How fast the other tests fill the oplog, and the disk of this machine, is their business.
-    for name in ("WARN_SECONDS", "BAD_SECONDS", "WARN_FREE_BYTES", "BAD_FREE_BYTES"):
-        monkeypatch.setattr(space, name, 0.0)
+    for name in ("WINDOW_WARN_SECONDS", "WINDOW_BAD_SECONDS", "DISK_WARN_BYTES", "DISK_BAD_BYTES"):
+        monkeypatch.setattr(health, name, 0.0)
     environ = {
         "LINE_CHANNEL_SECRET": sim.secret,
         "LINE_CHANNEL_ACCESS_TOKEN": sim.token,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from linedesk.console import health
+from linedesk.console.health import problems_of
 from linedesk.console.overview import Overview, Read, put_together
 from linedesk.console.web.charts import BOTTOM, TOP, charts, nice_step
-from linedesk.console.web.flow_chart import MapNode, draw, places, ways
+from linedesk.console.web.flow_chart import ABOUT, MapNode, draw, flows, nodes
 from linedesk.console.web.format import ago, code, number, rate, seconds, share, short
 from tests.linedesk.console import a_day
 
@@ -26,7 +30,7 @@ def overview(*rows: dict[str, Any], **read: Any) -> Overview:
 
 
 def placed(seen: Overview) -> dict[str, MapNode]:
-    return {place.id: place for place in places(seen)}
+    return {node.id: node for node in nodes(seen, problems_of(seen))}
 
 
 # Curves.
@@ -63,36 +67,44 @@ def test_the_picture_tells_states_in_words_and_signs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "figures", "state"),
+    ("node", "figures", "state"),
     [
         ("api", {"breakerOpen": {"api": 1}}, "bad"),
         ("api", {"tokenRefused": 1}, "bad"),
-        ("recvq", {"lagSeconds": 9.0}, "look"),
+        ("recvq", {"lagSeconds": 11.0}, "look"),
+        ("recvq", {"lagSeconds": 61.0}, "bad"),
         ("threads", {"busyThreads": 20}, "look"),
-        ("gate", {"gateUse": {"api": 0.97}}, "look"),
-        ("held", {"heldDocuments": 3}, "look"),
+        ("threads", {"busyThreads": 19}, "good"),
+        ("scheduler", {"nextTimerSeconds": -61.0}, "bad"),
     ],
 )
 def test_what_needs_a_look_shows_in_its_place(
-    place: str, figures: dict[str, Any], state: str
+    node: str, figures: dict[str, Any], state: str
 ) -> None:
     dispatcher = a_day.dispatcher_row()
     dispatcher["figures"] |= figures
-    assert placed(overview(a_day.desk_row(), dispatcher))[place].state == state
+    assert placed(overview(a_day.desk_row(), dispatcher))[node].state == state
+
+
+def test_every_problem_shows_in_a_node_of_the_picture() -> None:
+    shown = {about for found in ABOUT.values() for about in found}
+    assert shown >= set(re.findall(r'HealthProblem\([^,]*, "([^"]+)"', inspect.getsource(health)))
+    assert set(ABOUT) <= set(placed(overview()))
 
 
 def test_the_faster_it_goes_the_faster_it_flows() -> None:
-    def flow(accepted: float) -> int:
+    def speed(accepted: float) -> int:
         desk = a_day.desk_row(perSecond={"acceptedEvents": accepted})
-        return next(way.flow for way in ways(overview(desk)) if way.start == "line")
+        return next(flow.speed for flow in flows(overview(desk)) if flow.start == "line")
 
-    assert [flow(n) for n in (0, 0.4, 5, 50, 2_000)] == [0, 1, 2, 3, 4]
+    assert [speed(n) for n in (0, 0.4, 5, 50, 2_000)] == [0, 1, 2, 3, 4]
 
 
 def test_both_pictures_have_all_and_nothing_stands_outside() -> None:
-    for drawing in draw(overview(a_day.desk_row(), a_day.dispatcher_row())):
-        assert len(drawing.places) == 12
-        for _, box in drawing.places:
+    seen = overview(a_day.desk_row(), a_day.dispatcher_row())
+    for drawing in draw(seen, problems_of(seen)):
+        assert len(drawing.nodes) == 12
+        for _, box in drawing.nodes:
             assert box.x + box.width <= drawing.width
             assert box.y + box.height <= drawing.height
 
