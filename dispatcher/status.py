@@ -39,6 +39,17 @@ from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
 from linedesk.store.queue.backlog import DepthGauge
 from linedesk.store.queue.repair import Neighbours
+from linedesk.store.records.history import (
+    AS_FIGURES,
+    CALL_RATE,
+    DECIDED_RATE,
+    HELD_DOCUMENTS,
+    IN_HAND_DOCUMENTS,
+    LAG_DOCUMENTS,
+    LAG_SECONDS,
+    OLDEST_SECONDS,
+    READ_RATE,
+)
 
 SHORTEST_LAG_SECONDS = 1.0
 
@@ -100,13 +111,13 @@ def _figures_in_words(figures: Document, per_second: Document) -> list[str | Non
     def number(name: str) -> float:
         return float(figures.get(name, 0))
 
-    oldest, lag = figures.get("oldestUnfinishedSeconds"), number("lagSeconds")
-    in_hand = f"{number('inHandDocuments'):.0f} in hand"
-    held, keys = number("heldDocuments"), number("heldKeys")
+    oldest, lag = figures.get(OLDEST_SECONDS), number(LAG_SECONDS)
+    in_hand = f"{number(IN_HAND_DOCUMENTS):.0f} in hand"
+    held, keys = number(HELD_DOCUMENTS), number("heldKeys")
     return [
         f"{per_second.get('finishedDocuments', 0.0):.1f} events/s",
         in_hand,
-        f"{number('lagDocuments'):.0f} not read yet" if lag >= SHORTEST_LAG_SECONDS else None,
+        f"{number(LAG_DOCUMENTS):.0f} not read yet" if lag >= SHORTEST_LAG_SECONDS else None,
         f"{held:.0f} documents of {keys:.0f} keys in held" if held else None,
         f"oldest {oldest:.1f} s" if oldest else None,
     ]
@@ -117,11 +128,6 @@ log = logging.getLogger(__name__)
 EVERY_SECONDS = 1.0
 HISTORY_SECONDS = 10.0
 WRITE_SECONDS = 2.0
-
-AS_FIGURES = (
-    *("queueDocuments", "oldestUnfinishedSeconds", "lagDocuments", "lagSeconds"),
-    *("inHandDocuments", "heldDocuments", "busyThreads"),
-)
 
 
 class BacklogProbe(BackgroundThread):
@@ -180,9 +186,9 @@ class BacklogProbe(BackgroundThread):
 def history_row(now: MetricsSnapshot) -> Document:
     """A row of `history`; what has no value is null."""
     row = {"at": now.at, **{name: now.figures.get(name) for name in AS_FIGURES}}
-    row["readPerSecond"] = now.per_second.get("readDocuments")
-    row["decidedPerSecond"] = now.per_second.get("finishedDocuments")
-    row["callsPerSecond"] = _sum(now.per_second.get("calls"))
+    row[READ_RATE] = now.per_second.get("readDocuments")
+    row[DECIDED_RATE] = now.per_second.get("finishedDocuments")
+    row[CALL_RATE] = _sum(now.per_second.get("calls"))
     for name, figure in (("wait", "waitSeconds"), ("handler", "handlerSeconds")):
         lately = now.lately.get(figure, {})
         row[f"{name}P50"], row[f"{name}P99"] = lately.get("p50"), lately.get("p99")

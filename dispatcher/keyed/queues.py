@@ -21,7 +21,9 @@ from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
 from linedesk.contract import GiveUp, JobResult
 from linedesk.store.documents import Document, name_of
+from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.orders import NO_PAUSES, Pauses
+from linedesk.store.records.held import HeldRecord
 
 # A conversation remembers the last 100 names it applied, its newest too (architecture: step 7).
 MOST_UNSAVED = 99
@@ -30,8 +32,6 @@ MOST_WHOLE = 100
 # One transaction moves so many documents to `held`, and about so many bytes.
 MOST_MOVED = 200
 MOST_MOVED_BYTES = 4 * 1024 * 1024
-# `held` wraps a document, which may itself be as large as any: 16 MB.
-LARGEST_HELD_BYTES = 15 * 1024 * 1024
 # Why a document stands in `held`.
 WHY_PAUSED = "paused"
 WHY_SLOW = "waiting behind a slow handler"
@@ -640,7 +640,7 @@ class KeyQueues:
                 continue
             bytes_ = len(bson.encode(document))
             size += bytes_
-            if bytes_ > LARGEST_HELD_BYTES or (size > MOST_MOVED_BYTES and self._rows):
+            if bytes_ > MOST_WRAPPED_BYTES or (size > MOST_MOVED_BYTES and self._rows):
                 stopped.add(job.queue)
                 continue
             self._move(job, document, at)
@@ -656,9 +656,16 @@ class KeyQueues:
             job.document = document
         job.held_n = self.ledger.next_held()
         channel, key = queue.key
-        row: Document = {"_id": job.slot.id, "n": job.held_n, "key": key, "channel": channel}
-        row |= {"document": document, "why": self._why(queue), "since": at}
-        self._rows.append(row)
+        row = HeldRecord(
+            id=job.slot.id,
+            n=job.held_n,
+            key=key,
+            channel=channel,
+            document=document,
+            why=self._why(queue),
+            since=at,
+        )
+        self._rows.append(row.to_document())
         self._count_held(queue, 1)
         self.ledger.finish(job.slot)
 

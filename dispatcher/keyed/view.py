@@ -17,6 +17,7 @@ from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
 from linedesk.store.queue.backlog import FeedPosition
+from linedesk.store.records.events import EVENT_ID
 
 MOST_THREADS = 50
 MOST_WAITING = 20
@@ -133,7 +134,7 @@ def _longest(rows: list[Document], most: int) -> list[Document]:
 
 def _doing(thread: Thread, since: float) -> Document:
     work = thread.work
-    row: Document = {"name": thread.name, "doing": "step", "eventId": None}
+    row: Document = {"name": thread.name, "doing": "step", EVENT_ID: None}
     row |= {"channel": None, "key": None, "since": since}
     if work is not None:
         handling = work.job.handling if isinstance(work, Run) else None
@@ -145,7 +146,7 @@ def _doing(thread: Thread, since: float) -> Document:
 
 def _whose(queue: KeyQueue, name: str | None) -> Document:
     channel, key = queue.key
-    return {"eventId": name, "channel": channel, "key": key}
+    return {EVENT_ID: name, "channel": channel, "key": key}
 
 
 def _blocked(queue: KeyQueue) -> str:

@@ -32,6 +32,16 @@ from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.history import (
+    BUSY_THREADS,
+    CALL_RATE,
+    DECIDED_RATE,
+    LAG_DOCUMENTS,
+    OLDEST_SECONDS,
+    QUEUE_DOCUMENTS,
+    READ_RATE,
+    WAIT_P99,
+)
 from linedesk.store.records.letters import LAST_AT
 
 LABEL_WIDTH = 9
@@ -287,11 +297,11 @@ def _history_line(row: dict[str, Any]) -> str:
         return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
 
     return (
-        f"{local(row.get('at')):<25} {number('queueDocuments'):>8} "
-        f"{brief(row.get('oldestUnfinishedSeconds')):>9} {number('lagDocuments'):>8} "
-        f"{number('busyThreads'):>4} {number('readPerSecond'):>8} "
-        f"{number('decidedPerSecond'):>9} {number('callsPerSecond'):>8} "
-        f"{brief(row.get('waitP99')):>9}"
+        f"{local(row.get('at')):<25} {number(QUEUE_DOCUMENTS):>8} "
+        f"{brief(row.get(OLDEST_SECONDS)):>9} {number(LAG_DOCUMENTS):>8} "
+        f"{number(BUSY_THREADS):>4} {number(READ_RATE):>8} "
+        f"{number(DECIDED_RATE):>9} {number(CALL_RATE):>8} "
+        f"{brief(row.get(WAIT_P99)):>9}"
     )
 
 

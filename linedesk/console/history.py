@@ -12,16 +12,11 @@ from pymongo.database import Database
 from linedesk.console.reading import told_in
 from linedesk.store.documents import HISTORY, Document
 from linedesk.store.errors import translated
+from linedesk.store.records.history import MEASURED
 
 READ_SECONDS = 5.0
 # A curve has as many points as a screen can show.
 POINTS = 360
-MEASURED = (
-    *("queueDocuments", "oldestUnfinishedSeconds", "lagDocuments", "lagSeconds"),
-    *("inHandDocuments", "heldDocuments", "busyThreads"),
-    *("readPerSecond", "decidedPerSecond", "callsPerSecond"),
-    *("waitP50", "waitP99", "handlerP50", "handlerP99"),
-)
 
 
 def read_history(database: Database[Any], *, hours: float) -> list[Document]:

@@ -12,6 +12,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from linedesk.console.web.format import number, rate, seconds
+from linedesk.store.records.history import (
+    CALL_RATE,
+    DECIDED_RATE,
+    HANDLER_P50,
+    HANDLER_P99,
+    HELD_DOCUMENTS,
+    LAG_DOCUMENTS,
+    LAG_SECONDS,
+    OLDEST_SECONDS,
+    QUEUE_DOCUMENTS,
+    READ_RATE,
+    WAIT_P50,
+    WAIT_P99,
+)
 
 Row = Mapping[str, Any]
 HOURS = (1, 6, 24)
@@ -51,26 +65,26 @@ KINDS = (
         "depth",
         "Stored and unfinished, documents",
         (
-            Curve("in all", "queueDocuments", 1),
-            Curve("not read yet", "lagDocuments", 2),
-            Curve("held", "heldDocuments", 3),
+            Curve("in all", QUEUE_DOCUMENTS, 1),
+            Curve("not read yet", LAG_DOCUMENTS, 2),
+            Curve("held", HELD_DOCUMENTS, 3),
         ),
         number,
     ),
     Kind(
         "age",
         "Age of the oldest, and lag of the feed",
-        (Curve("oldest unfinished", "oldestUnfinishedSeconds", 1), Curve("lag", "lagSeconds", 2)),
+        (Curve("oldest unfinished", OLDEST_SECONDS, 1), Curve("lag", LAG_SECONDS, 2)),
         seconds,
     ),
     Kind(
         "latency",
         "From arrival to the handler, and the handler itself",
         (
-            Curve("wait p99", "waitP99", 2),
-            Curve("wait p50", "waitP50", 1),
-            Curve("handler p99", "handlerP99", 4),
-            Curve("handler p50", "handlerP50", 3),
+            Curve("wait p99", WAIT_P99, 2),
+            Curve("wait p50", WAIT_P50, 1),
+            Curve("handler p99", HANDLER_P99, 4),
+            Curve("handler p50", HANDLER_P50, 3),
         ),
         seconds,
         logarithmic=True,
@@ -79,9 +93,9 @@ KINDS = (
         "rates",
         "Events and calls of LINE",
         (
-            Curve("read", "readPerSecond", 1),
-            Curve("decided", "decidedPerSecond", 2),
-            Curve("calls", "callsPerSecond", 3),
+            Curve("read", READ_RATE, 1),
+            Curve("decided", DECIDED_RATE, 2),
+            Curve("calls", CALL_RATE, 3),
         ),
         rate,
     ),

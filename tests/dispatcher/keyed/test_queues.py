@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.keyed.queues import (
-    LARGEST_HELD_BYTES,
     MOST_MOVED_BYTES,
     KeyQueues,
     KeyState,
@@ -30,6 +29,7 @@ from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document
+from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.orders import Pause, Pauses, Scope
 from tests.dispatcher.progress.test_tracker import empty_progress, stored
 
@@ -646,7 +646,7 @@ def test_of_what_moved_only_the_first_stays_in_hand() -> None:
 
 
 def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None:
-    large = {"_id": 1, "key": "A", "padding": "x" * LARGEST_HELD_BYTES}
+    large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
     half = [{"_id": n, "key": "B", "padding": "x" * (MOST_MOVED_BYTES // 2)} for n in (2, 3, 4)]
     queues = queues_of(large, {"_id": 5, "key": "A"}, *half)
     queues.want_moved([(queue, 10) for queue in queues.all()])

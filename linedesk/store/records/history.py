@@ -1,0 +1,32 @@
+"""`history`: a row each ten seconds of what the dispatcher measured; null is what has no value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+QUEUE_DOCUMENTS: Final = "queueDocuments"
+OLDEST_SECONDS: Final = "oldestUnfinishedSeconds"
+LAG_DOCUMENTS: Final = "lagDocuments"
+LAG_SECONDS: Final = "lagSeconds"
+IN_HAND_DOCUMENTS: Final = "inHandDocuments"
+HELD_DOCUMENTS: Final = "heldDocuments"
+BUSY_THREADS: Final = "busyThreads"
+READ_RATE: Final = "readPerSecond"
+DECIDED_RATE: Final = "decidedPerSecond"
+CALL_RATE: Final = "callsPerSecond"
+WAIT_P50: Final = "waitP50"
+WAIT_P99: Final = "waitP99"
+HANDLER_P50: Final = "handlerP50"
+HANDLER_P99: Final = "handlerP99"
+
+AS_FIGURES = (
+    *(QUEUE_DOCUMENTS, OLDEST_SECONDS, LAG_DOCUMENTS, LAG_SECONDS),
+    *(IN_HAND_DOCUMENTS, HELD_DOCUMENTS, BUSY_THREADS),
+)
+"""What a row takes from the dispatcher's figures in `status`, where it has the same names."""
+MEASURED = (
+    *AS_FIGURES,
+    *(READ_RATE, DECIDED_RATE, CALL_RATE),
+    *(WAIT_P50, WAIT_P99, HANDLER_P50, HANDLER_P99),
+)
+"""All that a row holds beside `at`."""
