@@ -134,7 +134,7 @@ def cost(database: Database[Any], uri: str, *, waiting: int, seconds: int) -> Co
         [a_row(n, tomorrow + timedelta(seconds=n)) for n in range(waiting)]
     )
     pause = threading.Event()
-    with running("scheduler", uri, database.name) as pid:
+    with running("linedesk.scheduler", uri, database.name) as pid:
         pause.wait(SETTLE_SECONDS)
         due = datetime.now(UTC) + timedelta(seconds=1)
         soon = [a_row(waiting + n, due + timedelta(seconds=n)) for n in range(seconds)]

@@ -60,15 +60,16 @@ def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool
     options = ["--config", str(config_path)] if config_path else []
     options += ["--verbose"] if verbose else []
 
-    def program(room: str, stop_seconds: float) -> Program:
-        return Program(room, children.of_module(room, *options), stop_seconds)
+    def program(module: str, stop_seconds: float) -> Program:
+        name = module.rpartition(".")[2]
+        return Program(name, children.of_module(module, *options), stop_seconds)
 
     programs = [
         program("frontdesk", FRONTDESK_STOP_SECONDS),
         program("dispatcher", settings.drain_seconds + DISPATCHER_MARGIN_SECONDS),
     ]
     if settings.scheduler == "process":
-        programs.insert(1, program("scheduler", SCHEDULER_STOP_SECONDS))
+        programs.insert(1, program("linedesk.scheduler", SCHEDULER_STOP_SECONDS))
     return programs
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,9 @@ def test_a_scheduler_runs_by_itself_only_where_it_is_asked_for(
     settings = load_settings({"SCHEDULER": scheduler})
     programs = room_programs(settings, config_path=None, verbose=False)
     assert [program.name for program in programs] == rooms
+    for program in programs:
+        module = program.command[program.command.index("-m") + 1]
+        assert find_spec(f"{module}.__main__"), "what is started exists"
 
 
 def test_a_setting_that_only_a_child_can_refuse_ends_everything_with_config(
