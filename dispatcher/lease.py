@@ -22,6 +22,7 @@ from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, EPOCHS
 from linedesk.store.documents import LEASES, Document
 from linedesk.store.errors import Replaced, SetupError, StoreUnavailable, translated
+from linedesk.store.records.leases import EPOCH, OWNER, UNTIL, LeaseRecord
 
 log = logging.getLogger(__name__)
 
@@ -141,18 +142,19 @@ class Lease(BackgroundThread):
             row = self._leases.find_one({"_id": DISPATCHER})
             if row is None:
                 raise self._missing("row")
-            claim = self._claim(row)
+            lease = LeaseRecord.from_document(row)
+            claim = self._claim(lease)
             if self._leases.count_documents(claim) == 0:
                 self._saw_row = True
-                self.held_by = HOLDERS[bool(row.get("importing"))]
+                self.held_by = HOLDERS[lease.is_importing]
                 return False
             epoch = self._next_epoch()
             self._saw_row = True
             asked = boottime()
             # One that drew a later epoch may have come and gone since: then this one is stale.
             taken = self._leases.find_one_and_update(
-                {"$and": [claim, {"epoch": {"$lt": epoch}}]},
-                [{"$set": {"owner": self._owner, "epoch": epoch, "until": _until()}}],
+                {"$and": [claim, {EPOCH: {"$lt": epoch}}]},
+                [{"$set": {OWNER: self._owner, EPOCH: epoch, UNTIL: _until()}}],
             )
         if taken is None:
             return False
@@ -171,8 +173,8 @@ class Lease(BackgroundThread):
             return
         with translated():
             self._leases.update_one(
-                {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch},
-                [{"$set": {"owner": None, "until": "$$NOW"}}],
+                {"_id": DISPATCHER, OWNER: self._owner, EPOCH: self.epoch},
+                [{"$set": {OWNER: None, UNTIL: "$$NOW"}}],
             )
 
     def abandon(self) -> None:
@@ -181,25 +183,24 @@ class Lease(BackgroundThread):
         self.join(RENEW_SECONDS + LEASE_SECONDS)
         self._fresh_until = 0.0
 
-    def _claim(self, row: Document) -> Document:
+    def _claim(self, lease: LeaseRecord) -> Document:
         """A filter that matches the row only while it may be taken."""
-        if row["owner"] and is_dead(row["owner"]):
+        if lease.owner and is_dead(lease.owner):
             # An owner that renews it meanwhile is alive, and the filter no longer matches.
             return {
-                "_id": row.get("_id"),
-                "owner": row.get("owner"),
-                "epoch": row.get("epoch"),
-                "until": row.get("until"),  # guard: not-renewed-since-read
+                "_id": DISPATCHER,
+                **lease.holding,
+                UNTIL: lease.until,  # guard: not-renewed-since-read
             }
         return {"_id": DISPATCHER, **VACANT}
 
     def _next_epoch(self) -> int:
         counter = self._leases.find_one_and_update(
-            {"_id": EPOCHS}, {"$inc": {"epoch": 1}}, return_document=ReturnDocument.AFTER
+            {"_id": EPOCHS}, {"$inc": {EPOCH: 1}}, return_document=ReturnDocument.AFTER
         )
         if counter is None:
             raise self._missing("counter of epochs")
-        return int(counter["epoch"])
+        return int(counter[EPOCH])
 
     def _missing(self, what: str) -> Exception:
         """What is missing was never there, or was dropped: then its holder puts it back."""
@@ -227,8 +228,8 @@ class Lease(BackgroundThread):
         asked = boottime()
         with translated():
             answer = self._leases.update_one(
-                {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch},
-                [{"$set": {"until": _until()}}],
+                {"_id": DISPATCHER, OWNER: self._owner, EPOCH: self.epoch},
+                [{"$set": {UNTIL: _until()}}],
             )
             if answer.matched_count == 0 and not self._made_again():
                 raise Replaced(f"the lease of epoch {self.epoch} was taken by another dispatcher")
@@ -244,10 +245,10 @@ class Lease(BackgroundThread):
             return False
         if not self.is_fresh():
             raise self._missing("row")
-        self._leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": self.epoch}}, upsert=True)
-        own = {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch}
+        self._leases.update_one({"_id": EPOCHS}, {"$max": {EPOCH: self.epoch}}, upsert=True)
+        own = {"_id": DISPATCHER, OWNER: self._owner, EPOCH: self.epoch}
         try:
-            self._leases.update_one(own, [{"$set": {"until": _until()}}], upsert=True)
+            self._leases.update_one(own, [{"$set": {UNTIL: _until()}}], upsert=True)
         except DuplicateKeyError:
             return False
         log.error("the leases were dropped and are made again epoch=%d", self.epoch)

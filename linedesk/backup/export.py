@@ -33,6 +33,7 @@ from linedesk.settings.settings import Settings
 from linedesk.store.collections import DISPATCHER, require_schema
 from linedesk.store.documents import LEASES, SCHEMA
 from linedesk.store.errors import translated
+from linedesk.store.records.leases import IMPORTING
 
 STREAM = "-"
 BATCH_ROWS = 1_000
@@ -131,8 +132,8 @@ def _header(database: Database[Any], schema: int | None) -> Header:
 
 def _require_whole(database: Database[Any], session: ClientSession) -> None:
     """A night's export amid an import must not pass for one of all that there is."""
-    lease = database[LEASES].find_one({"_id": DISPATCHER}, {"importing": 1}, session=session) or {}
-    if lease.get("importing"):
+    lease = database[LEASES].find_one({"_id": DISPATCHER}, {IMPORTING: 1}, session=session) or {}
+    if lease.get(IMPORTING):
         raise BackupError(f"{database.name} is half imported: run the import to its end first")
 
 

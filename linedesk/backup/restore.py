@@ -62,6 +62,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import SetupError, StoreUnavailable, translated
 from linedesk.store.insert import DUPLICATE_KEY
+from linedesk.store.records.leases import EPOCH, IMPORTING, OWNER, UNTIL, LeaseRecord
 
 # What the owner of the lease begins with; so no dispatcher takes it for a dead one of its kind.
 IMPORT = "import "
@@ -92,19 +93,20 @@ class LeaseHold:
             counter = {"_id": EPOCHS}
             if row is None:
                 raise SetupError("the lease's row is missing: run `linedesk init` first")
-            claim = self._claim(row, take_over=take_over)
+            lease = LeaseRecord.from_document(row)
+            claim = self._claim(lease, take_over=take_over)
             if self._leases.count_documents(claim) == 0:
-                raise NotImported(_held(row))
-            self._leases.update_one(counter, {"$max": {"epoch": above}})
+                raise NotImported(_held(lease))
+            self._leases.update_one(counter, {"$max": {EPOCH: above}})
             epoch = self._next_epoch(counter)
-            self.is_half_written = bool(row.get("importing"))
+            self.is_half_written = lease.is_importing
             if self.is_half_written:
                 self._owner = f"{IMPORT}{self._name}"
-            held = {"owner": self._owner, "epoch": epoch, "until": self._until()}
+            held = {OWNER: self._owner, EPOCH: epoch, UNTIL: self._until()}
             if not self._leases.update_one(
-                {"$and": [claim, {"epoch": {"$lt": epoch}}]}, [{"$set": held}]
+                {"$and": [claim, {EPOCH: {"$lt": epoch}}]}, [{"$set": held}]
             ).matched_count:
-                raise NotImported(_held(row))
+                raise NotImported(_held(lease))
         self.epoch = epoch
 
     def _until(self) -> Any:
@@ -114,18 +116,18 @@ class LeaseHold:
 
     def _next_epoch(self, counter: Document) -> int:
         drawn = self._leases.find_one_and_update(
-            counter, {"$inc": {"epoch": 1}}, return_document=ReturnDocument.AFTER
+            counter, {"$inc": {EPOCH: 1}}, return_document=ReturnDocument.AFTER
         )
         if drawn is None:
             raise SetupError("the counter of epochs is missing: run `linedesk init` first")
-        return int(drawn["epoch"])
+        return int(drawn[EPOCH])
 
-    def _claim(self, row: Mapping[str, Any], *, take_over: bool) -> Document:
+    def _claim(self, lease: LeaseRecord, *, take_over: bool) -> Document:
         """A filter that matches the row only while it may be taken."""
-        owner = str(row["owner"] or "")
+        owner = lease.owner or ""
         ended = is_dead(owner.removeprefix(IMPORT)) or owner.removeprefix(IMPORT) == self._name
         if ended or (take_over and owner.startswith(IMPORT)):
-            return {"_id": DISPATCHER, "owner": row["owner"], "epoch": row["epoch"]}
+            return {"_id": DISPATCHER, **lease.holding}
         return {"_id": DISPATCHER, **VACANT}
 
     def begin(self) -> None:
@@ -133,7 +135,7 @@ class LeaseHold:
         # Before the write, whose outcome may be unknown.
         self.is_half_written = True
         owner = f"{IMPORT}{self._name}"
-        self._change({"$set": {"owner": owner, "until": FOR_GOOD, "importing": True}})
+        self._change({"$set": {OWNER: owner, UNTIL: FOR_GOOD, IMPORTING: True}})
         self._owner = owner
 
     def require(self) -> None:
@@ -144,11 +146,11 @@ class LeaseHold:
 
     def release(self) -> None:
         """Leave the lease to whoever waits for it: the database is whole. Raises NotImported."""
-        self._change([{"$set": {"owner": None, "until": "$$NOW"}}, {"$unset": "importing"}])
+        self._change([{"$set": {OWNER: None, UNTIL: "$$NOW"}}, {"$unset": IMPORTING}])
 
     @property
     def _own(self) -> Document:
-        return {"_id": DISPATCHER, "owner": self._owner, "epoch": self.epoch}
+        return {"_id": DISPATCHER, OWNER: self._owner, EPOCH: self.epoch}
 
     def _change(self, update: Any) -> None:
         with translated():
@@ -156,8 +158,8 @@ class LeaseHold:
                 raise NotImported("the lease was taken over meanwhile")
 
 
-def _held(row: Mapping[str, Any]) -> str:
-    if str(row["owner"] or "").startswith(IMPORT):
+def _held(lease: LeaseRecord) -> str:
+    if (lease.owner or "").startswith(IMPORT):
         return (
             "another import runs, or was cut off on another machine, in another container or by a "
             "restart of this machine; if it runs no more: --take-over"

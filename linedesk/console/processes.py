@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from linedesk.runtime.status_row import FRESH_SECONDS
+from linedesk.runtime.status_row import FRESH_SECONDS, PER_SECOND, STARTED_AT
 from linedesk.store.documents import Document
 
 FRONTDESK, DISPATCHER, SCHEDULER = "frontdesk", "dispatcher", "scheduler"
@@ -69,7 +69,7 @@ def process_of(row: Row, *, now: datetime) -> Process:
     """A row as a process; one typed in a shell may lack anything."""
     at = row.get("at")
     silent = max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else float("inf")
-    started, state = row.get("startedAt"), str(row.get("state", "-"))
+    started, state = row.get(STARTED_AT), str(row.get("state", "-"))
     return Process(
         role=str(row.get("role", "-")),
         host=str(row.get("host", "-")),
@@ -154,7 +154,7 @@ def told(rows: Sequence[Row]) -> ProcessRow:
     """
     return ProcessRow(
         figures=_together(_each(rows, "figures")),
-        per_second=_together(_each(rows, "perSecond")),
+        per_second=_together(_each(rows, PER_SECOND)),
         lately=_worst(_each(rows, "lately")),
     )
 
@@ -165,7 +165,7 @@ def _each(rows: Sequence[Row], part: str) -> list[Row]:
 
 def of_scheduler(row: Row) -> Document:
     """That part of a dispatcher's row which the scheduler within it tells."""
-    parts = ("figures", "perSecond", "lately")
+    parts = ("figures", PER_SECOND, "lately")
     return {
         part: {name: row[part][name] for name in OF_SCHEDULER if name in row[part]}
         for part in parts

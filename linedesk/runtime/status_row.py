@@ -30,6 +30,10 @@ WRITE_SECONDS = 2.0
 # A row that was written before is of a process that hangs, is cut off or is gone.
 FRESH_SECONDS = 10.0
 
+# Fields of a row that are also read elsewhere.
+STARTED_AT = "startedAt"
+PER_SECOND = "perSecond"
+
 Tell = Callable[[], dict[str, Any]]
 """What stands in the row beside the figures: see `StatusRow`."""
 
@@ -64,7 +68,7 @@ class StatusRow(BackgroundThread):
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": version("linedesk"),
-            "startedAt": datetime.now(UTC),
+            STARTED_AT: datetime.now(UTC),
         }
         self.id = f"{role}/{self._who['host']}/{os.getpid()}"
         self._failed = False
@@ -84,7 +88,7 @@ class StatusRow(BackgroundThread):
             "at": snapshot.at,
             **told,
             "figures": snapshot.figures,
-            "perSecond": snapshot.per_second,
+            PER_SECOND: snapshot.per_second,
             "lately": snapshot.lately,
         }
         try:

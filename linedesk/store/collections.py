@@ -39,6 +39,7 @@ from linedesk.store.documents import (
 from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
 from linedesk.store.records.conversations import UNSENT_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.leases import NEVER_HELD
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
 from linedesk.store.records.orders import DONE_AT
 from linedesk.store.records.timers import ENDED_AT, RUN_AT
@@ -422,5 +423,5 @@ def _seed(database: Database[Any]) -> None:
     left = [rows.find_one(own, epoch) or {"epoch": 0} for rows in (database[PROGRESS], leases)]
     highest = max(row["epoch"] for row in left)
     leases.update_one({"_id": EPOCHS}, {"$max": {"epoch": highest}}, upsert=True)
-    vacant = {"owner": None, "epoch": 0, "until": None}
+    vacant = NEVER_HELD.to_document()
     leases.update_one({"_id": DISPATCHER}, {"$setOnInsert": vacant}, upsert=True)

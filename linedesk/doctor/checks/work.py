@@ -20,6 +20,7 @@ from linedesk.store.orders import NO_PAUSES, Control, Pauses
 from linedesk.store.queue.replays import REFUSED
 from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.leases import LeaseRecord
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_ASIDE
 
@@ -126,11 +127,12 @@ def judge_lease(row: Mapping[str, Any] | None, now: datetime) -> Finding:
     """`row` is that of `leases`; its owner is machine, process and start."""
     if row is None:
         return bad("its row is missing", "`linedesk init` makes it")
-    if row["owner"] and row["until"] > now:
-        machine, pid = str(row["owner"]).split("/")[:2]
-        return ok(f"held by process {pid} of {machine[:8]}, epoch {row['epoch']}")
-    since = f" for {lasting((now - row['until']).total_seconds())}" if row["until"] else ""
-    saw = f"no dispatcher has run{since}, epoch {row['epoch']}"
+    lease = LeaseRecord.from_document(row)
+    if lease.owner and lease.until is not None and lease.until > now:
+        machine, pid = lease.owner.split("/")[:2]
+        return ok(f"held by process {pid} of {machine[:8]}, epoch {lease.epoch}")
+    since = f" for {lasting((now - lease.until).total_seconds())}" if lease.until else ""
+    saw = f"no dispatcher has run{since}, epoch {lease.epoch}"
     return of(health.absent(DISPATCHER, saw))
 
 

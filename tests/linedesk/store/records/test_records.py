@@ -26,6 +26,7 @@ from linedesk.store.records import (
 from linedesk.store.records.audit import AuditRecord
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.held import HeldRecord
+from linedesk.store.records.leases import NEVER_HELD, LeaseRecord
 from linedesk.store.records.runs import RunRecord
 
 ROOT = Path(__file__).parents[4]
@@ -119,6 +120,12 @@ def test_a_document_in_held_is_stored_as_ever() -> None:
     stored = {"_id": 1, "n": 7, "key": "U1", "channel": "main"}
     stored |= {"document": document, "why": "paused", "since": AT}
     assert is_stored_as(row, stored)
+
+
+def test_the_row_of_the_lease_is_made_as_ever() -> None:
+    assert is_stored_as(NEVER_HELD.to_document(), {"owner": None, "epoch": 0, "until": None})
+    row = {"_id": "dispatcher", "owner": "m/7/9", "epoch": 3, "until": AT, "importing": True}
+    assert LeaseRecord.from_document(row) == LeaseRecord("m/7/9", 3, AT, is_importing=True)
 
 
 def test_the_letter_of_an_event_is_stored_as_ever() -> None:

@@ -1,0 +1,44 @@
+"""`leases`: the row `dispatcher`, which one process holds, and the counter of epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+OWNER: Final = "owner"
+EPOCH: Final = "epoch"
+UNTIL: Final = "until"
+IMPORTING: Final = "importing"
+
+
+@dataclass(frozen=True)
+class LeaseRecord:
+    """The row as it was read."""
+
+    owner: str | None
+    """Machine, pid and start of the process that has it, or had it last (`dispatcher.lease`)."""
+    epoch: int
+    until: datetime | None
+    """None: it was never held."""
+    is_importing: bool = False
+    """An import has begun to write and has not ended: the database is half written."""
+
+    @classmethod
+    def from_document(cls, row: Mapping[str, Any]) -> LeaseRecord:
+        """The row as `linedesk init` and each holder write it."""
+        return cls(row[OWNER], row.get(EPOCH, 0), row.get(UNTIL), bool(row.get(IMPORTING)))
+
+    @property
+    def holding(self) -> dict[str, Any]:
+        """A filter for the row as long as the same one has it."""
+        return {OWNER: self.owner, EPOCH: self.epoch}
+
+    def to_document(self) -> dict[str, Any]:
+        """The fields of a row without an import."""
+        return {**self.holding, UNTIL: self.until}
+
+
+NEVER_HELD = LeaseRecord(owner=None, epoch=0, until=None)
+"""As it is made."""
