@@ -48,6 +48,9 @@ from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.records.effects import EFFECT_ID
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import DEADLETTER
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +168,7 @@ class Outbox:
                 try:
                     if is_timer(effect):
                         timers.append(effect)
-                    elif effect["type"] == "deadletter":
+                    elif effect["type"] == DEADLETTER:
                         written = partial(self._write_letter, id_, effect)
                         follow.append(partial(self._by_step, written, "dead letter not written"))
                     elif effect["type"] == "send":
@@ -589,7 +592,7 @@ class Outbox:
 
 def _told_of_refused(id_: str, error: WriteRefused) -> Document:
     channel, _, key = id_.partition("/")
-    unknown = {"eventId": "", "effectId": "", "since": datetime.now(UTC)}
+    unknown = {EVENT_ID: "", EFFECT_ID: "", "since": datetime.now(UTC)}
     return {"channel": channel, "key": key, **unknown, "why": f"its outbox waits: {error}"}
 
 
@@ -599,8 +602,8 @@ def _told(id_: str, one: PendingSend, at_gate: str) -> Document:
     return {
         "channel": channel,
         "key": key,
-        "eventId": send.event_id,
-        "effectId": send.id,
+        EVENT_ID: send.event_id,
+        EFFECT_ID: send.id,
         "since": send.at,
         "why": f"a send waits: {one.reason}" if one.reason else at_gate,
     }
