@@ -29,7 +29,7 @@ HISTORY = "history"
 AUDIT = "audit"
 
 SCHEMA = 2
-"""The form in which this release writes documents (architecture: changing documents).
+"""The form in which this release writes documents (docs/documents.md).
 
 It stands as `schema` in the dispatcher's row of `progress`; where none stands, it is 1.
 """

@@ -39,7 +39,7 @@ def test_each_file_is_where_it_says() -> None:
     companions = (ROOT / "deploy" / "install.d" / "release.bash").read_text("utf-8")
     assert '"$SOURCE/scripts/inspect.js"' in companions
     assert "/opt/linedesk/current/share/linedesk/inspect.js" in PAGE
-    assert (ROOT / "docs" / "architecture.md").is_file()
+    assert (ROOT / "docs" / "documents.md").is_file()
 
 
 def test_the_lines_of_its_output_are_still_printed() -> None:

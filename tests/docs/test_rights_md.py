@@ -1,4 +1,4 @@
-"""The table of rights in docs/architecture.md is what `linedesk init` makes."""
+"""The table of rights in docs/documents.md is what `linedesk init` makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from linedesk.store.rights import EVERY, USERS
 
-ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
 
 
 def table() -> Iterator[str]:
@@ -23,4 +23,4 @@ def table() -> Iterator[str]:
 
 
 def test_the_table_of_rights_is_that_of_the_code() -> None:
-    assert "\n".join(table()) in ARCHITECTURE.read_text("utf-8")
+    assert "\n".join(table()) in PAGE.read_text("utf-8")
