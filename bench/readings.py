@@ -26,7 +26,7 @@ from rich.table import Table
 
 from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.console.calls import Wanted, newest_calls
-from linedesk.console.conversation import find, read
+from linedesk.console.conversation import find_conversation, read_conversation
 from linedesk.console.dead_letters import Choice, found
 from linedesk.console.history import read_history
 from linedesk.console.overview import read_overview
@@ -136,8 +136,8 @@ def readings(database: Database[Any], documents: int) -> dict[str, Callable[[], 
         "story, by message": lambda: tell(database, f"{old:018d}"),
         "story, by request": lambda: tell(database, "r15000"),
         "word, a name": lambda: meaning_of(database, "客7", channel="main"),
-        "word, an id": lambda: find(database, key_of(7), channel="main"),
-        "conversation": lambda: read(database, f"main/{key_of(7)}"),
+        "word, an id": lambda: find_conversation(database, key_of(7), channel="main"),
+        "conversation": lambda: read_conversation(database, f"main/{key_of(7)}"),
         "conversation, recent": lambda: recent(database, f"main/{key_of(7)}"),
         "calls, newest": lambda: newest_calls(database, Wanted()),
         "calls, failed (none)": lambda: newest_calls(database, Wanted(failed=True)),

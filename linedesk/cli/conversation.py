@@ -10,18 +10,22 @@ from typing import Any
 from rich.cells import cell_len
 
 from linedesk.compose.database import open_database
-from linedesk.console.conversation import find, read, summary
+from linedesk.console.conversation import conversation_summary, find_conversation, read_conversation
 from linedesk.console.format import echo_json, for_long, local, show_page
 from linedesk.settings.settings import Settings
 
 
 def show_conversation(settings: Settings, word: str, *, text: bool, as_json: bool) -> None:
-    """Print the conversation that a word means (see `standing.find`).
+    """Print the conversation that a word means (see `find_conversation`).
 
     Raises NotOneConversation.
     """
     with open_database(settings, app_name="linedesk-conversation") as database:
-        told = summary(read(database, find(database, word, channel=settings.line_channel)))
+        told = conversation_summary(
+            read_conversation(
+                database, find_conversation(database, word, channel=settings.line_channel)
+            )
+        )
     if not text:
         told["outbox"].pop("effects")
     if as_json:

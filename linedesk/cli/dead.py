@@ -1,9 +1,7 @@
-"""`linedesk dead`: looking at what was given up, and putting it back or dropping it.
+"""`linedesk dead`: shows dead letters, replays them or drops them: a table on a terminal, tabs in a
+pipe, JSON for programs.
 
-How dead letters are shown: a table on a terminal, tabs in a pipe, JSON for programs.
-
-What people wrote shows only where it is asked for: neither message text nor the words of an
-error, which may quote it, stand in a list.
+Lists hold neither message text nor the words of an error, which may quote it; `--text` shows both.
 """
 
 from __future__ import annotations

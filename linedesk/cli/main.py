@@ -1,6 +1,6 @@
-"""The command line: reads settings, sets up the log, and hands over to the room that does the work.
+"""The command line: reads settings, sets up the log, and hands over to a package.
 
-Rooms are imported by the command that needs them, so that `linedesk --help` answers at once.
+A command imports its package when it runs, so that `linedesk --help` answers at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`linedesk tail`: events, runs, calls and dead letters as they come, by one change stream.
 
-It only reads, and begins anew by itself where MongoDB goes away for a while.
+It only reads, and reconnects where MongoDB goes away for a while.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import click
 
 from linedesk.compose.database import open_database
 from linedesk.console.calls import Wanted, newest_calls
-from linedesk.console.conversation import find
+from linedesk.console.conversation import find_conversation
 from linedesk.console.format import brief, clock, echo_json, local, show_page, tabbed
 from linedesk.console.search import Recent, recent
 from linedesk.console.story import Step, Story, tell
@@ -110,7 +110,7 @@ def _call(row: Mapping[str, Any]) -> str:
 def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
     """Print what a conversation did lately. Raises NotOneConversation."""
     with open_database(settings, app_name="linedesk-conversation") as database:
-        id_ = find(database, who, channel=settings.line_channel)
+        id_ = find_conversation(database, who, channel=settings.line_channel)
         found = recent(database, id_)
     if as_json:
         echo_json({"id": id_, **vars(found)})

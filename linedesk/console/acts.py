@@ -1,9 +1,7 @@
-"""What an operator does: pause, resume, release, replay, drop; each noted in `audit` first.
+"""What an operator may do: pause, resume, release, replay, drop.
 
-What operators did: one row in `audit` for each act, from page and command line alike.
-
-It is written before the act and completed after it, so that one that died half way shows. An act
-whose row cannot be written is not done.
+The page and the command line alike write each act to `audit` before it is done and complete the row
+afterwards, so that one that was cut off shows. An act whose row cannot be written is not done.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from pymongo.database import Database
 from linedesk.console import processes
 from linedesk.console.dead_letters import Replaying
 from linedesk.console.errors import NotDone
-from linedesk.console.reading import told_in
+from linedesk.console.reading import reported
 from linedesk.store import orders
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
@@ -207,7 +205,7 @@ def only(found: Sequence[Head], kind: Kind | None) -> Head:
 
 def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     whose = {"channel": channel, "key": key}
-    told = list(told_in(database, STATUS).find({"role": processes.DISPATCHER}))
+    told = list(reported(database, STATUS).find({"role": processes.DISPATCHER}))
     now = datetime.now(UTC)
     row = processes.leading(one for one in told if processes.is_fresh(one, now=now)) or {}
     for name, words in (("threads", "its handler runs"), ("waiting", "")):

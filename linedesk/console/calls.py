@@ -13,7 +13,7 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from linedesk.console.reading import told_in
+from linedesk.console.reading import reported
 from linedesk.store.documents import CALLS, Document
 from linedesk.store.errors import translated
 
@@ -68,4 +68,4 @@ def newest_calls(database: Database[Any], wanted: Wanted) -> list[Document]:
         {"$project": {"_id": 0}},
     ]
     with translated(), pymongo.timeout(READ_SECONDS):
-        return list(told_in(database, CALLS).aggregate(stages, hint={"$natural": -1}))
+        return list(reported(database, CALLS).aggregate(stages, hint={"$natural": -1}))

@@ -1,6 +1,6 @@
-"""Where a conversation stands: finding it by what an operator knows, and reading all of it.
+"""One conversation: finding it by an id, a part of one or a name, and reading all of it.
 
-Reads only, and nothing of it is locked meanwhile: what is shown may be a moment old.
+It only reads and locks nothing, so what it shows may be a moment old.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ConversationView:
     """Those of the newest MOST_LETTERS dead letters that were not replayed."""
 
 
-def find(database: Database[Any], word: str, *, channel: str) -> str:
+def find_conversation(database: Database[Any], word: str, *, channel: str) -> str:
     """The `_id` of the conversation that a word means.
 
     That is an id of a user, group or room, `<channel>/<id>`, a start of it that no other has, or
@@ -66,7 +66,7 @@ def find(database: Database[Any], word: str, *, channel: str) -> str:
     return str(found[0]["_id"])
 
 
-def read(database: Database[Any], id_: str) -> ConversationView:
+def read_conversation(database: Database[Any], id_: str) -> ConversationView:
     """All that is known of a conversation. Raises NotOneConversation where it is gone."""
     with translated(), pymongo.timeout(READ_SECONDS):
         conversation = database[CONVERSATIONS].find_one({"_id": id_}, {"applied": 0, "unsent": 0})
@@ -94,9 +94,9 @@ def _letters(database: Database[Any], whose: Mapping[str, str]) -> int:
     return next((int(row["letters"]) for row in database[DEADLETTERS].aggregate(stages)), 0)
 
 
-def summary(standing: ConversationView) -> Document:
+def conversation_summary(view: ConversationView) -> Document:
     """What is told of it, under the names of the JSON."""
-    found = standing.conversation
+    found = view.conversation
     return {
         "id": found["_id"],
         "channel": found.get("channel"),
@@ -109,14 +109,14 @@ def summary(standing: ConversationView) -> Document:
             {"user": user, "name": _names(found).get(user), **_place(place)}
             for user, place in (found.get("states") or {}).items()
         ],
-        "timers": [_timer(row, found) for row in standing.timers],
+        "timers": [_timer(row, found) for row in view.timers],
         "outbox": _outbox(found.get("pending", ())),
         "held": {
-            "count": len(standing.held),
-            "since": min((row["since"] for row in standing.held), default=None),
-            "why": standing.held[0]["why"] if standing.held else None,
+            "count": len(view.held),
+            "since": min((row["since"] for row in view.held), default=None),
+            "why": view.held[0]["why"] if view.held else None,
         },
-        "deadLetters": standing.letters,
+        "deadLetters": view.letters,
         "records": found.get("n", 0),
         "at": found.get("at"),
     }

@@ -1,11 +1,6 @@
-"""Which dead letters an act is about, and reading them.
+"""Dead letters: choosing them, summarising them, and replaying one into recvq.
 
-What a dead letter tells without its contents. Pure.
-
-What people wrote is no part of it: neither message text nor the words of an error, which may
-quote it.
-
-Replaying one dead letter: whether it may be, and what of it goes into recvq.
+A summary has neither message text nor the words of an error, which may quote it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that the database knows of one event: what `story` tells is made of this."""
+"""The facts of one event: all rows of the database that belong to it. `story` is made of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.dead_letters import LISTED
-from linedesk.console.reading import told_in
+from linedesk.console.reading import reported
 from linedesk.console.tracing import held_by_event_id
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import (
@@ -79,7 +79,7 @@ class Facts:
         return None
 
 
-def read(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -> Facts:
+def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -> Facts:
     """Everything about an event. Raises what the driver raises."""
     document = stored = _stored(database, name)
     letter = database[DEADLETTERS].find_one({"_id": name})
@@ -112,7 +112,7 @@ def read(database: Database[Any], name: str, *, row: Mapping[str, Any] | None) -
 
 def leader(database: Database[Any]) -> Mapping[str, Any] | None:
     """The row of the dispatcher that leads, however old it is."""
-    return processes.leading(told_in(database, STATUS).find({"role": processes.DISPATCHER}))
+    return processes.leading(reported(database, STATUS).find({"role": processes.DISPATCHER}))
 
 
 def _stored(database: Database[Any], name: str) -> Document | None:
@@ -138,7 +138,7 @@ def _before(database: Database[Any], held: Document | None) -> int:
 
 
 def _newest(database: Database[Any], collection: str, name: str, limit: int) -> list[Document]:
-    found = told_in(database, collection).find({EVENT_ID: name})
+    found = reported(database, collection).find({EVENT_ID: name})
     return list(found.sort("at", -1).limit(limit))[::-1]
 
 

@@ -1,10 +1,8 @@
-"""Durations, moments and scopes as a person reads them. Pure.
+"""How values are written: durations, moments and scopes for people, JSON for programs, and what
+commands print.
 
-Values as JSON for programs: the names of `status`, times with their zone. Pure.
-
-What commands print: JSON for programs, tabs for a pipe, labelled lines for people.
-
-What people wrote goes to no terminal as it is: that would obey the control characters in it.
+JSON has the names of `status` and times with their zone. Text that people wrote loses its control
+characters, which a terminal would obey.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How depth, lag and latencies went over the last hours: the rows that a dispatcher leaves."""
+"""Depth, lag and latencies of the last hours: the rows that a dispatcher leaves in `history`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from linedesk.console.reading import told_in
+from linedesk.console.reading import reported
 from linedesk.store.documents import HISTORY, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.history import MEASURED
@@ -36,4 +36,4 @@ def read_history(database: Database[Any], *, hours: float) -> list[Document]:
         {"$project": {"_id": 0}},
     ]
     with translated(), pymongo.timeout(READ_SECONDS):
-        return list(told_in(database, HISTORY).aggregate(stages))
+        return list(reported(database, HISTORY).aggregate(stages))

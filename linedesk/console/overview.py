@@ -18,7 +18,7 @@ from pymongo.database import Database
 from linedesk.console import dead_letters, processes
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
-from linedesk.console.reading import told_in
+from linedesk.console.reading import reported
 from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
 from linedesk.store.errors import translated
 from linedesk.store.orders import Pause
@@ -309,10 +309,10 @@ def _read(database: Database[Any], now: datetime) -> Read:
     found = database[DEADLETTERS]
     replayed = {REPLAYED_AT: {"$gte": now - REPLAYS_WITHIN}}
     return Read(
-        rows=list(told_in(database, STATUS).find({}).limit(MOST_ROWS)),
+        rows=list(reported(database, STATUS).find({}).limit(MOST_ROWS)),
         pauses=list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES)),
         calls=list(
-            told_in(database, CALLS).find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)
+            reported(database, CALLS).find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)
         ),
         letters=list(
             found.find({}, list(dead_letters.LISTED)).sort(LAST_AT, -1).limit(MOST_LETTERS)
@@ -375,9 +375,9 @@ def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:
     by_role = {role: [row for row in fresh if row.get("role") == role] for role in processes.ROLES}
     led = [leader] if leader is not None else []
     return {
-        processes.FRONTDESK: processes.told(by_role[processes.FRONTDESK]),
-        processes.DISPATCHER: processes.told(led),
-        processes.SCHEDULER: processes.told(
+        processes.FRONTDESK: processes.combined(by_role[processes.FRONTDESK]),
+        processes.DISPATCHER: processes.combined(led),
+        processes.SCHEDULER: processes.combined(
             by_role[processes.SCHEDULER][:1] or [processes.of_scheduler(leader or {})]
         ),
     }

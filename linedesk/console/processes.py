@@ -1,6 +1,6 @@
-"""The rows of `status` put together: which process is there, and what those of a role tell.
+"""Rows of `status` put together: which processes run, and the figures of each role.
 
-Nothing here is measured anew: each number is the one that a row holds. Pure.
+It measures nothing: each number is the one that a row holds. Pure.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _leads(row: Row) -> bool:
     return number_at(row.get("figures") or {}, ("leading",)) == 1
 
 
-def told(rows: Sequence[Row]) -> ProcessRow:
+def combined(rows: Sequence[Row]) -> ProcessRow:
     """What several rows of a role tell together: sums, but of what they share the extreme.
 
     Of latencies the worst is told, since nothing more can be known of several.

@@ -1,6 +1,4 @@
-"""Reading what is only looked at: rows of `status`, `jobs`, `calls`, `history`, and the newest of
-recvq.
-"""
+"""Reads of rows that are only shown: `status`, `jobs`, `calls`, `history`, the newest of recvq."""
 
 from __future__ import annotations
 
@@ -13,10 +11,10 @@ from pymongo.read_concern import ReadConcern
 from linedesk.store.documents import Document
 
 
-def told_in(database: Database[Any], name: str) -> Collection[Document]:
-    """One of them, read as it stands on the server that is asked.
+def reported(database: Database[Any], name: str) -> Collection[Document]:
+    """A collection whose rows are read as the server that is asked has them.
 
-    Rows are written without waiting for a majority. Where a set has lost its majority, whoever
-    reads by it would see them stand still, and just then a person looks.
+    They are written without waiting for a majority. In a set without a majority, majority reads
+    would show them standing still, just when an operator looks.
     """
     return database[name].with_options(read_concern=ReadConcern("local"))

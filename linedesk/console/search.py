@@ -1,8 +1,8 @@
 """What a word means to linedesk, and what a conversation did lately.
 
 A word is an id of a user, group, room, event, message, dead letter or timer, LINE's request id, or
-a display name. recvq has no index by conversation, so of the newest documents only so many are
-looked at, and how many is told.
+a display name. recvq has no index by conversation, so only its newest documents are searched, and
+the page says how many.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console import dead_letters
-from linedesk.console.conversation import ELLIPSIS, find, starting
+from linedesk.console.conversation import ELLIPSIS, find_conversation, starting
 from linedesk.console.errors import NotOneConversation
-from linedesk.console.reading import told_in
+from linedesk.console.reading import reported
 from linedesk.console.tracing import by_index, by_looking
 from linedesk.store.documents import (
     CALLS,
@@ -71,7 +71,7 @@ def meaning_of(database: Database[Any], word: str, *, channel: str) -> Meaning:
     if event is not None:
         return Meaning("event", event)
     try:
-        return Meaning("conversation", find(database, word, channel=channel))
+        return Meaning("conversation", find_conversation(database, word, channel=channel))
     except NotOneConversation as error:
         # Last, since it looks at so many rows.
         with translated(), pymongo.timeout(READ_SECONDS):
@@ -84,14 +84,14 @@ def meaning_of(database: Database[Any], word: str, *, channel: str) -> Meaning:
 def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scope:
     """What an operator wants to pause: `all` or nothing, a channel, or a conversation.
 
-    A conversation is as `standing.find` knows it, or `<channel>/<key>` that nobody knows yet. Any
-    other word is not taken for a channel that nobody has. Raises NotAScope, NotOneConversation.
+    A conversation is as `find_conversation` finds it, or `<channel>/<key>` that is new. Any other
+    word is not taken for a channel. Raises NotAScope, NotOneConversation.
     """
     if word is not None and not word.strip():
         # A script's variable that is not set is not to pause everything.
         raise NotOneConversation(word, [])
     if word is not None and word.endswith(ELLIPSIS):
-        return Scope.parse(find(database, word, channel=channel))
+        return Scope.parse(find_conversation(database, word, channel=channel))
     scope = Scope.parse(word)
     if scope.key is not None:
         return _whole(database, scope, channel=channel)
@@ -100,7 +100,7 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     with translated(), pymongo.timeout(READ_SECONDS):
         if database[CONVERSATIONS].find_one(starting(f"{scope.channel}/"), {"_id": 1}) is not None:
             return scope
-    return Scope.parse(find(database, str(scope.channel), channel=channel))
+    return Scope.parse(find_conversation(database, str(scope.channel), channel=channel))
 
 
 def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
@@ -110,7 +110,7 @@ def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
     if is_paused:
         return scope
     try:
-        return Scope.parse(find(database, str(scope), channel=channel))
+        return Scope.parse(find_conversation(database, str(scope), channel=channel))
     except NotOneConversation as error:
         if error.found:
             raise
@@ -123,7 +123,7 @@ def key_of(database: Database[Any], word: str, *, channel: str) -> str:
     Raises NotOneConversation where it means several.
     """
     try:
-        return find(database, word, channel=channel).partition("/")[2]
+        return find_conversation(database, word, channel=channel).partition("/")[2]
     except NotOneConversation as error:
         if error.found:
             raise
@@ -159,7 +159,7 @@ def _newest(
         {"$limit": MOST_FOUND},
         {"$project": shown},
     ]
-    rows = told_in(database, collection).aggregate(stages, hint={"$natural": -1})
+    rows = reported(database, collection).aggregate(stages, hint={"$natural": -1})
     return list(rows)
 
 

@@ -1,4 +1,4 @@
-"""From whatever id an operator has to the name of the event that it belongs to."""
+"""From any id that an operator has to the name of the event that it belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bson.errors import InvalidId
 from pymongo.database import Database
 
 from linedesk.console.errors import NoSuchEvent
-from linedesk.console.reading import told_in
+from linedesk.console.reading import reported
 from linedesk.store.documents import (
     CALLS,
     DEADLETTERS,
@@ -60,7 +60,7 @@ def by_looking(database: Database[Any], word: str) -> str | None:
 
 def _as_event(database: Database[Any], word: str) -> str | None:
     for collection in (RECVQ, JOBS, CALLS):
-        if told_in(database, collection).find_one({EVENT_ID: word}, ID) is not None:
+        if reported(database, collection).find_one({EVENT_ID: word}, ID) is not None:
             return word
     letter = database[DEADLETTERS].find_one(
         {"_id": word}, {"document._id": 1, f"effect.{EVENT_ID}": 1}
@@ -142,6 +142,6 @@ def _as_request(database: Database[Any], word: str) -> str | None:
         {"$match": {REQUEST_ID: word}},
         {"$limit": 1},
     ]
-    for row in told_in(database, CALLS).aggregate(stages, hint={"$natural": -1}):
+    for row in reported(database, CALLS).aggregate(stages, hint={"$natural": -1}):
         return row.get(EVENT_ID) or None
     return None

@@ -1,4 +1,4 @@
-"""What the checks look at: one box with its settings, its MongoDB and its account at LINE."""
+"""What the checks look at: one machine with its settings, its MongoDB and its account at LINE."""
 
 from __future__ import annotations
 

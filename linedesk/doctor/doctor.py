@@ -1,4 +1,4 @@
-"""`linedesk doctor`: looks at everything from the settings to LINE, in the order of mending.
+"""`linedesk doctor`: checks everything from the settings to LINE, in the order of repair.
 
 It changes nothing, apart from the one call of the webhook that it asks LINE to make.
 """
@@ -96,18 +96,20 @@ class DoctorOptions:
     verbose: bool = False
 
 
-def run_doctor(environ: Mapping[str, str], config_path: Path | None, wish: DoctorOptions) -> Exit:
+def run_doctor(
+    environ: Mapping[str, str], config_path: Path | None, options: DoctorOptions
+) -> Exit:
     """Print a line for each check; OK unless something is bad (strict: or to be warned of).
 
     Settings that cannot be read are a finding like any other, and the only one then.
     """
     results: list[Result] = []
-    with showing(as_json=wish.as_json) as (began, show):
-        for result in _results(environ, config_path, wish, began):
+    with showing(as_json=options.as_json) as (began, show):
+        for result in _results(environ, config_path, options, began):
             results.append(result)
             show(result)
-    conclude(results, as_json=wish.as_json)
-    return verdict(results, strict=wish.strict)
+    conclude(results, as_json=options.as_json)
+    return verdict(results, strict=options.strict)
 
 
 def verdict(results: Sequence[Result], *, strict: bool) -> Exit:
@@ -119,7 +121,7 @@ def verdict(results: Sequence[Result], *, strict: bool) -> Exit:
 def _results(
     environ: Mapping[str, str],
     config_path: Path | None,
-    wish: DoctorOptions,
+    options: DoctorOptions,
     began: Callable[[str], None],
 ) -> Iterator[Result]:
     try:
@@ -129,9 +131,9 @@ def _results(
             yield Result(SETTINGS, bad(problem, "set it right, then run doctor again"))
         return
     settings = beside_up(given)
-    set_up_logging(settings, verbose=wish.verbose)
+    set_up_logging(settings, verbose=options.verbose)
     box = DoctorContext(settings, credentials_folder(environ))
-    checks = (*HERE, *THERE) if wish.line else HERE
+    checks = (*HERE, *THERE) if options.line else HERE
     try:
         for result in look_at(box, checks, began=began):
             yield _masked(result, settings)

@@ -1,7 +1,7 @@
-"""The few calls of LINE's API that a person's command makes, beside those of the dispatcher.
+"""The few calls of LINE's API that a command makes, beside those of the dispatcher.
 
 They do not go through the dispatcher's gate, so one of them may come close to one of its calls;
-among themselves they keep LINE_ACCESS_INTERVAL_MS. The token stands in no error.
+among themselves they keep LINE_ACCESS_INTERVAL_MS. No error shows the token.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ UNKNOWN = (
 MOST_LETTERS = 200
 
 
-def act_routes(desk: PageContext) -> APIRouter:
+def act_routes(context: PageContext) -> APIRouter:
     """Every form that changes something."""
     router = APIRouter()
     for path, act in {
@@ -38,26 +38,26 @@ def act_routes(desk: PageContext) -> APIRouter:
         "/letters/replay": _replay,
         "/letters/drop": _drop,
     }.items():
-        router.add_api_route(path, _doing(desk, act), methods=["POST"])
+        router.add_api_route(path, _doing(context, act), methods=["POST"])
 
     @router.post("/release/ask")
     async def ask_release(request: Request) -> Response:
-        wish = await _wish(desk, request)
-        channel, key = wish.word("channel"), wish.word("key")
-        stuck = await desk.read(lambda database: heads(database, channel, key))
-        told = {"whose": {"channel": channel, "key": key}, "heads": stuck, "back": wish.back}
-        return desk.page(request, "release.html", told)
+        requested = await _wish(context, request)
+        channel, key = requested.word("channel"), requested.word("key")
+        stuck = await context.read(lambda database: heads(database, channel, key))
+        told = {"whose": {"channel": channel, "key": key}, "heads": stuck, "back": requested.back}
+        return context.page(request, "release.html", told)
 
     @router.post("/letters/ask")
     async def ask_letters(request: Request) -> Response:
-        wish = await _wish(desk, request)
-        ids, act = wish.words("id")[:MOST_LETTERS], wish.word("act")
+        requested = await _wish(context, request)
+        ids, act = requested.words("id")[:MOST_LETTERS], requested.word("act")
         if not ids:
-            return desk.back(wish.back, Said("no letter was chosen", well=False))
+            return context.back(requested.back, Said("no letter was chosen", well=False))
         choice = Choice(ids=ids)
-        rows = await desk.read(lambda database: found(database[DEADLETTERS], choice))
-        told = {"letters": [summary(row) for row in rows], "act": act, "back": wish.back}
-        return desk.page(request, "letters_ask.html", told)
+        rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
+        told = {"letters": [summary(row) for row in rows], "act": act, "back": requested.back}
+        return context.page(request, "letters_ask.html", told)
 
     return router
 
@@ -88,72 +88,72 @@ Act = Callable[[Acts, RequestedAct, PageContext], str]
 """Does it, and returns what to say. Raises ConsoleError."""
 
 
-async def _wish(desk: PageContext, request: Request) -> RequestedAct:
+async def _wish(context: PageContext, request: Request) -> RequestedAct:
     """Raises NotLoggedIn; HTTPException for a form that no page of ours has shown to him."""
-    visitor = desk.visitor(request)
-    wish = RequestedAct(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
-    if not is_form_of(visitor, wish.word("form")):
+    visitor = context.visitor(request)
+    requested = RequestedAct(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
+    if not is_form_of(visitor, requested.word("form")):
         raise HTTPException(403, OLD_PAGE)
-    return wish
+    return requested
 
 
-def _doing(desk: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
+def _doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
     async def do(request: Request) -> Response:
-        wish = await _wish(desk, request)
-        acts = Acts(desk.acting, by=wish.visitor.name, via="page")
+        requested = await _wish(context, request)
+        acts = Acts(context.acting, by=requested.visitor.name, via="page")
         try:
-            said = Said(await desk.act(lambda: act(acts, wish, desk)))
+            said = Said(await context.act(lambda: act(acts, requested, context)))
         except ConsoleError as error:
             said = Said("; ".join(error.problems), well=False)
         except Away as error:
             said = Said(str(error) if error.refused else f"{error}: {UNKNOWN}", well=False)
-        return desk.back(wish.back, said)
+        return context.back(requested.back, said)
 
     return do
 
 
-def _scope(wish: RequestedAct, desk: PageContext) -> Scope:
-    channel, key = wish.word("channel"), wish.word("key")
+def _scope(requested: RequestedAct, context: PageContext) -> Scope:
+    channel, key = requested.word("channel"), requested.word("key")
     if "/" in channel:
         raise ConsoleError("a channel's name has no slash")
-    return Scope(channel or (desk.console.channel if key else None), key or None)
+    return Scope(channel or (context.console.channel if key else None), key or None)
 
 
-def _pause(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
-    scope = _scope(wish, desk)
+def _pause(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+    scope = _scope(requested, context)
     if scope.channel is not None and scope.key is not None:
         # It may be typed by hand: a name, or the start of an id.
-        scope = Scope(scope.channel, key_of(desk.acting, scope.key, channel=scope.channel))
+        scope = Scope(scope.channel, key_of(context.acting, scope.key, channel=scope.channel))
     what = scope_words(scope.channel, scope.key)
-    if not acts.pause(scope, why=wish.word("why")):
+    if not acts.pause(scope, why=requested.word("why")):
         return f"{what} was paused before"
     return f"{what} is paused: what comes waits, and nothing else does"
 
 
-def _resume(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
-    scope = _scope(wish, desk)
+def _resume(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+    scope = _scope(requested, context)
     what = scope_words(scope.channel, scope.key)
-    if not acts.resume(scope, why=wish.word("why")):
+    if not acts.resume(scope, why=requested.word("why")):
         return f"{what} was not paused any more"
     if still := [scope_words(*one) for one in acts.still_paused(scope)]:
         return f"{what}: that pause is over, but paused yet: {', '.join(_some(still))}"
     return f"{what} goes on"
 
 
-def _release(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
-    kind: Kind = "send" if wish.word("kind") == "send" else "event"
-    channel, key, id_ = wish.word("channel"), wish.word("key"), wish.word("id")
+def _release(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+    kind: Kind = "send" if requested.word("kind") == "send" else "event"
+    channel, key, id_ = requested.word("channel"), requested.word("key"), requested.word("id")
     if not (channel and key and id_):
         raise ConsoleError("a release names a conversation, and what is stuck")
-    acts.release(channel, key, Head(kind, id_, ""), why=wish.word("why"))
+    acts.release(channel, key, Head(kind, id_, ""), why=requested.word("why"))
     return f"{channel}/{key}: the dispatcher is asked to give up the {kind} {id_}, if it is stuck"
 
 
-def _replay(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
+def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     done, refused = [], []
-    for id_ in wish.words("id")[:MOST_LETTERS]:
+    for id_ in requested.words("id")[:MOST_LETTERS]:
         try:
-            again, force = bool(wish.word("again")), bool(wish.word("force"))
+            again, force = bool(requested.word("again")), bool(requested.word("force"))
             done.append(acts.replay(id_, again=again, force=force))
         except NotReplayed as error:
             refused.append(f"{id_} not: {error}")
@@ -163,8 +163,8 @@ def _replay(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
     return told[0]
 
 
-def _drop(acts: Acts, wish: RequestedAct, desk: PageContext) -> str:
-    dropped = acts.drop(wish.words("id")[:MOST_LETTERS])
+def _drop(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+    dropped = acts.drop(requested.words("id")[:MOST_LETTERS])
     return f"{dropped} dead letter{'s' if dropped != 1 else ''} dropped for good"
 
 

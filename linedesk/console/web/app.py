@@ -39,7 +39,7 @@ def create_app(
 
     `acting` is the same database where `reading` may be that of a secondary.
     """
-    desk = PageContext(console, reading=reading, acting=reading if acting is None else acting)
+    context = PageContext(console, reading=reading, acting=reading if acting is None else acting)
 
     refusals = Refusals(log)
 
@@ -47,27 +47,31 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         refusals.tell()
-        desk.close()
+        context.close()
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.refusals = refusals
     app.add_middleware(
-        Gatekeeper, names=desk.names, keeper=desk.keeper, turns=desk.turns, refusals=refusals
+        Gatekeeper,
+        names=context.names,
+        keeper=context.keeper,
+        turns=context.turns,
+        refusals=refusals,
     )
     for routes in (page_routes, act_routes, login_routes):
-        app.include_router(routes(desk))
+        app.include_router(routes(context))
     app.include_router(_files())
-    _explain(app, desk)
+    _explain(app, context)
     return app
 
 
-def _explain(app: FastAPI, desk: PageContext) -> None:
+def _explain(app: FastAPI, context: PageContext) -> None:
     """What a person sees instead of a page, and a program instead of its JSON."""
 
     @app.exception_handler(NotLoggedIn)
     async def log_in(request: Request, error: NotLoggedIn) -> Response:
         browses = request.method in SAFE_METHODS and not wants_json(request)
-        if not browses or not desk.keeper.takes_passwords:
+        if not browses or not context.keeper.takes_passwords:
             words = {"error": "log in, or send the token as Authorization: Bearer"}
             return JSONResponse(words, 401, headers={"www-authenticate": "Bearer"})
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -77,13 +81,13 @@ def _explain(app: FastAPI, desk: PageContext) -> None:
     async def away(request: Request, error: Away) -> Response:
         if wants_json(request):
             return JSONResponse({"error": str(error)}, 503)
-        return desk.away(request, error)
+        return context.away(request, error)
 
     @app.exception_handler(ConsoleError)
     async def unknown(request: Request, error: ConsoleError) -> Response:
         if wants_json(request):
             return JSONResponse({"error": list(error.problems)}, 404)
-        return desk.page(
+        return context.page(
             request, "unknown.html", {"problems": error.problems, "heading": UNKNOWN}, status=404
         )
 
@@ -92,7 +96,7 @@ def _explain(app: FastAPI, desk: PageContext) -> None:
         is_unknown = error.status_code == 404
         problem = "there is no such page" if is_unknown else str(error.detail)
         told = {"problems": [problem], "heading": UNKNOWN if is_unknown else "Not done"}
-        return desk.page(request, "unknown.html", told, status=error.status_code)
+        return context.page(request, "unknown.html", told, status=error.status_code)
 
 
 def _files() -> APIRouter:

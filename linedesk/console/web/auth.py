@@ -1,12 +1,11 @@
-"""Who may: a password makes a session, a token stands in a header, neither leaves this module.
+"""Authentication: a password opens a session, a token stands in a header, and both stay in here.
 
-Sessions are kept in memory, each under the digest of what its cookie holds. So they end with the
+Sessions are kept in memory, each under the digest of what its cookie holds. They end with the
 process, and thereby with a change of the password, which is read at the start.
 
-Guesses are bounded by turns, not by refusals: a password is looked at when its turn comes, at a
-fixed rate for everybody together and for each address. Wrong passwords delay others, and never
-lock them out. A browser that has logged in before has turns of its own, and so has a network that
-has shown the token.
+Guesses are bounded by turns, not by refusals: passwords are checked at a fixed rate for all
+addresses together and for each one. Wrong passwords delay others and never lock them out. A browser
+that has logged in before, or a network that has shown the token, has turns of its own.
 """
 
 from __future__ import annotations

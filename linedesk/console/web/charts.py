@@ -1,4 +1,4 @@
-"""Curves of the last hours as SVG: axes with units, gaps where nobody measured, words for a hover.
+"""Curves of the last hours as SVG: axes with units, gaps without measurements, texts for a hover.
 
 Geometry only; the template draws. Pure.
 """

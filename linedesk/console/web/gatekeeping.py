@@ -1,7 +1,7 @@
-"""What no page has to think of: known host names, headers, small bodies, and same-site forms.
+"""What protects every page: known host names, headers, small bodies, and same-site forms.
 
 A page on another site can make a browser send requests here, and by its own DNS even read the
-answers. So only names that are ours are answered, and a form must come from our own pages.
+answers. So only our own host names are answered, and a form must come from our own pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every page and act shares: who may, who reads, what was said last, how a page is made."""
+"""What every page and act shares: the visitor, reads and acts, the last message, the templates."""
 
 from __future__ import annotations
 

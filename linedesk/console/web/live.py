@@ -1,7 +1,7 @@
-"""What all viewers see: one reading of MongoDB a second for everybody, and none for nobody.
+"""Live values: all viewers share one read of MongoDB a second; without viewers there are no reads.
 
-A page never waits long for it. Where MongoDB does not answer, the page tells of the last reading,
-how old it is, and what is the matter.
+A page never waits long for it. Where MongoDB does not answer, the page shows the last reading, its
+age, and the reason.
 """
 
 from __future__ import annotations

@@ -21,16 +21,16 @@ WRONG = "that is not it"
 BUSY = "too many are trying to log in at once: try again"
 
 
-def login_routes(desk: PageContext) -> APIRouter:
+def login_routes(context: PageContext) -> APIRouter:
     """The form, the session, and its end."""
     router = APIRouter()
 
     @router.get("/login")
     async def ask(request: Request, to: str = "/") -> Response:
-        if not desk.keeper.asks:
+        if not context.keeper.asks:
             return RedirectResponse(own_path(to), status_code=303)
         told = {"to": own_path(to), "problem": None, "most": MOST_NAME}
-        return desk.page(request, "login.html", told)
+        return context.page(request, "login.html", told)
 
     @router.post("/login")
     async def log_in(
@@ -39,18 +39,18 @@ def login_routes(desk: PageContext) -> APIRouter:
         name: Annotated[str, Form(max_length=200)] = "",
         to: Annotated[str, Form(max_length=2_000)] = "/",
     ) -> Response:
-        address, keeper = client_of(request.scope), desk.keeper
+        address, keeper = client_of(request.scope), context.keeper
         lane = keeper.lane(address, request.cookies.get(BROWSER_COOKIE, ""))
         told = {"to": own_path(to), "most": MOST_NAME}
-        if not await desk.turns.take(lane):
-            return desk.page(request, "login.html", {**told, "problem": BUSY}, status=429)
+        if not await context.turns.take(lane):
+            return context.page(request, "login.html", {**told, "problem": BUSY}, status=429)
         if not keeper.is_password(password):
-            return desk.page(request, "login.html", {**told, "problem": WRONG}, status=401)
-        desk.turns.give_back(lane)
+            return context.page(request, "login.html", {**told, "problem": WRONG}, status=401)
+        context.turns.give_back(lane)
         cookie = keeper.log_in(name)
         who = keeper.visitor(cookie, None)
         assert who is not None
-        await _note(desk, who.name, address)
+        await _note(context, who.name, address)
         log.info("logged in address=%s", address)
         response = RedirectResponse(own_path(to), status_code=303)
         _give(response, request, COOKIE, cookie, SESSION_SECONDS)
@@ -61,9 +61,9 @@ def login_routes(desk: PageContext) -> APIRouter:
     async def log_out(
         request: Request, form: Annotated[str, Form(max_length=200)] = ""
     ) -> Response:
-        if not is_form_of(desk.visitor(request), form):
+        if not is_form_of(context.visitor(request), form):
             return RedirectResponse("/", status_code=303)
-        desk.keeper.log_out(request.cookies.get(COOKIE))
+        context.keeper.log_out(request.cookies.get(COOKIE))
         response = RedirectResponse("/login", status_code=303)
         response.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return response
@@ -83,14 +83,14 @@ def _give(response: Response, request: Request, name: str, value: str, seconds: 
     )
 
 
-async def _note(desk: PageContext, name: str, address: str) -> None:
+async def _note(context: PageContext, name: str, address: str) -> None:
     """In `audit`, unless MongoDB is away: just then a person has to see the page."""
 
     def note() -> None:
-        with Audit(desk.acting, by=name, via="page").noted("login", on=address):
+        with Audit(context.acting, by=name, via="page").noted("login", on=address):
             pass
 
     try:
-        await desk.reader.run(note)
+        await context.reader.run(note)
     except Away as error:
         log.warning("login not noted in audit address=%s error=%s", address, error)

@@ -1,7 +1,7 @@
-"""What is only looked at: overview, conversation, story of an event, dead letters, calls, audit.
+"""The pages that only show: overview, conversation, story of an event, dead letters, calls, audit.
 
-A page that is open fetches itself again and again, and says so: then it gets no curves and no list
-of what was lately, which have a slower clock of their own.
+An open page fetches itself again and again, and says so. It then gets neither curves nor the list
+of recent events, which are refreshed less often.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from pymongo.database import Database
 
-from linedesk.console import conversation as standing
 from linedesk.console.acts import heads, newest
 from linedesk.console.calls import Wanted, newest_calls
+from linedesk.console.conversation import conversation_summary, read_conversation
 from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
 from linedesk.console.errors import NoSuchLetter, NotOneConversation
 from linedesk.console.format import as_json
@@ -46,13 +46,13 @@ MOST_CALLS = 100
 LOOK_MS = 2_000
 
 
-def page_routes(desk: PageContext) -> APIRouter:
+def page_routes(context: PageContext) -> APIRouter:
     """Every page; each is a plain GET that works without a script."""
-    router = APIRouter(dependencies=[Depends(desk.visitor)])
+    router = APIRouter(dependencies=[Depends(context.visitor)])
     overviews = LiveReadings(
-        desk.reader, lambda: read_overview(desk.reading), every_seconds=OVERVIEW_SECONDS
+        context.reader, lambda: read_overview(context.reading), every_seconds=OVERVIEW_SECONDS
     )
-    curves = {hours: _curves(desk, hours) for hours in HOURS}
+    curves = {hours: _curves(context, hours) for hours in HOURS}
 
     @router.get("/")
     async def overview(request: Request, hours: int = 1) -> Response:
@@ -66,52 +66,52 @@ def page_routes(desk: PageContext) -> APIRouter:
         drawn = (await drawing).value if drawing else None
         told = {"charts": drawn or [], "hours": hours, "every": 1}
         told |= {"trouble": read.trouble, "read_at": read.at}
-        return desk.page(request, "overview.html", {**seen(read.value), **told})
+        return context.page(request, "overview.html", {**seen(read.value), **told})
 
     @router.get("/charts")
     async def only_curves(request: Request, hours: int = 1) -> Response:
         hours = hours if hours in HOURS else HOURS[0]
         read = await curves[hours].latest()
         told = {"charts": read.value or [], "hours": hours, "trouble": read.trouble}
-        return desk.page(request, "charts.html", told)
+        return context.page(request, "charts.html", told)
 
     @router.get("/conversation/{channel}/{key}")
     async def conversation(request: Request, channel: str, key: str) -> Response:
         lately = None
         if not (wants_json(request) or is_again(request)):
-            read = desk.read(lambda database: recent(database, f"{channel}/{key}"))
+            read = context.read(lambda database: recent(database, f"{channel}/{key}"))
             lately = asyncio.create_task(read)
-        told = await desk.read(lambda database: _conversation(database, channel, key))
+        told = await context.read(lambda database: _conversation(database, channel, key))
         if wants_json(request):
-            found = told["told"] if desk.console.text else without_text(told["told"])
+            found = told["told"] if context.console.text else without_text(told["told"])
             return JSONResponse(as_json(found))
         told |= {"every": EVERY_SECONDS, "word": key, "lately": await lately if lately else None}
-        return desk.page(request, "conversation.html", told)
+        return context.page(request, "conversation.html", told)
 
     @router.get("/lately/{channel}/{key}")
     async def lately(request: Request, channel: str, key: str) -> Response:
-        found = await desk.read(lambda database: recent(database, f"{channel}/{key}"))
-        return desk.page(request, "lately.html", {"lately": found})
+        found = await context.read(lambda database: recent(database, f"{channel}/{key}"))
+        return context.page(request, "lately.html", {"lately": found})
 
     @router.get("/event/{id_:path}")
     async def event(request: Request, id_: str) -> Response:
-        text = desk.console.text
-        story = await desk.read(lambda database: tell(database, id_, text=text))
+        text = context.console.text
+        story = await context.read(lambda database: tell(database, id_, text=text))
         if wants_json(request):
             return JSONResponse(story.as_json())
         told = {"story": story, "every": EVERY_SECONDS, "word": id_, "steps": labelled(story)}
-        return desk.page(request, "event.html", told)
+        return context.page(request, "event.html", told)
 
     @router.get("/search")
     async def search(request: Request, q: str = "") -> Response:
-        word, channel = q.strip()[:LONGEST_WORD], desk.console.channel
+        word, channel = q.strip()[:LONGEST_WORD], context.console.channel
         if not word:
             return RedirectResponse("/", status_code=303)
         try:
-            meant = await desk.read(lambda database: meaning_of(database, word, channel=channel))
+            meant = await context.read(lambda database: meaning_of(database, word, channel=channel))
         except NotOneConversation as error:
             told = {"word": word, "found": [line.partition(" ") for line in error.found]}
-            return desk.page(request, "search.html", told, status=200 if error.found else 404)
+            return context.page(request, "search.html", told, status=200 if error.found else 404)
         return RedirectResponse(f"/{meant.kind}/{quote(meant.id)}", status_code=303)
 
     @router.get("/letters")
@@ -119,49 +119,49 @@ def page_routes(desk: PageContext) -> APIRouter:
         request: Request, cause: str = "", since: str = "", replayed: bool = False
     ) -> Response:
         choice, problem = _choice(cause, since, replayed)
-        rows = await desk.read(
+        rows = await context.read(
             lambda database: found(database[DEADLETTERS], choice, newest_first=True)
         )
         told: dict[str, Any] = {"problem": problem, "most": MOST_LETTERS}
         told["letters"] = [summary(row) for row in rows]
         told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
-        return desk.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
+        return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
 
     @router.get("/letters/{id_:path}")
     async def letter(request: Request, id_: str) -> Response:
-        row = await desk.read(lambda database: whole(database[DEADLETTERS], id_))
+        row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
         if row is None:
             raise NoSuchLetter([id_])
         told: dict[str, Any] = {"letter": summary(row), "held": None}
         told["traceback"] = frames(row.get("traceback"))
-        if desk.console.text:
+        if context.console.text:
             contents = {name: row[name] for name in ("document", "effect") if name in row}
             told |= {"traceback": row.get("traceback"), "held": as_json(contents)}
-        return desk.page(request, "letter.html", told)
+        return context.page(request, "letter.html", told)
 
     @router.get("/calls")
     async def calls(request: Request, failed: bool = False, endpoint: str = "") -> Response:
         wanted = Wanted(failed=failed, endpoint=endpoint.strip() or None, limit=MOST_CALLS)
-        rows = await desk.read(lambda database: newest_calls(database, wanted))
+        rows = await context.read(lambda database: newest_calls(database, wanted))
         told = {"calls": rows, "wish": {"failed": failed, "endpoint": endpoint}}
-        return desk.page(request, "calls.html", {"every": CALLS_SECONDS, **told})
+        return context.page(request, "calls.html", {"every": CALLS_SECONDS, **told})
 
     @router.get("/audit")
     async def audit(request: Request) -> Response:
-        rows = await desk.read(newest)
-        return desk.page(request, "audit.html", {"every": EVERY_SECONDS, "rows": rows})
+        rows = await context.read(newest)
+        return context.page(request, "audit.html", {"every": EVERY_SECONDS, "rows": rows})
 
     return router
 
 
-def _curves(desk: PageContext, hours: int) -> LiveReadings[list[Chart]]:
+def _curves(context: PageContext, hours: int) -> LiveReadings[list[Chart]]:
     """Drawn on the thread that reads them: some 20 ms."""
 
     def read() -> list[Chart]:
-        rows = read_history(desk.reading, hours=hours)
+        rows = read_history(context.reading, hours=hours)
         return charts(rows, hours=hours, now=datetime.now(UTC))
 
-    return LiveReadings(desk.reader, read, every_seconds=HISTORY_SECONDS)
+    return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS)
 
 
 def wants_json(request: Request) -> bool:
@@ -176,7 +176,7 @@ def is_again(request: Request) -> bool:
 
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     whose = {"channel": channel, "key": key}
-    found = standing.summary(standing.read(database, f"{channel}/{key}"))
+    found = conversation_summary(read_conversation(database, f"{channel}/{key}"))
     about = {name: {"$in": [None, value]} for name, value in whose.items()}
     pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {

@@ -1,4 +1,4 @@
-"""One console process: uvicorn with our signals, an end at once, and a word a second."""
+"""One console process: uvicorn with our signals, an immediate end, and a status line a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the templates of overview and story take beside the values themselves. Pure."""
+"""The values that the templates of overview and story take beside overview and story. Pure."""
 
 from __future__ import annotations
 

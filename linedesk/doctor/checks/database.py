@@ -1,8 +1,6 @@
-"""The MongoDB server: reached, its version, its replica set, whether it asks who one is.
-
-Whether the database is as `linedesk init` makes it.
-
-What each user of MongoDB may do, beside what it needs by linedesk/store/rights.py.
+"""The MongoDB server and the database: version, replica set and authorization; collections as
+`linedesk init` makes them; and what each user may do,
+beside what linedesk/store/rights.py gives it.
 """
 
 from __future__ import annotations

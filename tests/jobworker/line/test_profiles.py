@@ -15,7 +15,11 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import Conversations
 from linedesk import Bot
-from linedesk.console.conversation import find, read, summary
+from linedesk.console.conversation import (
+    conversation_summary,
+    find_conversation,
+    read_conversation,
+)
 from linedesk.store.documents import make_document
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
@@ -298,7 +302,7 @@ def test_a_name_is_asked_for_after_the_answer_and_once_a_day(
     desk = room(later)
     desk.says(user, "?")
     eventually(lambda: people(desk, user.user_id).get("profile"))
-    assert find(desk.database, "花子", channel="main") == f"main/{user.user_id}"
+    assert find_conversation(desk.database, "花子", channel="main") == f"main/{user.user_id}"
     for _ in range(2):
         desk.says(user, "?")
         desk.until_quiet()
@@ -318,8 +322,11 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
     eventually(lambda: len(people(desk, group.chat_id).get("members", ())) == 2)
     eventually(lambda: people(desk, group.chat_id).get("profile"))
     for name in ("山の会", "梅子", "松子"):
-        assert find(desk.database, name, channel="main") == f"main/{group.chat_id}"
-    assert summary(read(desk.database, f"main/{group.chat_id}"))["name"] == "山の会"
+        assert find_conversation(desk.database, name, channel="main") == f"main/{group.chat_id}"
+    assert (
+        conversation_summary(read_conversation(desk.database, f"main/{group.chat_id}"))["name"]
+        == "山の会"
+    )
     assert len([call for call in sim.calls_to("group_summary") if group.chat_id in call.path]) == 1
     # Without a sender the group's name is nobody's: no event is answered by 山の会さん.
     desk.send(sim.drafts.join(group))

@@ -19,7 +19,7 @@ from rich.cells import cell_len
 
 from linedesk.cli import main
 from linedesk.cli.conversation import page
-from linedesk.console.conversation import ConversationView, summary
+from linedesk.console.conversation import ConversationView, conversation_summary
 from linedesk.console.format import for_long, show_page
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -90,7 +90,7 @@ def test_the_readme_shows_what_the_command_prints(
     standing = ConversationView(
         found, [a_row(f"{found['_id']}/ask", runAt=ask, every=every)], [], 0
     )
-    show_page(page(summary(standing), now=recorded + timedelta(seconds=7)))
+    show_page(page(conversation_summary(standing), now=recorded + timedelta(seconds=7)))
     assert capsys.readouterr().out == shown[1]
 
 

@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from linedesk.console import overview as overview_module
+import linedesk.console.overview
 from linedesk.console.health import overview_as_json, problems_of
 from linedesk.console.history import POINTS, read_history
 from linedesk.console.overview import MOST_LETTERS, Overview, Read, put_together, read_overview
@@ -360,7 +360,7 @@ def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[An
 def test_without_mongodb_or_with_one_that_hangs_a_look_ends_in_time(
     database: Database[Any], mongo_uri: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview_module, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(linedesk.console.overview, "READ_SECONDS", 0.2)
     with connect("mongodb://127.0.0.1:1", app_name="t") as away, pytest.raises(StoreUnavailable):
         read_overview(away["nothing"])
     hangs = {"blockConnection": True, "blockTimeMS": 500, "appName": "hanging"}
