@@ -12,7 +12,7 @@ from linedesk.store.records.events import EVENT_ID
 REQUEST_ID: Final = "requestId"
 
 
-@dataclass
+@dataclass(slots=True)
 class CallRecord:
     """One call; the caller fills in `status` and `request_id` when there is an answer."""
 

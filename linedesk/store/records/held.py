@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class HeldRecord:
     """One document that waits."""
 

@@ -12,9 +12,9 @@ from linedesk.store.records.events import EVENT_ID
 WAITED_MS: Final = "waitedMs"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RunRecord:
-    """One run, whether it called a handler or not."""
+    """One run, whether it called a handler or not. Not frozen: there is one for each event."""
 
     at: datetime | None
     ms: float
