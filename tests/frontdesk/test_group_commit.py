@@ -367,20 +367,6 @@ def test_beyond_its_bounds_a_request_is_refused_at_once(bounds: Bounds) -> None:
     asyncio.run(scenario())
 
 
-def test_one_request_larger_than_the_bound_still_gets_its_turn() -> None:
-    async def scenario() -> None:
-        insert = Held()
-        store = over(insert, limits=CommitLimits(Bounds(documents=1)))
-        await store.open()
-        large = await ask(store, "a", "b", "c")
-        assert await insert.group() == ["a", "b", "c"]
-        insert.let_go()
-        assert await large == 0
-        await store.close()
-
-    asyncio.run(scenario())
-
-
 def test_closing_amid_an_insert_finishes_and_answers_what_waits() -> None:
     async def scenario() -> None:
         insert = Held()

@@ -414,4 +414,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestTwoStores = Model.TestCase
-TestTwoStores.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
+TestTwoStores.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
