@@ -608,7 +608,7 @@ class KeyQueues:
         Empty while a batch is under way. Those of which only the `_id` is kept have to be read.
         """
         if self._moving:
-            return [] if self._rows else list(self._chosen)
+            return list(self._chosen)
         while self._to_move and len(self._chosen) < self._most_moved:
             queue, count = self._to_move.popitem()
             room = self._most_moved - len(self._chosen)
@@ -651,9 +651,6 @@ class KeyQueues:
 
     def _move(self, job: QueuedJob, document: Document, at: datetime) -> None:
         queue = job.queue
-        if queue.head is job:
-            # It stays in hand, and recvq may lose it from now on.
-            job.document = document
         job.held_n = self.ledger.next_held()
         channel, key = queue.key
         row = HeldRecord(

@@ -1,4 +1,4 @@
-"""The pool as whoever tells of it sees it: what is in hand, who does what, who waits and why.
+"""The pool as its figures show it: what is in hand, what each thread does, which keys wait and why.
 
 Counts are taken under the pool's lock, and only what takes no longer with more documents.
 """

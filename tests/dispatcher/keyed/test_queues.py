@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,6 +22,7 @@ from dispatcher.keyed.queues import (
     KeyQueues,
     KeyState,
     Load,
+    Recall,
     Run,
 )
 from dispatcher.keyed.queues import MOST_WHOLE as KEPT_WHOLE
@@ -40,6 +42,10 @@ MOST_WHOLE = 2
 MOST_MOVED = 3
 RING = 8
 SCANNED_BEHIND = 4
+STEPS = (
+    *("decide", "defer", "abandon", "release", "pause", "resume"),
+    *("resume early", "resume stale", "decide late", "defer late"),
+)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -149,10 +155,10 @@ class World(RuleBasedStateMachine):
             self.pending[one["key"]].append(number)
             self.jobs.append(job)
 
-    @rule()
-    def read_on(self) -> None:
+    @rule(count=st.integers(1, 8))
+    def read_on(self, count: int) -> None:
         """What a predecessor has left to be read."""
-        if self.fed < len(self.recvq):
+        for _ in range(min(count, len(self.recvq) - self.fed)):
             self.feed()
 
     @rule(data=st.data())
@@ -278,7 +284,9 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.runs())
     def defer(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(self.runs()))
+        self.defer_run(data.draw(st.sampled_from(self.runs())))
+
+    def defer_run(self, key: str) -> None:
         run = self.running.pop(key)
         assert self.queues.deferred(run)
         if key not in self.resumed:
@@ -287,14 +295,18 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.runs())
     def resume_early(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(self.runs()))
+        self.resume_run(data.draw(st.sampled_from(self.runs())))
+
+    def resume_run(self, key: str) -> None:
         self.queues.resume(self.running[key].job)
         self.resumed.add(key)
 
     @rule(data=st.data())
     @precondition(lambda self: self.runs())
     def abandon(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(self.runs()))
+        self.abandon_run(data.draw(st.sampled_from(self.runs())))
+
+    def abandon_run(self, key: str) -> None:
         run = self.running.pop(key)
         self.queues.abandoned(run)
         self.deferred[key] = run.job
@@ -303,7 +315,9 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data(), decides=st.booleans())
     @precondition(lambda self: self.abandoned)
     def end_late(self, data: st.DataObject, decides: bool) -> None:
-        run = data.draw(st.sampled_from(self.abandoned))
+        self.end_abandoned(data.draw(st.sampled_from(self.abandoned)), decides=decides)
+
+    def end_abandoned(self, run: Any, *, decides: bool) -> None:
         end = self.queues.decided(run, JobResult.DONE) if decides else self.queues.deferred(run)
         assert not end, "an abandoned run decides nothing"
 
@@ -317,7 +331,9 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     def resume_stale(self, data: st.DataObject) -> None:
         """Of a job of any time: decided, waiting, at work, or not the first."""
-        job = data.draw(st.sampled_from(self.jobs))
+        self.resume_job(data.draw(st.sampled_from(self.jobs)))
+
+    def resume_job(self, job: Any) -> None:
         self.queues.resume(job)
         for key in KEYS:
             if self.deferred.get(key) is job:
@@ -332,6 +348,66 @@ class World(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(self.runs()))
         self.queues.save_each(self.queues.get((CHANNEL, key)))
         self.careful[key] = MOST_UNSAVED + 1
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        count=st.integers(1, 2 * MOST_MOVED),
+        steps=st.lists(st.lists(st.sampled_from(STEPS), max_size=4), min_size=3, max_size=3),
+        ends=st.sampled_from(["saved", "lost", "reached"]),
+    )
+    @precondition(lambda self: self.plan is None and self.chosen is None)
+    def what_a_move_meets(self, key: str, count: int, steps: list[list[str]], ends: str) -> None:
+        self.want_moved(key, count)
+        self.choose()
+        self.check()
+        self.what_a_run_meets(steps[0])
+        if self.chosen is not None:
+            self.move()
+            self.check()
+        self.what_a_run_meets(steps[1])
+        if self.begin_save():
+            self.what_a_run_meets(steps[2])
+            if ends == "saved":
+                self.saved()
+            else:
+                self.not_saved(ends == "reached")
+
+    @rule(steps=st.lists(st.sampled_from(STEPS), min_size=3, max_size=10))
+    def steps_of_a_run(self, steps: list[str]) -> None:
+        self.what_a_run_meets(steps)
+
+    def what_a_run_meets(self, steps: list[str]) -> None:
+        """Much of what the rules do, close together and to one key."""
+        for step in steps:
+            runs = self.runs()
+            if not runs and step != "pause":
+                self.begin_next()
+            elif step == "resume stale" and self.jobs:
+                self.resume_job(self.jobs[-1])
+            elif step == "resume early" and runs:
+                self.resume_run(runs[0])
+            elif step == "decide late" and self.abandoned:
+                self.end_abandoned(self.abandoned[-1], decides=True)
+            elif step == "defer late" and self.abandoned:
+                self.end_abandoned(self.abandoned[-1], decides=False)
+            elif step == "resume" and self.deferred:
+                key = sorted(self.deferred)[0]
+                self.queues.resume(self.deferred.pop(key))
+            elif step == "abandon" and runs:
+                self.abandon_run(runs[0])
+            elif step == "defer" and runs:
+                self.defer_run(runs[0])
+            elif step == "release" and runs:
+                self.release_head(runs[0])
+            elif step == "pause":
+                self.pause_or_resume(runs[0] if runs else KEYS[0])
+            elif step == "decide" and runs:
+                self.end_run(runs[0], records=False)
+            self.check()
+
+    def check(self) -> None:
+        self.each_key_is_in_the_state_that_its_facts_say()
+        self.the_figures_are_right()
 
     # Threads that read.
 
@@ -384,7 +460,9 @@ class World(RuleBasedStateMachine):
         keys = [key for key in KEYS if self.pending[key]]
         if not keys:
             return
-        key = data.draw(st.sampled_from(keys))
+        self.release_head(data.draw(st.sampled_from(keys)))
+
+    def release_head(self, key: str) -> None:
         self.queues.let_pass(self.queues.get((CHANNEL, key)))
         if key in self.reading():
             # Which document comes first is not known.
@@ -529,9 +607,11 @@ class World(RuleBasedStateMachine):
         assert self.ledger.unfinished <= len(pending)
         assert self.queues.held_documents == len(pending) - self.ledger.unfinished
 
-    @rule()
-    def drain(self) -> None:
+    @rule(seldom=st.integers(0, 7))
+    def drain(self, seldom: int) -> None:
         """All goes well for a while: everything is decided, saved, and forgotten."""
+        if seldom != 1:
+            return
         if self.plan is not None:
             self.saved()
         self.paused = set()
@@ -643,6 +723,77 @@ def test_of_what_moved_only_the_first_stays_in_hand() -> None:
     save(queues)
     assert [job.document["_id"] for job in queue.jobs] == [1]
     assert (queue.in_hand, queues.held_documents) == (1, 20)
+
+
+def test_a_release_is_for_the_first_document_alone() -> None:
+    queues = queues_of(*numbered(2))
+    run = begun(queues)
+    queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
+    queues.let_pass(run.queue)
+    queues.decided(run, JobResult.DONE)
+    assert run.queue.state is KeyState.PAUSED
+
+
+@pytest.mark.parametrize("by", ["recall", "move"])
+def test_a_release_of_what_is_nowhere_lets_nothing_else_pass(by: str) -> None:
+    queues = queues_of(*numbered(3), most_whole=1)
+    run = begun(queues)
+    queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
+    queues.decided(run, JobResult.DONE)
+    if by == "recall":
+        queues.obey(Pauses())
+        recall = queues.next(1.0)
+        assert isinstance(recall, Recall)
+        queues.not_read(recall, "MongoDB is away")
+        queues.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
+    queues.let_pass(run.queue)
+    queues.want_moved([(run.queue, 1)])
+    queues.choose()
+    assert [job.slot.id for job in queues.move({}, NOW)] == [2]
+    assert run.queue.state is KeyState.PAUSED
+    assert queues.next(1.0) is None
+
+
+def test_what_moves_while_it_is_read_again_is_not_taken_for_lost() -> None:
+    """recvq loses it right after it was read for `held`."""
+    queues = queues_of(*numbered(3), most_whole=1)
+    queues.decided(begun(queues), JobResult.DONE)
+    recall = queues.next(1.0)
+    assert isinstance(recall, Recall)
+    queues.want_moved([(recall.queue, 2)])
+    assert len(queues.choose()) == 2
+    queues.move({one["_id"]: one for one in numbered(3)}, NOW)
+    assert queues.recalled(recall, {}) == []
+    save(queues)
+    assert isinstance(queues.next(1.0), Load)
+
+
+def test_what_moves_while_held_is_read_comes_behind_that() -> None:
+    queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+    queues.put_held(HeldKey(CHANNEL, "A", 1, 0))
+    load = queues.next(1.0)
+    assert isinstance(load, Load)
+    one = {"_id": 9, "channel": CHANNEL, "key": "A"}
+    queues.put(one, None, key=(CHANNEL, "A"), again=False, now=1.0)
+    queues.want_moved([(load.queue, 1)])
+    queues.choose()
+    queues.move({}, NOW)
+    save(queues)
+    queues.loaded(load, [{"_id": 1, "n": 0, "document": {"_id": 1}}])
+    queues.decided(begun(queues), JobResult.DONE)
+    following = queues.next(1.0)
+    assert isinstance(following, Load)
+    assert (following.above, following.upto) == (0, 1)
+
+
+def test_nothing_moves_past_a_document_that_is_too_large() -> None:
+    large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
+    queues = queues_of(large, {"_id": 2, "key": "A"})
+    queues.want_moved([(queue, 10) for queue in queues.all()])
+    queues.choose()
+    queues.move({}, NOW)
+    assert queues.held_documents == 0
+    assert not queues.is_moving
 
 
 def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None:
