@@ -154,6 +154,8 @@ def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, s
     eventually(lambda: sending.state is SendState.WAITING)
     until_given_up(one, user.user_id, sending.send.id)
     eventually(lambda: one.letters())
+    # Only the next one waits there.
+    eventually(lambda: one.desk.gate.waiting == 1)
     one.desk.gate._lease_is_fresh = lambda: True
     one.until_quiet()
     assert texts(sim, user) == ["二"]
