@@ -87,7 +87,7 @@ class InHand:
     """Documents decided since the start, those of `held` among them."""
     paused: int = 0
     """Keys that an operator has paused, with something to do."""
-    parked: int = 0
+    deferred: int = 0
     """Keys of which the first document was tried and waits for its next try."""
     saving: int = 0
     """Keys that wait for a save of progress."""
@@ -181,7 +181,7 @@ def _values(source: Source) -> Values:
         "held_keys": held_keys,
         "waiting_keys": {
             "paused": now.paused,
-            "again": now.parked,
+            "again": now.deferred,
             "save": now.saving,
             "held": now.holding,
         },

@@ -84,7 +84,7 @@ class Dispatcher:
         limits: DispatcherLimits,
         lease: Lease,
         inbox: SimpleQueue[int | BaseException],
-        companions: Sequence[Component] = (),
+        components: Sequence[Component] = (),
         service: ServiceManager | None = None,
         registry: CollectorRegistry | None = None,
         about: Mapping[str, str] | None = None,
@@ -95,12 +95,12 @@ class Dispatcher:
         self._limits = limits
         self._lease = lease
         self._inbox = inbox
-        self._companions = list(companions)
+        self._components = list(components)
         self._about = dict(about or {})
-        self._voice = StatusReporter(
+        self._reporter = StatusReporter(
             database, service or NoServiceManager(), registry=registry, leads=lease.is_fresh
         )
-        self._report = self._voice.report
+        self._report = self._reporter.report
         self._patience = StartupWait(inbox, self._report)
         self._clock = Timer()
         self._guard = Guard(database)
@@ -114,11 +114,11 @@ class Dispatcher:
     def run(self) -> ExitReason:
         """Run until a signal or a failure; raises SetupError where a person has to act first."""
         threading.excepthook = self._thread_died
-        self._voice.start()
+        self._reporter.start()
         try:
             return self._live()
         finally:
-            self._voice.stop()
+            self._reporter.stop()
 
     def _live(self) -> ExitReason:
         try:
@@ -166,11 +166,11 @@ class Dispatcher:
         self._patience.until_available(self._neighbours.look, TAKING_OVER)
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
         start = self._patience.until_available(progress.take_over, TAKING_OVER)
-        token = start.ledger.token if start.feed == self._feed.name else None
+        token = start.tracker.token if start.feed == self._feed.name else None
         if start.feed is not None and start.feed != self._feed.name:
             log.warning("another feed than before, scanning recvq before=%s", start.feed)
         if token is None:
-            start.ledger.forget_token()
+            start.tracker.forget_token()
         self._starts = StartCounter(
             progress,
             start,
@@ -185,11 +185,11 @@ class Dispatcher:
         self._patience.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
         pauses = self._patience.until_available(control.read, TAKING_OVER)
         self._pool = self._make_pool(start, progress.held, keys, pauses)
-        self._companions.append(ControlReader(control, self._pool, self._worker, self._lease))
+        self._components.append(ControlReader(control, self._pool, self._worker, self._lease))
         self._saver = Saver(
             self._pool,
             progress,
-            self._voice.figures,
+            self._reporter.figures,
             pace_seconds=self._limits.pace_seconds,
             quiet_seconds=self._limits.quiet_seconds,
         )
@@ -204,7 +204,7 @@ class Dispatcher:
             token=token,
             epoch_began=self._patience.until_available(self._history.now, TAKING_OVER),
             has_room=self._worker.has_room,
-            keeper=CollectionRepair(
+            repair=CollectionRepair(
                 self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
             ),
             heartbeat=Heartbeat(
@@ -216,7 +216,7 @@ class Dispatcher:
             self._pool,
             self._reader,
             self._worker,
-            [self._lease, self._clock, self._saver, *self._companions],
+            [self._lease, self._clock, self._saver, *self._components],
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
         )
@@ -238,7 +238,7 @@ class Dispatcher:
     ) -> Pool:
         return Pool(
             self._starts.decide,
-            start.ledger,
+            start.tracker,
             threads=self._limits.threads,
             bound=self._limits.documents,
             load=lambda ids: recall(self._database, ids),
@@ -260,13 +260,13 @@ class Dispatcher:
         self._pool.start()
         self._saver.start()
         self._reader.start()
-        for companion in self._companions:
-            companion.start()
-        self._voice.begin(
+        for component in self._components:
+            component.start()
+        self._reporter.begin(
             self._pool.view,
             self._reader,
             self._worker,
-            self._companions,
+            self._components,
             self._neighbours,
             about={**self._about, "feed": self._feed.name, "epoch": self._lease.epoch},
             stalled=self.stalled,
@@ -294,15 +294,15 @@ class Dispatcher:
         """No more reading, drain against one deadline, save, give back the lease."""
         self._say_stopping(self._pool.under_way)
         deadline = time.monotonic() + self._limits.drain_seconds
-        for companion in self._companions:
-            companion.stop()
+        for component in self._components:
+            component.stop()
         self._reader.stop()
         self._worker.stop()
         self._pool.stop()
         stuck = self._pool.join(deadline)
         self._reader.join(CLOSE_SECONDS)
-        for companion in self._companions:
-            companion.join(CLOSE_SECONDS)
+        for component in self._components:
+            component.join(CLOSE_SECONDS)
         self._saver.stop()
         self._saver.join(CLOSE_SECONDS)
         self._clock.stop()

@@ -65,7 +65,7 @@ class StatusLine:
         view: PoolView,
         reason: WaitReason,
         worker: Worker,
-        companions: Sequence[Component],
+        components: Sequence[Component],
         *,
         about: Document,
     ) -> None:
@@ -73,7 +73,7 @@ class StatusLine:
         self._view = view
         self._reason = reason
         self._worker = worker
-        self._parts: list[Worker | Component] = [worker, *companions]
+        self._parts: list[Worker | Component] = [worker, *components]
         self._about = about
         self._began_at = datetime.now(UTC)
 
@@ -224,9 +224,9 @@ class StatusReporter:
         )
         # Of the row that is being written: its words and its figures are of one moment.
         self._told = self.report.told
-        self._sounder: BacklogProbe | None = None
+        self._probe: BacklogProbe | None = None
         # Set once the process is at work; read by the row's thread.
-        self._telling: StatusLine | None = None
+        self._status_line: StatusLine | None = None
 
     def start(self) -> None:
         """Tell from now on, of a process that is not at work yet."""
@@ -239,7 +239,7 @@ class StatusReporter:
         view: PoolView,
         reader: FeedReader,
         worker: Worker,
-        companions: Sequence[Component],
+        components: Sequence[Component],
         neighbours: Neighbours,
         *,
         about: Document,
@@ -247,16 +247,16 @@ class StatusReporter:
     ) -> None:
         """It is at work; `about` stands in the row, `stalled` is what hangs of it, in words."""
         self.figures.begin(Source(view, reader.lost_history))
-        self._telling = telling = StatusLine(
-            self.figures, view, reader.reason, worker, companions, about=about
+        self._status_line = status_line = StatusLine(
+            self.figures, view, reader.reason, worker, components, about=about
         )
-        self.report.working(telling.words, telling.state, stalled=stalled)
-        self._sounder = BacklogProbe(self._database, view, self.figures, neighbours)
-        self._sounder.start()
+        self.report.working(status_line.words, status_line.state, stalled=stalled)
+        self._probe = BacklogProbe(self._database, view, self.figures, neighbours)
+        self._probe.start()
 
     def stop(self) -> None:
         """Say that it has ended, and end; may be called twice."""
-        for part in (self.report, self._sounder):
+        for part in (self.report, self._probe):
             if part is not None:
                 part.stop()
                 part.join(JOIN_SECONDS)
@@ -269,4 +269,4 @@ class StatusReporter:
     def _tell(self) -> Document:
         self._told = told = self.report.told
         row = {"state": told.state, "words": told.words}
-        return {**row, **(self._telling.row() if self._telling is not None else {})}
+        return {**row, **(self._status_line.row() if self._status_line is not None else {})}

@@ -86,7 +86,7 @@ class Recvq:
                 raise
             if self._guard.closed is not None:
                 # Maybe no longer: the guard's own next look is up to a second away.
-                self._guard.glance()
+                self._guard.refresh()
         if (reason := self._guard.closed) is not None:
             raise NotStored(reason)
 

@@ -105,7 +105,7 @@ class LineSide:
         )
         self._line = line
         self._calls = calls
-        self.holdback = RateLimits()
+        self.rate_limits = RateLimits()
         self._later = later
         self._stopping = threading.Event()
         self.quota = Quota(hosts.api.gate, get=self.client.get, later=later, figures=figures)
@@ -153,7 +153,7 @@ class LineSide:
             document,
             user_id,
             gate=self.hosts.api.gate,
-            holdback=self.holdback,
+            rate_limits=self.rate_limits,
             get=self.client.get,
             later=self._later,
             done=done,
@@ -196,7 +196,7 @@ class BotWorker:
             deadletters=unsends.deadletters,
             schedule=schedule,
             gate=side.hosts.api.gate,
-            holdback=side.holdback,
+            rate_limits=side.rate_limits,
             call=side.client.post,
             step=step,
             later=later,
@@ -215,7 +215,7 @@ class BotWorker:
             names=LaterProfiles(
                 side.hosts.api.gate,
                 conversations=conversations,
-                holdback=side.holdback,
+                rate_limits=side.rate_limits,
                 get=side.client.get,
                 later=later,
             ),

@@ -240,18 +240,18 @@ class Failure:
         return Decision({}, [letter])
 
 
-def given_up(document: Document, condemned: GiveUp, *, has_sent: bool = False) -> Decision:
+def given_up(document: Document, given_up_for: GiveUp, *, has_sent: bool = False) -> Decision:
     """The decision to give a condemned event up, without another run of its handler."""
-    cause = condemned.cause + has_sent * AFTER_A_SEND
+    cause = given_up_for.cause + has_sent * AFTER_A_SEND
     log.error(
-        "given up event_id=%s attempts=%d cause=%s", name_of(document), condemned.attempts, cause
+        "given up event_id=%s attempts=%d cause=%s", name_of(document), given_up_for.attempts, cause
     )
     letter = of_event(
         document,
         cause=cause,
-        traceback=condemned.stack,
-        attempts=condemned.attempts,
-        first_at=condemned.first_at,
+        traceback=given_up_for.stack,
+        attempts=given_up_for.attempts,
+        first_at=given_up_for.first_at,
     )
     return Decision({}, [letter])
 

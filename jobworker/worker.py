@@ -170,11 +170,11 @@ class Decider:
             return self._finish(job, lap, UNHEARD)
         full = self._parts.outbox.waits_for_room
         # What is condemned sends nothing, and is to be out of the way.
-        if job.condemned is None and full(conversation_id(job.document), job.resume):
+        if job.given_up_for is None and full(conversation_id(job.document), job.resume):
             job.because = FULL
             return JobResult.DEFERRED
-        if run.decision is None and job.condemned is not None:
-            decision = given_up(job.document, job.condemned, has_sent=run.has_sent)
+        if run.decision is None and job.given_up_for is not None:
+            decision = given_up(job.document, job.given_up_for, has_sent=run.has_sent)
             letters = [self._replayable(job.document, one) for one in decision.effects]
             run.decision = replace(decision, effects=letters)
         run.decision = run.decision or self._without_handler(job.document)

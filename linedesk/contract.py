@@ -66,7 +66,7 @@ class Job(Protocol):
     """Why it was deferred, in words for a person: set by the worker before it returns DEFERRED."""
 
     @property
-    def condemned(self) -> GiveUp | None:
+    def given_up_for(self) -> GiveUp | None:
         """Set where the job is to be given up, unless it has been decided already."""
         ...
 

@@ -109,12 +109,12 @@ class Nursery:
     ) -> Child:
         """`python -m module arguments` in this environment, writing to open files."""
         order = json.dumps({"argv": [module, *arguments], "env": dict(env)}).encode()
-        told, telling = os.pipe()
+        told, status_line = os.pipe()
         try:
             with self._lock:
-                socket.send_fds(self._line(), [order], [stdout, stderr, telling])
+                socket.send_fds(self._line(), [order], [stdout, stderr, status_line])
         finally:
-            os.close(telling)
+            os.close(status_line)
         return Child(told)
 
     def run(
@@ -199,22 +199,22 @@ def _bury() -> None:
             pass
 
 
-def _bear(order: Mapping[str, Any], stdout: int, stderr: int, telling: int) -> None:
+def _bear(order: Mapping[str, Any], stdout: int, stderr: int, status_line: int) -> None:
     """Become it in a child, whose parent waits for it and tells its pid and its end."""
     born = children.dying_with(os.getpid())
     child = os.fork()
     if child != 0:
         for fd in (1, 2, stdout, stderr):
             os.close(fd)
-        os.write(telling, f"{child}\n".encode())
+        os.write(status_line, f"{child}\n".encode())
         _, status = os.waitpid(child, 0)
-        os.write(telling, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os.write(status_line, f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
     born()
     os.setpgid(0, 0)
     for fd, place in ((stdout, 1), (stderr, 2)):
         os.dup2(fd, place)
-    for fd in (stdout, stderr, telling):
+    for fd in (stdout, stderr, status_line):
         os.close(fd)
     # Whether they can seek, they ask once.
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115

@@ -99,11 +99,11 @@ class Workplace:
             token=1,
             epoch_began=Timestamp(1, 1),
             has_room=lambda: True,
-            keeper=CollectionRepair(self.database),
+            repair=CollectionRepair(self.database),
             heartbeat=Heartbeat(self.database["recvq"], lambda: None),
         )
 
-    def sounder(self) -> BacklogProbe:
+    def probe(self) -> BacklogProbe:
         figures = DispatcherMetrics(leads=lambda: True)
         return BacklogProbe(self.database, self.pool().view, figures, Neighbours(self.database))
 
@@ -131,7 +131,7 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
     Saver: Workplace.saver,
     Scheduler: lambda place: Scheduler(place.database, place.database),
     SimClock: lambda place: SimClock("http://127.0.0.1:1/sim/clock"),
-    BacklogProbe: Workplace.sounder,
+    BacklogProbe: Workplace.probe,
     StatusRow: lambda place: StatusRow(
         place.database[STATUS], "dispatcher", snapshot=MetricsSnapshot, tell=dict
     ),

@@ -134,7 +134,7 @@ def test_the_contract_knows_the_word_for_a_document_only() -> None:
     assert imported("linedesk.contract") == {"linedesk.store.documents"}
 
 
-def test_each_folder_can_be_taken_in_at_a_glance() -> None:
+def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
     folders = {path.parent for path in modules().values()}
     counts = {
         str(folder.relative_to(ROOT)): sum(

@@ -228,7 +228,7 @@ class FeedReader(BackgroundThread):
         token: Any,
         epoch_began: Timestamp,
         has_room: Callable[[], bool],
-        keeper: CollectionRepair,
+        repair: CollectionRepair,
         heartbeat: Heartbeat,
         limits: FeedLimits = FEED_LIMITS,
     ) -> None:
@@ -239,10 +239,10 @@ class FeedReader(BackgroundThread):
         self._saver = saver
         self._epoch_began = epoch_began
         self._has_room = has_room
-        self._keeper = keeper
+        self._repair = repair
         self._heartbeat = heartbeat
         self._limits = limits
-        self._recovery = Recovery(rescan, pool, saver, keeper)
+        self._recovery = Recovery(rescan, pool, saver, repair)
         self._machine = ReaderMachine(token, healthy_seconds=limits.healthy_seconds)
         self._looked_at = -math.inf
         self.reason = WaitReason(renew_seconds=limits.renew_seconds)
@@ -437,16 +437,16 @@ class FeedReader(BackgroundThread):
 
     def _look(self) -> None:
         """See whether recvq is right, and mend at once what is mended in place."""
-        wrong = self._keeper.look()
+        wrong = self._repair.look()
         self._looked_at = time.monotonic()
         if wrong in ANOTHER:
             self._machine.replaced()
         elif wrong is not None:
-            self._recovery.mend()
+            self._recovery.apply()
 
     def _look_again(self) -> None:
         """End the stream of a recvq that is another one now, since all of the old one was read."""
-        wrong = self._keeper.look()
+        wrong = self._repair.look()
         if wrong in ANOTHER:
             raise RecvqGone(f"found {wrong}")
         self._machine.same_again()

@@ -42,11 +42,11 @@ class ScanCount:
 class Recovery:
     """Makes recvq right and scans it, for the thread that reads the feed."""
 
-    def __init__(self, rescan: Rescan, pool: Pool, saver: Saver, keeper: CollectionRepair) -> None:
+    def __init__(self, rescan: Rescan, pool: Pool, saver: Saver, repair: CollectionRepair) -> None:
         self._rescan = rescan
         self._pool = pool
         self._saver = saver
-        self._keeper = keeper
+        self._repair = repair
 
     def report(self, gone: RecvqGone) -> None:
         """Log that recvq is gone, how much of it is in hand, and where the rest is."""
@@ -69,7 +69,7 @@ class Recovery:
         """
         if not self._saver.save():
             raise StoreUnavailable("the lost position could not be forgotten durably")
-        self.mend(cause)
+        self.apply(cause)
         if is_over():
             return None
         began, count = time.monotonic(), ScanCount(take)
@@ -91,9 +91,9 @@ class Recovery:
             )
         return last
 
-    def mend(self, cause: PositionLost | None = None) -> None:
+    def apply(self, cause: PositionLost | None = None) -> None:
         """Make recvq capped and indexed; raises StoreUnavailable."""
-        wrong = self._keeper.look()
+        wrong = self._repair.look()
         if wrong is None:
             return
         if wrong in ANOTHER and not isinstance(cause, RecvqGone):
@@ -103,10 +103,10 @@ class Recovery:
                 wrong,
                 self._pool.standing()[1],
             )
-        done = self._keeper.mend()
+        done = self._repair.apply()
         if wrong in ANOTHER:
             # The whole database may have been dropped.
-            done += self._keeper.mend_neighbours()
+            done += self._repair.apply_neighbours()
         log.warning("recvq made right again found=%s done=%s", wrong, ", ".join(done))
 
 

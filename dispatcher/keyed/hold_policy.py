@@ -41,8 +41,8 @@ class HoldPolicy:
 
     def due(self, queues: KeyQueues, now: float) -> list[tuple[KeyQueue, int]]:
         """How many documents of which keys have to move; what comes before them goes along."""
-        oldest = queues.ledger.oldest
-        crowded = len(queues.ledger) * 2 > self._bound
+        oldest = queues.tracker.oldest
+        crowded = len(queues.tracker) * 2 > self._bound
         after = self._paused_after if queues.pauses else self._after
         if not self._after or oldest is None or (not crowded and now - oldest.since < after):
             return []

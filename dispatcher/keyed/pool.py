@@ -49,7 +49,7 @@ class Pool:
     def __init__(
         self,
         decide: Callable[[QueuedJob], JobResult],
-        ledger: ProgressTracker,
+        tracker: ProgressTracker,
         *,
         threads: int,
         bound: int,
@@ -78,8 +78,8 @@ class Pool:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         # All below under _lock.
-        self._ledger = ledger
-        self._queues = KeyQueues(ledger, resume=self._resume, pauses=pauses, held_bound=bound)
+        self._tracker = tracker
+        self._queues = KeyQueues(tracker, resume=self._resume, pauses=pauses, held_bound=bound)
         self._policy = HoldPolicy(
             after_seconds=held_after_seconds if held is not None else 0,
             paused_after_seconds=paused_after_seconds,
@@ -162,11 +162,11 @@ class Pool:
     def wait_for_room(self, timeout_seconds: float) -> bool:
         """Wait until another document may be put in; False if it still may not."""
         with self._lock:
-            if len(self._ledger) >= self._bound and not self._stopped:
+            if len(self._tracker) >= self._bound and not self._stopped:
                 self._wait_for_room += 1
                 self._room.wait(timeout_seconds)
                 self._wait_for_room -= 1
-            return len(self._ledger) < self._bound and not self._stopped
+            return len(self._tracker) < self._bound and not self._stopped
 
     def put(self, document: Document, token: Any, *, again: bool) -> bool:
         """Take a document in hand; False if it is known already: in hand or finished."""
@@ -197,40 +197,40 @@ class Pool:
     def put_finished(self, document: Document, token: Any) -> None:
         """Enter a document that needs no decision, such as a heartbeat: finished at once."""
         with self._lock:
-            slot = self._ledger.take(document["_id"], token)
+            slot = self._tracker.take(document["_id"], token)
             if slot is not None:
-                self._ledger.finish(slot)
+                self._tracker.finish(slot)
         self.changed.set()
 
     def standing(self) -> tuple[int, Any]:
         """How many documents are in hand, and the one up to which all is finished."""
         with self._lock:
-            return len(self._ledger), self._ledger.after
+            return len(self._tracker), self._tracker.after
 
     def move(self, token: Any) -> None:
         """The feed stands at `token` with nothing new before it."""
         with self._lock:
-            self._ledger.move(token)
+            self._tracker.move(token)
             self._suspects.close()
 
     def forget_token(self) -> None:
         """The feed's position is lost (G9)."""
         with self._lock:
-            self._ledger.forget_token()
+            self._tracker.forget_token()
         self.changed.set()
 
     def begin_scan(self) -> Any:
         """The document behind which a scan begins; what is in hand is not taken again by it."""
         with self._lock:
             self._scanning = True
-            # guard: scan-begins-in-one-step -> return self._ledger.after
-            return self._ledger.begin_scan()
+            # guard: scan-begins-in-one-step -> return self._tracker.after
+            return self._tracker.begin_scan()
 
     def end_scan(self) -> None:
         """The scan has come to its end."""
         with self._lock:
             self._scanning = False
-            self._ledger.end_scan()
+            self._tracker.end_scan()
 
     def step(self, step: Step) -> None:
         """Have a thread do `step` before any new job."""
@@ -276,7 +276,7 @@ class Pool:
             else:
                 lost = self._abandon(0.0, only=head)
                 stack = lost[0].stack if lost else ""
-                head.condemned = head.condemned or GiveUp(
+                head.given_up_for = head.given_up_for or GiveUp(
                     RELEASED, head.tries, _first_at(head), stack
                 )
             self._queues.let_pass(queue)
@@ -451,7 +451,7 @@ class Pool:
             self._idle.pop().wake.set()
         if self._queues.save_is_urgent and not self.urgent.is_set():
             self.urgent.set()
-        if self._wait_for_room and len(self._ledger) < self._bound:
+        if self._wait_for_room and len(self._tracker) < self._bound:
             self._room.notify_all()
 
     def _may_begin_job(self) -> bool:

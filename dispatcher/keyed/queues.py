@@ -50,12 +50,12 @@ class KeyState(Enum):
 
 
 class QueuedJob:
-    """A document in hand: the job of its worker, and its place in queue and ledger."""
+    """A document in hand: the job of its worker, and its place in queue and tracker."""
 
     # As most of them stay: to set each one costs as much as all else of putting a document in.
     memo: Any = None
     handling: CallClaim | None = None
-    condemned: GiveUp | None = None
+    given_up_for: GiveUp | None = None
     tries = 0
     """How often its handler was called."""
     suspect = False
@@ -304,13 +304,13 @@ class KeyQueues:
     | saved(plan) | all | marks; what moved leaves the hand but for the first; place |
     | not_saved(plan) | all | nothing: the next plan covers the same and more |
 
-    `ledger` is the window, `held_bound` the most documents of `held` in hand. `resume` is what a
+    `tracker` is the window, `held_bound` the most documents of `held` in hand. `resume` is what a
     job's own `resume` calls, on the thread that calls it.
     """
 
     def __init__(
         self,
-        ledger: ProgressTracker,
+        tracker: ProgressTracker,
         *,
         resume: Callable[[QueuedJob], None],
         pauses: Pauses = NO_PAUSES,
@@ -319,7 +319,7 @@ class KeyQueues:
         most_whole: int = MOST_WHOLE,
         most_moved: int = MOST_MOVED,
     ) -> None:
-        self.ledger = ledger
+        self.tracker = tracker
         self._resume = resume
         self.pauses = pauses
         self._held_bound = held_bound
@@ -410,7 +410,7 @@ class KeyQueues:
         self, document: Document, token: Any, *, key: Any, again: bool, now: float
     ) -> QueuedJob | None:
         """Take a document in hand; None if it is known already: in hand or finished."""
-        slot = self.ledger.take(document["_id"], token)
+        slot = self.tracker.take(document["_id"], token)
         if slot is None:
             return None
         slot.since = now
@@ -432,7 +432,7 @@ class KeyQueues:
         self._by_key[queue.key] = queue
         self._count_held(queue, held.count)
         # Where progress was removed by hand, its count begins anew, and theirs does not.
-        self.ledger.held = max(self.ledger.held, held.top + 1)
+        self.tracker.held = max(self.tracker.held, held.top + 1)
         self._place(queue)
 
     # Threads work.
@@ -479,11 +479,11 @@ class KeyQueues:
         elif result is JobResult.DONE:
             queue.names.append((queue.decided, job.name))
         if job.held_n is None:
-            self.ledger.finish(job.slot)
+            self.tracker.finish(job.slot)
         else:
             self.gone.append(job.slot.id)
             self._count_held(queue, -1)
-            self.ledger.finish_held(job.slot.id)
+            self.tracker.finish_held(job.slot.id)
         self._place(queue)
         return True
 
@@ -574,7 +574,7 @@ class KeyQueues:
                 queue.bypass = False
             (queue.jobs if job in queue.jobs else queue.behind).remove(job)
             self.decided_documents += 1
-            self.ledger.finish(job.slot)
+            self.tracker.finish(job.slot)
 
     # Operators order.
 
@@ -651,7 +651,7 @@ class KeyQueues:
 
     def _move(self, job: QueuedJob, document: Document, at: datetime) -> None:
         queue = job.queue
-        job.held_n = self.ledger.next_held()
+        job.held_n = self.tracker.next_held()
         channel, key = queue.key
         row = HeldRecord(
             id=job.slot.id,
@@ -664,7 +664,7 @@ class KeyQueues:
         )
         self._rows.append(row.to_document())
         self._count_held(queue, 1)
-        self.ledger.finish(job.slot)
+        self.tracker.finish(job.slot)
 
     def _why(self, queue: KeyQueue) -> str:
         if self.is_paused(queue):
@@ -683,17 +683,17 @@ class KeyQueues:
 
     def begin_save(self) -> SavePlan | None:
         """What to save now; None if nothing changed."""
-        if not (self.ledger.changed or self._rows or self.gone):
+        if not (self.tracker.changed or self._rows or self.gone):
             return None
         return SavePlan(
-            self.ledger.snapshot(self._rows, self.gone),
+            self.tracker.snapshot(self._rows, self.gone),
             {queue: queue.decided for queue in self._dirty},
             settles=bool(self._rows),
         )
 
     def saved(self, plan: SavePlan) -> None:
         """The plan is durable: the keys that waited for it may decide on."""
-        self.ledger.saved(plan.snapshot)
+        self.tracker.saved(plan.snapshot)
         del self.gone[: len(plan.snapshot.gone)]
         if plan.settles:
             self._settle()
@@ -707,7 +707,7 @@ class KeyQueues:
 
     def not_saved(self, plan: SavePlan) -> None:
         """It may not be durable: the next plan covers all of it, with the same rows."""
-        self.ledger.not_saved()
+        self.tracker.not_saved()
 
     # The one place.
 

@@ -279,7 +279,7 @@ class StartCounter:
         if is_proved:
             if self._is_the_bots(job.queue.key):
                 return self._watch(job)
-            job.condemned = GiveUp(CAUSE, trying.starts, trying.since)
+            job.given_up_for = GiveUp(CAUSE, trying.starts, trying.since)
             # guard: watched-before-the-letter
             with self._lock:
                 self._begin_watching(job.queue.key)

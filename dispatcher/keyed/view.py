@@ -54,13 +54,13 @@ class PoolView:
             unsaved = queues.count(KeyState.UNSAVED)
             holding = sum(queue.moving for queue in queues.in_state(KeyState.UNSAVED))
             return InHand(
-                documents=queues.ledger.unfinished,
-                window=len(queues.ledger),
+                documents=queues.tracker.unfinished,
+                window=len(queues.tracker),
                 held=(queues.held_keys, queues.held_documents),
                 taken=queues.taken,
                 decided=queues.decided_documents,
                 paused=queues.count(KeyState.PAUSED),
-                parked=queues.count(KeyState.DEFERRED),
+                deferred=queues.count(KeyState.DEFERRED),
                 saving=unsaved - holding,
                 holding=holding,
             )
@@ -68,13 +68,13 @@ class PoolView:
     def standing(self, ids: Sequence[Any]) -> FeedPosition:
         """Which of these documents were not read yet, and what else the depth is made of."""
         with self._lock:
-            ledger = self._queues.ledger
-            oldest = ledger.oldest
+            tracker = self._queues.tracker
+            oldest = tracker.oldest
             return FeedPosition(
-                newest=ledger.newest,
-                unread=[not ledger.has_read(id_) for id_ in ids],
+                newest=tracker.newest,
+                unread=[not tracker.has_read(id_) for id_ in ids],
                 oldest=None if oldest is None else oldest.id,
-                documents=ledger.unfinished,
+                documents=tracker.unfinished,
                 held=self._queues.held_documents,
             )
 

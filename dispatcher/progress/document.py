@@ -60,7 +60,7 @@ class Watched:
 class Start:
     """What a dispatcher finds when it takes over."""
 
-    ledger: ProgressTracker
+    tracker: ProgressTracker
     feed: str | None
     """The feed that the saved token belongs to; None before the very first start."""
     starts: int = 0
@@ -243,7 +243,7 @@ class Progress:
             self._writing.release()
 
     def _start(self, found: Document) -> Start:
-        ledger = ProgressTracker.restore(
+        tracker = ProgressTracker.restore(
             token=found["token"],
             after=found["after"],
             finished=found["finished"],
@@ -255,7 +255,7 @@ class Progress:
         self._recvq_bytes = found.get("recvqBytes")
         self._tried = self._succeeded = found.get("saves") or 0
         return Start(
-            ledger,
+            tracker,
             found["feed"],
             starts=found.get("starts", 0),
             trying=trying,

@@ -96,12 +96,14 @@ class ProgressTracker:
     ) -> ProgressTracker:
         """The account as a `progress` document tells it."""
         slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
-        ledger = cls(token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed)
-        ledger._restored = passed
-        ledger._finished_before = {id_ for id_ in finished if id_ is not None}
-        ledger._places = {id_: n for n, id_ in enumerate(ledger._finished_before)}
-        ledger._known = {id_ for id_ in slots if id_ is not None}
-        return ledger
+        tracker = cls(
+            token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed
+        )
+        tracker._restored = passed
+        tracker._finished_before = {id_ for id_ in finished if id_ is not None}
+        tracker._places = {id_: n for n, id_ in enumerate(tracker._finished_before)}
+        tracker._known = {id_ for id_ in slots if id_ is not None}
+        return tracker
 
     def __len__(self) -> int:
         return len(self._window)

@@ -84,7 +84,7 @@ class ProfileFetch:
         user_id: str,
         *,
         gate: Gate,
-        holdback: RateLimits,
+        rate_limits: RateLimits,
         get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
         done: Callable[[Document | None], None],
@@ -92,7 +92,7 @@ class ProfileFetch:
         self._document = document
         self._user_id = user_id
         self._gate = gate
-        self._holdback = holdback
+        self._rate_limits = rate_limits
         self._get = get
         self._later = later
         self._done = done
@@ -150,7 +150,7 @@ class ProfileFetch:
         )
         if not in_time:
             self._without("no time")
-        elif self._holdback.seconds(self._path):
+        elif self._rate_limits.seconds(self._path):
             self._without("rate limit")
         return not self._ended
 
@@ -167,7 +167,7 @@ class ProfileFetch:
         answer = answer_or_error(
             lambda: self._get(path, *parts, eventId=self._document.get(EVENT_ID), key=self._key)
         )
-        self._holdback.note(path, answer)
+        self._rate_limits.note(path, answer)
         return answer
 
     def _settle(self, answer: LineAnswer | LineError) -> None:
@@ -241,13 +241,13 @@ class LaterProfiles:
         gate: Gate,
         *,
         conversations: Conversations,
-        holdback: RateLimits,
+        rate_limits: RateLimits,
         get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._gate = gate
         self._conversations = conversations
-        self._holdback = holdback
+        self._rate_limits = rate_limits
         self._get = get
         self._later = later
         self._lock = threading.Lock()
@@ -321,7 +321,7 @@ class LaterProfiles:
 
     def _read(self, wanted: _Wanted | None) -> Conversation | None:
         """The conversation of a name that may be asked for now."""
-        if wanted is None or self._holdback.seconds(wanted.path):
+        if wanted is None or self._rate_limits.seconds(wanted.path):
             return None
         try:
             return self._conversations.with_people(wanted.conversation)
@@ -347,7 +347,7 @@ class LaterProfiles:
                 wanted.path, *wanted.parts, limit_seconds=LATER_CALL_SECONDS, key=wanted.key
             )
         )
-        self._holdback.note(wanted.path, answer)
+        self._rate_limits.note(wanted.path, answer)
         return answer
 
     def _settle(

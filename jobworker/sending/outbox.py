@@ -86,7 +86,7 @@ class Outbox:
         deadletters: DeadLetters,
         schedule: Schedule,
         gate: Gate,
-        holdback: RateLimits,
+        rate_limits: RateLimits,
         call: Callable[..., LineAnswer],
         step: Callable[[Action], None],
         later: Callable[[float, Action], None],
@@ -99,7 +99,7 @@ class Outbox:
         self._deadletters = deadletters
         self._schedule = schedule
         self._gate = gate
-        self._holdback = holdback
+        self._rate_limits = rate_limits
         self._call = call
         self._step = step
         self._later = later
@@ -329,7 +329,7 @@ class Outbox:
             with self._lock:
                 if not one.turn(ticket):
                     return
-                plan = one.plan(one.now(boottime()), self._holdback.seconds)
+                plan = one.plan(one.now(boottime()), self._rate_limits.seconds)
             if isinstance(plan, Go):
                 follow = self._go(one, plan, turn)
             else:
@@ -356,7 +356,7 @@ class Outbox:
         )
         one.answer = answer_or_error(partial(self._post, one, go.way))
         # Before the gate is free for the next to the same endpoint.
-        self._holdback.note(go.way.path, one.answer)
+        self._rate_limits.note(go.way.path, one.answer)
         return partial(self._judge, one, go.way, started)
 
     def _note(self, one: PendingSend, tried: Send) -> Action | None:

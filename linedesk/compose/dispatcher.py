@@ -81,10 +81,10 @@ def run_dispatcher(settings: Settings) -> int:
         feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
     ):
         database = client[settings.mongodb_database]
-        companions: list[Component] = [] if clock is None else [clock]
+        components: list[Component] = [] if clock is None else [clock]
         if settings.scheduler == "dispatcher":
             scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
-            companions.append(scheduler)
+            components.append(scheduler)
         else:
             log.info("timers wait for a scheduler of its own setting=SCHEDULER")
         dispatcher = Dispatcher(
@@ -99,7 +99,7 @@ def run_dispatcher(settings: Settings) -> int:
             ),
             lease=Lease(database),
             inbox=inbox,
-            companions=companions,
+            components=components,
             service=service,
             registry=registry,
             # So that readers of `status` miss a scheduler only where a setting asks for one.

@@ -33,16 +33,16 @@ def run_scheduler(settings: Settings) -> int:
         serve_metrics(registry, settings.metrics_host, settings.scheduler_metrics_port),
         connect(settings.mongodb_uri, app_name="linedesk-scheduler") as client,
         feed_client(settings.mongodb_uri, app_name="linedesk-doorbell") as listening,
-        SchedulerStatusReporter(service, client[settings.mongodb_database], registry) as voice,
+        SchedulerStatusReporter(service, client[settings.mongodb_database], registry) as reporter,
     ):
         scheduler = make_scheduler(settings, client, listening, clock=clock, registry=registry)
         parts: list[Component] = [scheduler] if clock is None else [clock, scheduler]
         began = time.monotonic()
         try:
-            in_order = run(parts, client[settings.mongodb_database], inbox, voice)
+            in_order = run(parts, client[settings.mongodb_database], inbox, reporter)
             return Exit.OK if in_order else Exit.SOFTWARE
         except AccessRefused as error:
-            let_time_pass(began, inbox, voice, why=str(error))
+            let_time_pass(began, inbox, reporter, why=str(error))
             raise
 
 

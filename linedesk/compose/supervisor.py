@@ -128,7 +128,7 @@ class Supervisor:
     def __init__(
         self, programs: Sequence[Program], environ: Mapping[str, str], signals: Signals
     ) -> None:
-        self._keepers = [ManagedProcess(program, environ) for program in programs]
+        self._managed = [ManagedProcess(program, environ) for program in programs]
         self._signals = signals
 
     def run(self) -> int:
@@ -137,16 +137,16 @@ class Supervisor:
         The signals have to come from `signals_on`, SIGCHLD among them.
         """
         try:
-            for keeper in reversed(self._keepers):
-                keeper.start()
+            for managed in reversed(self._managed):
+                managed.start()
             return self._keep()
         finally:
             self._kill_all()
 
     def _keep(self) -> int:
         while self._next_signal(self._pause()) not in STOP_SIGNALS:
-            for keeper in self._keepers:
-                status = keeper.look()
+            for managed in self._managed:
+                status = managed.look()
                 if status is not None:
                     self._stop()
                     return status
@@ -155,7 +155,7 @@ class Supervisor:
 
     def _pause(self) -> float | None:
         """Until the next restart; None while all run, since SIGCHLD ends the wait then."""
-        pauses = [keeper.seconds_until_start() for keeper in self._keepers]
+        pauses = [managed.seconds_until_start() for managed in self._managed]
         return min((one for one in pauses if one is not None), default=None)
 
     def _next_signal(self, timeout_seconds: float | None) -> int | None:
@@ -165,28 +165,28 @@ class Supervisor:
             return None
 
     def _stop(self) -> int:
-        for keeper in self._keepers:
-            keeper.terminate()
-            if not self._wait_for(keeper):
+        for managed in self._managed:
+            managed.terminate()
+            if not self._wait_for(managed):
                 return Exit.KILLED
-        return next((k.exit_status() for k in self._keepers if k.exit_status()), Exit.OK)
+        return next((k.exit_status() for k in self._managed if k.exit_status()), Exit.OK)
 
-    def _wait_for(self, keeper: ManagedProcess) -> bool:
+    def _wait_for(self, managed: ManagedProcess) -> bool:
         """Wait until it has ended or its time is up; False when a second signal came."""
-        deadline = time.monotonic() + keeper.program.stop_seconds
-        while not keeper.ended():
+        deadline = time.monotonic() + managed.program.stop_seconds
+        while not managed.ended():
             left = deadline - time.monotonic()
             if left <= 0:
-                log.error("killing room=%s, it did not end in time", keeper.program.name)
-                keeper.kill()
+                log.error("killing room=%s, it did not end in time", managed.program.name)
+                managed.kill()
             elif self._next_signal(left) in STOP_SIGNALS:
                 log.warning("second signal, ending at once")
                 return False
         return True
 
     def _kill_all(self) -> None:
-        for keeper in self._keepers:
-            keeper.kill()
+        for managed in self._managed:
+            managed.kill()
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class Scheduler(BackgroundThread):
             now=now,
             figures=self._figures,
         )
-        self._doorbell = ScheduleListener(listening[SCHEDULE], self._heard)
+        self._listener = ScheduleListener(listening[SCHEDULE], self._heard)
         self._trouble = Trouble("timers wait", over="timers ring again")
         self._most = BATCH_ROWS
         self._steps = Steps()
@@ -87,20 +87,20 @@ class Scheduler(BackgroundThread):
 
     def start(self) -> None:
         """Ring from now on; one that was stopped before ends at once."""
-        self._doorbell.start()
+        self._listener.start()
         super().start()
 
     def stop(self) -> None:
         """Begin no further batch; may be called at any time, and again."""
         super().stop()
         self._wake.set()
-        self._doorbell.stop()
+        self._listener.stop()
 
     def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
         """Wait for the end of both threads; returns whether they have ended."""
         deadline = time.monotonic() + timeout_seconds
         has_ended = super().join(timeout_seconds)
-        return self._doorbell.join(max(0.0, deadline - time.monotonic())) and has_ended
+        return self._listener.join(max(0.0, deadline - time.monotonic())) and has_ended
 
     def wake(self) -> None:
         """Look at once: the clock was moved."""
@@ -108,7 +108,7 @@ class Scheduler(BackgroundThread):
 
     def stalled(self) -> str | None:
         """Which of the two threads hangs, in words; None while both go on."""
-        return super().stalled() or self._doorbell.stalled()
+        return super().stalled() or self._listener.stalled()
 
     def status(self) -> str:
         """What timers wait for, how many rang since the start, and when the next one is due."""
@@ -116,7 +116,7 @@ class Scheduler(BackgroundThread):
             due_at = self._due_at
         words = [
             self._trouble.told,
-            self._doorbell.trouble,
+            self._listener.trouble,
             f"{self._figures.rung} timers rang",
             f"next due {moment(due_at)}" if due_at is not None else None,
         ]

@@ -123,11 +123,11 @@ def _cut_all_servers(city: City, chance: Random) -> Undo:
     for node in city.servers.nodes:
         city.servers.cut(node, "hang")
 
-    def mend() -> None:
+    def apply() -> None:
         for node in city.servers.nodes:
             city.servers.cut(node, "open")
 
-    return mend
+    return apply
 
 
 def _doubt_writes(city: City, chance: Random) -> Undo:
@@ -147,11 +147,11 @@ def _fill_spool_disk(city: City, chance: Random) -> Undo:
                 file.write(b"\0" * 65536)
         except OSError:
             pass  # full, as wanted
-    mend = _cut_all_servers(city, chance)
+    apply = _cut_all_servers(city, chance)
 
     def end() -> None:
         filler.unlink()
-        mend()
+        apply()
 
     return end
 

@@ -65,7 +65,7 @@ def test_a_service_gets_only_credentials_that_linedesk_reads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_a_restart_does_not_mend_is_not_restarted(name: str) -> None:
+def test_what_a_restart_does_not_apply_is_not_restarted(name: str) -> None:
     found = service(name)
     assert found["Restart"] == ["always"]
     names = found["RestartPreventExitStatus"][0].split()

@@ -75,13 +75,13 @@ class DeskOfPool:
         bound: int,
         suspects: CrashSuspects | None = None,
     ) -> None:
-        self.ledger = ProgressTracker()
+        self.tracker = ProgressTracker()
         self.loads: list[list[Any]] = []
         self.stored: dict[Any, Document] = {}
         self.laters: list[tuple[float, Callable[[], None]]] = []
         self.pool = Pool(
             decide,
-            self.ledger,
+            self.tracker,
             threads=threads,
             bound=bound,
             load=lambda ids: self.load(ids),
@@ -101,7 +101,7 @@ class DeskOfPool:
             self.pool.saved(plan)
 
     def wait_until_idle(self) -> None:
-        eventually(lambda: len(self.ledger) == 0)
+        eventually(lambda: len(self.tracker) == 0)
 
     def load(self, ids: Sequence[Any]) -> Mapping[Any, Document]:
         self.loads.append(list(ids))
@@ -148,7 +148,7 @@ class Running:
         feed: str,
         limits: DispatcherLimits,
         server_selection_seconds: float,
-        companions: Sequence[Component] = (),
+        components: Sequence[Component] = (),
         service: ServiceManager | None = None,
         feed_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -170,7 +170,7 @@ class Running:
             limits=limits,
             lease=lease,
             inbox=self.inbox,
-            companions=companions,
+            components=components,
             service=service,
         )
         self._thread = threading.Thread(target=self._run, name="dispatcher")
@@ -222,7 +222,7 @@ def dispatch(
         uri: str = mongo_uri,
         feed: str = "changestream",
         server_selection_seconds: float = 5.0,
-        companions: Sequence[Component] = (),
+        components: Sequence[Component] = (),
         service: ServiceManager | None = None,
         feed_options: Mapping[str, Any] | None = None,
         **limits: Any,
@@ -236,7 +236,7 @@ def dispatch(
                 **{"threads": 4, "drain_seconds": 10.0, **short_limits, **limits}
             ),
             server_selection_seconds=server_selection_seconds,
-            companions=companions,
+            components=components,
             service=service,
             feed_options=feed_options,
         )

@@ -36,20 +36,20 @@ class Gates:
     def __init__(self, *users: str) -> None:
         self._lock = threading.Lock()
         self._closed = set(users)
-        self._parked: list[Job] = []
+        self._deferred: list[Job] = []
 
     def __call__(self, job: Job) -> JobResult:
         with self._lock:
             if job.document["key"] not in self._closed:
                 return JobResult.RECORDED
-            self._parked.append(job)
+            self._deferred.append(job)
             return JobResult.DEFERRED
 
     def release(self) -> None:
         with self._lock:
             self._closed.clear()
-            parked, self._parked = self._parked, []
-        for job in parked:
+            deferred, self._deferred = self._deferred, []
+        for job in deferred:
             job.resume()
 
 
@@ -71,12 +71,12 @@ class Process:
     ) -> None:
         self.progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
         start = self.progress.take_over()
-        self.ledger = start.ledger
+        self.tracker = start.tracker
         self.stored: dict[Any, Document] = {}
         self.laters: list[Callable[[], None]] = []
         self.pool = Pool(
             decide,
-            start.ledger,
+            start.tracker,
             threads=threads,
             bound=bound,
             load=lambda ids: self.load(ids),

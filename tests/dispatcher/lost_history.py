@@ -29,7 +29,7 @@ class Writer:
         self._database = database
         self._name = name
         self.key = f"U-{name}"
-        self._keeper = CollectionRepair(database)
+        self._repair = CollectionRepair(database)
         self._careful = careful
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"writer {name}")
@@ -46,7 +46,7 @@ class Writer:
         """Repeated until it is confirmed: under its `_id` it is stored once."""
         while not self.stop.is_set():
             try:
-                if self._careful and self._keeper.look() is not None:
+                if self._careful and self._repair.look() is not None:
                     self.stop.wait(PAUSE_SECONDS)
                     continue
                 insert_documents(self._database[RECVQ], [one], timeout_seconds=5)

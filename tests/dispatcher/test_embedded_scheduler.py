@@ -58,9 +58,9 @@ def test_it_lives_as_long_as_the_lease_is_held_and_stops_before_the_drain(
         assert first.stopped.wait(30), "the drain waits for what the companion still brings"
         return JobResult.DONE
 
-    one = dispatch(database, RecordingWorker(until_it_stops), companions=[first])
+    one = dispatch(database, RecordingWorker(until_it_stops), components=[first])
     eventually(lambda: first.told == ["start"])
-    two = dispatch(database, RecordingWorker(), companions=[second])
+    two = dispatch(database, RecordingWorker(), components=[second])
     eventually(lambda: told("standby"))
     store(database, document("long"))
     assert begun.wait(15)
@@ -74,12 +74,12 @@ def test_it_lives_as_long_as_the_lease_is_held_and_stops_before_the_drain(
 def test_one_whose_lease_was_taken_stops_it(
     database: Database[Document], dispatch: Dispatch
 ) -> None:
-    companion = Companion()
-    running = dispatch(database, RecordingWorker(), companions=[companion])
-    eventually(lambda: companion.told == ["start"])
+    component = Companion()
+    running = dispatch(database, RecordingWorker(), components=[component])
+    eventually(lambda: component.told == ["start"])
     database.leases.update_one({"_id": "dispatcher"}, {"$set": {"owner": "a/1/1", "epoch": 9}})
     assert running.end(None) is ExitReason.REPLACED
-    assert companion.told == ["start", "stop", "join"]
+    assert component.told == ["start", "stop", "join"]
 
 
 def test_a_signal_to_a_standby_leaves_it_untouched(
@@ -87,11 +87,11 @@ def test_a_signal_to_a_standby_leaves_it_untouched(
 ) -> None:
     dispatch(database, RecordingWorker())
     eventually(lambda: told("ready"))
-    companion = Companion()
-    two = dispatch(database, RecordingWorker(), companions=[companion])
+    component = Companion()
+    two = dispatch(database, RecordingWorker(), components=[component])
     eventually(lambda: told("standby"))
     assert two.end(signal.SIGTERM) is ExitReason.STOPPED
-    assert companion.told == []
+    assert component.told == []
 
 
 def test_a_timer_that_is_due_is_decided_in_the_order_of_its_conversation(
@@ -99,7 +99,7 @@ def test_a_timer_that_is_due_is_decided_in_the_order_of_its_conversation(
 ) -> None:
     row = {"channel": "main", "key": "U1", "name": "tea", "n": 1, "every": None, "data": {}}
     worker = RecordingWorker()
-    dispatch(database, worker, companions=[Scheduler(database, database)])
+    dispatch(database, worker, components=[Scheduler(database, database)])
     store(database, document("before", user="U1"))
     eventually(lambda: worker.decided)
     now = datetime.now(UTC)

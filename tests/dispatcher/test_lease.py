@@ -217,7 +217,7 @@ def test_of_sixteen_at_once_one_gets_it_and_epochs_rise(
     assert epochs == sorted(set(epochs))
 
 
-def test_an_epoch_drawn_before_a_whole_reign_takes_nothing(
+def test_an_epoch_drawn_before_a_whole_term_takes_nothing(
     lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still between its draw and its claim while another one came and went."""

@@ -147,13 +147,13 @@ def test_documents_in_hand_at_a_drop_are_handled_before_recvq_is_made_again(
         return standing(self)
 
     monkeypatch.setattr(Pool, "standing", note_and_look)
-    mend = CollectionRepair.mend
+    apply = CollectionRepair.apply
 
-    def count_and_mend(self: CollectionRepair) -> list[str]:
+    def count_and_apply(self: CollectionRepair) -> list[str]:
         in_hand.append(standing(looked[-1])[0])
-        return mend(self)
+        return apply(self)
 
-    monkeypatch.setattr(CollectionRepair, "mend", count_and_mend)
+    monkeypatch.setattr(CollectionRepair, "apply", count_and_apply)
     held = Holder("e3")
     worker = RecordingWorker(held)
     running = dispatch(database, worker, feed=feed)
@@ -346,7 +346,7 @@ def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
     assert standby.try_acquire()
 
 
-def test_a_recvq_dropped_and_a_process_killed_before_the_remedy_leave_its_size(
+def test_a_recvq_dropped_and_a_process_killed_before_the_recovery_leave_its_size(
     database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)

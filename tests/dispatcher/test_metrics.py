@@ -30,14 +30,14 @@ class Told:
         self.figures = DispatcherMetrics(self.registry, leads=lambda: self.leads)
         self.reason, self.worker = WaitReason(), RecordingWorker()
         view = desk.pool.view
-        self.telling = StatusLine(
+        self.status_line = StatusLine(
             self.figures, view, self.reason, self.worker, [], about={"feed": "memory", "epoch": 7}
         )
         self.figures.begin(Source(view, lambda: self.lost))
 
     def words(self) -> list[str]:
         self.figures.look()
-        return self.telling.words().split(" · ")
+        return self.status_line.words().split(" · ")
 
 
 @pytest.fixture
@@ -122,13 +122,13 @@ def test_what_cannot_be_measured_any_more_is_taken_off(told: Told) -> None:
 
 def test_what_keeps_it_from_work_comes_first(told: Told) -> None:
     assert told.words()[1:] == ["0.0 events/s", "0 in hand", "nothing waits"]
-    assert told.telling.state() == "working"
+    assert told.status_line.state() == "working"
     told.reason.set("waiting for MongoDB")
     told.leads = False
     reason, lease, *_ = told.words()
     assert reason.startswith("waiting for MongoDB since ")
     assert lease == "cannot renew the lease"
-    assert told.telling.state() == "waiting"
+    assert told.status_line.state() == "waiting"
 
 
 def test_the_line_tells_the_figures_that_were_looked_at(told: Told) -> None:
@@ -158,7 +158,7 @@ def test_the_rows_of_the_outbox_stand_among_those_of_the_keys(told: Told) -> Non
         "why": "a send waits: LINE answered 429",
     }
     told.worker.sends_that_wait.append(sent)
-    assert told.telling.row() == {
+    assert told.status_line.row() == {
         "feed": "memory",
         "epoch": 7,
         "threads": [],

@@ -43,8 +43,8 @@ class Burying:
 
     def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
-        if job.condemned is not None:
-            self._letters.insert_one({"_id": name, "cause": job.condemned.cause})
+        if job.given_up_for is not None:
+            self._letters.insert_one({"_id": name, "cause": job.given_up_for.cause})
             return JobResult.RECORDED
         handling = job.begin_handler()
         if name == self._hanging:
@@ -75,7 +75,7 @@ def test_a_pause_holds_across_restarts_and_stops_nobody_else(
     assert worker.decided == ["e1", "e3", "e5"]
     assert database[HELD].count_documents({"key": "U0", "why": "paused"}) == 3
     assert running.dispatcher.stalled() is None
-    (status,) = [p.status() for p in running.dispatcher._companions if p.status()]
+    (status,) = [p.status() for p in running.dispatcher._components if p.status()]
     assert status == "paused: main/U0"
     running.end()
     # Nothing was decided by a successor before it had read the pauses, at once or later.

@@ -186,7 +186,7 @@ def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
     worker = RecordingWorker()
     running = dispatch(database, worker, service=Listener())
     eventually(lambda: row_of(database).get("state") == "working")
-    rows = running.dispatcher._voice._row._rows
+    rows = running.dispatcher._reporter._row._rows
 
     def hang(*_: Any, **__: Any) -> None:
         frozen.set()
@@ -202,12 +202,12 @@ def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
 def test_a_job_tells_why_it_waits(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    parked: list[Job] = []
+    deferred: list[Job] = []
 
     def decide(job: Job) -> JobResult:
-        if name_of(job.document) == "fails" and not parked:
+        if name_of(job.document) == "fails" and not deferred:
             job.because = "the handler failed once, next try at 12:03:05"
-            parked.append(job)
+            deferred.append(job)
             return JobResult.DEFERRED
         return JobResult.DONE
 
@@ -220,7 +220,7 @@ def test_a_job_tells_why_it_waits(
     assert (waiting["eventId"], waiting["held"]) == ("fails", 2)
     assert row["figures"]["waitingKeys"]["again"] == 1
     eventually(lambda: {one["why"] for one in database["held"].find()} == {waiting["why"]})
-    parked[0].resume()
+    deferred[0].resume()
     eventually(lambda: figures(database, "queueDocuments") == (0,))
 
 

@@ -18,7 +18,7 @@ from pymongo.database import Database
 
 from dispatcher import lease as lease_module
 from dispatcher import process as process_module
-from dispatcher import status as sounder_module
+from dispatcher import status as probe_module
 from dispatcher import watchdog as report_module
 from dispatcher import watchdog as watch_module
 from dispatcher.feed.feed import FeedLimits
@@ -98,7 +98,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
     monkeypatch.setattr(depth_module, "READ_SECONDS", 0.2)
     monkeypatch.setattr(status_module, "WRITE_SECONDS", 0.2)
     monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(sounder_module, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(probe_module, "EVERY_SECONDS", 0.05)
     with connect(own_mongod.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)
@@ -117,8 +117,8 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         # Nothing but a reason keeps it alive from now on.
         monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
         eventually(lambda: service.says("unwell", MUTE))
-        voice = running.dispatcher._voice
-        eventually(lambda: "lagDocuments" in voice.figures.latest.figures)
+        reporter = running.dispatcher._reporter
+        eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
         reader, open_ = running.dispatcher._reader, running.feed.open
 
         def open_slowly(token: Any) -> None:
@@ -130,9 +130,9 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         os.kill(own_mongod.pid, signal.SIGSTOP)
         try:
             eventually(lambda: service.says("alive", "waiting for MongoDB since"))
-            assert voice.report.told.state == "waiting"
-            eventually(lambda: "lagDocuments" not in voice.figures.latest.figures)
-            assert voice.figures.latest.figures["inHandDocuments"] == 0
+            assert reporter.report.told.state == "waiting"
+            eventually(lambda: "lagDocuments" not in reporter.figures.latest.figures)
+            assert reporter.figures.latest.figures["inHandDocuments"] == 0
             frozen = len(service.told)
             eventually(lambda: len(service.told) > frozen + 10)
             assert {method for method, _ in service.told[frozen:]} == {"alive"}
@@ -143,8 +143,8 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         # Nor is it a stall that nothing came while it was away.
         at_work(running, service)
         assert running.dispatcher.stalled() is None
-        eventually(lambda: "lagDocuments" in voice.figures.latest.figures)
-        again = voice.figures.latest.at
+        eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
+        again = reporter.figures.latest.at
         eventually(lambda: database.status.find_one({"state": "working", "at": {"$gte": again}}))
         assert running.end() is ExitReason.STOPPED
 
@@ -266,13 +266,13 @@ def test_any_thread_that_hangs_is_a_stall(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.02)
-    companion = Hanging()
-    running = dispatch(database, RecordingWorker(), service=service, companions=[companion])
+    component = Hanging()
+    running = dispatch(database, RecordingWorker(), service=service, components=[component])
     at_work(running, service)
     one = running.dispatcher
     for part in (one._lease, one._clock, one._saver):
         monkeypatch.setattr(part.activity, "limit_seconds", 0.1)
-    for name in ("lease", "clock", "progress", "companion"):
+    for name in ("lease", "clock", "progress", "component"):
         ends, words = threading.Event(), f"stalled: the thread {name} hangs"
 
         def hang(*_: Any, ends: threading.Event = ends) -> bool:
@@ -287,16 +287,16 @@ def test_any_thread_that_hangs_is_a_stall(
                 patched.setattr(one._saver, "save", hang)
                 one._pool.changed.set()
             else:
-                companion.hangs = "the thread companion hangs"
+                component.hangs = "the thread component hangs"
             eventually(partial(service.says, "unwell", words))
         ends.set()
-        companion.hangs = None
+        component.hangs = None
         eventually(lambda: service.says("alive", " the lease"))
     running.end()
 
 
 class Hanging:
-    """A companion that says so."""
+    """A component that says so."""
 
     hangs: str | None = None
 
@@ -311,7 +311,7 @@ class Hanging:
         return self.hangs
 
     def status(self) -> str:
-        return "companion"
+        return "component"
 
 
 def test_a_supervising_thread_that_hangs_is_a_stall(

@@ -36,8 +36,8 @@ def test_each_file_is_where_it_says() -> None:
     paths = set(re.findall(r"(?<![\w/.-])scripts/[\w.]+", PAGE))
     assert paths
     assert all((ROOT / path).is_file() for path in paths)
-    companions = (ROOT / "deploy" / "install.d" / "release.bash").read_text("utf-8")
-    assert '"$SOURCE/scripts/inspect.js"' in companions
+    components = (ROOT / "deploy" / "install.d" / "release.bash").read_text("utf-8")
+    assert '"$SOURCE/scripts/inspect.js"' in components
     assert "/opt/linedesk/current/share/linedesk/inspect.js" in PAGE
     assert (ROOT / "docs" / "documents.md").is_file()
 

@@ -351,12 +351,12 @@ def test_pauses_are_drawn_from_a_growing_range(
 # Condemned events.
 
 
-def condemn(desk: Room, condemned: GiveUp) -> None:
+def condemn(desk: Room, given_up_for: GiveUp) -> None:
     """From now on every job of the room comes condemned, as a dispatcher's poison does."""
     decide = desk.desk.decide
 
     def condemning(task: Any) -> Any:
-        task.condemned = condemned
+        task.given_up_for = given_up_for
         return decide(task)
 
     desk.pool._decide = condemning
@@ -365,7 +365,7 @@ def condemn(desk: Room, condemned: GiveUp) -> None:
 POISON = GiveUp("poison: took the process down", 3, datetime(2026, 1, 2, tzinfo=UTC))
 
 
-def test_a_condemned_event_becomes_a_dead_letter_without_its_handler(room: Rooms, sim: Sim) -> None:
+def test_a_given_up_event_becomes_a_dead_letter_without_its_handler(room: Rooms, sim: Sim) -> None:
     user, runs = sim.add_user("花子"), []
     desk = room(a_bot(lambda event, talk: runs.append(talk)))
     condemn(desk, POISON)
@@ -380,7 +380,7 @@ def test_a_condemned_event_becomes_a_dead_letter_without_its_handler(room: Rooms
     assert document["eventId"] in desk.conversation(user.user_id)["applied"]
 
 
-def test_a_condemned_event_that_was_recorded_is_carried_out_and_not_given_up(
+def test_a_given_up_event_that_was_recorded_is_carried_out_and_not_given_up(
     room: Rooms, sim: Sim
 ) -> None:
     """It took the process down after its record: its effects stand, and nothing is repeated."""

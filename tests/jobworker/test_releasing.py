@@ -288,6 +288,6 @@ def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(
 
 @pytest.mark.parametrize("has_sent", [False, True])
 def test_the_letter_of_a_handler_that_had_called_line_says_so(has_sent: bool) -> None:
-    condemned = GiveUp(RELEASED, 1, datetime.now(UTC))
-    (letter,) = given_up(document("e0"), condemned, has_sent=has_sent).effects
+    given_up_for = GiveUp(RELEASED, 1, datetime.now(UTC))
+    (letter,) = given_up(document("e0"), given_up_for, has_sent=has_sent).effects
     assert letter["cause"] == RELEASED + has_sent * AFTER_A_SEND

@@ -84,7 +84,7 @@ class World:
         # Done in the middle of the next writes and calls.
         self.meanwhile: list[Callable[[], None]] = []
         self.breaker = Breaker(monotonic=lambda: self.now)
-        self.holdback = RateLimits(monotonic=lambda: self.now)
+        self.rate_limits = RateLimits(monotonic=lambda: self.now)
         self.gate = Gate(
             INTERVAL_SECONDS,
             step=self.steps.append,
@@ -99,7 +99,7 @@ class World:
             deadletters=Letters(self),  # type: ignore[arg-type]
             schedule=self,  # type: ignore[arg-type]
             gate=self.gate,
-            holdback=self.holdback,
+            rate_limits=self.rate_limits,
             call=self.call,
             step=self.steps.append,
             later=self.later,

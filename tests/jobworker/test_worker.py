@@ -486,7 +486,7 @@ class Parked:
         self.document = make_document(event, channel=CHANNEL, accept_time=datetime.now(UTC))
         self.again = False
         self.memo: Any = None
-        self.condemned = None
+        self.given_up_for = None
 
     def begin_handler(self) -> CallClaim:
         return CallClaim()

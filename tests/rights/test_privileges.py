@@ -109,7 +109,7 @@ def test_a_front_desk_stores_skips_what_is_there_and_guards(
         check_recvq(frontdesk)
     guard.look()
     assert guard.closed is not None
-    CollectionRepair(admin, size=CAPPED_MB * MEGABYTE).mend()
+    CollectionRepair(admin, size=CAPPED_MB * MEGABYTE).apply()
 
 
 @pytest.mark.parametrize("damage", ["dropped", "uncapped", "doubled"])
@@ -123,26 +123,26 @@ def test_a_dispatcher_makes_recvq_again(
         for name in names:
             frontdesk[RECVQ].insert_one(a_document(name))
         assert CollectionRepair(dispatcher).look() == UNCAPPED
-    keeper = CollectionRepair(dispatcher, size=CAPPED_MB * MEGABYTE)
-    done = keeper.mend()
-    keeper.mend_neighbours()
-    assert keeper.look() is None
+    repair = CollectionRepair(dispatcher, size=CAPPED_MB * MEGABYTE)
+    done = repair.apply()
+    repair.apply_neighbours()
+    assert repair.look() is None
     assert any("duplicates removed" in step for step in done) == (damage == "doubled")
 
 
 def test_a_dispatcher_makes_an_index_anew(admin: Database[Any], dispatcher: Database[Any]) -> None:
     admin[RECVQ].drop_index("eventId")
     admin[RECVQ].create_index("eventId", name="eventId")
-    assert CollectionRepair(dispatcher).mend() == ["index eventId made"]
+    assert CollectionRepair(dispatcher).apply() == ["index eventId made"]
 
 
 def test_a_dispatcher_makes_the_whole_database_again(
     admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
 ) -> None:
     admin.client.drop_database(LINE_BOT)
-    keeper = CollectionRepair(dispatcher, size=CAPPED_MB * MEGABYTE)
-    keeper.mend()
-    assert "calls" in keeper.mend_neighbours()
+    repair = CollectionRepair(dispatcher, size=CAPPED_MB * MEGABYTE)
+    repair.apply()
+    assert "calls" in repair.apply_neighbours()
     admin["jobs"].drop()
     dispatcher["jobs"].insert_one({"_id": "uncapped now"})
     Neighbours(dispatcher).look()
@@ -198,7 +198,7 @@ def test_both_feeds_bring_what_was_stored(
         history.scan(None, lambda found: bool(taken.append(found["_id"])), lambda: False)
         assert document["_id"] in taken
     admin[RECVQ].drop()
-    CollectionRepair(admin, size=CAPPED_MB * MEGABYTE).mend()
+    CollectionRepair(admin, size=CAPPED_MB * MEGABYTE).apply()
     assert document["_id"] in recall(dispatcher, [document["_id"]])
 
 

@@ -54,7 +54,7 @@ def create_app(
     app.add_middleware(
         Gatekeeper,
         names=context.names,
-        keeper=context.keeper,
+        repair=context.repair,
         turns=context.turns,
         refusals=refusals,
     )
@@ -71,7 +71,7 @@ def _explain(app: FastAPI, context: PageContext) -> None:
     @app.exception_handler(NotLoggedIn)
     async def log_in(request: Request, error: NotLoggedIn) -> Response:
         browses = request.method in SAFE_METHODS and not wants_json(request)
-        if not browses or not context.keeper.takes_passwords:
+        if not browses or not context.repair.takes_passwords:
             words = {"error": "log in, or send the token as Authorization: Bearer"}
             return JSONResponse(words, 401, headers={"www-authenticate": "Bearer"})
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")

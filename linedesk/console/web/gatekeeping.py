@@ -64,12 +64,12 @@ class Gatekeeper:
     """ASGI middleware around the whole app."""
 
     def __init__(
-        self, app: ASGIApp, names: Names, keeper: Doorkeeper, turns: Turns, refusals: Refusals
+        self, app: ASGIApp, names: Names, repair: Doorkeeper, turns: Turns, refusals: Refusals
     ) -> None:
         self._app = app
         self._refusals = refusals
         self._names = names
-        self._keeper = keeper
+        self._repair = repair
         self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,14 +110,14 @@ class Gatekeeper:
     async def _has_turn(self, headers: Headers, address: str) -> bool:
         """A guess at the token waits as one at the password does; the token itself is free."""
         shown = headers.get("authorization", "")
-        if not self._keeper.is_guess(shown):
+        if not self._repair.is_guess(shown):
             return True
-        lane = self._keeper.lane(address)
+        lane = self._repair.lane(address)
         if not await self._turns.take(lane):
             return False
-        if self._keeper.is_token(shown):
+        if self._repair.is_token(shown):
             self._turns.give_back(lane)
-            self._keeper.know(lane)
+            self._repair.know(lane)
         return True
 
 

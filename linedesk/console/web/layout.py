@@ -74,9 +74,9 @@ class PageContext:
         self.console = console
         self.reading = reading
         self.acting = acting
-        self.keeper = Doorkeeper(password=console.password, token=console.token)
+        self.repair = Doorkeeper(password=console.password, token=console.token)
         self.turns = Turns()
-        self.names = Names(console.host, url=console.url, open_to_proxies=self.keeper.asks)
+        self.names = Names(console.host, url=console.url, open_to_proxies=self.repair.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS)
         self._said: OrderedDict[str, Said] = OrderedDict()
@@ -97,11 +97,11 @@ class PageContext:
 
     def visitor(self, request: Request) -> Visitor:
         """Who asks. Raises NotLoggedIn."""
-        who = self.keeper.visitor(request.cookies.get(COOKIE), request.headers.get("authorization"))
+        who = self.repair.visitor(request.cookies.get(COOKIE), request.headers.get("authorization"))
         if who is None:
             raise NotLoggedIn
         # Its connection is not ended in favour of others then.
-        request.scope.get("state", {})["proved"] = self.keeper.asks
+        request.scope.get("state", {})["proved"] = self.repair.asks
         return who
 
     def page(
@@ -110,8 +110,8 @@ class PageContext:
         """A page of a template, with what stands on each."""
         cookie, authorization = request.cookies.get(COOKIE), request.headers.get("authorization")
         everywhere = {
-            "visitor": self.keeper.visitor(cookie, authorization),
-            "can_log_out": self.keeper.takes_passwords,
+            "visitor": self.repair.visitor(cookie, authorization),
+            "can_log_out": self.repair.takes_passwords,
             "pages": PAGES.items(),
             "here": request.url.path,
             "word": "",

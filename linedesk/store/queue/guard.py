@@ -106,7 +106,7 @@ class Guard(BackgroundThread):
         """
         # guard: look-after-one-percent
         if self._has_to_look(size_bytes):
-            self.glance()
+            self.refresh()
         with self._counting:
             reason = self._closed_to(size_bytes)
             if reason is not None:
@@ -126,7 +126,7 @@ class Guard(BackgroundThread):
         with self._looking:
             self._look(patient=True)
 
-    def glance(self) -> None:
+    def refresh(self) -> None:
         """Look within HASTY_SECONDS: a long sum is taken as it was.
 
         While somebody else adds one up, the last word has to do. Raises StoreUnavailable.

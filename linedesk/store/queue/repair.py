@@ -76,7 +76,7 @@ class CollectionRepair:
             missing = self._missing_indexes()
         return f"without its index {missing[0].options['name']}" if missing else None
 
-    def mend(self) -> list[str]:
+    def apply(self) -> list[str]:
         """Make what is missing of recvq; returns what was done, nothing if all was right.
 
         Documents stay, in their order; of several with one eventId the oldest stays.
@@ -90,7 +90,7 @@ class CollectionRepair:
                 done.append(step)
         raise StoreUnavailable("recvq is changed by others all the time")
 
-    def mend_neighbours(self) -> list[str]:
+    def apply_neighbours(self) -> list[str]:
         """Make the other collections and views that are missing, as after a drop of the database.
 
         The rows of lease and progress are not made here: they are their owners'.

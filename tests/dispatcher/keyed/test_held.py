@@ -164,7 +164,7 @@ def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
     worker = RecordingWorker(gates)
     one = begin(faulty_database, worker.decide)
     one.put(*numbered(3))
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     fault = UNKNOWN if reached else {"closeConnection": True}
     # The driver itself asks twice.
     with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
@@ -268,7 +268,7 @@ def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
     worker = RecordingWorker(gates)
     one = begin(database, worker.decide)
     one.put(*numbered(3))
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     database.client.drop_database(database.name)
     assert one.hold() is False
     assert len(told("progress was dropped and is made again epoch=1")) == 1
@@ -286,7 +286,7 @@ def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
     gates = Gates("U1")
     second = begin(database, gates, epoch=2)
     second.put(document("b", "U1"))
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     write, refused = HeldStore.write, []
 
     def write_and_come_back(self: HeldStore, *arguments: Any) -> None:
@@ -313,7 +313,7 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
     eventually(lambda: first.pool.view.in_hand().held == (0, 0))
     gates._closed.add("U1")
     first.put(document("b", "U1"), first=1)
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     begin(database, Gates("U0"), epoch=2)
     before = held(database), progress(database)
     with pytest.raises(Replaced):
@@ -356,7 +356,7 @@ def test_at_most_so_many_are_decided_and_not_yet_out_of_held(
     worker = RecordingWorker(gates)
     one = begin(database, worker.decide)
     one.put(*numbered(MOST_UNSAVED * 3))
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     one.hold_until(MOST_UNSAVED * 3)
     gates.release()
     assert one.pool.urgent.wait(15)
@@ -379,7 +379,7 @@ def test_a_batch_is_bounded_and_the_rest_follows_at_once(
     gates = Gates("U0")
     one = begin(database, gates)
     one.put(*numbered(MOST_MOVED * 2 + 1))
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     assert one.hold()
     assert database[HELD].count_documents({}) == MOST_MOVED
     assert one.pool.changed.is_set()
@@ -464,7 +464,7 @@ def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
     gates, ahead = Gates("U0"), Ahead()
     one = begin(database, gates, after_seconds=1000.0, now=ahead.monotonic)
     one.put(*numbered(3))
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     ahead.seconds = 2000.0
     one.pool.not_saved(None)
     assert one.hold()
@@ -482,7 +482,7 @@ def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
     for _ in range(3):
         assert one.hold()
     assert [name_of(row["document"]) for row in held(database)] == ["first"]
-    assert len(one.ledger) == 2
+    assert len(one.tracker) == 2
 
 
 def test_a_document_overwritten_before_it_was_held_is_told(
@@ -493,11 +493,11 @@ def test_a_document_overwritten_before_it_was_held_is_told(
     one = begin(database, worker.decide)
     many = numbered(105)
     one.put(*many)
-    eventually(lambda: gates._parked)
+    eventually(lambda: gates._deferred)
     del one.stored[many[102]["_id"]]
     assert one.hold()
     assert len(told("overwritten before it was handled")) == 1
-    assert one.ledger.after == many[-1]["_id"]
+    assert one.tracker.after == many[-1]["_id"]
     gates.release()
     eventually(lambda: len(worker.decided) == MOST_UNSAVED)
     assert one.saver.save()
@@ -557,18 +557,18 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     handled: dict[str, list[int]] = defaultdict(list)
     epoch = 0
 
-    def decide_for(mine: int, parked: list[Job]) -> Callable[[Job], JobResult]:
+    def decide_for(mine: int, deferred: list[Job]) -> Callable[[Job], JobResult]:
         dice = random.Random(seed * 1000 + mine)
 
         def decide(job: Job) -> JobResult:
             key, name = job.document["key"], name_of(job.document)
             if mine < conversations.epoch:
-                parked.append(job)
+                deferred.append(job)
                 return JobResult.DEFERRED
             if job.again and conversations.has(key, name):
                 return JobResult.ALREADY_APPLIED
             if dice.random() < 0.05:
-                parked.append(job)
+                deferred.append(job)
                 return JobResult.DEFERRED
             number = int(name[1:])
             if number % 3 == 0:
@@ -579,20 +579,20 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
         return decide
 
     def is_done(one: Process) -> bool:
-        return one.ledger.passed >= len(documents) and one.pool.view.in_hand().held == (0, 0)
+        return one.tracker.passed >= len(documents) and one.pool.view.in_hand().held == (0, 0)
 
     pauses, scopes = NO_PAUSES, [Scope(), Scope("main"), *(Scope("main", f"U{n}") for n in (0, 1))]
     done = False
     while not done:
         epoch += 1
         conversations.epoch = epoch
-        parked: list[Job] = []
-        worker = decide_for(epoch, parked)
+        deferred: list[Job] = []
+        worker = decide_for(epoch, deferred)
         one = begin(faulty_database, worker, epoch=epoch, threads=3, pauses=pauses)
         one.stored.update((document["_id"], document) for document in documents)
-        fed = one.ledger.token or 0
+        fed = one.tracker.token or 0
         # Nothing before it is missing, and nothing was counted twice.
-        assert one.ledger.passed == fed
+        assert one.tracker.passed == fed
         steps, deadline = chance.randrange(5, 40), time.monotonic() + 30
         while (steps := steps - 1) > 0 or (epoch == 8 and time.monotonic() < deadline):
             if fed < len(documents) and chance.random() < 0.6:
@@ -600,7 +600,7 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
                 one.put(*documents[fed : fed + count], first=fed, again=True)
                 fed = min(fed + count, len(documents))
             if chance.random() < 0.5:
-                for job in [parked.pop() for _ in range(len(parked))]:
+                for job in [deferred.pop() for _ in range(len(deferred))]:
                     job.resume()
             if epoch >= 8 or chance.random() < 0.3:
                 chosen = chance.sample(scopes, 0 if epoch >= 8 else chance.choice([0, 1, 2]))

@@ -38,7 +38,7 @@ def saved(desk: DeskOfPool) -> bool:
 
 def until_idle(desk: DeskOfPool) -> None:
     """As `wait_until_idle`, with a saver at work."""
-    eventually(lambda: saved(desk) and len(desk.ledger) == 0)
+    eventually(lambda: saved(desk) and len(desk.tracker) == 0)
 
 
 class GivingUp:
@@ -57,8 +57,8 @@ class GivingUp:
     def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
         self.jobs[name] = job
-        if job.condemned is not None:
-            assert job.condemned.cause == RELEASED
+        if job.given_up_for is not None:
+            assert job.given_up_for.cause == RELEASED
             self.given_up.append(name)
             return JobResult.RECORDED
         handling = job.begin_handler()
@@ -71,7 +71,7 @@ class GivingUp:
     def wait_until_entered(self, name: str) -> None:
         eventually(lambda: name in self.entered)
 
-    def wait_until_parked(self, name: str) -> None:
+    def wait_until_deferred(self, name: str) -> None:
         eventually(lambda: name in self.jobs and self.jobs[name].is_deferred)  # type: ignore[attr-defined]
 
     def let_go(self) -> None:
@@ -119,14 +119,14 @@ def test_what_waited_for_a_thread_when_it_was_paused_gets_none(
     assert [name for name in worker.by_key["U1"] if name != "elsewhere"] == ["e1", "new"]
 
 
-def test_a_parked_job_of_a_paused_key_is_not_tried_again_before_it_is_resumed(
+def test_a_deferred_job_of_a_paused_key_is_not_tried_again_before_it_is_resumed(
     pool_of: MakePool,
 ) -> None:
     gates = Gates("U0")
     worker = RecordingWorker(gates)
     desk = pool_of(worker.decide)
     desk.put(*numbered(2))
-    eventually(lambda: gates._parked and gates._parked[0].is_deferred)  # type: ignore[attr-defined]
+    eventually(lambda: gates._deferred and gates._deferred[0].is_deferred)  # type: ignore[attr-defined]
     desk.pool.obey(paused("main"))
     gates.release()
     desk.put({**document("other", "U1"), "channel": "second"})
@@ -172,7 +172,7 @@ def test_a_heartbeat_is_not_paused(pool_of: MakePool) -> None:
     desk.pool.obey(paused("all"))
     beat = make_heartbeat(datetime.now(UTC))
     desk.pool.put_finished(beat, 1)
-    assert desk.ledger.after == beat["_id"]
+    assert desk.tracker.after == beat["_id"]
 
 
 # Paused documents in `held`.
@@ -188,7 +188,7 @@ def test_what_is_paused_is_held_and_progress_goes_on(
     one.hold_until(len(given) // 2)
     eventually(lambda: one.saver.save() and len(worker.decided) == len(given) // 2)
     assert one.saver.save()
-    assert one.ledger.after == given[-1]["_id"]
+    assert one.tracker.after == given[-1]["_id"]
     assert {(row["key"], row["why"]) for row in held(database)} == {("U0", "paused")}
     assert one.pool.view.in_hand().paused == 1
     # What comes later queues up behind it, whether it is held by then or not.
@@ -302,10 +302,10 @@ def test_a_handler_that_hangs_is_abandoned_and_its_event_given_up(pool_of: MakeP
     until_given_up(desk, "e0")
     desk.wait_until_idle()
     assert (decide.given_up, decide.entered) == (["e0"], ["e0", "e1", "e2"])
-    condemned = decide.jobs["e0"].condemned
-    assert condemned is not None
-    assert condemned.attempts == 1
-    assert "self._gate.wait(30)" in condemned.stack
+    given_up_for = decide.jobs["e0"].given_up_for
+    assert given_up_for is not None
+    assert given_up_for.attempts == 1
+    assert "self._gate.wait(30)" in given_up_for.stack
     decide.let_go()
 
 
@@ -317,7 +317,7 @@ def test_a_handler_that_begins_just_then_is_abandoned_with_the_next_look(
     decide = GivingUp()
 
     def late(job: Job) -> JobResult:
-        if job.condemned is None and name_of(job.document) == "e0":
+        if job.given_up_for is None and name_of(job.document) == "e0":
             entered.set()
             go_on.wait(15)
             handling = job.begin_handler()
@@ -340,7 +340,7 @@ def test_one_that_waits_for_its_next_try_is_given_up_at_once(pool_of: MakePool) 
     decide = GivingUp(parking=("e0",))
     desk = pool_of(decide)
     desk.put(*numbered(2))
-    decide.wait_until_parked("e0")
+    decide.wait_until_deferred("e0")
     until_given_up(desk, "e0")
     desk.wait_until_idle()
     assert (decide.given_up, decide.entered) == (["e0"], ["e0", "e1"])
@@ -352,7 +352,7 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     decide = GivingUp(parking=("e0",))
     desk = pool_of(decide)
     desk.put(*numbered(3))
-    decide.wait_until_parked("e0")
+    decide.wait_until_deferred("e0")
     desk.pool.obey(paused("main/U0"))
     until_given_up(desk, "e0")
     eventually(lambda: desk.pool.view.in_hand().paused == 1)
@@ -390,7 +390,7 @@ def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
     decide = GivingUp(parking=("e0",))
     desk = pool_of(decide)
     desk.put(*numbered(3))
-    decide.wait_until_parked("e0")
+    decide.wait_until_deferred("e0")
     assert not desk.pool.give_up("main", "U0", "e1")
     assert not desk.pool.give_up("main", "U7", "e0")
     assert not desk.pool.give_up("second", "U0", "e0")
@@ -416,7 +416,7 @@ def test_a_release_waits_until_all_that_was_stored_before_the_start_is_in_hand(
     assert desk.pool.give_up("main", "U0", "e1")
     assert not desk.pool.give_up("main", "U0", "elsewhere")
     desk.pool.obey(NO_PAUSES)
-    decide.wait_until_parked("e1")
+    decide.wait_until_deferred("e1")
     until_given_up(desk, "e1")
     desk.wait_until_idle()
     assert (decide.given_up, decide.entered) == (["e1"], ["e0", "e1"])

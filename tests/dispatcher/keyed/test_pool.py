@@ -29,7 +29,7 @@ class Parking:
         self._left = dict.fromkeys(names, times)
         self.jobs: dict[str, Job] = {}
         self.runs: Counter[str] = Counter()
-        self.parked = {name: threading.Event() for name in names}
+        self.deferred = {name: threading.Event() for name in names}
 
     def __call__(self, job: Job) -> JobResult:
         name = name_of(job.document)
@@ -38,12 +38,12 @@ class Parking:
             return JobResult.DONE
         self._left[name] -= 1
         self.jobs[name] = job
-        self.parked[name].set()
+        self.deferred[name].set()
         return JobResult.DEFERRED
 
-    def wait_until_parked(self, name: str) -> None:
+    def wait_until_deferred(self, name: str) -> None:
         """Until its thread has put it aside, not only until its run is over."""
-        assert self.parked[name].wait(15)
+        assert self.deferred[name].wait(15)
         eventually(lambda: self.jobs[name].is_deferred)  # type: ignore[attr-defined]
 
 
@@ -126,19 +126,19 @@ def test_a_document_is_taken_once(pool_of: MakePool) -> None:
 # Parking.
 
 
-def test_a_job_resumed_after_it_was_parked_runs_again(pool_of: MakePool) -> None:
+def test_a_job_resumed_after_it_was_deferred_runs_again(pool_of: MakePool) -> None:
     parking = Parking("e0")
     worker = RecordingWorker(parking)
     desk = pool_of(worker.decide)
     desk.put(*numbered(2))
-    parking.wait_until_parked("e0")
+    parking.wait_until_deferred("e0")
     assert worker.decided == []
     parking.jobs["e0"].resume()
     desk.wait_until_idle()
     assert worker.decided == ["e0", "e1"]
 
 
-def test_a_job_resumed_before_it_is_parked_runs_again(pool_of: MakePool) -> None:
+def test_a_job_resumed_before_it_is_deferred_runs_again(pool_of: MakePool) -> None:
     runs: list[str] = []
 
     def decide(job: Job) -> JobResult:
@@ -162,7 +162,7 @@ def test_a_job_resumed_twice_runs_once_more(pool_of: MakePool) -> None:
     )
     desk = pool_of(worker.decide, threads=2)
     desk.put(document("e0", "U1"))
-    parking.wait_until_parked("e0")
+    parking.wait_until_deferred("e0")
     # The only thread for jobs is taken, so both resumes come before the second run.
     desk.put(document("other", "U2"))
     held.wait_until_held("other")
@@ -173,7 +173,7 @@ def test_a_job_resumed_twice_runs_once_more(pool_of: MakePool) -> None:
     desk.put(document("later", "U3"))
     eventually(lambda: "later" in worker.decided)
     assert parking.runs["e0"] == 2
-    parking.wait_until_parked("e0")
+    parking.wait_until_deferred("e0")
     parking.jobs["e0"].resume()
     desk.wait_until_idle()
 
@@ -211,14 +211,14 @@ def test_what_a_worker_notes_is_kept_between_the_runs_of_a_job(pool_of: MakePool
     assert memos == [None, 1, 2]
 
 
-def test_parked_keys_hold_no_thread_and_block_no_other(pool_of: MakePool) -> None:
+def test_deferred_keys_hold_no_thread_and_block_no_other(pool_of: MakePool) -> None:
     names = [f"p{n}" for n in range(50)]
     parking = Parking(*names)
     worker = RecordingWorker(parking)
     desk = pool_of(worker.decide, threads=2)
     desk.put(*(document(name, f"K{name}") for name in names))
     for name in names:
-        parking.wait_until_parked(name)
+        parking.wait_until_deferred(name)
     desk.put(*numbered(20, keys=5))
     eventually(lambda: len(worker.decided) == 20)
     for name in names:
@@ -404,7 +404,7 @@ def test_there_is_no_room_beyond_the_bound(pool_of: MakePool) -> None:
         assert desk.pool.wait_for_room(0.01), number
         desk.put(one)
     held.wait_until_held("e0")
-    eventually(lambda: sum(slot.finished for slot in desk.ledger._window) == 4)
+    eventually(lambda: sum(slot.finished for slot in desk.tracker._window) == 4)
     # The newest are finished, but the oldest is not: the window stays as wide.
     assert desk.pool.wait_for_room(0.01) is False
     held.let_go()
@@ -525,7 +525,7 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     assert desk.pool.join(time.monotonic() + 15) == []
     assert worker.decided == ["e0"]
     assert worker.epochs == []
-    assert len(desk.ledger) == 2
+    assert len(desk.tracker) == 2
 
 
 def test_what_finishes_after_the_stop_is_still_accounted(pool_of: MakePool) -> None:

@@ -26,7 +26,7 @@ from dispatcher.keyed.queues import (
     Run,
 )
 from dispatcher.keyed.queues import MOST_WHOLE as KEPT_WHOLE
-from dispatcher.progress import tracker as ledger_module
+from dispatcher.progress import tracker as tracker_module
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
@@ -58,8 +58,8 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ring_before = ledger_module.RING_SLOTS
-        ledger_module.RING_SLOTS = RING
+        self.ring_before = tracker_module.RING_SLOTS
+        tracker_module.RING_SLOTS = RING
         # Durable.
         self.recvq: list[Document] = []
         self.overwritten: set[int] = set()
@@ -73,12 +73,12 @@ class World(RuleBasedStateMachine):
         self.begin()
 
     def teardown(self) -> None:
-        ledger_module.RING_SLOTS = self.ring_before
+        tracker_module.RING_SLOTS = self.ring_before
 
     # One process.
 
     def begin(self) -> None:
-        self.ledger = ProgressTracker.restore(**self.progress)
+        self.tracker = ProgressTracker.restore(**self.progress)
         self.told = self.told_finished()
         self.fed = self.progress["token"] or 0
         self.pending: dict[str, list[int]] = {key: [] for key in KEYS}
@@ -98,7 +98,7 @@ class World(RuleBasedStateMachine):
         self.abandoned: list[Any] = []
         self.jobs: list[Any] = []
         self.queues = KeyQueues(
-            self.ledger,
+            self.tracker,
             resume=lambda job: None,
             pauses=self.pauses(),
             most_unsaved=MOST_UNSAVED,
@@ -172,10 +172,10 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.plan is None)
     def lose_history(self) -> None:
         """The token is forgotten durably, then recvq is scanned from some way behind `after`."""
-        self.ledger.forget_token()
+        self.tracker.forget_token()
         if self.begin_save():
             self.saved()
-        after = self.ledger.begin_scan() or 0
+        after = self.tracker.begin_scan() or 0
         held = set(self.held)
         for number in sorted({*held, *range(max(1, after - SCANNED_BEHIND), len(self.recvq) + 1)}):
             key = self.recvq[number - 1]["key"]
@@ -183,7 +183,7 @@ class World(RuleBasedStateMachine):
                 assert self.queues.may_hold((CHANNEL, key)), f"{number} would come twice"
             elif number > after - SCANNED_BEHIND or number in self.told:
                 self.put(number, None)
-        self.ledger.end_scan()
+        self.tracker.end_scan()
         self.fed = len(self.recvq)
 
     # Threads.
@@ -604,8 +604,8 @@ class World(RuleBasedStateMachine):
     @invariant()
     def the_figures_are_right(self) -> None:
         pending = {number for numbers in self.pending.values() for number in numbers}
-        assert self.ledger.unfinished <= len(pending)
-        assert self.queues.held_documents == len(pending) - self.ledger.unfinished
+        assert self.tracker.unfinished <= len(pending)
+        assert self.queues.held_documents == len(pending) - self.tracker.unfinished
 
     @rule(seldom=st.integers(0, 7))
     def drain(self, seldom: int) -> None:
@@ -641,7 +641,7 @@ class World(RuleBasedStateMachine):
                 self.saved()
         assert self.pending == {key: [] for key in KEYS}
         assert self.held == {}
-        assert len(self.ledger) == 0
+        assert len(self.tracker) == 0
         assert self.queues.held_documents == 0
         assert self.queues.is_empty, "keys at rest are forgotten once saved"
 

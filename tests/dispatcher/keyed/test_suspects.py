@@ -214,7 +214,7 @@ class Task:
         self.name = name
         self.queue = KeyQueue(("main", key))
         self.suspect = suspect
-        self.condemned: Any = None
+        self.given_up_for: Any = None
 
     def resume(self) -> None: ...
 
@@ -272,22 +272,24 @@ def test_a_suspect_is_named_before_it_runs_and_cleared_after(database: Database[
     assert written.row["trying"] is None
 
 
-def test_the_one_that_three_starts_found_named_is_condemned(database: Database[Document]) -> None:
+def test_the_one_that_three_starts_found_named_is_given_up(
+    database: Database[Document],
+) -> None:
     died = 0
     written = Written(database, dies)
-    condemned = None
+    given_up_for = None
     for epoch in range(1, 20):
         poison = written.start(epoch)
         task = Task("bad")
         with pytest.raises(Died):
             poison.decide(task)
-        condemned = task.condemned
-        if condemned is not None:
+        given_up_for = task.given_up_for
+        if given_up_for is not None:
             break
         died += 1
-    assert condemned is not None
-    assert (condemned.cause, condemned.attempts) == (CAUSE, 3)
-    assert datetime.now(UTC).timestamp() - condemned.first_at.timestamp() < 60
+    assert given_up_for is not None
+    assert (given_up_for.cause, given_up_for.attempts) == (CAUSE, 3)
+    assert datetime.now(UTC).timestamp() - given_up_for.first_at.timestamp() < 60
     assert died == 5, "two starts counted, three of its own"
 
 
@@ -393,7 +395,7 @@ def test_with_poison_in_many_conversations_no_more_is_given_up(
     with pytest.raises(Died):
         written.start(2).decide(task)
     written.start(3).set_aside(Control(database))
-    assert (task.condemned, paused(database)) == (None, ["pause/main/new"])
+    assert (task.given_up_for, paused(database)) == (None, ["pause/main/new"])
 
 
 def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
@@ -411,7 +413,7 @@ def test_where_the_right_to_pause_is_missing_each_event_is_given_up(
     poison.set_aside(Control(database))
     task = Task("bad")
     poison.decide(task)
-    assert task.condemned.cause == CAUSE
+    assert task.given_up_for.cause == CAUSE
 
 
 def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]) -> None:
@@ -436,7 +438,7 @@ def test_a_start_that_gives_an_event_up_begins_the_waits_anew(database: Database
     assert poison.back_off_seconds > 0
     task = Task("poison")
     poison.decide(task)
-    assert task.condemned is not None
+    assert task.given_up_for is not None
     following = written.start(3)
     assert (following.alone, following.back_off_seconds) == (True, 0)
 
@@ -454,7 +456,7 @@ def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
     for _ in range(3):
         task = Task("innocent")
         poison.decide(task)
-        assert task.condemned is None
+        assert task.given_up_for is None
         assert written.row["trying"] is None
 
 
@@ -529,7 +531,7 @@ class Life:
     """One process on a list of documents: it dies of `bad` before anything more is saved."""
 
     def __init__(self, database: Database[Document], epoch: int, given: list[Document]) -> None:
-        self.condemned: list[str] = []
+        self.given_up_for: list[str] = []
         self.dead = threading.Event()
         progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
         start = progress.take_over()
@@ -543,7 +545,7 @@ class Life:
         )
         self._pool = Pool(
             poison.decide,
-            start.ledger,
+            start.tracker,
             threads=4,
             bound=1000,
             load=lambda ids: {},
@@ -558,8 +560,8 @@ class Life:
     def _decide(self, task: Any) -> JobResult:
         if self.dead.is_set():
             return JobResult.DEFERRED
-        if task.condemned is not None:
-            self.condemned.append(task.name)
+        if task.given_up_for is not None:
+            self.given_up_for.append(task.name)
         elif task.name == "bad":
             self.dead.set()
             raise SystemExit
@@ -586,14 +588,14 @@ def test_a_poison_right_behind_what_is_decided_at_once_is_found(
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     given = [document(f"before{n}", "U0") for n in range(MOST_UNSAVED - 1)]
     given += [document("bad", "U0"), document("behind", "U0")]
-    condemned: list[str] = []
+    given_up_for: list[str] = []
     lives = 0
-    while not condemned and lives < 10:
+    while not given_up_for and lives < 10:
         lives += 1
         life = Life(database, lives, given)
         life.live()
-        condemned = life.condemned
-    assert condemned == ["bad"]
+        given_up_for = life.given_up_for
+    assert given_up_for == ["bad"]
     assert lives == 7, "two that are counted, one that comes up to it, three of its own"
 
 
@@ -613,13 +615,13 @@ class Deadly(RecordingWorker):
         self._names = names
         self._slow = slow
         self.runs = Counter[str]()
-        self.condemned: list[tuple[str, str]] = []
+        self.given_up_for: list[tuple[str, str]] = []
 
     def _run(self, job: Job) -> JobResult:
         name = name_of(job.document)
         self.runs[name] += 1
-        if job.condemned is not None:
-            self.condemned.append((name, job.condemned.cause))
+        if job.given_up_for is not None:
+            self.given_up_for.append((name, job.given_up_for.cause))
             return JobResult.RECORDED
         if name in self._names:
             raise RuntimeError("as good as an abort")
@@ -635,7 +637,7 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
     given += [document("slow", "U1"), document("bad too", "U2"), *numbered(5, keys=5, prefix="n")]
     slow, starts = threading.Event(), 0
     decided: Counter[str] = Counter()
-    condemned: list[tuple[str, str]] = []
+    given_up_for: list[tuple[str, str]] = []
     stored = False
     while len(set(decided)) < len(given) and starts < 20:
         starts += 1
@@ -651,8 +653,8 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_go_on(
         )
         ending = running.end(15 if running.alive else None)
         decided.update(worker.decided)
-        condemned += worker.condemned
-    assert sorted(set(condemned)) == [("bad", CAUSE), ("bad too", CAUSE)]
+        given_up_for += worker.given_up_for
+    assert sorted(set(given_up_for)) == [("bad", CAUSE), ("bad too", CAUSE)]
     assert ending is ExitReason.STOPPED
     assert set(decided) == {name_of(one) for one in given}
     assert starts <= 11
@@ -668,18 +670,20 @@ def test_after_one_poison_event_the_rest_of_a_conversation_costs_one_more_death(
     deadly = ("bad0", *(name for name in rest if name.startswith("bad")))
     others = numbered(4, keys=4, prefix="n")
     store(database, *(document(name, "ill") for name in ("bad0", *rest)), *others)
-    condemned: list[tuple[str, str]] = []
+    given_up_for: list[tuple[str, str]] = []
     starts = 0
     while not told("paused scope=main/ill"):
         starts += 1
         worker = Deadly(*deadly)
         running = dispatch(database, worker, held_after_seconds=0.1)
         eventually(lambda running=running: not running.alive or told("paused scope=main/ill"))  # type: ignore[misc]
-        condemned += worker.condemned
+        given_up_for += worker.given_up_for
         assert starts <= 7
         if not told("paused scope=main/ill"):
             assert running.end(None) is ExitReason.FAILED
-    assert (condemned, starts) == ([("bad0", CAUSE)], 7), "five for the first, one for all others"
+    assert (given_up_for, starts) == ([("bad0", CAUSE)], 7), (
+        "five for the first, one for all others"
+    )
     (row,) = database[CONTROL].find()
     assert (row["by"], "bad1" in row["why"]) == ("dispatcher", True)
     # What comes now waits behind it, and stops nobody else.

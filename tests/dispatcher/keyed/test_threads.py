@@ -138,7 +138,7 @@ def test_what_an_abandoned_handler_comes_to_is_thrown_away(pool_of: MakePool) ->
     handler.let_go()
     eventually(lambda: ("e0", False) in handler.ended)
     thread.join(15)
-    assert len(desk.ledger) == 2
+    assert len(desk.tracker) == 2
     assert handler.entered == ["e0"]
     job_of(thread).resume()
     desk.wait_until_idle()
@@ -170,7 +170,7 @@ def test_a_late_end_does_not_touch_the_run_that_follows(pool_of: MakePool) -> No
     assert second.wait(15)
     first.set()
     thread.join(15)
-    assert len(desk.ledger) == 2, "nothing is decided by the late one"
+    assert len(desk.tracker) == 2, "nothing is decided by the late one"
     go_on.set()
     desk.wait_until_idle()
     assert runs == ["e0", "e0", "e1"]

@@ -25,7 +25,7 @@ class Parking:
     """A `decide` that parks chosen names once, for a reason, until they are resumed."""
 
     def __init__(self, *names: str, why: str | None = None) -> None:
-        self.parked: dict[str, Job] = {}
+        self.deferred: dict[str, Job] = {}
         self._names = set(names)
         self._why = why
 
@@ -34,7 +34,7 @@ class Parking:
         if name in self._names:
             self._names.discard(name)
             job.because = self._why
-            self.parked[name] = job
+            self.deferred[name] = job
             return JobResult.DEFERRED
         return JobResult.DONE
 
@@ -64,22 +64,22 @@ def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
 def test_the_unfinished_are_counted_as_they_stand_in_the_window() -> None:
     """Whatever finishes in whatever order, be it found finished at once."""
     random = Random(6)
-    ledger = ProgressTracker.restore(
+    tracker = ProgressTracker.restore(
         token=None, after=None, finished=[7, 30, 55], passed=0, ring=[], held=0
     )
     slots: list[Slot] = []
     for id_ in range(200):
-        slot = ledger.take(id_, None)
+        slot = tracker.take(id_, None)
         slots += [slot] if slot is not None else []
         if slots and random.random() < 0.7:
-            ledger.finish(slots.pop(random.randrange(len(slots))))
-        assert ledger.unfinished == len(slots)
-        assert ledger.newest == id_
-        assert ledger.has_read(id_)
-    assert not ledger.has_read(200)
+            tracker.finish(slots.pop(random.randrange(len(slots))))
+        assert tracker.unfinished == len(slots)
+        assert tracker.newest == id_
+        assert tracker.has_read(id_)
+    assert not tracker.has_read(200)
     while slots:
-        ledger.finish(slots.pop())
-    assert (ledger.unfinished, ledger.newest) == (0, 199)
+        tracker.finish(slots.pop())
+    assert (tracker.unfinished, tracker.newest) == (0, 199)
 
 
 def test_what_the_reader_has_seen_is_known_by_name(pool_of: MakePool) -> None:
@@ -158,11 +158,11 @@ def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
         "why": why,
     }
     assert (datetime.now(UTC) - since).total_seconds() < 15
-    assert desk.pool.view.in_hand().parked == 1
-    decide.parked["e0"].resume()
+    assert desk.pool.view.in_hand().deferred == 1
+    decide.deferred["e0"].resume()
     desk.wait_until_idle()
     assert waiting(desk) == []
-    assert desk.pool.view.in_hand().parked == 0
+    assert desk.pool.view.in_hand().deferred == 0
 
 
 def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> None:
@@ -170,18 +170,18 @@ def test_of_many_keys_those_that_wait_longest_are_told(pool_of: MakePool) -> Non
     parking, again = Parking(*names), Holder("e0")
 
     def decide(job: Job) -> JobResult:
-        return again(job) if name_of(job.document) in parking.parked else parking(job)
+        return again(job) if name_of(job.document) in parking.deferred else parking(job)
 
     desk = pool_of(decide, threads=2)
     desk.put(*numbered(len(names), keys=len(names)))
-    eventually(lambda: desk.pool.view.in_hand().parked == len(names))
+    eventually(lambda: desk.pool.view.in_hand().deferred == len(names))
     assert [name for name, _ in waiting(desk)] == names[:MOST_WAITING]
-    parking.parked["e0"].resume()
+    parking.deferred["e0"].resume()
     again.wait_until_held("e0")
     # One that runs at the moment waits for nothing.
     assert [name for name, _ in waiting(desk)] == names[1 : MOST_WAITING + 1]
     again.let_go()
-    for job in list(parking.parked.values())[1:]:
+    for job in list(parking.deferred.values())[1:]:
         job.resume()
     desk.wait_until_idle()
 
@@ -229,7 +229,7 @@ def test_a_document_of_which_only_the_id_is_kept_is_named_by_it(pool_of: MakePoo
     documents: list[Document] = numbered(MOST_WHOLE + 5)
     desk.put(*documents)
     eventually(lambda: waiting(desk) == [("e0", "set aside")])
-    decide.parked["e0"].resume()
+    decide.deferred["e0"].resume()
     eventually(lambda: desk.pool.view.in_hand().decided >= MOST_UNSAVED)
     desk.save()
     desk.wait_until_idle()

@@ -37,17 +37,17 @@ def progress(database: Database[Document], epoch: int, feed: str = "memory") -> 
     return Progress(database["progress"], feed=feed, epoch=epoch)
 
 
-def finish(ledger: ProgressTracker, *ids: Any) -> None:
+def finish(tracker: ProgressTracker, *ids: Any) -> None:
     for id_ in ids:
-        slot = ledger.take(id_, f"after {id_}")
+        slot = tracker.take(id_, f"after {id_}")
         assert slot is not None
-        ledger.finish(slot)
+        tracker.finish(slot)
 
 
-def save(one: Progress, ledger: ProgressTracker) -> None:
-    snapshot = ledger.snapshot()
+def save(one: Progress, tracker: ProgressTracker) -> None:
+    snapshot = tracker.snapshot()
     one.save(snapshot)
-    ledger.saved(snapshot)
+    tracker.saved(snapshot)
 
 
 def found(database: Database[Document]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def found(database: Database[Document]) -> dict[str, Any]:
 def test_the_first_start_finds_nothing_finished(database: Database[Document]) -> None:
     start = progress(database, 1).take_over()
     assert start.feed is None
-    assert (start.ledger.token, start.ledger.after, len(start.ledger)) == (None, None, 0)
+    assert (start.tracker.token, start.tracker.after, len(start.tracker)) == (None, None, 0)
     document = found(database)
     assert document["ring"] == [None] * RING_SLOTS
     assert (document["epoch"], document["starts"], document["trying"]) == (1, 0, None)
@@ -89,15 +89,15 @@ def test_what_a_newer_release_has_taken_over_meanwhile_is_left_as_it_is(
 
 def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
     first = progress(database, 1)
-    ledger = first.take_over().ledger
-    finish(ledger, "a", "b")
-    assert ledger.take("unfinished", "after unfinished") is not None
-    finish(ledger, "d")
-    save(first, ledger)
+    tracker = first.take_over().tracker
+    finish(tracker, "a", "b")
+    assert tracker.take("unfinished", "after unfinished") is not None
+    finish(tracker, "d")
+    save(first, tracker)
     start = progress(database, 2).take_over()
     assert start.feed == "memory"
-    assert (start.ledger.token, start.ledger.after) == ("after b", "b")
-    again = {id_: start.ledger.take(id_, None) for id_ in ("a", "b", "unfinished", "d", "e")}
+    assert (start.tracker.token, start.tracker.after) == ("after b", "b")
+    again = {id_: start.tracker.take(id_, None) for id_ in ("a", "b", "unfinished", "d", "e")}
     assert [id_ for id_, slot in again.items() if slot] == ["unfinished", "e"]
 
 
@@ -105,11 +105,11 @@ def test_starts_and_the_job_that_ran_alone_are_told_to_the_successor(
     database: Database[Document],
 ) -> None:
     first = progress(database, 1)
-    ledger = first.take_over().ledger
+    tracker = first.take_over().tracker
     trying = Trying("E1", 1, datetime(2026, 1, 2, tzinfo=UTC))
     first.note_starts(4, trying)
-    finish(ledger, "a")
-    save(first, ledger)
+    finish(tracker, "a")
+    save(first, tracker)
     start = progress(database, 2).take_over()
     assert (start.starts, start.trying) == (4, trying)
     with pytest.raises(Replaced):
@@ -118,12 +118,12 @@ def test_starts_and_the_job_that_ran_alone_are_told_to_the_successor(
 
 def test_a_predecessor_is_refused(database: Database[Document]) -> None:
     first, second = progress(database, 1), progress(database, 2)
-    ledger = first.take_over().ledger
+    tracker = first.take_over().tracker
     second.take_over()
     before = found(database)
-    finish(ledger, "a")
+    finish(tracker, "a")
     with pytest.raises(Replaced):
-        save(first, ledger)
+        save(first, tracker)
     with pytest.raises(Replaced):
         first.take_over()
     assert found(database) == before
@@ -132,7 +132,7 @@ def test_a_predecessor_is_refused(database: Database[Document]) -> None:
 def test_taking_over_again_with_the_own_epoch_is_allowed(database: Database[Document]) -> None:
     one = progress(database, 1)
     one.take_over()
-    assert one.take_over().ledger.after is None
+    assert one.take_over().tracker.after is None
 
 
 def test_a_take_over_of_unknown_outcome_may_be_repeated(
@@ -147,24 +147,24 @@ def test_a_take_over_of_unknown_outcome_may_be_repeated(
         one.take_over()
     # It had been written all the same.
     assert eventually(lambda: faulty_database["progress"].find_one({"epoch": 1}))
-    assert one.take_over().ledger.after is None
+    assert one.take_over().tracker.after is None
 
 
 def test_a_save_of_unknown_outcome_is_told_again_by_the_next_one(
     faulty_database: Database[Document],
 ) -> None:
     one = progress(faulty_database, 1)
-    ledger = one.take_over().ledger
-    finish(ledger, "a")
+    tracker = one.take_over().tracker
+    finish(tracker, "a")
     unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
     with (
         failing(faulty_database.client, ["update"], times=1, **unknown),
         pytest.raises(StoreUnavailable),
     ):
-        one.save(ledger.snapshot())
-    ledger.not_saved()
-    finish(ledger, "b")
-    save(one, ledger)
+        one.save(tracker.snapshot())
+    tracker.not_saved()
+    finish(tracker, "b")
+    save(one, tracker)
     document = found(faulty_database)
     assert (document["after"], document["ring"][:3]) == ("b", ["a", "b", None])
 
@@ -182,11 +182,11 @@ def test_an_unreachable_server_is_unavailable() -> None:
 def test_a_save_writes_the_changed_slots_only(database: Database[Document], client: Client) -> None:
     """18 KB a save would roll the oplog over in half an hour."""
     one = progress(database, 1)
-    ledger = one.take_over().ledger
-    finish(ledger, *(ObjectId() for _ in range(RING_SLOTS + 10)))
-    save(one, ledger)
-    finish(ledger, ObjectId())
-    save(one, ledger)
+    tracker = one.take_over().tracker
+    finish(tracker, *(ObjectId() for _ in range(RING_SLOTS + 10)))
+    save(one, tracker)
+    finish(tracker, ObjectId())
+    save(one, tracker)
     assert last_save_bytes(client, database) < 500
     assert len(bson.encode(found(database))) > 10_000
 
@@ -204,25 +204,25 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
 ) -> None:
     """Written whole, what is finished beyond it multiplied the oplog by four."""
     one = progress(database, 1)
-    ledger = one.take_over().ledger
-    slow, second = ledger.take("slow", 1), None
-    finish(ledger, *(ObjectId() for _ in range(2000)))
-    second = ledger.take("second", 1)
-    save(one, ledger)
-    finish(ledger, ObjectId())
-    save(one, ledger)
+    tracker = one.take_over().tracker
+    slow, second = tracker.take("slow", 1), None
+    finish(tracker, *(ObjectId() for _ in range(2000)))
+    second = tracker.take("second", 1)
+    save(one, tracker)
+    finish(tracker, ObjectId())
+    save(one, tracker)
     assert last_save_bytes(client, database) < 500
     # What the position passes leaves its places, of which the next ones are taken.
     assert slow is not None
-    ledger.finish(slow)
-    save(one, ledger)
-    finish(ledger, ObjectId())
-    save(one, ledger)
+    tracker.finish(slow)
+    save(one, tracker)
+    finish(tracker, ObjectId())
+    save(one, tracker)
     assert last_save_bytes(client, database) < 500
     assert len(found(database)["finished"]) == 2
     assert second is not None
-    ledger.finish(second)
-    save(one, ledger)
+    tracker.finish(second)
+    save(one, tracker)
     assert found(database)["finished"] == []
 
 
@@ -231,19 +231,19 @@ def test_what_a_drop_took_of_what_is_finished_is_written_again(
 ) -> None:
     """A save of what changed would leave holes, in which a successor decides once more."""
     one = progress(database, 1)
-    ledger = one.take_over().ledger
-    assert ledger.take("slow", 1) is not None
-    finish(ledger, "a", "b")
-    save(one, ledger)
+    tracker = one.take_over().tracker
+    assert tracker.take("slow", 1) is not None
+    finish(tracker, "a", "b")
+    save(one, tracker)
     database["progress"].drop()
     # Another write than a save finds it out.
     with pytest.raises(StoreUnavailable):
         one.note_recvq_bytes(1)
-    finish(ledger, "c")
+    finish(tracker, "c")
     with pytest.raises(StoreUnavailable):
-        one.save(ledger.snapshot())
-    ledger.not_saved()
-    save(one, ledger)
+        one.save(tracker.snapshot())
+    tracker.not_saved()
+    save(one, tracker)
     assert found(database)["finished"] == ["a", "b", "c"]
 
 
@@ -252,12 +252,12 @@ def test_a_save_that_arrives_after_later_ones_is_refused(
 ) -> None:
     """After a cut the kernel still delivers what was sent on a connection that was given up."""
     one = progress(database, 1)
-    ledger, late = one.take_over().ledger, []
-    slow, *others = (ledger.take(id_, id_) for id_ in ("slow", "a", "b", "slower", "c", "d"))
+    tracker, late = one.take_over().tracker, []
+    slow, *others = (tracker.take(id_, id_) for id_ in ("slow", "a", "b", "slower", "c", "d"))
 
     def finish_and_save(slot: Any) -> None:
-        ledger.finish(slot)
-        save(one, ledger)
+        tracker.finish(slot)
+        save(one, tracker)
 
     def lose(changes: Document, *given: Any) -> None:
         late.append((changes, *given))
@@ -268,10 +268,10 @@ def test_a_save_that_arrives_after_later_ones_is_refused(
     finish_and_save(c)
     write = one._update
     monkeypatch.setattr(one, "_update", lose)
-    ledger.finish(b)  # type: ignore[arg-type]
+    tracker.finish(b)  # type: ignore[arg-type]
     with pytest.raises(StoreUnavailable):
-        one.save(ledger.snapshot())
-    ledger.not_saved()
+        one.save(tracker.snapshot())
+    tracker.not_saved()
     monkeypatch.setattr(one, "_update", write)
     finish_and_save(slow)
     finish_and_save(d)
@@ -287,10 +287,10 @@ def test_a_row_that_was_dropped_amid_a_save_has_no_holes(
 ) -> None:
     """Another write makes it again between the save's preparation and its update."""
     one = progress(database, 1)
-    ledger = one.take_over().ledger
-    assert ledger.take("slow", 1) is not None
-    finish(ledger, "a", "b")
-    save(one, ledger)
+    tracker = one.take_over().tracker
+    assert tracker.take("slow", 1) is not None
+    finish(tracker, "a", "b")
+    save(one, tracker)
     write = one._update
 
     def drop_before(*given: Any) -> None:
@@ -300,11 +300,11 @@ def test_a_row_that_was_dropped_amid_a_save_has_no_holes(
         write(*given)
 
     monkeypatch.setattr(one, "_update", drop_before)
-    finish(ledger, "c")
+    finish(tracker, "c")
     with pytest.raises(StoreUnavailable):
-        one.save(ledger.snapshot())
-    ledger.not_saved()
-    save(one, ledger)
+        one.save(tracker.snapshot())
+    tracker.not_saved()
+    save(one, tracker)
     assert found(database)["finished"] == ["a", "b", "c"]
 
 
@@ -312,59 +312,59 @@ def test_places_that_were_left_are_taken_again_and_no_successor_reads_them(
     database: Database[Document],
 ) -> None:
     first = progress(database, 1)
-    ledger = first.take_over().ledger
-    slots = {id_: ledger.take(id_, None) for id_ in ("slow", "a", "b", "slower", "c", "d")}
+    tracker = first.take_over().tracker
+    slots = {id_: tracker.take(id_, None) for id_ in ("slow", "a", "b", "slower", "c", "d")}
     for id_ in ("b", "c", "d", "a"):
-        ledger.finish(slots[id_])  # type: ignore[arg-type]
-        save(first, ledger)
+        tracker.finish(slots[id_])  # type: ignore[arg-type]
+        save(first, tracker)
     assert found(database)["finished"] == ["b", "c", "d", "a"]
-    ledger.finish(slots["slow"])  # type: ignore[arg-type]
-    save(first, ledger)
+    tracker.finish(slots["slow"])  # type: ignore[arg-type]
+    save(first, tracker)
     assert found(database)["finished"] == [None, "c", "d", None]
-    finish(ledger, "e")
-    save(first, ledger)
+    finish(tracker, "e")
+    save(first, tracker)
     assert sorted(filter(None, found(database)["finished"])) == ["c", "d", "e"]
-    successor = progress(database, 2).take_over().ledger
+    successor = progress(database, 2).take_over().tracker
     assert [id_ for id_ in (*slots, "e", "f") if successor.take(id_, None)] == ["slower", "f"]
 
 
 def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> None:
     one = progress(database, 1)
-    ledger = one.take_over().ledger
+    tracker = one.take_over().tracker
     ids = [ObjectId() for _ in range(RING_SLOTS * 2 + 30)]
     for first in range(0, len(ids), 700):
-        finish(ledger, *ids[first : first + 700])
-        save(one, ledger)
+        finish(tracker, *ids[first : first + 700])
+        save(one, tracker)
     start = progress(database, 2).take_over()
-    known = [id_ for id_ in ids if start.ledger.take(id_, None) is None]
+    known = [id_ for id_ in ids if start.tracker.take(id_, None) is None]
     assert known == ids[-RING_SLOTS:]
 
 
 def test_another_feed_is_told_by_its_name(database: Database[Document]) -> None:
     first = progress(database, 1, feed="oplog")
-    ledger = first.take_over().ledger
-    finish(ledger, "a")
-    save(first, ledger)
+    tracker = first.take_over().tracker
+    finish(tracker, "a")
+    save(first, tracker)
     assert progress(database, 2, feed="changestream").take_over().feed == "oplog"
 
 
 def test_the_count_of_held_documents_goes_on(database: Database[Document]) -> None:
     first = progress(database, 1)
-    ledger = first.take_over().ledger
-    assert [ledger.next_held() for _ in range(3)] == [0, 1, 2]
-    save(first, ledger)
-    assert progress(database, 2).take_over().ledger.next_held() == 3
+    tracker = first.take_over().tracker
+    assert [tracker.next_held() for _ in range(3)] == [0, 1, 2]
+    save(first, tracker)
+    assert progress(database, 2).take_over().tracker.next_held() == 3
 
 
 def test_a_transaction_that_was_refused_leaves_held_as_it_was(
     database: Database[Document],
 ) -> None:
     first = progress(database, 1)
-    ledger = first.take_over().ledger
-    first.save(ledger.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
+    tracker = first.take_over().tracker
+    first.save(tracker.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
     progress(database, 2).take_over()
     with pytest.raises(Replaced):
-        first.save(ledger.snapshot(rows=[{"_id": "b", "n": 1}], gone=["a"]))
+        first.save(tracker.snapshot(rows=[{"_id": "b", "n": 1}], gone=["a"]))
     assert [row["_id"] for row in database["held"].find()] == ["a"]
 
 
@@ -373,7 +373,7 @@ def test_naming_an_event_of_a_watched_conversation_ends_no_transaction(
 ) -> None:
     """MongoDB aborts a transaction when the row it is to write was written since it began."""
     one = progress(database, 1)
-    ledger, met = one.take_over().ledger, threading.Event()
+    tracker, met = one.take_over().tracker, threading.Event()
     write, writing = one.held.write, threading.Lock()
 
     def name() -> None:
@@ -395,7 +395,7 @@ def test_naming_an_event_of_a_watched_conversation_ends_no_transaction(
     told = SimpleNamespace(acquire=acquire, release=writing.release)
     monkeypatch.setattr(one, "_writing", told, raising=False)
     monkeypatch.setattr(one.held, "write", amid)
-    one.save(ledger.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
+    one.save(tracker.snapshot(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}]))
     naming.join(15)
     assert database["held"].count_documents({}) == 1
     assert [row["running"] for row in found(database)["watched"]] == ["e1"]

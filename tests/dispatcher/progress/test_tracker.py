@@ -1,4 +1,4 @@
-"""The ledger against a naive account of the same feed, through restarts and failed saves."""
+"""The tracker against a naive account of the same feed, through restarts and failed saves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dispatcher.progress import tracker as ledger_module
+from dispatcher.progress import tracker as tracker_module
 from dispatcher.progress.tracker import (
     FORGET_AFTER,
     KEPT_OUT_OF_HELD,
@@ -45,7 +45,7 @@ def finished_after(before: list[Any], told: list[Any] | dict[int, Any]) -> list[
 
 
 def empty_progress() -> dict[str, Any]:
-    ring = [None] * ledger_module.RING_SLOTS
+    ring = [None] * tracker_module.RING_SLOTS
     return {"token": None, "after": None, "finished": [], "passed": 0, "ring": ring}
 
 
@@ -57,10 +57,10 @@ class Account(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.slots_before = ledger_module.RING_SLOTS
-        ledger_module.RING_SLOTS = self.RING
+        self.slots_before = tracker_module.RING_SLOTS
+        tracker_module.RING_SLOTS = self.RING
         self.progress = empty_progress()
-        self.ledger = ProgressTracker.restore(**self.progress)
+        self.tracker = ProgressTracker.restore(**self.progress)
         self.open: dict[int, Slot] = {}
         # The last document that this process has read, and all that any process has finished.
         self.read = 0
@@ -70,11 +70,11 @@ class Account(RuleBasedStateMachine):
         self.has_token = False
 
     def teardown(self) -> None:
-        ledger_module.RING_SLOTS = self.slots_before
+        tracker_module.RING_SLOTS = self.slots_before
 
     def take(self, number: int, token: int | None) -> None:
         known = number in self.open or number in self.told
-        slot = self.ledger.take(number, token)
+        slot = self.tracker.take(number, token)
         if known:
             assert slot is None, f"{number} was handed out twice"
         elif number in self.finished:
@@ -96,20 +96,20 @@ class Account(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     def finish(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.open)))
-        self.ledger.finish(self.open.pop(number))
+        self.tracker.finish(self.open.pop(number))
         self.finished.add(number)
         self.told.add(number)
 
     @rule(quiet=st.integers(1, 9))
     @precondition(lambda self: self.has_token)
     def move(self, quiet: int) -> None:
-        self.ledger.move(10 * self.read + quiet)
+        self.tracker.move(10 * self.read + quiet)
 
     @rule()
     @precondition(lambda self: self.under_way is None)
     def snapshot(self) -> None:
-        self.under_way = self.ledger.snapshot(), set(self.told)
-        assert not self.ledger.changed
+        self.under_way = self.tracker.snapshot(), set(self.told)
+        assert not self.tracker.changed
 
     @rule()
     @precondition(lambda self: self.under_way is not None)
@@ -118,7 +118,7 @@ class Account(RuleBasedStateMachine):
         snapshot, told = self.under_way
         self.under_way = None
         self.progress = stored(self.progress, snapshot)
-        self.ledger.saved(snapshot)
+        self.tracker.saved(snapshot)
         assert told <= self.tells(self.progress), "whatever became of the saves before"
 
     @rule(reached=st.booleans())
@@ -130,14 +130,14 @@ class Account(RuleBasedStateMachine):
         self.under_way = None
         if reached:
             self.progress = stored(self.progress, snapshot)
-        self.ledger.not_saved()
-        assert self.ledger.changed
+        self.tracker.not_saved()
+        assert self.tracker.changed
 
     @rule()
     def crash_and_restore(self) -> None:
         self.under_way = None
         self.open = {}
-        self.ledger = ProgressTracker.restore(**self.progress)
+        self.tracker = ProgressTracker.restore(**self.progress)
         self.told = self.tells(self.progress)
         if self.progress["token"] is None:
             self.scan()
@@ -149,21 +149,21 @@ class Account(RuleBasedStateMachine):
     def lose_history(self, reached: bool) -> None:
         """The token is forgotten durably, then recvq is scanned from some way behind `after`.
 
-        One save follows another: what became of the one under way is told to the ledger first.
+        One save follows another: what became of the one under way is told to the tracker first.
         """
         if self.under_way is not None:
             self.not_saved(reached)
-        self.ledger.forget_token()
-        snapshot = self.ledger.snapshot()
+        self.tracker.forget_token()
+        snapshot = self.tracker.snapshot()
         assert snapshot.token is None
         self.progress = stored(self.progress, snapshot)
-        self.ledger.saved(snapshot)
+        self.tracker.saved(snapshot)
         self.scan()
 
     def scan(self) -> None:
         self.has_token = False
         newest = self.read
-        after = self.ledger.after or 0
+        after = self.tracker.after or 0
         for number in range(max(1, after - self.BEHIND), newest + 1):
             self.take(number, None)
 
@@ -174,13 +174,13 @@ class Account(RuleBasedStateMachine):
 
     @invariant()
     def nothing_unfinished_is_behind_after(self) -> None:
-        after = self.ledger.after or 0
+        after = self.tracker.after or 0
         assert all(number > after for number in self.open)
         assert set(range(1, after + 1)) <= self.finished
 
     @invariant()
     def nothing_unfinished_is_behind_the_token(self) -> None:
-        for token in (self.ledger.token, self.progress["token"]):
+        for token in (self.tracker.token, self.progress["token"]):
             if token is not None:
                 assert set(range(1, token // 10 + 1)) <= self.finished
 
@@ -191,7 +191,7 @@ class Account(RuleBasedStateMachine):
     @invariant()
     def the_window_begins_with_an_unfinished_document(self) -> None:
         expected = self.read - min(self.open) + 1 if self.open else 0
-        assert len(self.ledger) == expected
+        assert len(self.tracker) == expected
 
     @invariant()
     def the_saved_ring_holds_the_last_ones_that_passed(self) -> None:
@@ -205,108 +205,108 @@ TestAccount.settings = settings(max_examples=150, stateful_step_count=40, deadli
 
 
 def test_a_snapshot_tells_ring_slots_only_once() -> None:
-    ledger = ProgressTracker()
+    tracker = ProgressTracker()
     for number in range(5):
-        slot = ledger.take(number, number)
+        slot = tracker.take(number, number)
         assert slot is not None
-        ledger.finish(slot)
-    first = ledger.snapshot()
+        tracker.finish(slot)
+    first = tracker.snapshot()
     assert first.ring == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
-    ledger.saved(first)
-    slot = ledger.take(5, 5)
+    tracker.saved(first)
+    slot = tracker.take(5, 5)
     assert slot is not None
-    ledger.finish(slot)
-    assert ledger.snapshot().ring == {5: 5}
+    tracker.finish(slot)
+    assert tracker.snapshot().ring == {5: 5}
 
 
 def test_what_a_failed_save_told_is_told_again() -> None:
-    ledger = ProgressTracker()
+    tracker = ProgressTracker()
     for number in range(3):
-        slot = ledger.take(number, number)
+        slot = tracker.take(number, number)
         assert slot is not None
-        ledger.finish(slot)
-        ledger.snapshot()
-        ledger.not_saved()
-    assert ledger.snapshot().ring == {0: 0, 1: 1, 2: 2}
+        tracker.finish(slot)
+        tracker.snapshot()
+        tracker.not_saved()
+    assert tracker.snapshot().ring == {0: 0, 1: 1, 2: 2}
 
 
 def test_the_ring_goes_round_and_a_snapshot_never_tells_more_than_it_holds() -> None:
-    ledger = ProgressTracker()
+    tracker = ProgressTracker()
     for number in range(RING_SLOTS * 2 + 7):
-        slot = ledger.take(number, number)
+        slot = tracker.take(number, number)
         assert slot is not None
-        ledger.finish(slot)
-    snapshot = ledger.snapshot()
+        tracker.finish(slot)
+    snapshot = tracker.snapshot()
     assert len(snapshot.ring) == RING_SLOTS
     assert set(snapshot.ring.values()) == set(range(RING_SLOTS + 7, RING_SLOTS * 2 + 7))
 
 
-def test_the_memory_of_the_ledger_is_bounded() -> None:
-    ledger = ProgressTracker()
+def test_the_memory_of_the_tracker_is_bounded() -> None:
+    tracker = ProgressTracker()
     for number in range(RING_SLOTS * 3):
-        slot = ledger.take(number, number)
+        slot = tracker.take(number, number)
         assert slot is not None
-        ledger.finish(slot)
-    assert len(ledger._known) == RING_SLOTS
-    assert len(ledger._window) == 0
+        tracker.finish(slot)
+    assert len(tracker._known) == RING_SLOTS
+    assert len(tracker._window) == 0
 
 
 def test_what_was_finished_beyond_after_is_told_until_it_can_be_met_no_more() -> None:
     """A document that was overwritten before its place came would else be told for ever."""
-    ledger = ProgressTracker.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
-    assert ledger.take("met", 1) is None
+    tracker = ProgressTracker.restore(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
+    assert tracker.take("met", 1) is None
     for number in range(2, FORGET_AFTER + 1):
-        slot = ledger.take(number, number)
+        slot = tracker.take(number, number)
         assert slot is not None
-        ledger.finish(slot)
-    assert ledger.snapshot().finished == ["gone"]
-    slot = ledger.take("one more", FORGET_AFTER + 1)
+        tracker.finish(slot)
+    assert tracker.snapshot().finished == ["gone"]
+    slot = tracker.take("one more", FORGET_AFTER + 1)
     assert slot is not None
-    ledger.finish(slot)
-    assert ledger.snapshot().finished == []
+    tracker.finish(slot)
+    assert tracker.snapshot().finished == []
 
 
 @pytest.mark.parametrize("ring", [[], [None] * 10, list(range(5000))])
 def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
-    ledger = ProgressTracker.restore(token=1, after=2, finished=[], passed=3, ring=ring)
-    assert ledger.take("new", 5) is not None
+    tracker = ProgressTracker.restore(token=1, after=2, finished=[], passed=3, ring=ring)
+    assert tracker.take("new", 5) is not None
 
 
 def test_what_came_out_of_held_is_not_taken_again() -> None:
     """The ring may have forgotten it long ago, and a scan still meets it in recvq."""
-    ledger = ProgressTracker()
-    ledger.finish_held("held")
-    assert ledger.take("held", 1) is None
-    assert len(ledger) == 0
+    tracker = ProgressTracker()
+    tracker.finish_held("held")
+    assert tracker.take("held", 1) is None
+    assert len(tracker) == 0
 
 
 def test_what_a_predecessor_held_beyond_after_keeps_its_place() -> None:
     """Out of `held` and decided before the feed brings it: progress still moves over it."""
-    ledger = ProgressTracker.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
-    ledger.finish_held("held")
-    assert ledger.take("held", 1) is None
-    assert (ledger.after, ledger.snapshot().finished) == ("held", [])
+    tracker = ProgressTracker.restore(token=0, after=0, finished=["held"], passed=0, ring=[])
+    tracker.finish_held("held")
+    assert tracker.take("held", 1) is None
+    assert (tracker.after, tracker.snapshot().finished) == ("held", [])
 
 
 def test_the_memory_of_what_came_out_of_held_is_bounded() -> None:
-    ledger = ProgressTracker()
+    tracker = ProgressTracker()
     for number in range(KEPT_OUT_OF_HELD + 1):
-        ledger.finish_held(number)
-    assert len(ledger._out_of_held) == KEPT_OUT_OF_HELD
+        tracker.finish_held(number)
+    assert len(tracker._out_of_held) == KEPT_OUT_OF_HELD
 
 
 def test_what_a_failed_save_told_of_what_is_finished_beyond_is_told_again() -> None:
-    ledger = ProgressTracker()
-    slots = [ledger.take(number, number) for number in range(5)]
+    tracker = ProgressTracker()
+    slots = [tracker.take(number, number) for number in range(5)]
     for number in (1, 2):
         slot = slots[number]
         assert slot is not None
-        ledger.finish(slot)
-        ledger.saved(ledger.snapshot())
+        tracker.finish(slot)
+        tracker.saved(tracker.snapshot())
     for number in (3, 4):
         slot = slots[number]
         assert slot is not None
-        ledger.finish(slot)
-        told = ledger.snapshot().finished
-        ledger.not_saved()
+        tracker.finish(slot)
+        told = tracker.snapshot().finished
+        tracker.not_saved()
     assert told == [1, 2, 3, 4]

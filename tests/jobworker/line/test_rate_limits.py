@@ -119,7 +119,7 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
     before = len(sim.calls)
     desk = room(a_bot())
     desk.says(pushed[0], "p")
-    eventually(lambda: desk.desk.line.holdback.seconds(PUSH) > 200)
+    eventually(lambda: desk.desk.line.rate_limits.seconds(PUSH) > 200)
     for user in pushed[1:]:
         desk.says(user, "p")
     for user in replied:
@@ -157,7 +157,7 @@ def test_a_reply_that_is_held_back_beyond_its_token_becomes_a_push(room: Rooms, 
     """Its endpoint is free again in five minutes, its token good for half a second."""
     user = sim.add_user("花子")
     desk = room(a_bot())
-    desk.desk.line.holdback.note(REPLY, LineAnswer(429, BUSY, retry_after=300.0))
+    desk.desk.line.rate_limits.note(REPLY, LineAnswer(429, BUSY, retry_after=300.0))
     event = sim.drafts.text(user, "r")
     sim.deliver(event)
     before = len(sim.calls)
@@ -176,7 +176,7 @@ def test_one_user_s_limit_holds_back_that_user_alone(room: Rooms, sim: Sim) -> N
     desk.says(other, "p")
     sim.wait_for(lambda: texts(sim, other) == ["p"])
     assert texts(sim, flooded) == []
-    assert desk.desk.line.holdback.seconds(PUSH) == 0.0
+    assert desk.desk.line.rate_limits.seconds(PUSH) == 0.0
 
 
 def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_goes_on(room: Rooms, sim: Sim) -> None:
@@ -198,4 +198,4 @@ def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_goes_on(room: Rooms, 
     assert said.is_set()
     assert [letter["cause"] for letter in desk.letters()] == ["quota"] * 2
     assert texts(sim, user) == ["三"]
-    assert desk.desk.line.holdback.seconds(PUSH) == 0.0
+    assert desk.desk.line.rate_limits.seconds(PUSH) == 0.0

@@ -148,7 +148,7 @@ def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
 
     def released(task: Any) -> Any:
         if task.name == document["eventId"]:
-            task.condemned = GiveUp("released", 1, datetime.now(UTC))
+            task.given_up_for = GiveUp("released", 1, datetime.now(UTC))
         return decide(task)
 
     if how == "released":

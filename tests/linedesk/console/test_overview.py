@@ -82,7 +82,7 @@ def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
     assert problems_of(seen) == []
 
 
-def test_the_later_reign_counts_where_two_say_that_they_lead() -> None:
+def test_the_later_term_counts_where_two_say_that_they_lead() -> None:
     frozen = a_dispatcher(9, figures={"queueDocuments": 99}, epoch=6)
     assert overview(frozen, a_dispatcher()).queue.documents == 7
 

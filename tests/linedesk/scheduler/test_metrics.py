@@ -41,7 +41,7 @@ def test_rings_are_counted_with_how_late_they_were(
     assert found["ringLateSeconds"] == {"count": 2, "sum": 8.0}
     assert "nextTimerSeconds" not in found, "none waits"
 
-    one._doorbell._schedule.insert_one(a_row("eggs", NOON + timedelta(minutes=3)))
+    one._listener._schedule.insert_one(a_row("eggs", NOON + timedelta(minutes=3)))
     eventually(lambda: "nextTimerSeconds" in snapshots.take().figures)
     assert 0 < snapshots.latest.figures["nextTimerSeconds"] <= 180
     clock.move(minutes=3)
@@ -78,8 +78,8 @@ def test_its_process_has_a_row_of_its_own(
     scheduler = Scheduler(database, database, now=HandClock(), registry=registry)
 
     def live() -> None:
-        with SchedulerStatusReporter(service, database, registry) as voice:
-            run([scheduler], database, inbox, voice)
+        with SchedulerStatusReporter(service, database, registry) as reporter:
+            run([scheduler], database, inbox, reporter)
 
     process = threading.Thread(target=live)
     process.start()

@@ -44,9 +44,9 @@ def test_a_thread_that_hangs_is_a_stall(
         monkeypatch.setattr(one._ringer, "ring", hang)
         one.wake()
     else:
-        monkeypatch.setattr(one._doorbell.activity, "limit_seconds", 0.05)
-        monkeypatch.setattr(one._doorbell, "_heard", hang)
-        one._doorbell._schedule.insert_one(a_row())
+        monkeypatch.setattr(one._listener.activity, "limit_seconds", 0.05)
+        monkeypatch.setattr(one._listener, "_heard", hang)
+        one._listener._schedule.insert_one(a_row())
     assert begun.wait(15)
     eventually(lambda: one.stalled() == f"the thread {name} hangs")
     ends.set()

@@ -164,7 +164,7 @@ def test_an_uncapped_recvq_of_our_own_is_left_to_the_dispatcher(empty: Database[
     assert empty["recvq"].count_documents({}) == 2
     with pytest.raises(WrongCollection, match="not capped: the dispatcher makes it right"):
         check_recvq(empty)
-    CollectionRepair(empty).mend()
+    CollectionRepair(empty).apply()
     check_recvq(empty)
     assert empty["recvq"].count_documents({}) == 1
 

@@ -135,10 +135,10 @@ def test_one_of_another_version_becomes_this_one_and_a_collection_is_left(
 def test_they_outlive_a_recvq_that_was_dropped_and_come_back_with_the_database(
     filled: Database[Any],
 ) -> None:
-    keeper = CollectionRepair(filled, size=MEGABYTE)
+    repair = CollectionRepair(filled, size=MEGABYTE)
     filled["recvq"].drop()
-    keeper.mend()
+    repair.apply()
     filled["recvq"].insert_one(event(9))
     assert [row["eventId"] for row in filled["v_events"].find()] == ["e9"]
     filled["v_events"].drop()
-    assert keeper.mend_neighbours() == ["v_events"]
+    assert repair.apply_neighbours() == ["v_events"]

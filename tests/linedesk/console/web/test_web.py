@@ -238,15 +238,15 @@ def test_guesses_at_the_token_have_the_same_limit(database: Rows) -> None:
 
 def test_sessions_end() -> None:
     now = [0.0]
-    keeper = Doorkeeper(password=PASSWORD, monotonic=lambda: now[0])
-    cookie = keeper.log_in(" 花  子 ")
-    who = keeper.visitor(cookie, None)
+    repair = Doorkeeper(password=PASSWORD, monotonic=lambda: now[0])
+    cookie = repair.log_in(" 花  子 ")
+    who = repair.visitor(cookie, None)
     assert who is not None
     assert who.name == "花 子"
-    assert keeper.visitor(None, None) is None
-    assert keeper.visitor("", "Bearer ") is None
+    assert repair.visitor(None, None) is None
+    assert repair.visitor("", "Bearer ") is None
     now[0] = SESSION_SECONDS
-    assert keeper.visitor(cookie, None) is None
+    assert repair.visitor(cookie, None) is None
 
 
 @pytest.mark.parametrize(

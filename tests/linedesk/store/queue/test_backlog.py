@@ -28,7 +28,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Reader:
-    """What the dispatcher's ledger knows, by hand."""
+    """What the dispatcher's tracker knows, by hand."""
 
     def __init__(self) -> None:
         self.read: list[Any] = []
