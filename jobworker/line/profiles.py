@@ -35,7 +35,7 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 log = logging.getLogger(__name__)
 
 FRESH = timedelta(days=1)
-# From this age of the event on, the bot answers without a name (architecture: the gate).
+# From this age of the event on, the bot answers without a name (docs/design-notes.md).
 LATE = timedelta(seconds=30)
 # How much of the time left the turns of those who wait may fill, by estimate.
 SHARE = 0.8
