@@ -733,7 +733,7 @@ def test_a_send_that_failed_goes_behind_others_but_not_behind_its_own(
 
 def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     nothing: Any = None
-    others = ("conversations", "deadletters", "schedule", "holdback", "call", "step", "later")
+    others = ("conversations", "deadletters", "schedule", "rate_limits", "call", "step", "later")
     gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, deadline: None)
     box = outbox.Outbox(gate=gate, **dict.fromkeys(others, nothing))
     effects = [a_send(id=f"E1/{n}").as_document() for n in range(10_000)]
