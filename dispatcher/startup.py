@@ -1,7 +1,4 @@
-"""How the main thread waits before the dispatcher is at work: for MongoDB, and for its turn.
-
-Why a dispatcher ended, or never began.
-"""
+"""How the main thread waits for MongoDB and for the lease, and why a dispatcher ended."""
 
 from __future__ import annotations
 

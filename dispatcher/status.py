@@ -1,13 +1,7 @@
-"""All that tells of one dispatcher: its figures, systemd's line, its row in `status`, the history.
+"""What a dispatcher reports: systemd's status line, its row in `status`, metrics, and `history`.
 
-It lives from the start of the process to its end. Nothing of it is waited for by the work.
-
-What a dispatcher at work says of itself: systemd's line, and its row in `status`.
-
-The thread that asks MongoDB for what the figures cannot tell from memory, and keeps the history.
-
-It also checks whether a collection was dropped by hand. A failure ends nothing, and no other thread
-waits for it.
+It lives from the start of the process to its end, and no work waits for it. `BacklogProbe` asks
+MongoDB for what cannot be told from memory, and checks whether a collection was dropped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What the main thread looks after once a second: overdue handlers, and what hangs.
+"""Overdue handlers and stalled threads, and the report to the service manager each second.
 
-Tells whoever keeps the process running how it goes, once a second, from a thread of its own.
-
-What it tells is set by the main thread, which may be in a call of MongoDB meanwhile. The thread
-itself asks nobody: what it says goes by signs of life that the others give.
+The report comes from a thread of its own, since the main thread may be in a call of MongoDB. It
+goes by the activity that other threads note.
 """
 
 from __future__ import annotations

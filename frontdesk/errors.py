@@ -7,7 +7,7 @@
     * TooSlow        408
     * TooLarge       413
     * NotStored      503
-  * KeysHeld       not for the sender: the documents queue up behind others of their keys
+  * KeysSpooled    not for the sender: the documents queue up behind others of their keys
   * CannotListen   fatal: a person has to change a setting, and the message names it
 """
 
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 
 class FrontdeskError(Exception):
-    """Base of every error of this room."""
+    """Base of every error of the front desk."""
 
 
 class Refused(FrontdeskError):

@@ -396,7 +396,7 @@ class CallingThread:
         except (NotStored, KeysSpooled):
             raise
         except Exception as error:
-            # The one job of this room: whatever went wrong with one group, the next may do.
+            # Whatever went wrong with one group, the next may do.
             log.exception("storing failed")
             raise NotStored("storing failed") from error
         finally:

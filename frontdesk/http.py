@@ -1,14 +1,9 @@
-"""One connection: uvicorn's protocol with an end for whoever sends slowly, too much, or nothing.
+"""HTTP connections with bounds, and requests that are refused early under a flood.
 
-uvicorn waits for the head of a request for ever and puts no bound on its size. The body is the
-application's affair (`frontdesk/app.py`).
-
-Refuses early what could only be answered late, and keeps strangers from taking every place.
-
-The requests of a flood wait in the event loop. A request that waited there for long is refused
-before any work is done for it, so the loop comes back to those whose time is not over yet.
-Connections and requests have a limit each. Where it is reached, those that have proved nothing are
-ended in favour of newer ones: a webhook that LINE is about to send comes from a new one.
+uvicorn waits without end for the head of a request and does not bound its size; `Connection` ends
+clients that send slowly, too much or nothing. `Overload` refuses a request that has waited for long
+before any work is done for it. At the limits of connections and requests, those that have proved no
+signature make way for newer ones.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""uvicorn's server with our signals, our end, and a word once a second to whoever runs us.
+"""uvicorn's server with our sockets, signals and end; it reports to the service manager each second.
 
-The end loses no request: clients are asked to leave while they are still served, who has just
-come gets his answer, and a socket that somebody else keeps is left to the successor.
-
-The sockets on which one front desk takes connections: its own, or those it was handed.
-
-A socket that systemd opened and keeps loses no connection while no front desk runs: who calls
-then waits in the kernel's queue for the next one.
+A stop loses no request: clients are asked to leave while they are still served. A socket that
+systemd opened stays open while no front desk runs, so its clients wait for the next one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""The certificate that the front desk shows, and the renewed one that takes its place.
+"""The front desk's own TLS: its certificate, the renewed one that replaces it, and the handshake.
 
-A renewal writes two files, so for a moment they belong to different certificates: only a pair
-that fits is ever taken, and what was in use stays until then.
-
-Taking connections under TLS: a handshake is counted like any connection, and bounded in time.
-
-uvloop's own server counts nobody before the end of the handshake, and `start_tls` on a connection
-that a plain server took may hand over the first request before there is anybody to take it.
+A renewal writes two files, so only a certificate and key that fit are taken; the old pair is used
+until then. A handshake counts as a connection and is bounded in time. uvloop's own server counts
+no connection before its handshake has ended.
 """
 
 from __future__ import annotations

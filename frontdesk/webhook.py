@@ -1,16 +1,9 @@
-"""From the bytes of a request to the list of its events: bounded, and lenient about their content.
+"""The bytes of a webhook become documents: body, signature, events, BSON.
 
-Unknown types and fields pass untouched, since LINE adds them without notice. What is not JSON as
-RFC 8259 has it, or has no list of events, is refused with a reason that quotes nothing of it.
-
-LINE's webhook signature: base64 of HMAC-SHA256 over the raw body, keyed by the channel secret.
-
-Source: LINE's documentation, "Verify webhook signature". Pure: no I/O, and no parsing before it.
-
-From one event to the BSON bytes of its document, made when the request arrives.
-
-What BSON or MongoDB could not take shows here, in the request that brought it, and never fails
-the insert that this request shares with others; and the insert need not encode again.
+The body is bounded. The signature is checked over its raw bytes before anything is parsed (source:
+LINE's documentation, "Verify webhook signature"). Unknown types and fields pass untouched, since
+LINE adds them without notice. A document that BSON or MongoDB would refuse is refused here, in the
+request that brought it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The call of a handler that may be abandoned, what it is refused from then on, and what it did
-at LINE by itself.
+"""What is known of a handler while it runs: whether it was abandoned, and what it sent by itself.
 
-A handler may call LINE on its own, past the outbox: an SDK bot does nothing else. What such a
-call has sent is not recorded, so a handler that fails after it must not simply run again.
+The handler of an SDK bot calls LINE past the outbox. Such a call is not recorded, so a handler that
+fails after it must not run again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The figures of a worker: what its handlers and its calls of LINE come to.
-
-Which end point of LINE's a call is counted under: the template of its path, never an id.
-"""
+"""The metrics of a worker: its handlers, and its calls of LINE by the template of their path."""
 
 from __future__ import annotations
 

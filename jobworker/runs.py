@@ -1,9 +1,7 @@
-"""One run of a job: what the worker keeps in mind of it, counts of it, and notes in `jobs`.
+"""One run of a job: its row in `jobs`, its counts, and whether a failed handler is tried again.
 
-A row names the event and tells of times, outcome and the type of an error; never what anybody
-wrote.
-
-What a handler's failed try comes to: another try after a pause, or a dead letter.
+A row names the event, times, the outcome and the type of an error, never what people wrote.
+`Failure` decides between another try after a pause and a dead letter.
 """
 
 from __future__ import annotations

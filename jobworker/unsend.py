@@ -1,10 +1,8 @@
 """Messages that their senders took back: remembered, and their stored copies emptied.
 
-An unsend may come before its message, since webhooks arrive in any order, and a document that
-was emptied in recvq still comes out of a resumed stream as it was; so a message is asked for
-here before its handler runs. What a bot made of a message is the bot's: it gets the unsend too.
-
-Which messages were taken back: noted in `conversations`, and the latest kept in memory.
+An unsend may come before its message, since webhooks arrive in any order, and a resumed stream
+still has a document as it was before it was emptied. So each message is checked before its handler
+runs. The bot gets the unsend too.
 """
 
 from __future__ import annotations

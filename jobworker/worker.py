@@ -1,10 +1,8 @@
-"""The worker: decide, record, and hand over to the outbox (architecture: steps 6 to 9).
+"""The worker decides a job, records the decision, and hands its effects to the outbox.
 
-A job may need several runs: while a profile is fetched, a failed handler waits, or MongoDB does
-not answer, it is parked and holds no thread. Once the handler has decided, it does not run
-again: only the record is repeated.
-
-What a worker is made of.
+A job may need several runs: while a profile is fetched, while a failed handler waits, or while
+MongoDB does not answer, it is deferred and holds no thread. Once its handler has decided, only the
+record is repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""StartCounter: a document whose job takes the whole process down, found by running jobs alone.
+"""Finds a document whose job kills the whole process, by running suspects alone.
 
 A job that was running when a process died was the first of its key, and stored before the next
 start: such documents are suspects. From the third start on that meets suspects, with no clean

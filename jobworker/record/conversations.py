@@ -1,9 +1,8 @@
 """The `conversations` collection: one document a conversation, every write guarded by the epoch.
 
-Recording is the one atomic update that decides an event (architecture: step 7); what it does not
-match is settled by reading. The outbox, `pending`, is written only here.
-
-Whether MongoDB can hold what a handler decided; found out before it is recorded. Pure.
+Recording is the one atomic update that decides an event; an update that matches nothing is settled
+by reading. The outbox, `pending`, is written only here. Whether MongoDB can hold what a handler
+decided is checked before the record.
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
-"""`linedesk import`: puts an export into the database, while no dispatcher runs.
+"""`linedesk import`: puts the state of an export into the database, while no dispatcher runs.
 
-It brings the state: conversations, timers and dead letters. What waits to be handled is not the
-export's: recvq, `held` and `progress` stay as the database has them, and front desks may store
-meanwhile. Whoever dies in between leaves the lease held (`linedesk.backup.restore`), and the next
-import begins anew.
-
-The lease while an import runs: no dispatcher begins before the import has come to its end.
-
-From the first write on it does not run out, so a kill, or a restart of the machine, leaves the
-dispatchers waiting as standbys; only the next import goes on from there. Who dies before that
-leaves a database that is as it was, and a lease like any that is not given back.
-
-The writes of an import: a database is emptied of its state, and gets that of the export.
-
-Dead letters stay, and those of the export join them: whatever was given up since, or replayed, is
-so whatever becomes of the state.
+The state is conversations, timers and dead letters; dead letters of the database stay. recvq,
+`held` and `progress` stay as they are, and front desks may store meanwhile. From its first write on
+an import holds the dispatcher's lease without end (`LeaseHold`), so an import that dies keeps
+dispatchers waiting until the next one completes it.
 """
 
 from __future__ import annotations

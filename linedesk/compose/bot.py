@@ -1,7 +1,4 @@
-"""Finding the bot that the setting BOT names: a Bot, or a WebhookHandler of line-bot-sdk's.
-
-The bot's own settings and secrets: what BOT_SETTINGS and BOT_SECRETS say, for this bot.
-"""
+"""Finds the bot that BOT names, and reads BOT_SETTINGS and BOT_SECRETS for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns settings into the plain values that each room takes, one function per process."""
+"""Starts each process of linedesk from its settings: one function for each `linedesk <process>`."""
 
 from __future__ import annotations
 

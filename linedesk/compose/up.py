@@ -56,7 +56,7 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
 
 
 def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
-    """The rooms that run, in the order in which they stop."""
+    """The processes that run, in the order in which they stop."""
     options = ["--config", str(config_path)] if config_path else []
     options += ["--verbose"] if verbose else []
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 
 class ConsoleError(Exception):
-    """Base of the errors of this room; `problems` has a line for each thing to say."""
+    """Base of the errors of the console; `problems` has a line for each thing to say."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))

@@ -1,8 +1,8 @@
-"""The one judge of health: an overview becomes a list of problems, each with what to do about it.
+"""Judges health: an overview becomes a list of problems, each with what to do about it. Pure.
 
-All thresholds stand here. `linedesk status`, the page, `linedesk doctor` and the alerts of
-deploy/prometheus use them; doctor asks the functions below about facts that it measured itself.
-Pure.
+All thresholds for operators stand here. `linedesk status`, the page and `linedesk doctor` use them,
+and a test compares those of the alerts in deploy/prometheus. What a process reports of itself, to
+systemd and in /readyz, is judged by the process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The one clock of a machine that nobody sets and no sleep stops.
+"""The clock since boot, which nothing sets and no sleep stops; and bot time in a simulation.
 
-Bot time in a simulation: the system's clock, as far ahead as linesim's was moved.
-
-Nothing of production comes here: without the setting SIM_CLOCK bot time is the system's.
+Bot time is the system's, unless the setting SIM_CLOCK names a linesim whose clock was moved ahead.
 """
 
 from __future__ import annotations

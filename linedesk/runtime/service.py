@@ -1,18 +1,8 @@
-"""Whoever keeps a process running, and what the process tells it: systemd, or nobody.
+"""How a process reports to its service manager, in systemd's protocol, and takes its sockets.
 
-The rooms report through this protocol; `linedesk/runtime/service.py` is the one that speaks
-systemd's.
-
-What a process says to systemd (sd_notify(3)), and the sockets that systemd opened for it.
-
-The protocol is that of `linedesk.runtime.service`; nothing here decides what is said. Both
-functions take their variables out of the environment, so that no child speaks or listens in our
-name.
-
-What a process does that MongoDB refuses: it ends, but not at once.
-
-systemd reads a password anew for each start, and gives a service up that starts too often. So a
-refused one takes long enough never to be given up, however late the password is set right.
+`Systemd` speaks sd_notify(3); without systemd `NoServiceManager` takes its place. Both take their
+variables out of the environment, so that no child reports or listens in their name. A process that
+MongoDB refuses ends slowly enough that systemd never stops starting it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Rings what is due: first into recvq, then each row to its next time or its end.
+"""Fires the timers that are due: first into recvq, then each row to its next time or its end.
 
-Whoever dies in between leaves rows that are still due; they ring again under the same eventId,
-which recvq swallows. So any number of schedulers may ring side by side.
-
-Inserting under a guard that looks only when something is inserted, or is about to be.
+A scheduler that dies in between leaves rows that are still due. They fire again under the same
+eventId, which recvq takes once, so any number of schedulers may run side by side. The guard of
+recvq is asked only when a timer is inserted, or is about to be.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Hears which rows of `schedule` were set, by a change stream: nothing polls for them.
 
-It keeps no position: whoever listens looks at all rows after each opening, and at the time of
-each change that the doorbell tells of.
-
-What keeps a thread from going on: said once, and how long to wait before the next try.
+It keeps no position: the scheduler reads all rows after each opening of the stream. A failure is
+logged once, and the pause before the next try grows.
 """
 
 from __future__ import annotations

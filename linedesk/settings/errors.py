@@ -1,4 +1,4 @@
-"""Start-up errors of linedesk: what an operator must mend before the process can run."""
+"""The errors with which a command of linedesk ends; their texts are for the operator."""
 
 from collections.abc import Sequence
 

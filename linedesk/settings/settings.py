@@ -1,7 +1,7 @@
 """Every setting: its name, default and range, and what would be right where a value is wrong.
 
 Settings are read once, from a mapping and two kinds of files, into a frozen object whose repr
-shows no secret. The rooms never see it: `linedesk.compose.frontdesk` hands them plain values.
+shows no secret. Packages below `linedesk.compose` receive plain values.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The users of MongoDB that `linedesk init --users` makes, and their files.
+"""The users of MongoDB that `linedesk init --users` makes, and the files with their URIs.
 
-The files are the truth: a password is on the disk before any server knows it, and MongoDB is made
-to fit. So an `init` that was killed anywhere is completed by the next one.
-
-The files with the URIs of MongoDB's users, passwords included: one a user, for systemd's
-LoadCredential.
+Each password is on the disk before a server knows it, and MongoDB is made to fit. So an `init` that
+was killed is completed by the next one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""The collections of database line_bot and their indexes: making them, and checking recvq.
+"""The collections of database line_bot and their indexes: making them, and what they are like now.
 
-`scripts/create_collection.js` makes the same from the mongo shell; a test compares the two.
-
-What recvq is like at this moment: capped or not, how large, with which indexes; and by which
-release documents were written.
-
-recvq's is read by collStats alone, which the front desk's rights allow; listing collections they
-do not.
+`scripts/create_collection.js` makes the same from the mongo shell; a test compares the two. recvq
+is read by collStats alone, since a front desk's rights do not allow listing collections.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The words in which an operator orders something, and the rows of `control` that say them. Pure.
+"""What an operator orders, as rows of the collection `control`: pauses, and releases of a stuck key.
 
-A row that was typed in a shell and is not whole is no order: half a word stops nobody.
-
-The collection `control`: what an operator has ordered, pauses and releases of a stuck key.
-
-Whoever orders writes a row here; the dispatcher reads them twice a second and obeys.
+Commands and the page write rows; the dispatcher reads them twice a second. A row that is not whole,
+for example typed by hand, is ignored.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Timers as documents: the row in `schedule`, and the event in recvq that it becomes when due.
+"""Timers as documents: the row in `schedule`, the event that it becomes, and its next time. Pure.
 
-Who sets and cancels is the jobworker, who lets them ring the scheduler. Nothing here does I/O.
-
-When a timer that rings every day rings next: a time of day in a zone, summer time included.
-
-Pure. Zones are those of the IANA database, as `zoneinfo` reads it.
+The jobworker sets and cancels timers, and the scheduler fires them. A daily timer has a time of day
+in a zone of the IANA database, summer time included.
 """
 
 from __future__ import annotations

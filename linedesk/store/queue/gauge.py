@@ -1,11 +1,7 @@
-"""Measures how much of recvq is unread, by reads from its ends, of one index, and of collStats.
+"""Measures how much of recvq is unread, and when its newest document would reach the oldest unread.
 
-It reads only what a front desk's rights allow: find and collStats on recvq, find on progress.
-
-How far the newest document of a capped collection has come round to the oldest unread one.
-
-Arithmetic over record ids and bytes only; `linedesk/store/queue/guard.py` reads the numbers. A
-capped collection overwrites by bytes, so bytes are what is counted.
+A capped collection overwrites by bytes, so bytes are counted. The gauge reads only what a front
+desk's rights allow: find and collStats on recvq, and find on `progress`.
 """
 
 from __future__ import annotations

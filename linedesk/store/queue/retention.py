@@ -1,8 +1,6 @@
-"""For how long recvq and the oplog still hold what is unread, at the rate of the last hour.
+"""How long recvq, the oplog and the disk still hold what is unread, at the rate of the last hour.
 
-How much fits, and for how long: the oplog, recvq and the disk below them, in figures only.
-
-What the figures mean for an operator is judged elsewhere. Reads by find, collStats and dbStats.
+It measures by find, collStats and dbStats, and judges nothing.
 """
 
 from __future__ import annotations

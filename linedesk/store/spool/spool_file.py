@@ -1,9 +1,6 @@
-"""The spool's file: opening and making it, how much it may take, and what its errors mean.
+"""The spool's SQLite file: opening and making it, its bounds, its rows, and what its errors mean.
 
-SQLite's settings are here: a write-ahead log, so that readers never wait for writers, and a sync
-with each commit.
-
-What a row of the spool tells of its document beside the document's own bytes. Pure.
+A write-ahead log keeps readers from waiting for writers, and each commit is synced.
 """
 
 from __future__ import annotations
