@@ -1,4 +1,4 @@
-"""uvicorn's server with our sockets, signals and end; it reports to the service manager each second.
+"""uvicorn's server with our sockets, signals and end; it reports to the service manager.
 
 A stop loses no request: clients are asked to leave while they are still served. A socket that
 systemd opened stays open while no front desk runs, so its clients wait for the next one.

@@ -1,4 +1,4 @@
-"""What an operator orders, as rows of the collection `control`: pauses, and releases of a stuck key.
+"""What an operator orders, as rows of the collection `control`: pauses and releases of a stuck key.
 
 Commands and the page write rows; the dispatcher reads them twice a second. A row that is not whole,
 for example typed by hand, is ignored.
