@@ -107,7 +107,7 @@ class PoolView:
             ]
             found += [_row(queue, "paused") for queue in self._first(KeyState.PAUSED)]
             found += [_row(queue, _blocked(queue)) for queue in self._first(KeyState.UNSAVED)]
-        found += [row for thread in self._threads.useful if (row := self._behind(thread))]
+            found += [row for thread in self._threads.useful if (row := self._behind(thread))]
         return _longest(found, MOST_WAITING)
 
     def _first(self, state: KeyState) -> list[KeyQueue]:

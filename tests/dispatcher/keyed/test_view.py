@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from random import Random
 
-from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
+import pytest
+
+from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE, KeyQueue, QueuedJob
 from dispatcher.keyed.view import MOST_WAITING
 from dispatcher.metrics import InHand
 from dispatcher.progress.tracker import ProgressTracker, Slot
@@ -197,6 +199,32 @@ def test_what_waits_behind_a_handler_is_told_once_that_takes_long(
     assert eventually(lambda: waiting(desk)) == [("e0", "waiting behind a slow handler")]
     held.let_go()
     desk.wait_until_idle()
+
+
+def test_what_comes_while_those_behind_a_slow_handler_are_counted_ends_nothing(
+    pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that writes the row dies of what it raises, and takes the process along."""
+    held = Holder("e0")
+    desk = pool_of(held)
+    desk.put(*numbered(3))
+    held.wait_until_held("e0")
+    comes = threading.Thread(target=desk.put, args=(document("late", user="U0"),))
+    in_window = KeyQueue.in_window
+
+    def while_more_comes(queue: KeyQueue) -> Iterator[QueuedJob]:
+        for job in in_window(queue):
+            if comes.ident is None:
+                comes.start()
+                comes.join(0.3)
+            yield job
+
+    monkeypatch.setattr(KeyQueue, "in_window", while_more_comes)
+    assert eventually(lambda: waiting(desk)) == [("e0", "waiting behind a slow handler")]
+    comes.join(15)
+    held.let_go()
+    desk.wait_until_idle()
+    assert desk.pool.view.in_hand().decided == 4
 
 
 def test_a_key_that_waits_for_a_save_is_told(pool_of: MakePool) -> None:
