@@ -612,9 +612,10 @@ class KeyQueues:
         while self._to_move and len(self._chosen) < self._most_moved:
             queue, count = self._to_move.popitem()
             room = self._most_moved - len(self._chosen)
-            if count > room:
-                self._to_move[queue] = count - room
             chosen = list(islice(queue.in_window(), min(count, room)))
+            # Of fewer than that nothing is left, and none may be chosen twice.
+            if count > len(chosen) == room:
+                self._to_move[queue] = count - room
             if chosen:
                 self._chosen.extend(chosen)
                 self._moving.append(queue)

@@ -787,6 +787,24 @@ def test_what_moves_while_held_is_read_comes_behind_that() -> None:
     assert (following.above, following.upto) == (0, 1)
 
 
+def test_of_fewer_documents_than_had_to_move_each_is_chosen_once() -> None:
+    """Some were decided since then, and of the others one is nowhere."""
+    queues = queues_of(*numbered(6), most_whole=1, most_moved=4)
+    run = begun(queues)
+    queues.want_moved([(run.queue, 6)])
+    assert queues.decided(run, JobResult.DONE)
+    for number in (2, 3):
+        recall = queues.next(1.0)
+        assert isinstance(recall, Recall)
+        queues.recalled(recall, {number: numbered(6)[number - 1]})
+        assert queues.decided(begun(queues), JobResult.DONE)
+    assert [job.slot.id for job in queues.choose()] == [4, 5, 6]
+    lost = queues.move({one["_id"]: one for one in numbered(6) if one["_id"] != 4}, NOW)
+    assert [job.slot.id for job in lost] == [4]
+    save(queues)
+    assert (queues.held_documents, queues.has_to_move) == (2, False)
+
+
 def test_nothing_moves_past_a_document_that_is_too_large() -> None:
     large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
     queues = queues_of(large, {"_id": 2, "key": "A"})
