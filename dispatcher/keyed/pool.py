@@ -212,6 +212,7 @@ class Pool:
         with self._lock:
             self._tracker.move(token)
             self._suspects.close()
+            self._signal()
 
     def forget_token(self) -> None:
         """The feed's position is lost (G9)."""

@@ -179,6 +179,26 @@ def test_a_suspect_waits_for_an_innocent_slow_one_to_end(
     assert decide.beside == {"slow": set(), "suspect": set(), "late": set()}
 
 
+def test_once_all_is_known_to_be_in_hand_nobody_waits_for_a_watched_conversation(
+    pool_of: Callable[..., DeskOfPool],
+) -> None:
+    """Nothing comes, nothing ends: the quiet feed alone says that all is in hand."""
+    decide = Alone()
+    decide.gates = {"watched": threading.Event()}
+    suspects = CrashSuspects(alone=True, most=10, watches=lambda key: key == ("main", "W"))
+    desk = pool_of(decide, suspects=suspects)
+    put(desk, document("first", "U1"), document("second", "U1"), again=True)
+    eventually(lambda: desk.pool.view.in_hand().saving == 1)
+    put(desk, document("watched", "W"), again=True)
+    eventually(lambda: decide.entered == ["first", "watched"])
+    desk.save()
+    assert desk.pool.view.in_hand().saving == 0
+    desk.pool.move("quiet")
+    eventually(lambda: desk.pool.view.in_hand().decided == 2)
+    decide.gates["watched"].set()
+    desk.wait_until_idle()
+
+
 # What is written down, and when.
 
 
