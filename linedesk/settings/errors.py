@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class LinedeskError(Exception):
-    """Base of the errors of these errors; the text is for the operator."""
+    """Base of these errors; the text is for the operator."""
 
 
 class SettingsError(LinedeskError):
