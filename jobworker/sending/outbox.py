@@ -415,7 +415,9 @@ class Outbox:
         )
 
     def _judge(self, one: PendingSend, way: SendMethod, started: datetime) -> None:
-        """Settle the answer."""
+        """Settle the answer, all on this thread: a stop drops steps, and the next process would
+        take a try that LINE refused for one of unknown outcome.
+        """
         outcome = judge(
             one.send,
             way,
@@ -433,7 +435,7 @@ class Outbox:
             settle = partial(self._write_answer, one, outcome)
             self._settle(one, settle, "answer not written down")
         elif outcome.ending is SendVerdict.DEAD:
-            self._do(one, one.refused(outcome))
+            self._make_letter(one, one.refused(outcome).cause)
         else:
             settle = partial(self._remove, one)
             self._settle(one, settle, "send not removed")
@@ -453,8 +455,10 @@ class Outbox:
             if one.deadline <= now:
                 self._boxes[one.conversation].put_off(now, now + self._limits.push_seconds)
             step = one.failed(outcome, self._ticket(one))
-        if not isinstance(step, MakeLetter):
-            self._figures.send_retries.inc()
+        if isinstance(step, MakeLetter):
+            self._make_letter(one, step.cause)
+            return
+        self._figures.send_retries.inc()
         if isinstance(step, Rest):
             log.warning(
                 "send not accepted, trying again id=%s answer=%s seconds=%.1f",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
+from jobworker.line.client import LineClient
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import DeadLetters
 from linedesk import Bot
@@ -99,6 +101,31 @@ def test_who_died_before_the_letter_leaves_it_to_the_successor(
     second.until_quiet()
     assert (len(sim.calls), texts(sim, user)) == (before, [])
     assert [one["cause"] for one in second.letters()] == ["LINE refused it with 400"]
+
+
+def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
+    database: Any, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next process takes the refused try for one of unknown outcome."""
+    user = sim.add_user("花子")
+    refuse_once(sim)
+    request = LineClient._request
+    stopped = threading.Event()
+    with Room(database, sim, pushing_bot()) as desk:
+
+        def then_stop(self: LineClient, method: str, path: str, *more: Any) -> Any:
+            answer = request(self, method, path, *more)
+            if path.endswith("/push"):
+                desk.desk.stop()
+                desk.pool.stop()
+                stopped.set()
+            return answer
+
+        monkeypatch.setattr(LineClient, "_request", then_stop)
+        desk.says(user, "?")
+        assert stopped.wait(5)
+    assert desk.pending() == []
+    assert [one["cause"] for one in desk.letters()] == ["LINE refused it with 400"]
 
 
 def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_been_sent(
