@@ -232,10 +232,11 @@ class Gate:
             self._used.end(max(self._monotonic(), self._next_start))
             refused = self._order.refuse_impatient() if self._held_seconds() else []
             seconds = self._arm()
+        # First of all: the next turn begins with it.
+        self._call_thread(seconds)
         if called:
             self._figures.turns.inc()
             self._figures.wait.observe(waited)
-        self._call_thread(seconds)
         for one in refused:
             one.refused(one)
 
