@@ -81,6 +81,9 @@ class World:
         self.due: dict[str, float] = {}
         self.touched: set[str] = set()
         self.late: set[str] = set()
+        # Conversations of which a write failed: their sends wait for the clock, for how long is
+        # not known here.
+        self.delayed: set[str] = set()
         # Done in the middle of the next writes and calls.
         self.meanwhile: list[Callable[[], None]] = []
         self.breaker = Breaker(monotonic=lambda: self.now)
@@ -115,9 +118,11 @@ class World:
 
     # MongoDB, each write of which may fail, before or after it was done.
 
-    def write(self, act: Callable[[], Any]) -> Any:
+    def write(self, act: Callable[[], Any], id_: str | None = None) -> Any:
         self.pass_by()
         failure = self.fails.pop() if self.fails else None
+        if failure is not None:
+            self.delayed.update(CONVERSATIONS if id_ is None else [id_])
         if failure == "before":
             raise StoreUnavailable("away")
         result = act()
@@ -135,7 +140,7 @@ class World:
                 found.update(triedAt=effect["triedAt"], **{"as": effect["as"]})
             return found is not None
 
-        return bool(self.write(note))
+        return bool(self.write(note, id_))
 
     def give_up(self, id_: str, letter: Document) -> None:
         def give_up() -> None:
@@ -143,7 +148,7 @@ class World:
             if found is not None:
                 self.pending[id_][self.pending[id_].index(found)] = dict(letter)
 
-        self.write(give_up)
+        self.write(give_up, id_)
 
     def remove(self, id_: str, *effect_ids: str) -> None:
         def remove() -> None:
@@ -157,7 +162,7 @@ class World:
             kept = [one for one in self.pending[id_] if one["id"] not in effect_ids]
             self.pending[id_] = kept
 
-        self.write(remove)
+        self.write(remove, id_)
 
     def write_letter(self, letter: Document) -> None:
         def write() -> None:
@@ -213,7 +218,7 @@ class World:
 
     def _is_most_urgent(self, id_: str) -> None:
         for other, due in self.due.items():
-            if other != id_ and other not in self.touched | self.late:
+            if other != id_ and other not in self.touched | self.late | self.delayed:
                 assert due >= self.due[id_] - 1.0, f"{other} is more urgent"
 
     def _answer(self, id_: str, token: str | None, key: str | None, whose: str) -> LineAnswer:
