@@ -9,10 +9,10 @@ from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from linedesk import Bot, Talk, TimerEvent
 
-repair = Bot()
+keeper = Bot()
 
 
-@repair.add(MessageEvent, message=TextMessageContent)
+@keeper.add(MessageEvent, message=TextMessageContent)
 def count(event: MessageEvent, talk: Talk) -> None:
     talk.data["回"] = talk.data.get("回", 0) + 1
     answer = f"{talk.data['回']}: {event.message.text} {talk.state}"
@@ -25,9 +25,9 @@ def count(event: MessageEvent, talk: Talk) -> None:
     (talk.push if event.message.text == "push" else talk.reply)(answer)
 
 
-@repair.timer("egg")
-@repair.timer("morning")
-@repair.timer("later")
+@keeper.timer("egg")
+@keeper.timer("morning")
+@keeper.timer("later")
 def ring(event: TimerEvent, talk: Talk) -> None:
     talk.push(f"ring {event.name}")
 

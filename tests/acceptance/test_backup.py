@@ -17,7 +17,7 @@ from linedesk.cli import main
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import make_document
-from tests.acceptance.backup_bots import repair, texts
+from tests.acceptance.backup_bots import keeper, texts
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
@@ -49,7 +49,7 @@ def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
     # The first box: LINE fails while a push waits, and an event waits in held.
     sim.webhook_url = None
-    with Room(lost, sim, repair) as room:
+    with Room(lost, sim, keeper) as room:
         room.says(hanako, "timers")
         room.until_quiet()
         lost.schedule.update_one(
