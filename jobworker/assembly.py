@@ -15,7 +15,8 @@ from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
-from jobworker.line.breaker import Breaker, BreakerState
+from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
+from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
@@ -67,6 +68,9 @@ class LineSettings:
     handler_seconds: float = 60.0
     """How long a handler may run."""
     send_limits: SendLimits = LIMITS
+    breaker_limits: BreakerLimits = BREAKER_LIMITS
+    rate_limits: Callable[[], RateLimits] = RateLimits
+    """Makes what holds back the endpoints that answered 429."""
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -94,6 +98,7 @@ class LineSide:
             step=step,
             later=later,
             lease_is_fresh=lease_is_fresh,
+            breaker_limits=line.breaker_limits,
             figures=figures,
         )
         self.client = LineClient(
@@ -105,7 +110,7 @@ class LineSide:
         )
         self._line = line
         self._calls = calls
-        self.rate_limits = RateLimits()
+        self.rate_limits = line.rate_limits()
         self._later = later
         self._stopping = threading.Event()
         self.quota = Quota(hosts.api.gate, get=self.client.get, later=later, figures=figures)

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from linedesk.runtime.backoff import growing_seconds
@@ -19,9 +20,20 @@ log = logging.getLogger(__name__)
 # In a row, and of two conversations at least: a message that LINE always fails on has to stop
 # nobody else's.
 FAILURES_TO_OPEN = 5
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 60.0
-UNAUTHORIZED_PAUSE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class BreakerLimits:
+    """How long nothing is called before the next probe."""
+
+    first_pause_seconds: float = 1.0
+    """Before the first probe; the pause grows with each further one."""
+    longest_pause_seconds: float = 60.0
+    unauthorized_pause_seconds: float = 60.0
+    """While LINE refuses the access token."""
+
+
+LIMITS = BreakerLimits()
 
 
 class BreakerState(Enum):
@@ -40,7 +52,13 @@ class BreakerState(Enum):
 class Breaker:
     """One per process and channel. Any thread may ask; calls end one at a time, under the gate."""
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        limits: BreakerLimits = LIMITS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
         self._monotonic = monotonic
         self._lock = threading.Lock()
         # All below under _lock.
@@ -105,7 +123,7 @@ class Breaker:
                 "LINE refuses the channel access token, no calls but one probe a minute: put a "
                 "valid one into LINE_CHANNEL_ACCESS_TOKEN and restart, nothing is lost "
                 "probe_seconds=%.0f",
-                UNAUTHORIZED_PAUSE_SECONDS,
+                self._limits.unauthorized_pause_seconds,
             )
 
     def _hold(self, state: BreakerState) -> bool:
@@ -120,7 +138,9 @@ class Breaker:
 
     def _pause_seconds(self) -> float:
         if self._state is BreakerState.UNAUTHORIZED:
-            return UNAUTHORIZED_PAUSE_SECONDS
+            return self._limits.unauthorized_pause_seconds
         return growing_seconds(
-            self._probes + 1, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+            self._probes + 1,
+            first=self._limits.first_pause_seconds,
+            most=self._limits.longest_pause_seconds,
         )

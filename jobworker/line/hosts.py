@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from jobworker.line.breaker import Breaker, BreakerState
+from jobworker.line.breaker import LIMITS, Breaker, BreakerLimits, BreakerState
 from jobworker.line.deadline import sent_at
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
 from jobworker.metrics import WorkerMetrics
@@ -45,13 +45,14 @@ class Hosts:
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
+        breaker_limits: BreakerLimits = LIMITS,
         figures: WorkerMetrics | None = None,
     ) -> Hosts:
         """The hosts of two bases; bases of one and the same host share its gate."""
         counts = figures or WorkerMetrics()
 
         def host(base: str, name: str) -> Host:
-            breaker = Breaker()
+            breaker = Breaker(limits=breaker_limits)
             gate = Gate(
                 interval_seconds,
                 step=step,

@@ -23,7 +23,15 @@ LONGEST_PAUSE_SECONDS = 60.0
 class RateLimits:
     """Endpoints by their path template. Any thread may ask."""
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._first_pause_seconds = first_pause_seconds
+        self._longest_pause_seconds = longest_pause_seconds
         self._monotonic = monotonic
         self._lock = threading.Lock()
         # All below under _lock.
@@ -53,7 +61,7 @@ class RateLimits:
             times = self._limited[endpoint] = self._limited.get(endpoint, 0) + 1
             # A Retry-After of 0 must not make a hot loop of it.
             seconds = retry_after or growing_seconds(
-                times, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+                times, first=self._first_pause_seconds, most=self._longest_pause_seconds
             )
             self._until[endpoint] = self._monotonic() + seconds
         log.warning(

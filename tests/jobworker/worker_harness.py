@@ -44,6 +44,8 @@ class Room:
     lease_is_fresh: Callable[[], bool] = lambda: True
     data_base: str | None = None
     send_limits: SendLimits = SHORT_PAUSES
+    line: Mapping[str, Any] = field(default_factory=dict)
+    """More of the LineSettings."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     masked: Callable[[str], str] = str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -74,6 +76,7 @@ class Room:
                 reply_unknown=self.reply_unknown,
                 data_base=self.data_base,
                 send_limits=self.send_limits,
+                **self.line,
             ),
             tries=self.tries,
             secrets=self.secrets,

@@ -12,8 +12,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
-from jobworker.line import breaker
-from jobworker.line.breaker import Breaker, BreakerState
+from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linesim import Sim
@@ -273,11 +272,11 @@ def test_a_handler_may_make_the_probe(hand: Hand) -> None:
 # A whole jobworker against the simulator.
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(breaker, "LONGEST_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.1)
+SHORT = {
+    "breaker_limits": BreakerLimits(
+        first_pause_seconds=0.05, longest_pause_seconds=0.1, unauthorized_pause_seconds=0.1
+    )
+}
 
 
 def a_bot(way: str = "push") -> Bot:
@@ -297,12 +296,12 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 @pytest.mark.parametrize("accept", [False, True], ids=["not accepted", "accepted"])
 @pytest.mark.parametrize("way", ["push", "reply"])
 def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
-    room: Rooms, sim: Sim, short: None, way: str, accept: bool
+    room: Rooms, sim: Sim, way: str, accept: bool
 ) -> None:
     users = [sim.add_user(f"客{n}") for n in range(30)]
     sim.answer_next(way, 503, times=10, accept=accept)
     before = len(sim.calls)
-    desk = room(a_bot(way))
+    desk = room(a_bot(way), line=SHORT)
     for user in users:
         desk.says(user, "?")
     eventually(lambda: desk.desk.breaker.state is not BreakerState.CLOSED)
@@ -313,14 +312,11 @@ def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
     assert desk.letters() == []
 
 
-def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(breaker, "FIRST_PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(breaker, "LONGEST_PAUSE_SECONDS", 3600.0)
+def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(room: Rooms, sim: Sim) -> None:
+    long = BreakerLimits(first_pause_seconds=3600.0, longest_pause_seconds=3600.0)
     users = [sim.add_user(f"客{n}") for n in range(50)]
     sim.answer_next("push", 500, times=1000)
-    desk = room(a_bot())
+    desk = room(a_bot(), line={"breaker_limits": long})
     for user in users[:20]:
         desk.says(user, "?")
     eventually(lambda: desk.desk.breaker.state is BreakerState.OPEN)
@@ -338,12 +334,12 @@ def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(
 
 
 def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
-    room: Rooms, sim: Sim, short: None, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was recorded first and is back at the gate at once, but has gone behind the others."""
     ill, well = sim.add_user("病"), [sim.add_user(f"客{n}") for n in range(5)]
     limits = SendLimits(push_seconds=0.0, first_pause_seconds=0.0)
-    desk, fresh = room(a_bot(), send_limits=limits), threading.Event()
+    desk, fresh = room(a_bot(), send_limits=limits, line=SHORT), threading.Event()
     monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
     post = desk.desk.outbox._call
 
@@ -366,12 +362,12 @@ def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
 
 
 def test_a_refused_token_stops_the_channel_and_burns_nothing(
-    room: Rooms, sim: Sim, short: None, caplog: pytest.LogCaptureFixture
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
     users = [sim.add_user(f"客{n}") for n in range(20)]
     sim.answer_next("reply", 401, times=4)
     before = len(sim.calls)
-    desk = room(a_bot("reply"))
+    desk = room(a_bot("reply"), line=SHORT)
     for user in users:
         desk.says(user, "?")
     desk.until_quiet()
@@ -385,10 +381,8 @@ def test_a_refused_token_stops_the_channel_and_burns_nothing(
     assert desk.letters() == []
 
 
-def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.4)
+def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(room: Rooms, sim: Sim) -> None:
+    limits = BreakerLimits(unauthorized_pause_seconds=0.4)
     runs: list[str] = []
     bot = Bot()
 
@@ -398,7 +392,7 @@ def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(
         talk.reply(talk.api.get_profile(str(talk.user_id)).display_name)
 
     user = sim.add_user("花子")
-    desk = room(bot, tries=1)
+    desk = room(bot, tries=1, line={"breaker_limits": limits})
     desk.desk.breaker.unauthorized()
     desk.says(user, "?")
     desk.until_quiet()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from jobworker.bot.talk import Talk
-from jobworker.line import breaker, client, profiles, rate_limits
+from jobworker.line import client, profiles
 from jobworker.line.answer import LineAnswer
+from jobworker.line.breaker import BreakerLimits, BreakerState
 from jobworker.line.profiles import has_time, is_fresh, profile_of
+from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
 from linedesk import Bot
 from linedesk.console.conversation import (
@@ -27,6 +30,10 @@ from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
+SHORT = {
+    "breaker_limits": BreakerLimits(unauthorized_pause_seconds=0.01),
+    "rate_limits": partial(RateLimits, first_pause_seconds=0.001),
+}
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
@@ -103,13 +110,11 @@ def test_what_may_pass_is_tried_again(
 
 @pytest.mark.parametrize("status", [401, 429])
 def test_what_says_nothing_of_the_user_is_not_kept(
-    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch, status: int
+    room: Rooms, sim: Sim, named: Bot, status: int
 ) -> None:
-    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.001)
     user = sim.add_user("花子")
     sim.answer_next("profile", status)
-    desk = room(named)
+    desk = room(named, line=SHORT)
     desk.says(user, "?")
     desk.until_quiet()
     desk.says(user, "?")
@@ -147,7 +152,7 @@ def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
     fresh.set()
     desk.says(users[2], "?")
     desk.until_decided()
-    assert desk.desk.breaker.state is breaker.BreakerState.UNAUTHORIZED
+    assert desk.desk.breaker.state is BreakerState.UNAUTHORIZED
     assert sum(fetched(sim, user) for user in users) == 1
     sent = {effect["messages"][0]["text"] for effect in desk.pending()}
     assert sent == {"(名無し)"}
@@ -171,12 +176,9 @@ def test_a_profile_that_still_waits_after_half_a_minute_is_left(
     assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
 
 
-def test_an_old_name_stays_known_while_line_is_away(
-    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.01)
+def test_an_old_name_stays_known_while_line_is_away(room: Rooms, sim: Sim, named: Bot) -> None:
     user = sim.add_user("花子")
-    desk = room(named)
+    desk = room(named, line=SHORT)
     desk.says(user, "?")
     desk.until_quiet()
     yesterday = datetime.now(UTC) - timedelta(days=2)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import OutcomeUnknown
-from jobworker.line import rate_limits
 from jobworker.line.answer import LineAnswer
 from jobworker.line.rate_limits import RateLimits
 from jobworker.sending.send import PendingSend
@@ -134,15 +134,12 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
     assert len(planned) <= 20 + 20 + 2
 
 
-def test_after_its_time_what_was_held_back_goes_out_once(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(rate_limits, "LONGEST_PAUSE_SECONDS", 0.4)
+def test_after_its_time_what_was_held_back_goes_out_once(room: Rooms, sim: Sim) -> None:
+    short = partial(RateLimits, first_pause_seconds=0.2, longest_pause_seconds=0.4)
     users = [sim.add_user(f"客{n}") for n in range(10)]
     sim.answer_next("push", 429, BUSY, times=3)
     before = len(sim.calls)
-    desk = room(a_bot())
+    desk = room(a_bot(), line={"rate_limits": short})
     for user in users:
         desk.says(user, "p")
     desk.until_quiet()

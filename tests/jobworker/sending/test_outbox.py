@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,9 +23,10 @@ import requests
 import linesim
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
-from jobworker.line import breaker, rate_limits
 from jobworker.line import client as line_client
+from jobworker.line.breaker import BreakerLimits
 from jobworker.line.gate_order import Ticket
+from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending import outbox
 from jobworker.sending import send as send_module
@@ -132,10 +134,14 @@ def plan_earlier(sim: Sim, way: str, accepted: bool | None) -> None:
         sim.close_next(way, accept=accepted)
 
 
+SHORT = {
+    "breaker_limits": BreakerLimits(unauthorized_pause_seconds=0.02),
+    "rate_limits": partial(RateLimits, first_pause_seconds=0.01),
+}
+
+
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "UNAUTHORIZED_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(line_client, "MOST_RETRY_AFTER_SECONDS", 0.05)
 
 
@@ -160,7 +166,7 @@ def test_whatever_line_does_the_message_arrives_once(
     earlier: bool | None,
     way: str,
 ) -> None:
-    desk = room(sending_bot(way))
+    desk = room(sending_bot(way), line=SHORT)
     for fault in FAULTS:
         user = sim.add_user("花子")
         before = len(sim.calls)
@@ -186,7 +192,7 @@ def test_whatever_line_does_the_message_arrives_once(
 def test_what_line_refuses_for_good_is_a_dead_letter(
     room: Rooms, sim: Sim, short_waits: None, earlier: bool | None, way: str
 ) -> None:
-    desk = room(sending_bot(way))
+    desk = room(sending_bot(way), line=SHORT)
     statuses = (400, 403) if way != "reply" else (400, 403, 409)
     for status in statuses:
         user = sim.add_user("花子")
@@ -787,16 +793,13 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     assert texts(sim, slow) == ["はい"]
 
 
-def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(room: Rooms, sim: Sim) -> None:
     limits = SendLimits(first_pause_seconds=0.01, most_unanswered=4)
     user = sim.add_user("花子")
     sim.answer_next("push", 500, times=3)
     sim.answer_next("push", 429)
     sim.answer_next("push", 500)
-    monkeypatch.setattr(rate_limits, "FIRST_PAUSE_SECONDS", 0.01)
-    desk = room(sending_bot("push"), send_limits=limits)
+    desk = room(sending_bot("push"), send_limits=limits, line=SHORT)
     desk.says(user, "?")
     desk.until_quiet()
     (letter,) = desk.letters()
