@@ -28,7 +28,7 @@ from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.startup import ExitReason, Interrupted, StartupWait, death_of, ending_of
 from dispatcher.status import StatusReporter
 from dispatcher.timer import Timer
-from dispatcher.watchdog import STANDBY, STARTING, Watchdog
+from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, Watchdog
 from linedesk.contract import MakeWorker
 from linedesk.runtime.service import NoServiceManager, ServiceManager
 from linedesk.runtime.thread import Component
@@ -63,6 +63,8 @@ class DispatcherLimits:
     paused_after_seconds: float = PAUSED_AFTER_SECONDS
     pace_seconds: float = PACE_SECONDS
     quiet_seconds: float = QUIET_SECONDS
+    supervise_seconds: float = SUPERVISE_SECONDS
+    feed_seconds: float = FEED_SECONDS
     reading: FeedLimits = FEED_LIMITS
 
 
@@ -219,6 +221,7 @@ class Dispatcher:
             [self._lease, self._clock, self._saver, *self._components],
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
+            feed_seconds=self._limits.feed_seconds,
         )
 
     def _back_off(self) -> None:
@@ -277,7 +280,7 @@ class Dispatcher:
         while True:
             self._report.beat()
             try:
-                message = self._inbox.get(timeout=SUPERVISE_SECONDS)
+                message = self._inbox.get(timeout=self._limits.supervise_seconds)
             except Empty:
                 if not self._watch.look():
                     return ExitReason.STUCK

@@ -36,7 +36,7 @@ FEED_SECONDS = 90.0
 class Watchdog:
     """Looks at the pool, the reader and all the other parts.
 
-    `handler_seconds` is how long a handler may run.
+    `handler_seconds` is how long a handler may run, `feed_seconds` how long the feed may be mute.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Watchdog:
         *,
         threads: int,
         handler_seconds: float,
+        feed_seconds: float = FEED_SECONDS,
     ) -> None:
         self._pool = pool
         self._reader = reader
@@ -55,6 +56,7 @@ class Watchdog:
         self._parts = parts
         self._threads = threads
         self._handler_seconds = handler_seconds
+        self._feed_seconds = feed_seconds
         self._said: str | None = None
 
     def look(self) -> bool:
@@ -78,7 +80,10 @@ class Watchdog:
         for part in self._parts:
             if (stall := part.stalled()) is not None:
                 return stall
-        if self._reader.quiet_seconds() > FEED_SECONDS and self._reader.reason.fresh() is None:
+        if (
+            self._reader.quiet_seconds() > self._feed_seconds
+            and self._reader.reason.fresh() is None
+        ):
             return "the feed brings nothing, not even a heartbeat"
         return None
 

@@ -17,13 +17,11 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import lease as lease_module
-from dispatcher import process as process_module
 from dispatcher import status as probe_module
 from dispatcher import watchdog as report_module
-from dispatcher import watchdog as watch_module
 from dispatcher.feed.feed import FeedLimits
 from dispatcher.process import ExitReason
-from dispatcher.watchdog import WatchdogReporter
+from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.runtime import status_row as status_module
 from linedesk.store.client import connect
@@ -115,7 +113,8 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         own_mongod.start()
         at_work(running, service)
         # Nothing but a reason keeps it alive from now on.
-        monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
+        watch = running.dispatcher._watch
+        monkeypatch.setattr(watch, "_feed_seconds", -1.0)
         eventually(lambda: service.says("unwell", MUTE))
         reporter = running.dispatcher._reporter
         eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
@@ -137,7 +136,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
             eventually(lambda: len(service.told) > frozen + 10)
             assert {method for method, _ in service.told[frozen:]} == {"alive"}
             reader.delivered_at -= 1000.0
-            monkeypatch.setattr(watch_module, "FEED_SECONDS", 90.0)
+            monkeypatch.setattr(watch, "_feed_seconds", FEED_SECONDS)
         finally:
             os.kill(own_mongod.pid, signal.SIGCONT)
         # Nor is it a stall that nothing came while it was away.
@@ -154,10 +153,9 @@ BEATS = replace(SOON, heartbeat_after_seconds=0.02, heartbeat_back_seconds=0.05)
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(short_limits: dict[str, Any]) -> None:
     """What may take minutes may take moments, and is looked at as often."""
-    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.05)
-    monkeypatch.setattr(watch_module, "FEED_SECONDS", 0.3)
+    short_limits.update(supervise_seconds=0.05, feed_seconds=0.3)
 
 
 def at_work(running: Running, service: Listener) -> None:
@@ -254,7 +252,7 @@ def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
     running = dispatch(database, RecordingWorker(), service=service, reading=BEATS)
     at_work(running, service)
     monkeypatch.setattr(Guard, "closed", "planted")
-    monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
+    monkeypatch.setattr(running.dispatcher._watch, "_feed_seconds", -1.0)
     eventually(lambda: service.says("alive", "recvq is closed: planted since"))
     running.end()
 
@@ -362,8 +360,7 @@ def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
         begun.set()
         assert ends.wait(30)
 
-    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.05)
-    running = dispatch(database, RecordingWorker(), service=service)
+    running = dispatch(database, RecordingWorker(), service=service, supervise_seconds=0.05)
     at_work(running, service)
     starts = running.dispatcher._starts
     monkeypatch.setattr(starts, "_is_reset", False)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import watchdog as watch_module
 from dispatcher.feed.feed import FEED_LIMITS, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat, Stalled
 from dispatcher.feed.rescan import Rescan
@@ -198,7 +197,7 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
     assert reader.reason.text is None
     worker.room = False
     eventually(lambda: reader.reason.text == "too much waits to be carried out")
-    monkeypatch.setattr(watch_module, "FEED_SECONDS", -1.0)
+    monkeypatch.setattr(running.dispatcher._watch, "_feed_seconds", -1.0)
     assert running.dispatcher.stalled() is None
     worker.room = True
     eventually(lambda: reader.reason.text is None)

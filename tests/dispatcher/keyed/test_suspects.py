@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import process as process_module
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.queues import MOST_UNSAVED, KeyQueue
 from dispatcher.keyed.saver import Saver
@@ -623,8 +622,8 @@ def test_a_poison_right_behind_what_is_decided_at_once_is_found(
 
 
 @pytest.fixture(autouse=True)
-def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
+def _quick_looks(short_limits: dict[str, Any]) -> None:
+    short_limits["supervise_seconds"] = 0.02
 
 
 class Deadly(RecordingWorker):

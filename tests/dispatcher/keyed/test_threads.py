@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import process as process_module
 from dispatcher import watchdog as watch_module
 from dispatcher.keyed.job import CallClaim
 from dispatcher.keyed.queues import MOST_WHOLE, QueuedJob, Run
@@ -216,8 +215,8 @@ def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool)
 
 
 @pytest.fixture(autouse=True)
-def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "SUPERVISE_SECONDS", 0.02)
+def _quick_looks(short_limits: dict[str, Any]) -> None:
+    short_limits["supervise_seconds"] = 0.02
 
 
 def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
