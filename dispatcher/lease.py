@@ -123,10 +123,19 @@ def _exists(pid: int) -> bool:
 class Lease(BackgroundThread):
     """One process's hold on the row `dispatcher` of `leases`; `start` renews it each second."""
 
-    def __init__(self, database: Database[Any], *, owner: str | None = None) -> None:
+    def __init__(
+        self,
+        database: Database[Any],
+        *,
+        owner: str | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+        renew_seconds: float = RENEW_SECONDS,
+    ) -> None:
         super().__init__("lease", self._run)
         self._leases = database[LEASES].with_options(write_concern=DURABLE)
         self._owner = owner or owner_name()
+        self._lease_seconds = lease_seconds
+        self._renew_seconds = renew_seconds
         self._fresh_until = 0.0
         self._saw_row = False
         self.epoch = 0
@@ -154,12 +163,12 @@ class Lease(BackgroundThread):
             # One that drew a later epoch may have come and gone since: then this one is stale.
             taken = self._leases.find_one_and_update(
                 {"$and": [claim, {EPOCH: {"$lt": epoch}}]},
-                [{"$set": {OWNER: self._owner, EPOCH: epoch, UNTIL: _until()}}],
+                [{"$set": {OWNER: self._owner, EPOCH: epoch, UNTIL: self._until()}}],
             )
         if taken is None:
             return False
         self.epoch = epoch
-        self._fresh_until = asked + LEASE_SECONDS
+        self._fresh_until = asked + self._lease_seconds
         return True
 
     def is_fresh(self) -> bool:
@@ -180,7 +189,7 @@ class Lease(BackgroundThread):
     def abandon(self) -> None:
         """Stop renewing without giving it back: it is fresh here no more, and free in 3 s."""
         self.stop()
-        self.join(RENEW_SECONDS + LEASE_SECONDS)
+        self.join(self._renew_seconds + self._lease_seconds)
         self._fresh_until = 0.0
 
     def _claim(self, lease: LeaseRecord) -> Document:
@@ -210,7 +219,7 @@ class Lease(BackgroundThread):
 
     def _run(self) -> None:
         failed = False
-        while not self._stop.wait(RENEW_SECONDS):
+        while not self._stop.wait(self._renew_seconds):
             self.activity.busy()
             try:
                 self.renew()
@@ -229,11 +238,11 @@ class Lease(BackgroundThread):
         with translated():
             answer = self._leases.update_one(
                 {"_id": DISPATCHER, OWNER: self._owner, EPOCH: self.epoch},
-                [{"$set": {UNTIL: _until()}}],
+                [{"$set": {UNTIL: self._until()}}],
             )
             if answer.matched_count == 0 and not self._made_again():
                 raise Replaced(f"the lease of epoch {self.epoch} was taken by another dispatcher")
-        self._fresh_until = asked + LEASE_SECONDS
+        self._fresh_until = asked + self._lease_seconds
 
     def _made_again(self) -> bool:
         """Put the row back after a drop of the whole database; False if it is somebody's.
@@ -248,12 +257,11 @@ class Lease(BackgroundThread):
         self._leases.update_one({"_id": EPOCHS}, {"$max": {EPOCH: self.epoch}}, upsert=True)
         own = {"_id": DISPATCHER, OWNER: self._owner, EPOCH: self.epoch}
         try:
-            self._leases.update_one(own, [{"$set": {UNTIL: _until()}}], upsert=True)
+            self._leases.update_one(own, [{"$set": {UNTIL: self._until()}}], upsert=True)
         except DuplicateKeyError:
             return False
         log.error("the leases were dropped and are made again epoch=%d", self.epoch)
         return True
 
-
-def _until() -> Document:
-    return {"$add": ["$$NOW", int(LEASE_SECONDS * 1000)]}
+    def _until(self) -> Document:
+        return {"$add": ["$$NOW", int(self._lease_seconds * 1000)]}

@@ -19,7 +19,7 @@ from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.suspects import CrashSuspects
-from dispatcher.lease import Lease
+from dispatcher.lease import RENEW_SECONDS, Lease
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.compose.dispatcher import make_feed
@@ -148,6 +148,7 @@ class Running:
         feed: str,
         limits: DispatcherLimits,
         server_selection_seconds: float,
+        renew_seconds: float = RENEW_SECONDS,
         components: Sequence[Component] = (),
         service: ServiceManager | None = None,
         feed_options: Mapping[str, Any] | None = None,
@@ -161,7 +162,9 @@ class Running:
         self.endings: list[ExitReason] = []
         self.errors: list[BaseException] = []
         # In one process every dispatcher would be the same owner.
-        lease = Lease(self._client[name], owner=f"elsewhere/{id(self)}/0")
+        lease = Lease(
+            self._client[name], owner=f"elsewhere/{id(self)}/0", renew_seconds=renew_seconds
+        )
         self.dispatcher = Dispatcher(
             self._client[name],
             self.feed,
@@ -222,6 +225,7 @@ def dispatch(
         uri: str = mongo_uri,
         feed: str = "changestream",
         server_selection_seconds: float = 5.0,
+        renew_seconds: float = RENEW_SECONDS,
         components: Sequence[Component] = (),
         service: ServiceManager | None = None,
         feed_options: Mapping[str, Any] | None = None,
@@ -236,6 +240,7 @@ def dispatch(
                 **{"threads": 4, "drain_seconds": 10.0, **short_limits, **limits}
             ),
             server_selection_seconds=server_selection_seconds,
+            renew_seconds=renew_seconds,
             components=components,
             service=service,
             feed_options=feed_options,

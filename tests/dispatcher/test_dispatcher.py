@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import lease as lease_module
 from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
 from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
@@ -250,10 +249,9 @@ def test_one_that_is_refused_before_it_begins_gives_the_lease_back(
 
 
 def test_a_dispatcher_whose_lease_was_taken_ends(
-    database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch, told: Told
+    database: Database[Document], dispatch: Dispatch, told: Told
 ) -> None:
-    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.05)
-    running = dispatch(database, RecordingWorker())
+    running = dispatch(database, RecordingWorker(), renew_seconds=0.05)
     eventually(lambda: told("ready"))
     taken = {"$set": {"owner": "elsewhere/2/2", "epoch": 2}}
     database[LEASES].update_one({"_id": "dispatcher"}, taken)
@@ -291,7 +289,6 @@ def test_a_lease_lost_while_it_takes_over_is_a_replacement(
     database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outboxes cannot be loaded just then, so it is trying again and again."""
-    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.05)
     worker = RecordingWorker()
 
     def unavailable(epoch: int) -> None:
@@ -300,7 +297,8 @@ def test_a_lease_lost_while_it_takes_over_is_a_replacement(
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(worker, "take_over", unavailable)
-    assert dispatch(database, worker).end(None) is ExitReason.REPLACED
+    running = dispatch(database, worker, renew_seconds=0.05)
+    assert running.end(None) is ExitReason.REPLACED
 
 
 def test_a_database_that_was_never_set_up_is_named(

@@ -25,7 +25,7 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, SetupError, StoreUnavailable
 from tests.waiting import eventually
 
-MakeLease = Callable[[str], Lease]
+MakeLease = Callable[..., Lease]
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def lease(database: Database[Document], nothing_left: None) -> Iterator[MakeLeas
     """A lease for an owner who is on another machine, so that only time can tell its death."""
     made: list[Lease] = []
 
-    def make(owner: str) -> Lease:
-        made.append(Lease(database, owner=f"elsewhere/{owner}/0"))
+    def make(owner: str, **limits: float) -> Lease:
+        made.append(Lease(database, owner=f"elsewhere/{owner}/0", **limits))
         return made[-1]
 
     yield make
@@ -152,10 +152,9 @@ def test_the_time_since_boot_goes_on_in_suspend() -> None:
 
 
 def test_renewing_keeps_it_beyond_its_three_seconds(
-    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    lease: MakeLease, database: Database[Document]
 ) -> None:
-    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.02)
-    one = lease("a")
+    one = lease("a", renew_seconds=0.02)
     assert one.try_acquire()
     first = row(database)["until"]
     one.start()
@@ -166,10 +165,9 @@ def test_renewing_keeps_it_beyond_its_three_seconds(
 def test_losing_it_ends_the_thread_with_the_reason(
     lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.02)
     died: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
-    one = lease("a")
+    one = lease("a", renew_seconds=0.02)
     assert one.try_acquire()
     one.start()
     database["leases"].update_one({"_id": "dispatcher"}, {"$set": {"owner": "b", "epoch": 99}})
@@ -178,13 +176,11 @@ def test_losing_it_ends_the_thread_with_the_reason(
 
 
 def test_a_holder_without_a_server_goes_stale_and_then_on(
-    own_mongod: EmbeddedMongod, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+    own_mongod: EmbeddedMongod, nothing_left: None
 ) -> None:
-    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(lease_module, "LEASE_SECONDS", 0.5)
     with connect(own_mongod.uri, app_name="tests", server_selection_seconds=0.3) as client:
         create_collections(client.line_bot, capped_bytes=MEGABYTE)
-        one = Lease(client.line_bot, owner="elsewhere/a/0")
+        one = Lease(client.line_bot, owner="elsewhere/a/0", lease_seconds=0.5, renew_seconds=0.05)
         assert one.try_acquire()
         one.start()
         own_mongod.kill()

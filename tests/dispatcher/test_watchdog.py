@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import lease as lease_module
 from dispatcher import status as probe_module
 from dispatcher import watchdog as report_module
 from dispatcher.feed.feed import FeedLimits
@@ -263,9 +262,14 @@ def test_any_thread_that_hangs_is_a_stall(
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.02)
     component = Hanging()
-    running = dispatch(database, RecordingWorker(), service=service, components=[component])
+    running = dispatch(
+        database,
+        RecordingWorker(),
+        service=service,
+        components=[component],
+        renew_seconds=0.02,
+    )
     at_work(running, service)
     one = running.dispatcher
     for part in (one._lease, one._clock, one._saver):
