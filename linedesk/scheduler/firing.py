@@ -73,6 +73,8 @@ class TimerFiring:
         inserting: Inserting,
         now: Callable[[], datetime],
         figures: SchedulerMetrics | None = None,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         self._client = database.client
         self._recvq = database[RECVQ]
@@ -82,6 +84,8 @@ class TimerFiring:
         self._inserting = inserting
         self._now = now
         self._figures = figures or SchedulerMetrics()
+        self._batch_rows = batch_rows
+        self._batch_bytes = batch_bytes
 
     def ring(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
         """Ring up to so many of what is due, the longest due first; None where nothing is.
@@ -120,7 +124,7 @@ class TimerFiring:
             closing(self._schedule.find(far, parts, session=session)) as rows,
         ):
             changes = (change for row in rows if (change := _brought_back(row, now)))
-            while not stop.is_set() and (batch := list(islice(changes, BATCH_ROWS))):
+            while not stop.is_set() and (batch := list(islice(changes, self._batch_rows))):
                 log.info("daily timers brought back timers=%d", self._change(batch))
 
     @contextmanager
@@ -136,7 +140,7 @@ class TimerFiring:
         with self._session(seen) as session, pymongo.timeout(COMMAND_SECONDS):
             found = self._schedule.find({RUN_AT: {"$lte": now}}, session=session)
             with closing(found.sort(RUN_AT, ASCENDING).limit(most).batch_size(most)) as rows:
-                return list(_at_most(BATCH_BYTES, rows))
+                return list(_at_most(self._batch_bytes, rows))
 
     def _carry_out(self, rings: Sequence[FiredTimer], read_at: float) -> int:
         """Into recvq first: a row that has moved on rings no more."""

@@ -43,9 +43,12 @@ LONGEST_PAUSE_SECONDS = 3.0
 class Trouble:
     """One thread's: `words` begin the line that says so, `over` the one that takes it back."""
 
-    def __init__(self, words: str, *, over: str) -> None:
+    def __init__(
+        self, words: str, *, over: str, longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
+    ) -> None:
         self._words = words
         self._over = over
+        self._longest_pause_seconds = longest_pause_seconds
         self._failures = 0
         self._reason: str | None = None
         self.told: str | None = None
@@ -67,7 +70,7 @@ class Trouble:
             say = log.warning if isinstance(error, StoreUnavailable) else log.error
             say('%s, trying again reason="%s"', self._words, reason)
         return growing_seconds(
-            self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
+            self._failures, first=FIRST_PAUSE_SECONDS, most=self._longest_pause_seconds
         )
 
     def over(self) -> None:
@@ -109,7 +112,14 @@ class Heard(Protocol):
 class ScheduleListener(BackgroundThread):
     """A thread that listens to `schedule`, on a client that is quick to notice a lost server."""
 
-    def __init__(self, schedule: Collection[Any], heard: Heard) -> None:
+    def __init__(
+        self,
+        schedule: Collection[Any],
+        heard: Heard,
+        *,
+        step_seconds: float = STEP_SECONDS,
+        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+    ) -> None:
         super().__init__("doorbell", self._run)
         # A date beyond what Python knows, in a row made by hand, must not end the stream.
         options = schedule.codec_options.with_options(
@@ -117,7 +127,12 @@ class ScheduleListener(BackgroundThread):
         )
         self._schedule = schedule.with_options(codec_options=options)
         self._heard = heard
-        self._trouble = Trouble("new timers are not heard of", over="new timers are heard of again")
+        self._step_seconds = step_seconds
+        self._trouble = Trouble(
+            "new timers are not heard of",
+            over="new timers are heard of again",
+            longest_pause_seconds=longest_pause_seconds,
+        )
 
     @property
     def trouble(self) -> str | None:
@@ -142,7 +157,7 @@ class ScheduleListener(BackgroundThread):
         with self._schedule.watch(
             PIPELINE,
             start_at_operation_time=opened,
-            max_await_time_ms=int(STEP_SECONDS * 1000),
+            max_await_time_ms=int(self._step_seconds * 1000),
         ) as stream:
             self._heard(None, opened)
             self._look_for_index()

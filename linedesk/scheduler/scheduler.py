@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,13 @@ from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.liveness import moment
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.scheduler.firing import BATCH_ROWS, Guarded, Inserting, TimerFiring
-from linedesk.scheduler.listener import TROUBLE, ScheduleListener, Trouble
+from linedesk.scheduler.listener import (
+    LONGEST_PAUSE_SECONDS,
+    STEP_SECONDS,
+    TROUBLE,
+    ScheduleListener,
+    Trouble,
+)
 from linedesk.scheduler.metrics import SchedulerMetrics
 from linedesk.store.documents import SCHEDULE
 
@@ -37,6 +44,20 @@ MOST_BEATEN_SECONDS = 3.0
 JOIN_SECONDS = 10.0
 # One batch of timers, or all daily ones after a clock was set back.
 LOOK_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class SchedulerLimits:
+    """How many timers at a time, and how long."""
+
+    batch_rows: int = BATCH_ROWS
+    clock_seconds: float = CLOCK_SECONDS
+    step_back_seconds: float = STEP_BACK_SECONDS
+    listen_seconds: float = STEP_SECONDS
+    longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
+
+
+SCHEDULER_LIMITS = SchedulerLimits()
 
 
 def system_now() -> datetime:
@@ -61,9 +82,11 @@ class Scheduler(BackgroundThread):
         now: Callable[[], datetime] = system_now,
         inserting: Inserting | None = None,
         registry: CollectorRegistry | None = None,
+        limits: SchedulerLimits = SCHEDULER_LIMITS,
     ) -> None:
         super().__init__("scheduler", self._run, limit_seconds=LOOK_SECONDS)
         self._now = now
+        self._limits = limits
         self._guarded = Guarded(database)
         self._figures = SchedulerMetrics(registry)
         self._ringer = TimerFiring(
@@ -71,11 +94,21 @@ class Scheduler(BackgroundThread):
             inserting=inserting or self._guarded.inserting,
             now=now,
             figures=self._figures,
+            batch_rows=limits.batch_rows,
         )
-        self._listener = ScheduleListener(listening[SCHEDULE], self._heard)
-        self._trouble = Trouble("timers wait", over="timers ring again")
-        self._most = BATCH_ROWS
-        self._steps = Steps()
+        self._listener = ScheduleListener(
+            listening[SCHEDULE],
+            self._heard,
+            step_seconds=limits.listen_seconds,
+            longest_pause_seconds=limits.longest_pause_seconds,
+        )
+        self._trouble = Trouble(
+            "timers wait",
+            over="timers ring again",
+            longest_pause_seconds=limits.longest_pause_seconds,
+        )
+        self._most = limits.batch_rows
+        self._steps = Steps(limits.step_back_seconds)
         # At the start, too: the clock may have been ahead when its predecessor rang.
         self._must_bring_back = True
         self._wake = threading.Event()
@@ -133,7 +166,7 @@ class Scheduler(BackgroundThread):
                 self._stop.wait(self._trouble.met(error))
             else:
                 self._trouble.over()
-                self._most = BATCH_ROWS
+                self._most = self._limits.batch_rows
                 self._sleep_until(due_at)
 
     def _look(self) -> datetime | None:
@@ -189,7 +222,7 @@ class Scheduler(BackgroundThread):
                 ahead = 0.0
                 self._look_ahead()
             else:
-                self._wake.wait(min(left - ahead, CLOCK_SECONDS))
+                self._wake.wait(min(left - ahead, self._limits.clock_seconds))
 
     def _look_ahead(self) -> None:
         self.activity.busy()
@@ -202,14 +235,15 @@ class Scheduler(BackgroundThread):
 class Steps:
     """Notices a clock that was set back, by one that never is."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_back_seconds: float) -> None:
+        self._step_back_seconds = step_back_seconds
         self._ahead: float | None = None
 
     def back(self, now: datetime) -> bool:
         """Whether the clock has fallen behind since it was asked last."""
         ahead = now.timestamp() - time.monotonic()
         before = ahead if self._ahead is None else self._ahead
-        if ahead < before - STEP_BACK_SECONDS:
+        if ahead < before - self._step_back_seconds:
             log.info("clock was set back seconds=%.1f", before - ahead)
             self._ahead = ahead
             return True

@@ -6,14 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from linedesk.scheduler import listener, scheduler
-from linedesk.scheduler.scheduler import Scheduler
+from linedesk.scheduler.scheduler import Scheduler, SchedulerLimits
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
@@ -21,13 +21,9 @@ from linedesk.store.timers import timer_id
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 
 
-@pytest.fixture(autouse=True)
-def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no test waits for a stop to be seen, or a clock to be read."""
-    monkeypatch.setattr(listener, "STEP_SECONDS", 0.05)
-    monkeypatch.setattr(scheduler, "CLOCK_SECONDS", 0.02)
-    # A clock that stands falls behind, too.
-    monkeypatch.setattr(scheduler, "STEP_BACK_SECONDS", 3600.0)
+# So that no test waits for a stop to be seen, or a clock to be read.
+# A clock that stands falls behind, too.
+SHORT = SchedulerLimits(clock_seconds=0.02, step_back_seconds=3600.0, listen_seconds=0.05)
 
 
 class HandClock:
@@ -69,14 +65,35 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
+def short_limits() -> dict[str, Any]:
+    """Limits of all schedulers of a test, but for those that it names itself."""
+    return {}
+
+
+@pytest.fixture
 def schedule(
-    database: Database[Any], client: Client, clock: HandClock, nothing_left: None
+    database: Database[Any],
+    client: Client,
+    clock: HandClock,
+    nothing_left: None,
+    short_limits: dict[str, Any],
 ) -> Iterator[Callable[..., Scheduler]]:
     """Starts a scheduler; all of them have to end within the test's time."""
     made: list[Scheduler] = []
 
-    def start(**options: Any) -> Scheduler:
-        made.append(Scheduler(database, database, **{"now": clock, **options}))
+    def start(
+        *, now: Any = clock, inserting: Any = None, registry: Any = None, **limits: Any
+    ) -> Scheduler:
+        made.append(
+            Scheduler(
+                database,
+                database,
+                now=now,
+                inserting=inserting,
+                registry=registry,
+                limits=replace(SHORT, **{**short_limits, **limits}),
+            )
+        )
         made[-1].start()
         return made[-1]
 

@@ -20,7 +20,7 @@ from linedesk.scheduler.process import SchedulerStatusReporter, run
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.client import Client
 from linedesk.store.documents import SCHEDULE, STATUS
-from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row
+from tests.linedesk.scheduler.conftest import NOON, SHORT, HandClock, a_row
 from tests.listener import Listener
 from tests.waiting import eventually
 
@@ -75,7 +75,7 @@ def test_its_process_has_a_row_of_its_own(
     monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.02)
     registry, service = CollectorRegistry(), Listener()
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
-    scheduler = Scheduler(database, database, now=HandClock(), registry=registry)
+    scheduler = Scheduler(database, database, now=HandClock(), registry=registry, limits=SHORT)
 
     def live() -> None:
         with SchedulerStatusReporter(service, database, registry) as reporter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,11 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.scheduler import listener
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.dispatcher.faults import failing
-from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row, asleep, rung
+from tests.linedesk.scheduler.conftest import NOON, SHORT, HandClock, a_row, asleep, rung
 from tests.waiting import eventually
 
 Told = Callable[[str], list[str]]
@@ -55,15 +55,14 @@ def sleeper(
     outages: Database[Any],
     clock: HandClock,
     nothing_left: None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Scheduler]:
     """A scheduler that waits for a daily timer, due once the clock is moved by a day."""
-    monkeypatch.setattr(listener, "LONGEST_PAUSE_SECONDS", 0.05)
     outages.schedule.insert_one(a_row(every=DAILY))
     clock.move(days=-1)
+    limits = replace(SHORT, longest_pause_seconds=0.05)
     options = {"retryReads": False, "heartbeatFrequencyMS": 500}
     with connect(faulty.uri, app_name="scheduler", **options) as client:
-        one = Scheduler(client["outages"], client["outages"], now=clock)
+        one = Scheduler(client["outages"], client["outages"], now=clock, limits=limits)
         one.start()
         eventually(lambda: asleep(one))
         yield one

@@ -13,8 +13,7 @@ import pytest
 from bson.timestamp import Timestamp
 from pymongo.database import Database
 
-from linedesk.scheduler import firing, listener
-from linedesk.scheduler import scheduler as scheduler_module
+from linedesk.scheduler import firing
 from linedesk.scheduler.firing import TimerFiring
 from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler, system_now
@@ -69,9 +68,9 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(short_limits: dict[str, Any]) -> None:
     """The clock is not read while nothing is heard, so that nothing but the doorbell wakes."""
-    monkeypatch.setattr(scheduler_module, "CLOCK_SECONDS", 60.0)
+    short_limits["clock_seconds"] = 60.0
 
 
 # When it rings.
@@ -269,10 +268,8 @@ def test_daily_timers_come_back_also_where_the_clock_was_set_right_while_nothing
 
 
 def test_a_closed_recvq_is_waited_for_and_said_once(
-    schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
+    schedule: Start, database: Found, told: Told
 ) -> None:
-    monkeypatch.setattr(listener, "LONGEST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(scheduler_module, "BATCH_ROWS", 8)
     asked: list[int] = []
     open_ = threading.Event()
 
@@ -284,7 +281,7 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
         yield
 
     database.schedule.insert_many([a_row(f"{n}") for n in range(10)])
-    schedule(inserting=guarded)
+    schedule(inserting=guarded, longest_pause_seconds=0.01, batch_rows=8)
     eventually(lambda: len(asked) > 5)
     assert rung(database) == []
     # Less each time: there may be room for some.
@@ -304,11 +301,10 @@ def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
     def no_file(name: str) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(listener, "LONGEST_PAUSE_SECONDS", 0.01)
     database.schedule.insert_one(a_row(every=DAILY))
     with monkeypatch.context() as patched:
         patched.setattr(timers, "ZoneInfo", no_file)
-        schedule()
+        schedule(longest_pause_seconds=0.01)
         eventually(lambda: told("timers wait, trying again"))
         assert rung(database) == []
     eventually(lambda: rung(database) == [RANG])
@@ -316,13 +312,12 @@ def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
 
 
 def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
-    schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
+    schedule: Start, database: Found, told: Told
 ) -> None:
     """An insert would make one that is uncapped, and forgets who rang."""
-    monkeypatch.setattr(listener, "LONGEST_PAUSE_SECONDS", 0.05)
     database.recvq.drop()
     database.schedule.insert_one(a_row())
-    schedule()
+    schedule(longest_pause_seconds=0.05)
     eventually(lambda: told("timers wait, trying again"))
     assert "recvq" not in database.list_collection_names()
     create_collections(database, capped_bytes=MEGABYTE)
@@ -361,14 +356,13 @@ def test_a_server_whose_time_was_set_back_by_a_restore_is_looked_at_again(
 def test_while_nothing_can_be_heard_each_failure_is_an_occasion_to_look(
     schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "LONGEST_PAUSE_SECONDS", 0.05)
 
     def deaf(bell: ScheduleListener) -> Any:
         raise StoreUnavailable("no server for it")
 
     monkeypatch.setattr(ScheduleListener, "_server_time", deaf)
     database.schedule.insert_one(a_row("later", NOON + DAY))
-    one = schedule()
+    one = schedule(longest_pause_seconds=0.05)
     eventually(lambda: asleep(one))
     eventually(lambda: told("new timers are not heard of"))
     database.schedule.insert_one(a_row())
