@@ -115,8 +115,11 @@ class World(RuleBasedStateMachine):
         return sorted((r for r in self.held.values() if r["key"] == key), key=lambda row: row["n"])
 
     def told_finished(self) -> set[int]:
-        after = self.progress["after"] or 0
-        return {*range(1, after + 1), *self.progress["finished"]} - {None}
+        """What progress names finished. A scan that meets a document once more may set `after`
+        back a little; the ring still has what was finished behind it.
+        """
+        after, ring = self.progress["after"] or 0, self.progress["ring"]
+        return {*range(1, after + 1), *self.progress["finished"], *ring} - {None}
 
     def pauses(self) -> Pauses:
         return Pauses(tuple(Pause(Scope(CHANNEL, key)) for key in sorted(self.paused)))
