@@ -40,7 +40,8 @@ KEYS = ("A", "B", "C")
 MOST_UNSAVED = 3
 MOST_WHOLE = 2
 MOST_MOVED = 3
-RING = 8
+# A scan may set `after` back by as much as it begins behind it, and the next one begins there.
+RING = 16
 SCANNED_BEHIND = 4
 STEPS = (
     *("decide", "defer", "abandon", "release", "pause", "resume"),
@@ -184,7 +185,7 @@ class World(RuleBasedStateMachine):
             key = self.recvq[number - 1]["key"]
             if number in held and number in self.pending[key]:
                 assert self.queues.may_hold((CHANNEL, key)), f"{number} would come twice"
-            elif number > after - SCANNED_BEHIND or number in self.told:
+            elif number >= after - SCANNED_BEHIND:
                 self.put(number, None)
         self.tracker.end_scan()
         self.fed = len(self.recvq)
@@ -583,6 +584,9 @@ class World(RuleBasedStateMachine):
         for key in KEYS:
             queue = self.queues.get((CHANNEL, key))
             known = self.pending[key] or self.unsaved[key] or key in self.moving
+            if not known:
+                # What comes next of it is met as the first of its key.
+                self.careful[key] = 0
             assert (queue is None) == (not known), f"{key} is forgotten too early or too late"
             if queue is not None:
                 assert queue.state is self.state_of(key), key
