@@ -60,7 +60,8 @@ class Call:
 class Calls:
     """Whoever calls holds the simulator's lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_CALLS) -> None:
+        self._most = most
         self._calls: deque[Call] = deque()
         self._body_bytes = 0
         self._next = 1
@@ -79,7 +80,7 @@ class Calls:
 
     def _forget(self) -> None:
         calls = self._calls
-        while len(calls) > MOST_CALLS or (self._body_bytes > MOST_BODY_BYTES and len(calls) > 1):
+        while len(calls) > self._most or (self._body_bytes > MOST_BODY_BYTES and len(calls) > 1):
             self._body_bytes -= calls.popleft().body_bytes
 
     @property

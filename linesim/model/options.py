@@ -4,8 +4,15 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from linesim.model.calls import MOST_CALLS
 from linesim.model.clock import Clock, ShiftedClock
+from linesim.model.deliveries import MOST_DELIVERIES
 from linesim.model.endpoints import Rate
+
+# No more than these are on their way at once: a bot server that hangs must not gather them.
+MOST_EXTRAS = 64
+OVERTAKEN_SECONDS = 0.2
+REDELIVERED_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +22,10 @@ class Options:
     `quota`: counted messages a month, None for a plan without limit. `rate_limits`: True for LINE's
     own, a mapping of endpoint names to replace some of them, False for none. `latency_ms`: how long
     after doing what a call asks LINE answers it. `webhook_timeout_seconds` is how long LINE waits
-    for the bot server's answer.
+    for the bot server's answer. `most_calls` and `most_deliveries`: how many records of each are
+    kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long after the answer one
+    comes again, `overtaken_seconds` how long one is held back at most for another one to overtake
+    it, and `most_extras` how many are sent on top at once.
     """
 
     webhook_url: str | None = None
@@ -29,4 +39,9 @@ class Options:
     latency_ms: float = 0.0
     webhook_timeout_seconds: float = 2.0
     bot_name: str = "linedesk"
+    most_calls: int = MOST_CALLS
+    most_deliveries: int = MOST_DELIVERIES
+    most_extras: int = MOST_EXTRAS
+    overtaken_seconds: float = OVERTAKEN_SECONDS
+    redelivered_seconds: float = REDELIVERED_SECONDS
     clock: Clock = field(default_factory=ShiftedClock)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from linesim.model import ids
 from linesim.model.calls import Calls
-from linesim.model.deliveries import MOST_DELIVERIES, Delivery
+from linesim.model.deliveries import Delivery
 from linesim.model.endpoints import Quota, RateLimits
 from linesim.model.faults import Faults, Rules
 from linesim.model.media import Contents
@@ -93,8 +93,8 @@ class Platform:
         self.quota = Quota(options.quota, self.clock)
         self.faults = Faults()
         self.rules = Rules()
-        self.calls = Calls()
-        self.deliveries: deque[Delivery] = deque(maxlen=MOST_DELIVERIES)
+        self.calls = Calls(options.most_calls)
+        self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)
         self.delivery_numbers = itertools.count(1)
         self.stream = Stream()
 

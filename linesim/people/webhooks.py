@@ -16,11 +16,16 @@ from linesim.model.deliveries import Delivery, WebhookSender, encode
 from linesim.model.deliveries import Event as Webhook
 from linesim.model.platform import Platform
 
-# No more than these are on their way at once: a bot server that hangs must not gather them.
-MOST_EXTRAS = 64
-# How long a webhook is held back at most for another one to overtake it.
-OVERTAKEN_SECONDS = 0.2
-REDELIVERED_SECONDS = 0.2
+
+@dataclass(frozen=True)
+class Fate:
+    """What one webhook has drawn."""
+
+    redelivered: bool
+    doubled: bool
+    at_once: bool
+    overtaken: bool
+    late_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +49,16 @@ class Unruly:
             if not 0 <= each <= 1:
                 raise ValueError(f"a probability is between 0 and 1, not {each}")
 
-
-@dataclass(frozen=True)
-class Fate:
-    """What one webhook has drawn."""
-
-    redelivered: bool
-    doubled: bool
-    at_once: bool
-    overtaken: bool
-    late_seconds: float
+    def draw(self, chosen: random.Random) -> Fate:
+        """All draws are made each time, so that one probability does not shift the others'."""
+        draws = [chosen.random() for _ in range(6)]
+        return Fate(
+            redelivered=draws[0] < self.redeliver,
+            doubled=draws[1] < self.double,
+            at_once=draws[2] < 0.5,
+            overtaken=draws[3] < self.shuffle,
+            late_seconds=draws[5] * self.delay[1] if draws[4] < self.delay[0] else 0.0,
+        )
 
 
 class Webhooks:
@@ -79,7 +84,8 @@ class Webhooks:
         """One POST with these events, and what is drawn for it besides; returns once this POST is
         answered.
         """
-        fate = self._draw()
+        with self._lock:
+            fate = self._unruly.draw(self._random)
         self._closed.wait(fate.late_seconds)
         if fate.overtaken:
             self._let_another_pass()
@@ -120,21 +126,8 @@ class Webhooks:
         self.settle(self._platform.options.webhook_timeout_seconds + 1)
         self._sender.close()
 
-    def _draw(self) -> Fate:
-        """All draws are made each time, so that one probability does not shift the others'."""
-        with self._lock:
-            unruly = self._unruly
-            draws = [self._random.random() for _ in range(6)]
-        return Fate(
-            redelivered=draws[0] < unruly.redeliver,
-            doubled=draws[1] < unruly.double,
-            at_once=draws[2] < 0.5,
-            overtaken=draws[3] < unruly.shuffle,
-            late_seconds=draws[5] * unruly.delay[1] if draws[4] < unruly.delay[0] else 0.0,
-        )
-
     def _let_another_pass(self) -> None:
-        deadline = time.monotonic() + OVERTAKEN_SECONDS
+        deadline = time.monotonic() + self._platform.options.overtaken_seconds
         with self._lock:
             seen = self._count
             while self._count == seen and not self._closed.is_set():
@@ -143,7 +136,8 @@ class Webhooks:
 
     def _extra(self, post: Callable[[], object]) -> None:
         with self._lock:
-            if len(self._extras) >= MOST_EXTRAS or self._closed.is_set():
+            most = self._platform.options.most_extras
+            if len(self._extras) >= most or self._closed.is_set():
                 return
             thread = Thread(target=self._run, args=(post,), name="linesim-unruly", daemon=True)
             self._extras.add(thread)
@@ -157,7 +151,7 @@ class Webhooks:
                 self._extras.discard(current_thread())
 
     def _redeliver(self, made: Sequence[Webhook]) -> None:
-        if not self._closed.wait(REDELIVERED_SECONDS):
+        if not self._closed.wait(self._platform.options.redelivered_seconds):
             self._post([events.redelivered(event) for event in made])
 
     def _post(self, made: Sequence[Webhook]) -> Delivery:

@@ -448,10 +448,8 @@ def test_what_went_before_is_left_out(sim, line, taro):
 
 
 @pytest.mark.parametrize("what", ["calls", "deliveries"])
-def test_forgotten_records_are_a_problem(bot, monkeypatch, what):
-    monkeypatch.setattr(calls, "MOST_CALLS", 1 if what == "calls" else 9)
-    monkeypatch.setattr("linesim.model.platform.MOST_DELIVERIES", 1 if what == "deliveries" else 9)
-    with linesim.running(webhook_url=bot.url) as sim:
+def test_forgotten_records_are_a_problem(bot, what):
+    with linesim.running(webhook_url=bot.url, **{f"most_{what}": 1}) as sim:
         for _ in range(2):
             sim.deliver()
             requests.get(f"{sim.url}/v2/bot/info", timeout=10)

@@ -49,11 +49,10 @@ def test_users_write_at_the_same_time(sim, bot, users):
     assert run(Load(sim, users, total=9, concurrency=3)).counts.accepted == 9
 
 
-def test_what_was_refused_is_redelivered_before_the_next(sim, bot, users, monkeypatch):
-    monkeypatch.setattr(load, "FIRST_PAUSE_SECONDS", 0.001)
+def test_what_was_refused_is_redelivered_before_the_next(sim, bot, users):
     refused = iter([503, 503, None, 200, 503, 200])
     bot.store = lambda received: setattr(bot, "status", next(refused, 200))
-    made = run(Load(sim, users[:1], total=3))
+    made = run(Load(sim, users[:1], total=3, first_pause_seconds=0.001))
     assert made.counts == load.Counts(sent=3, accepted=3, retried=4)
     assert texts(bot.received) == ["客0-1"] * 4 + ["客0-2"] * 2 + ["客0-3"]
     flags = [each.events[0]["deliveryContext"]["isRedelivery"] for each in bot.received]
@@ -78,11 +77,10 @@ def test_without_a_total_it_goes_on_until_it_is_stopped(sim, bot, users):
     assert made.counts.sent == made.counts.accepted == len(set(texts(bot.received)))
 
 
-def test_a_stop_ends_the_tries_of_what_is_refused(sim, bot, users, monkeypatch):
-    monkeypatch.setattr(load, "FIRST_PAUSE_SECONDS", 1_000.0)
-    monkeypatch.setattr(load, "MOST_PAUSE_SECONDS", 1_000.0)
+def test_a_stop_ends_the_tries_of_what_is_refused(sim, bot, users):
     bot.status = 503
-    made = Load(sim, users, rate=1_000, concurrency=2)
+    long = {"first_pause_seconds": 1_000.0, "most_pause_seconds": 1_000.0}
+    made = Load(sim, users, rate=1_000, concurrency=2, **long)
     made.start()
     eventually(lambda: made.counts.sent == 2 and len(bot.received) == 2)
     made.stop()
@@ -159,8 +157,7 @@ def test_it_may_be_stopped_from_many_sides_while_it_starts(made):
 # All of this room together: a good bot is found good, however LINE behaves.
 
 
-def test_a_good_bot_is_found_good_amid_everything(sim, bot, line, monkeypatch):
-    monkeypatch.setattr(load, "FIRST_PAUSE_SECONDS", 0.01)
+def test_a_good_bot_is_found_good_amid_everything(sim, bot, line):
     events, seen = queue.SimpleQueue(), set()
     lock = threading.Lock()
 
@@ -195,7 +192,7 @@ def test_a_good_bot_is_found_good_amid_everything(sim, bot, line, monkeypatch):
         Rule(probability=0.1, outcome=linesim.Late(0.02)),
         seed=1,
     )
-    run(Load(sim, users, total=100, concurrency=5))
+    run(Load(sim, users, total=100, concurrency=5, first_pause_seconds=0.01))
     sim.behave()
     assert sim.settle()
     events.put(None)

@@ -2,24 +2,33 @@
 
 import threading
 import time
+from random import Random
 
 import pytest
 import requests
 
 import linesim
-from linesim.people import webhooks
-from linesim.people.webhooks import Webhooks
+from linesim.people.webhooks import Unruly, Webhooks
 from tests.waiting import eventually
+
+
+@pytest.fixture
+def options():
+    """Of the simulator of a test, but for those that it names itself."""
+    return {}
+
+
+@pytest.fixture
+def sim(bot, clock, options):
+    with linesim.running(
+        webhook_url=bot.url, clock=clock, **{"redelivered_seconds": 0.01, **options}
+    ) as sim:
+        yield sim
 
 
 @pytest.fixture
 def taro(sim):
     return sim.add_user("太郎")
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(webhooks, "REDELIVERED_SECONDS", 0.01)
 
 
 def redelivery(received):
@@ -66,15 +75,16 @@ def test_a_doubled_webhook_may_come_while_the_first_is_under_way(sim, bot, taro)
     assert bot.received[0].body == bot.received[1].body
 
 
-def test_a_late_webhook_is_late_by_what_was_drawn(sim, bot, taro, monkeypatch):
-    waits = []
-    monkeypatch.setattr(sim._webhooks._closed, "wait", waits.append)
-    sim.unruly(delay=(0.5, 9.0))
-    for number in range(40):
-        sim.say(taro, f"{number}")
-    late = [seconds for seconds in waits if seconds > 0]
-    assert 5 < len(late) < 35
-    assert 4.5 < max(late) < 9
+def test_some_webhooks_are_late_by_what_was_drawn(sim, bot, taro):
+    how, chosen = {"delay": (0.5, 0.05)}, Random(0)
+    late = [Unruly(**how).draw(chosen).late_seconds for _ in range(40)]
+    assert 5 < len([seconds for seconds in late if seconds > 0]) < 35
+    assert 0.025 < max(late) < 0.05
+    sim.unruly(**how)
+    for seconds in late:
+        began = time.monotonic()
+        sim.say(taro, "やあ")
+        assert time.monotonic() - began >= seconds
 
 
 def test_a_stop_ends_the_delay(sim, bot, taro):
@@ -87,6 +97,7 @@ def test_a_stop_ends_the_delay(sim, bot, taro):
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("options", [{"overtaken_seconds": 60.0}])
 def test_a_webhook_is_overtaken_by_another_users(sim, bot, taro, monkeypatch):
     held = threading.Event()
     wait = Webhooks._let_another_pass
@@ -95,7 +106,6 @@ def test_a_webhook_is_overtaken_by_another_users(sim, bot, taro, monkeypatch):
         held.set()
         wait(self)
 
-    monkeypatch.setattr(webhooks, "OVERTAKEN_SECONDS", 60.0)
     monkeypatch.setattr(Webhooks, "_let_another_pass", note)
     sim.unruly(shuffle=1.0)
     thread = threading.Thread(target=sim.say, args=(taro, "後"))
@@ -109,8 +119,8 @@ def test_a_webhook_is_overtaken_by_another_users(sim, bot, taro, monkeypatch):
     assert "後" in heard
 
 
-def test_nobody_to_overtake_it_holds_a_webhook_up_only_for_a_moment(sim, bot, taro, monkeypatch):
-    monkeypatch.setattr(webhooks, "OVERTAKEN_SECONDS", 0.05)
+@pytest.mark.parametrize("options", [{"overtaken_seconds": 0.05}])
+def test_nobody_to_overtake_it_holds_a_webhook_up_only_for_a_moment(sim, bot, taro):
     sim.unruly(shuffle=1.0)
     assert sim.say(taro, "やあ").delivered
 
@@ -159,10 +169,9 @@ def test_another_process_makes_them_unruly(sim, bot, taro):
     assert answer.status_code == 422
 
 
-def test_what_is_still_to_come_ends_with_the_simulator(bot, monkeypatch):
-    monkeypatch.setattr(webhooks, "REDELIVERED_SECONDS", 1_000.0)
+def test_what_is_still_to_come_ends_with_the_simulator(bot):
     before = set(threading.enumerate())
-    with linesim.running(webhook_url=bot.url) as sim:
+    with linesim.running(webhook_url=bot.url, redelivered_seconds=1_000.0) as sim:
         sim.unruly(redeliver=1.0)
         for number in range(20):
             sim.say(sim.add_user(f"客{number}"), "やあ")
@@ -174,10 +183,10 @@ def test_what_is_still_to_come_ends_with_the_simulator(bot, monkeypatch):
     assert not left - before
 
 
-def test_too_many_to_come_are_not_gathered(sim, bot, taro, monkeypatch):
-    monkeypatch.setattr(webhooks, "REDELIVERED_SECONDS", 1_000.0)
-    monkeypatch.setattr(webhooks, "MOST_EXTRAS", 3)
+@pytest.mark.parametrize("options", [{"redelivered_seconds": 1_000.0, "most_extras": 3}])
+def test_too_many_to_come_are_not_gathered(sim, bot, taro):
     sim.unruly(redeliver=1.0)
     for number in range(5):
         sim.say(taro, f"{number}")
-    assert len(sim._webhooks._extras) == 3
+    extras = [thread for thread in threading.enumerate() if thread.name == "linesim-unruly"]
+    assert len(extras) == 3
