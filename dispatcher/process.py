@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.control import ControlReader
+from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
@@ -27,10 +28,9 @@ from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.startup import ExitReason, Interrupted, StartupWait, death_of, ending_of
 from dispatcher.status import StatusReporter
-from dispatcher.timer import Timer
 from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, Watchdog
 from linedesk.contract import MakeWorker
-from linedesk.runtime.service import NoServiceManager, ServiceManager
+from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
 from linedesk.store.documents import PROGRESS, RECVQ
@@ -104,12 +104,12 @@ class Dispatcher:
         )
         self._report = self._reporter.report
         self._patience = StartupWait(inbox, self._report)
-        self._clock = Timer()
+        self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
         self._worker = make_worker(
             step=lambda step: self._pool.step(step),
-            later=self._clock.later,
+            later=self._delayed_calls.later,
             lease_is_fresh=lease.is_fresh,
         )
 
@@ -177,7 +177,7 @@ class Dispatcher:
             progress,
             start,
             decide=self._worker.decide,
-            later=self._clock.later,
+            later=self._delayed_calls.later,
             step=lambda step: self._pool.step(step),
             replaced=self._inbox.put,
         )
@@ -218,7 +218,7 @@ class Dispatcher:
             self._pool,
             self._reader,
             self._worker,
-            [self._lease, self._clock, self._saver, *self._components],
+            [self._lease, self._delayed_calls, self._saver, *self._components],
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
             feed_seconds=self._limits.feed_seconds,
@@ -245,7 +245,7 @@ class Dispatcher:
             threads=self._limits.threads,
             bound=self._limits.documents,
             load=lambda ids: recall(self._database, ids),
-            later=self._clock.later,
+            later=self._delayed_calls.later,
             suspects=CrashSuspects(
                 alone=self._starts.alone,
                 most=self._limits.documents,
@@ -259,7 +259,7 @@ class Dispatcher:
         )
 
     def _begin(self) -> None:
-        self._clock.start()
+        self._delayed_calls.start()
         self._pool.start()
         self._saver.start()
         self._reader.start()
@@ -308,8 +308,8 @@ class Dispatcher:
             component.join(CLOSE_SECONDS)
         self._saver.stop()
         self._saver.join(CLOSE_SECONDS)
-        self._clock.stop()
-        self._clock.join(CLOSE_SECONDS)
+        self._delayed_calls.stop()
+        self._delayed_calls.join(CLOSE_SECONDS)
         # Nor is it poison where MongoDB refuses the process.
         if ending in (ExitReason.STOPPED, ExitReason.STUCK, ExitReason.REFUSED):
             self._starts.end()

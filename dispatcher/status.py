@@ -26,7 +26,7 @@ from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from linedesk.contract import Worker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.service import ServiceManager
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread, Component
 from linedesk.store.documents import HISTORY, STATUS, Document

@@ -18,7 +18,7 @@ from dispatcher.keyed.queues import Run
 from linedesk.contract import Worker
 from linedesk.runtime.liveness import ThreadActivity
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.service import ServiceManager, word_seconds
+from linedesk.runtime.service_manager import ServiceManager, word_seconds
 from linedesk.runtime.thread import BackgroundThread, Component
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from frontdesk.errors import BadSignature, Refused, TooSlow
 from frontdesk.http import arrival, made_way
 from frontdesk.metrics import FrontdeskMetrics
-from frontdesk.webhook import HEADER, encode_events, parse_events, read_body, verify
+from frontdesk.parsing import HEADER, encode_events, parse_events, read_body, verify
 
 
 class Problem(BaseModel):

@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from frontdesk.backends import SpoolStore
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.metrics import clock_time
-from frontdesk.storage import SpoolStore
 from frontdesk.stores import (
     SPOOL_SECONDS,
     Bounds,

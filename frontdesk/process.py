@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from frontdesk.app import Store, WebhookSettings, create_app
+from frontdesk.backends import Recvq, SpoolStore, connect_storage
 from frontdesk.group_commit import GroupCommit
 from frontdesk.http import PROXIES, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.server import BACKLOG, Address, FrontdeskServer, allow_connections, listeners
-from frontdesk.storage import Recvq, SpoolStore, connect_storage
 from frontdesk.tls import CertificateFiles
-from linedesk.runtime.service import NoServiceManager, ServiceManager
+from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.collections import require_schema
 from linedesk.store.documents import STATUS, Document

@@ -32,7 +32,7 @@ from frontdesk.http import MOST_CONNECTIONS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics, status_words
 from frontdesk.tls import HANDSHAKE_SECONDS, CertificateFiles, Handshake, TlsServer
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
-from linedesk.runtime.service import ServiceManager
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.store.documents import Document
 
 log = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
+from jobworker.decider import Decider, DeciderParts
 from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
 from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
 from jobworker.line.call_log import CallLog
@@ -35,7 +36,6 @@ from jobworker.sending.delivery import ReplyUnknown
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.send import SendLimits
 from jobworker.unsend import Unsends
-from jobworker.worker import Decider, DeciderParts
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
 from linedesk.store.orders import RELEASED
@@ -254,11 +254,11 @@ class BotWorker:
         self.line.quota.start()
 
     def decide(self, job: Job) -> JobResult:
-        """Run one job (see `jobworker.worker.Decider.decide`)."""
+        """Run one job (see `jobworker.decider.Decider.decide`)."""
         return self._worker.decide(job)
 
     def did_not_return(self, job: Job, stack: str) -> None:
-        """A handler was abandoned (see `jobworker.worker.Decider.did_not_return`)."""
+        """A handler was abandoned (see `jobworker.decider.Decider.did_not_return`)."""
         self._worker.did_not_return(job, stack)
 
     def has_room(self) -> bool:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
     *(
         "linedesk.cli.main",
-        "linedesk.compose.frontdesk",
+        "linedesk.compose.processes",
         "linedesk.compose.dispatcher",
         "linedesk.compose.scheduler",
     ),

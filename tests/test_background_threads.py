@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.control import ControlReader
+from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
 from dispatcher.feed.rescan import Rescan
@@ -26,15 +27,14 @@ from dispatcher.metrics import DispatcherMetrics
 from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import ProgressTracker
 from dispatcher.status import BacklogProbe
-from dispatcher.timer import Timer
 from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
 from linedesk.contract import JobResult
-from linedesk.runtime.clock import SimClock
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.metrics_server import MetricsServer
-from linedesk.runtime.service import NoServiceManager
+from linedesk.runtime.service_manager import NoServiceManager
+from linedesk.runtime.sim_clock import SimClock
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.scheduler.listener import ScheduleListener
@@ -116,7 +116,7 @@ class Workplace:
 
 
 OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = {
-    Timer: lambda place: Timer(),
+    DelayedCalls: lambda place: DelayedCalls(),
     ScheduleListener: lambda place: ScheduleListener(
         place.database["schedule"], lambda run_at, time: None
     ),

@@ -46,14 +46,14 @@ MAY_IMPORT: Mapping[str, set[str]] = {
 # Within a package: each line may import itself and the lines above it.
 FLOORS = {
     "jobworker": (
-        ("errors", "metrics", "effects", "handler_call", "row_log"),
+        ("errors", "metrics", "effects", "handler_context", "row_log"),
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "unsend", "worker", "assembly"),
+        ("runs", "retry", "unsend", "decider", "assembly"),
     ),
     "dispatcher": (
-        ("metrics", "timer", "lease"),
+        ("metrics", "delayed_calls", "lease"),
         ("progress",),
         ("keyed",),
         ("feed",),

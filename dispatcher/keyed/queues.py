@@ -16,7 +16,7 @@ from typing import Any
 
 import bson
 
-from dispatcher.keyed.job import CallClaim
+from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
 from linedesk.contract import GiveUp, JobResult

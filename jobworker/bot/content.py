@@ -38,7 +38,7 @@ from jobworker.errors import (
     GateClosed,
     LineAway,
 )
-from jobworker.handler_call import REPLY_SECONDS, doing, require_wanted
+from jobworker.handler_context import REPLY_SECONDS, current_call, require_wanted
 from jobworker.line.answer import is_no_verdict
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import tell
@@ -77,7 +77,7 @@ def file_for(to: str | os.PathLike[str] | None) -> Iterator[tuple[IO[bytes], Pat
 @contextmanager
 def _passing_file() -> Iterator[tuple[IO[bytes], Path]]:
     """A file that goes when the handler ends."""
-    current = doing()
+    current = current_call()
     if current is None:
         raise BotError("outside of a handler's own thread content needs a path to go to")
     handle, name = tempfile.mkstemp(prefix="linedesk-")
@@ -192,7 +192,7 @@ class ContentDownloads:
 
     def _once(self, message_id: str, part: IO[bytes], most_bytes: int) -> tuple[str, int] | None:
         """One call, in its turn: type and size of what came; None while LINE prepares it."""
-        current = doing()
+        current = current_call()
         context = current.context if current else {}
         whose = context.get("key", ENDPOINT)
         with (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from jobworker.errors import GateClosed, LineAway
-from jobworker.handler_call import can_run_again, require_wanted
+from jobworker.handler_context import can_run_again, require_wanted
 from jobworker.line.gate_order import Order, Ticket, TicketState
 from jobworker.metrics import GateMetrics, Used, WorkerMetrics
 

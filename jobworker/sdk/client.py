@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from jobworker.effects import SendMethod
 from jobworker.errors import GateClosed, NotRunning
-from jobworker.handler_call import HandlerContext, doing
+from jobworker.handler_context import HandlerContext, current_call
 from jobworker.line.answer import is_no_verdict
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
@@ -88,7 +88,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         limit = kwargs.get("_request_timeout") or self._limit_seconds
         # The turn ends with this method, so nothing may go on in a thread of the SDK's.
         kwargs |= {"_request_timeout": limit, "async_req": None}
-        current = doing()
+        current = current_call()
         sending = _Sending(
             current if is_send(method, resource_path) else None,
             works_once=resource_path == SendMethod.REPLY.path,

@@ -101,7 +101,7 @@ def schema(settings: Settings) -> None:
 @with_settings
 def frontdesk(settings: Settings, share_port: bool) -> int:
     """Receive LINE's webhooks and store them."""
-    from linedesk.compose.frontdesk import frontdesk_process
+    from linedesk.compose.processes import frontdesk_process
 
     return frontdesk_process(settings, share_port=share_port)
 
@@ -110,7 +110,7 @@ def frontdesk(settings: Settings, share_port: bool) -> int:
 @with_settings
 def dispatcher(settings: Settings) -> int:
     """Run the bot on what was stored, in order, at LINE's pace."""
-    from linedesk.compose.frontdesk import dispatcher_process
+    from linedesk.compose.processes import dispatcher_process
 
     return dispatcher_process(settings)
 
@@ -119,7 +119,7 @@ def dispatcher(settings: Settings) -> int:
 @with_settings
 def scheduler(settings: Settings) -> int:
     """Let timers ring; needed only where SCHEDULER is process."""
-    from linedesk.compose.frontdesk import scheduler_process
+    from linedesk.compose.processes import scheduler_process
 
     return scheduler_process(settings)
 
@@ -154,7 +154,7 @@ def sim(settings: Settings, **options: Any) -> int:
 
     Bots follow its clock where SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
     """
-    from linedesk.compose.frontdesk import sim_process
+    from linedesk.compose.processes import sim_process
 
     return sim_process(settings, **options)
 

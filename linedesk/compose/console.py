@@ -22,7 +22,7 @@ from linedesk.console.web.app import create_app
 from linedesk.console.web.gatekeeping import is_loopback
 from linedesk.console.web.layout import Console
 from linedesk.console.web.serve import config_of, serve
-from linedesk.runtime.service import service_from
+from linedesk.runtime.service_manager import service_from
 from linedesk.settings.errors import CannotServe, SettingsError
 from linedesk.settings.settings import Settings, require_server
 from linedesk.store.client import connect

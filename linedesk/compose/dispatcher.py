@@ -25,7 +25,7 @@ from linedesk.compose.scheduler import make_scheduler, simulated_clock
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
 from linedesk.runtime.metrics_server import serve_metrics
-from linedesk.runtime.service import ServiceManager, let_time_pass, service_from
+from linedesk.runtime.service_manager import ServiceManager, let_time_pass, service_from
 from linedesk.runtime.signals import take_signals
 from linedesk.runtime.thread import Component
 from linedesk.scheduler.scheduler import system_now

@@ -18,7 +18,7 @@ from pymongo.database import Database
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
-from linedesk.runtime.service import NoServiceManager, ServiceManager, word_seconds
+from linedesk.runtime.service_manager import NoServiceManager, ServiceManager, word_seconds
 from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema

@@ -108,7 +108,7 @@ class Scheduler(BackgroundThread):
             longest_pause_seconds=limits.longest_pause_seconds,
         )
         self._most = limits.batch_rows
-        self._steps = Steps(limits.step_back_seconds)
+        self._steps = ClockSteps(limits.step_back_seconds)
         # At the start, too: the clock may have been ahead when its predecessor rang.
         self._must_bring_back = True
         self._wake = threading.Event()
@@ -232,7 +232,7 @@ class Scheduler(BackgroundThread):
         self.activity.idle()
 
 
-class Steps:
+class ClockSteps:
     """Notices a clock that was set back, by one that never is."""
 
     def __init__(self, step_back_seconds: float) -> None:

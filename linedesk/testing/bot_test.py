@@ -124,7 +124,7 @@ class BotTest(People):
         return tuple(sent)
 
     def _decide(self, document: Document) -> tuple[Sent, ...]:
-        """As `jobworker.worker.Decider` does it."""
+        """As `jobworker.decider.Decider` does it."""
         event = model_of(document["event"])
         talk = Talk(document, self._around(document))
         with _explained():

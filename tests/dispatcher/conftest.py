@@ -25,7 +25,7 @@ from dispatcher.progress.tracker import ProgressTracker
 from linedesk.compose.dispatcher import make_feed
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult, Worker
-from linedesk.runtime.service import ServiceManager
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, EPOCHS, MEGABYTE

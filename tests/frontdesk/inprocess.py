@@ -15,12 +15,12 @@ import uvloop
 from frontdesk import server
 from frontdesk.app import WebhookSettings
 from frontdesk.metrics import FrontdeskMetrics
+from frontdesk.parsing import sign
 from frontdesk.process import _config
 from frontdesk.server import FrontdeskServer, ServerLimits
 from frontdesk.stores import Documents
 from frontdesk.tls import CertificateFiles
-from frontdesk.webhook import sign
-from linedesk.runtime.service import NoServiceManager
+from linedesk.runtime.service_manager import NoServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
 
 DEADLINE_SECONDS = 15.0

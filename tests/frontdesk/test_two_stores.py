@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from frontdesk import group_commit
+from frontdesk.backends import SpoolStore
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import CommitLimits, GroupCommit
-from frontdesk.storage import SpoolStore
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool, SpoolContents

@@ -18,7 +18,7 @@ import pytest
 from pymongo.database import Database
 
 import linesim
-from jobworker import worker
+from jobworker import decider
 from linedesk import Bot
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -58,7 +58,7 @@ def database(shared_database: Database[Any]) -> Database[Any]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "HANDLER_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(decider, "HANDLER_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
+from jobworker import decider, retry
 from jobworker import runs as running
-from jobworker import worker
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.metrics import WorkerMetrics
@@ -25,7 +25,7 @@ from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.jobworker.test_handler_call import abandon
+from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
@@ -132,7 +132,7 @@ def test_a_record_that_mongodb_does_not_take_is_noted_and_made_again(
         return record(self, *args, **more)
 
     monkeypatch.setattr(Conversations, "record", once)
-    monkeypatch.setattr(worker, "STORE_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(decider, "STORE_PAUSE_SECONDS", 0.01)
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     desk.says(sim.add_user("花子"), "?")
     desk.until_quiet()
@@ -178,7 +178,7 @@ def test_a_failed_handler_says_when_it_is_tried_again(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        worker, "pause_seconds", lambda failures, **more: 0.01 if failures < 2 else 300
+        decider, "pause_seconds", lambda failures, **more: 0.01 if failures < 2 else 300
     )
 
     def fails(event: Any, talk: Talk) -> None:
@@ -203,7 +203,7 @@ def test_what_is_in_the_way_is_told_without_its_own_words(
     error: Exception, decided: bool, words: str
 ) -> None:
     run = JobMemo()
-    run.decision = worker.given_up if decided else None  # type: ignore[assignment]
+    run.decision = retry.given_up if decided else None  # type: ignore[assignment]
     assert undecided_words(error, run, 1.0).startswith(words)
 
 

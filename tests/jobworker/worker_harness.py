@@ -12,9 +12,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
+from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
-from dispatcher.timer import Timer
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.sending.delivery import ReplyUnknown
@@ -52,7 +52,7 @@ class Room:
     desk: BotWorker = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = Timer()
+        self.clock = DelayedCalls()
         self.pool = Pool(
             lambda task: self.desk.decide(task),
             ProgressTracker(),

@@ -17,7 +17,7 @@ from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan, recall
 from dispatcher.lease import Lease
 from dispatcher.progress.document import Progress
-from frontdesk import storage
+from frontdesk import backends
 from frontdesk.errors import NotStored
 from jobworker.record.dead_letters import Ageing
 from linedesk.cli import main
@@ -421,12 +421,12 @@ def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
 ) -> None:
     """After the refusal the driver asks the server nothing for a while, as if it were away."""
     wrong = replace(Uri.parse(guarded.uri_of("frontdesk")), password="wrong-one")
-    with storage.connect_storage(str(wrong)) as client:
+    with backends.connect_storage(str(wrong)) as client:
         guard = Guard(client[LINE_BOT])
         with pytest.raises(AccessRefused):
             guard.look()
         with pytest.raises(NotStored, match="refuses the user") as unavailable:
-            storage.Recvq(client[LINE_BOT], guard, probe_seconds=0.1).probe()
+            backends.Recvq(client[LINE_BOT], guard, probe_seconds=0.1).probe()
     assert "Timeout" in unavailable.value.detail
     guard._gauge = Gauge(frontdesk)
     guard.look()

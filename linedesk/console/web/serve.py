@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from linedesk.runtime.metrics import Refusals
-from linedesk.runtime.service import NoServiceManager, ServiceManager
+from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
 
 log = logging.getLogger(__name__)
 

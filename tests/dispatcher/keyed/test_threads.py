@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import watchdog as watch_module
-from dispatcher.keyed.job import CallClaim
+from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.keyed.queues import MOST_WHOLE, QueuedJob, Run
 from dispatcher.keyed.threads import Thread
 from dispatcher.process import ExitReason

@@ -48,7 +48,7 @@ from linedesk import Bot, Content
 from linesim import Sim
 from linesim.model.media import Medium
 from tests.jobworker.line.test_deadline import _tls
-from tests.jobworker.test_handler_call import abandon
+from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 

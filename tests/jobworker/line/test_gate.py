@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
-from dispatcher.timer import Timer
 from jobworker.errors import GateClosed, LineAway
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Ticket
@@ -343,7 +343,7 @@ def real() -> Iterator[Callable[..., Real]]:
     ends: list[Callable[[], object]] = []
 
     def make(interval_seconds: float, **limits: float) -> Real:
-        clock = Timer()
+        clock = DelayedCalls()
         pool = Pool(
             lambda task: JobResult.DONE,
             ProgressTracker(),

@@ -32,7 +32,7 @@ from urllib3.exceptions import HTTPError
 from jobworker.bot.events import TimerEvent
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, NoTimerHandler, PermanentError
-from jobworker.handler_call import HandlerContext, can_run_again
+from jobworker.handler_context import HandlerContext, can_run_again
 from jobworker.line.hosts import Hosts
 from jobworker.sdk.client import is_send
 from jobworker.sdk.handler import SdkBot
@@ -41,7 +41,7 @@ from linedesk.compose.bot import load_bot
 from linedesk.settings.errors import SettingsError
 from linesim import Sim
 from linesim.model.world import Bubble
-from tests.jobworker.test_handler_call import abandon
+from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
 from tests.sdk_bots import echo, kitchensink, multievent
 from tests.waiting import eventually
@@ -399,15 +399,15 @@ def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> No
         def end(self) -> bool:
             return not self.is_abandoned
 
-    handling, doing = Handling(), HandlerContext({"_id": 1, "key": "U1", "acceptTime": None})
+    handling, call = Handling(), HandlerContext({"_id": 1, "key": "U1", "acceptTime": None})
 
     def run() -> Iterator[bool]:
-        with doing.under(handling):
+        with call.under(handling):
             handling.is_abandoned = True
-            yield doing.has_sent
+            yield call.has_sent
             with pytest.raises(GateClosed):
-                doing.begin_send()
-            yield doing.has_sent
+                call.begin_send()
+            yield call.has_sent
 
     running = run()
     assert [next(running), next(running)] == [False, False]
@@ -447,12 +447,12 @@ def test_a_handler_can_be_run_again_until_it_has_sent_something() -> None:
             return True
 
     assert not can_run_again(), "no handler"
-    doing = HandlerContext({"_id": 1, "key": "U1", "acceptTime": None})
-    with doing.under(Handling()):
+    call = HandlerContext({"_id": 1, "key": "U1", "acceptTime": None})
+    with call.under(Handling()):
         assert can_run_again()
-        mark = doing.begin_send()
+        mark = call.begin_send()
         assert not can_run_again()
-        doing.forget_send(mark)
+        call.forget_send(mark)
         assert can_run_again()
 
 

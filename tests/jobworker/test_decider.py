@@ -19,8 +19,8 @@ from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
-from dispatcher.keyed.job import CallClaim
-from jobworker import worker
+from dispatcher.keyed.call_claim import CallClaim
+from jobworker import decider
 from jobworker.bot.talk import Talk
 from jobworker.record.conversations import Conversations
 from jobworker.sending.send import SendLimits
@@ -232,7 +232,7 @@ def test_a_secret_reaches_the_handler_and_no_dead_letter(room: Rooms, sim: Sim) 
 def test_a_failing_key_waits_without_a_thread(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "pause_seconds", lambda failures, **more: 3600.0)
+    monkeypatch.setattr(decider, "pause_seconds", lambda failures, **more: 3600.0)
     neighbour = sim.add_user("太郎")
 
     def handler(event: Any, talk: Talk) -> None:
@@ -575,7 +575,7 @@ def test_mongodb_away_for_a_moment_decides_once(
         runs.append(1)
         echo(talk)
 
-    monkeypatch.setattr(worker, "STORE_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(decider, "STORE_PAUSE_SECONDS", 0.02)
     desk = room(a_bot(handler))
     conversations = desk.desk.outbox._conversations
     record, failures = conversations.record, [3]
@@ -599,7 +599,7 @@ def test_mongodb_away_for_a_moment_decides_once(
 def test_without_a_fresh_lease_nothing_is_recorded(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "STORE_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(decider, "STORE_PAUSE_SECONDS", 0.02)
     user, fresh, runs = sim.add_user("花子"), threading.Event(), []
 
     def handler(event: Any, talk: Talk) -> None:

@@ -19,9 +19,9 @@ import pytest
 
 from linedesk.compose import dispatcher as dispatching
 from linedesk.compose.dispatcher import ExitReason
-from linedesk.runtime import service as refused
-from linedesk.runtime import service as systemd
-from linedesk.runtime.service import (
+from linedesk.runtime import service_manager as refused
+from linedesk.runtime import service_manager as systemd
+from linedesk.runtime.service_manager import (
     LEAST_SECONDS,
     NoServiceManager,
     Systemd,

@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from linedesk.runtime.service import service_from, sockets_from
+from linedesk.runtime.service_manager import service_from, sockets_from
 from linedesk.settings.errors import CannotServe
 from linedesk.settings.settings import Settings, require, require_server
 

@@ -21,26 +21,22 @@ from jobworker.bot.events import is_ring, model_of
 from jobworker.bot.talk import Talk, TalkContext, no_content
 from jobworker.effects import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
-from jobworker.handler_call import Abandoned, HandlerContext
+from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, checked
 from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
 from jobworker.record.schedule import Schedule
+from jobworker.retry import AFTER_A_SEND, Failure, did_not_return, given_up, raised
 from jobworker.runs import (
-    AFTER_A_SEND,
     FAILED,
     FETCHING,
     FULL,
     UNHEARD,
-    Failure,
     JobMemo,
     JobRun,
     Runs,
-    did_not_return,
     failed_words,
-    given_up,
-    raised,
     undecided_words,
 )
 from jobworker.sending.outbox import Outbox
@@ -109,19 +105,19 @@ class Decider:
 
     def decide(self, job: Job) -> JobResult:
         """Run a job once; raises Replaced if a successor has taken over."""
-        run = job.memo = job.memo or JobMemo()
+        memo = job.memo = job.memo or JobMemo()
         if isinstance(job.document.get("event"), DBRef):
             # What the driver makes of any object with `$ref` and `$id` in it.
             job.document["event"] = dict(job.document["event"].as_doc())
         if not _is_ours(job.document):
             log.error("not a document of the front desk, passed over id=%s", job.document["_id"])
             return JobResult.DONE
-        if run.doing is not None and run.doing.is_abandoned:
+        if memo.call is not None and memo.call.is_abandoned:
             # Where an operator released it, nobody has told so yet.
-            self._parts.runs.abandoned(job.document, run)
-        lap = run.lap = JobRun()
+            self._parts.runs.abandoned(job.document, memo)
+        run = memo.run = JobRun()
         try:
-            verdict = self._decide_or_give_up(job, run, lap)
+            verdict = self._decide_or_give_up(job, memo, run)
             if verdict is not JobResult.DEFERRED and asks_for_effect(job.document):
                 self._parts.unsends.deadletters.note_carried_out(job.document)
         except Abandoned:
@@ -129,60 +125,60 @@ class Decider:
             log.warning("abandoned handler returned after all event_id=%s", name_of(job.document))
             return JobResult.DEFERRED
         except (StoreUnavailable, GateClosed) as error:
-            verdict = self._undecided(job, run, lap, error)
-        self._parts.runs.ended(job.document, run, lap, verdict)
+            verdict = self._undecided(job, memo, run, error)
+        self._parts.runs.ended(job.document, memo, run, verdict)
         return verdict
 
-    def _undecided(self, job: Job, run: JobMemo, lap: JobRun, error: Exception) -> JobResult:
+    def _undecided(self, job: Job, memo: JobMemo, run: JobRun, error: Exception) -> JobResult:
         """MongoDB or the gate is in the way, so the job is parked for a while."""
-        run.store_failures += 1
-        pause = pause_seconds(run.store_failures, most=STORE_PAUSE_SECONDS)
-        lap.error = type(error).__name__
-        job.because = undecided_words(error, run, pause)
+        memo.store_failures += 1
+        pause = pause_seconds(memo.store_failures, most=STORE_PAUSE_SECONDS)
+        run.error = type(error).__name__
+        job.because = undecided_words(error, memo, pause)
         log.warning("not decided, trying again event_id=%s error=%s", name_of(job.document), error)
         self._parts.later(pause, job.resume)
         return JobResult.DEFERRED
 
-    def _decide_or_give_up(self, job: Job, run: JobMemo, lap: JobRun) -> JobResult:
+    def _decide_or_give_up(self, job: Job, memo: JobMemo, run: JobRun) -> JobResult:
         """An event whose conversation MongoDB refuses to write becomes a dead letter past it."""
         try:
-            return self._decide(job, run, lap)
+            return self._decide(job, memo, run)
         except WriteRefused as error:
-            lap.error = type(error).__name__
+            run.error = type(error).__name__
             if name_of(job.document) in self._parts.conversations.load(job.document).applied:
                 return JobResult.ALREADY_APPLIED
-            decision = run.decision or Decision({}, [])
+            decision = memo.decision or Decision({}, [])
             letters = decision.given_up.effects or [
-                self._replayable(job.document, _letter_past_its_record(job.document, error, run))
+                self._replayable(job.document, _letter_past_its_record(job.document, error, memo))
             ]
         for letter in letters:
             self._parts.unsends.deadletters.write(letter)
         return JobResult.DONE
 
-    def _decide(self, job: Job, run: JobMemo, lap: JobRun) -> JobResult:
-        if job.again and not run.checked:
+    def _decide(self, job: Job, memo: JobMemo, run: JobRun) -> JobResult:
+        if job.again and not memo.checked:
             if self._was_applied(job.document):
                 return JobResult.ALREADY_APPLIED
-            run.checked = True
-        if run.decision is None and self._ends_unheard(job.document):
-            return self._finish(job, lap, UNHEARD)
+            memo.checked = True
+        if memo.decision is None and self._ends_unheard(job.document):
+            return self._finish(job, run, UNHEARD)
         full = self._parts.outbox.waits_for_room
         # What is condemned sends nothing, and is to be out of the way.
         if job.given_up_for is None and full(conversation_id(job.document), job.resume):
             job.because = FULL
             return JobResult.DEFERRED
-        if run.decision is None and job.given_up_for is not None:
-            decision = given_up(job.document, job.given_up_for, has_sent=run.has_sent)
+        if memo.decision is None and job.given_up_for is not None:
+            decision = given_up(job.document, job.given_up_for, has_sent=memo.has_sent)
             letters = [self._replayable(job.document, one) for one in decision.effects]
-            run.decision = replace(decision, effects=letters)
-        run.decision = run.decision or self._without_handler(job.document)
-        if run.decision is None and not self._run_handler(job, run, lap):
+            memo.decision = replace(decision, effects=letters)
+        memo.decision = memo.decision or self._without_handler(job.document)
+        if memo.decision is None and not self._run_handler(job, memo, run):
             return JobResult.DEFERRED
-        assert run.decision is not None
+        assert memo.decision is not None
         # What the handler has sent by itself is at least not to be sent again.
-        if run.decision.is_empty and not run.has_sent:
-            return self._finish(job, lap)
-        return self._record(job, run.decision, lap)
+        if memo.decision.is_empty and not memo.has_sent:
+            return self._finish(job, run)
+        return self._record(job, memo.decision, run)
 
     def _without_handler(self, document: Document) -> Decision | None:
         """The decision about a replayed effect, or about what is refused; None for all else."""
@@ -227,7 +223,7 @@ class Decider:
         self._parts.outbox.add(id_, stored.get("pending") or ())
         return Conversation.from_document(id_, stored)
 
-    def _finish(self, job: Job, lap: JobRun, outcome: str | None = None) -> JobResult:
+    def _finish(self, job: Job, run: JobRun, outcome: str | None = None) -> JobResult:
         """End a job that leaves no record. The first one of a key in a term adopts its
         conversation, or a predecessor that stands still could record the event hereafter.
         """
@@ -239,7 +235,7 @@ class Decider:
             decision = job.memo.decision
             if decision is not None and decision.is_outdated_by(conversation.n):
                 raise self._outdated(job)
-        lap.outcome = outcome
+        run.outcome = outcome
         return JobResult.DONE
 
     def _outdated(self, job: Job) -> StoreUnavailable:
@@ -253,7 +249,7 @@ class Decider:
 
     # The handler.
 
-    def _run_handler(self, job: Job, run: JobMemo, lap: JobRun) -> bool:
+    def _run_handler(self, job: Job, memo: JobMemo, run: JobRun) -> bool:
         """Let the bot decide; False if the job has to wait before it can."""
         event = model_of(job.document["event"])
         talk = self._talk(job.document)
@@ -262,29 +258,29 @@ class Decider:
             if (
                 rule is not None
                 and rule.profile is True
-                and self._waits_for_profile(job, run, talk)
+                and self._waits_for_profile(job, memo, talk)
             ):
                 return False
-            if run.profile is not None:
-                talk.know_profile(run.profile)
+            if memo.profile is not None:
+                talk.know_profile(memo.profile)
             self._note_friendship(talk)
             if rule is not None:
-                self._call_handler(job, run, lap, partial(rule.handler, event, talk))
+                self._call_handler(job, memo, run, partial(rule.handler, event, talk))
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.
-            run.decision = replace(decision, read_n=None) if run.has_sent else decision
-            run.learns = False if rule is None or talk.forgot else rule.profile
-            run.forgets = talk.forgot
+            memo.decision = replace(decision, read_n=None) if memo.has_sent else decision
+            memo.learns = False if rule is None or talk.forgot else rule.profile
+            memo.forgets = talk.forgot
         except Abandoned:
             raise
         except (Exception, SystemExit) as error:
-            if isinstance(error, NOT_ITS_FAULT) and not run.has_sent:
+            if isinstance(error, NOT_ITS_FAULT) and not memo.has_sent:
                 raise
             # Around one job: the bot's own errors end here. A thread that took SystemExit for its
             # end would leave the key behind without a word.
-            lap.outcome, lap.error = FAILED, type(error).__name__
+            run.outcome, run.error = FAILED, type(error).__name__
             return self._handler_failed(
-                job, run, raised(error, has_sent=run.has_sent, masked=self._parts.masked)
+                job, memo, raised(error, has_sent=memo.has_sent, masked=self._parts.masked)
             )
         return True
 
@@ -301,43 +297,43 @@ class Decider:
         return Talk(document, around)
 
     def _call_handler(
-        self, job: Job, run: JobMemo, lap: JobRun, handler: Callable[[], object]
+        self, job: Job, memo: JobMemo, run: JobRun, handler: Callable[[], object]
     ) -> None:
         since_accept_ms = since_ms(job.document[ACCEPT_TIME])
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
-            *(name_of(job.document), lap.thread, since_accept_ms),
+            *(name_of(job.document), run.thread, since_accept_ms),
         )
-        if run.first_at is None:
-            run.first_at = datetime.now(UTC)
-            self._parts.runs.waited(job.document, run.first_at)
-        run.tries += 1
-        run.doing = HandlerContext(job.document)
-        lap.begin_handler()
+        if memo.first_at is None:
+            memo.first_at = datetime.now(UTC)
+            self._parts.runs.waited(job.document, memo.first_at)
+        memo.tries += 1
+        memo.call = HandlerContext(job.document)
+        run.begin_handler()
         try:
-            with run.doing.under(job.begin_handler()):
+            with memo.call.under(job.begin_handler()):
                 handler()
         finally:
-            lap.end_handler()
+            run.end_handler()
 
     def _note_friendship(self, talk: Talk) -> None:
         kind = talk.raw.get("type")
         if kind in ("follow", "unfollow"):
             talk.know_friend(kind == "follow")
 
-    def _waits_for_profile(self, job: Job, run: JobMemo, talk: Talk) -> bool:
+    def _waits_for_profile(self, job: Job, memo: JobMemo, talk: Talk) -> bool:
         """Whether the sender's profile is on its way; it is asked for once an event."""
-        if run.profile_asked or talk.user_id is None or talk.reply_token is None:
+        if memo.profile_asked or talk.user_id is None or talk.reply_token is None:
             return False
         known = is_fresh(talk.profile, datetime.now(UTC))
         # Only now: reading the conversation may have failed, and then it is asked for again.
-        run.profile_asked = True
+        memo.profile_asked = True
         if known:
             return False
         job.because = FETCHING
 
         def done(profile: Document | None) -> None:
-            run.profile = profile
+            memo.profile = profile
             job.resume()
 
         self._parts.fetch(job.document, talk.user_id, done=done).begin()
@@ -350,38 +346,38 @@ class Decider:
         if self._handler_failed(job, job.memo, failure):
             job.resume()
 
-    def _handler_failed(self, job: Job, run: JobMemo, failure: Failure) -> bool:
+    def _handler_failed(self, job: Job, memo: JobMemo, failure: Failure) -> bool:
         """Try again later, or decide to give up; True if that is decided."""
-        run.failures += 1
-        first_at = run.first_at or datetime.now(UTC)
+        memo.failures += 1
+        first_at = memo.first_at or datetime.now(UTC)
         name, what, place = name_of(job.document), failure.what, failure.place
-        if not failure.ends_it(failures=run.failures, tries=self._tries, first_at=first_at):
+        if not failure.ends_it(failures=memo.failures, tries=self._tries, first_at=first_at):
             pause = pause_seconds(
-                run.failures, first=HANDLER_PAUSE_SECONDS, most=MOST_HANDLER_PAUSE_SECONDS
+                memo.failures, first=HANDLER_PAUSE_SECONDS, most=MOST_HANDLER_PAUSE_SECONDS
             )
             log.warning(
                 "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",
-                *(name, run.failures, pause, what, place),
+                *(name, memo.failures, pause, what, place),
             )
-            job.because = failed_words(run.failures, pause)
+            job.because = failed_words(memo.failures, pause)
             self._parts.later(pause, job.resume)
             return False
         log.error(
             "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
-            *(name, run.failures, what, place, failure.lasting),
+            *(name, memo.failures, what, place, failure.lasting),
         )
-        run.decision = failure.decision(job.document, attempts=run.failures, first_at=first_at)
+        memo.decision = failure.decision(job.document, attempts=memo.failures, first_at=first_at)
         return True
 
     # The record.
 
-    def _record(self, job: Job, decision: Decision, lap: JobRun) -> JobResult:
+    def _record(self, job: Job, decision: Decision, run: JobRun) -> JobResult:
         document = job.document
         if document["event"].get("mode") == "standby":
             log.info("standby event, nothing is carried out event_id=%s", name_of(document))
             decision = decision.given_up
             if decision.is_empty:
-                return self._finish(job, lap)
+                return self._finish(job, run)
         if not self._parts.lease_is_fresh():
             raise StoreUnavailable("the lease is not fresh")
         # guard: names-forgotten-first
@@ -399,7 +395,7 @@ class Decider:
             raise self._outdated(job)
         if recorded.unsent:
             self._parts.unsends.met(document)
-            return self._finish(job, lap, UNHEARD)
+            return self._finish(job, run, UNHEARD)
         self._parts.outbox.add(conversation_id(document), recorded.outbox)
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
         if job.memo.learns:
@@ -409,15 +405,15 @@ class Decider:
         )
 
 
-def _letter_past_its_record(document: Document, error: WriteRefused, run: JobMemo) -> Document:
+def _letter_past_its_record(document: Document, error: WriteRefused, memo: JobMemo) -> Document:
     """The letter of an event of which nothing can be recorded."""
     log.error("given up event_id=%s cause=%s", name_of(document), error)
     return of_event(
         document,
-        cause=str(error) + run.has_sent * AFTER_A_SEND,
+        cause=str(error) + memo.has_sent * AFTER_A_SEND,
         traceback="",
-        attempts=max(run.tries, 1),
-        first_at=run.first_at or datetime.now(UTC),
+        attempts=max(memo.tries, 1),
+        first_at=memo.first_at or datetime.now(UTC),
     )
 
 

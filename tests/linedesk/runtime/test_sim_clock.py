@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 import linesim
-from linedesk.runtime import clock as simclock
-from linedesk.runtime.clock import SimClock
+from linedesk.runtime import sim_clock as simclock
+from linedesk.runtime.sim_clock import SimClock
 from linedesk.settings.settings import load_settings
 from tests.waiting import eventually
 

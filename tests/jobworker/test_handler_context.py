@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from dispatcher.keyed.queues import Run
-from jobworker import runs as failures
-from jobworker import worker
+from jobworker import decider, retry
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, GateClosed
 from linedesk import Bot
 from linedesk.contract import GiveUp, JobResult
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.jobworker.test_worker import Parked
+from tests.jobworker.test_decider import Parked
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
@@ -276,13 +275,13 @@ def test_what_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> No
 
 @pytest.mark.parametrize("error", [BotError, *BotError.__subclasses__()])
 def test_every_mistake_of_a_bot_is_lasting(error: type[BotError]) -> None:
-    assert failures.raised(error("x")).lasting
-    assert not failures.raised(ValueError("x")).lasting
+    assert retry.raised(error("x")).lasting
+    assert not retry.raised(ValueError("x")).lasting
 
 
 def test_the_log_names_the_reason_of_a_mistake_and_not_what_it_quotes() -> None:
-    assert failures.raised(BotError("花子", reason="no recipient")).what == "BotError: no recipient"
-    assert failures.raised(BotError("花子")).what == "BotError"
+    assert retry.raised(BotError("花子", reason="no recipient")).what == "BotError: no recipient"
+    assert retry.raised(BotError("花子")).what == "BotError"
 
 
 def test_a_handler_is_not_tried_for_ever(room: Rooms, sim: Sim) -> None:
@@ -294,7 +293,7 @@ def test_a_handler_is_not_tried_for_ever(room: Rooms, sim: Sim) -> None:
         raise RuntimeError("planted")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failures, "MOST_TRYING_SECONDS", 0.05)
+        patch.setattr(retry, "MOST_TRYING_SECONDS", 0.05)
         desk = room(a_bot(handler), tries=1_000_000)
         desk.says(user, "?")
         desk.until_quiet()
@@ -331,7 +330,7 @@ def test_pauses_are_drawn_from_a_growing_range(
         asked.append((count, first, most))
         return 0.0
 
-    monkeypatch.setattr(worker, "pause_seconds", pause)
+    monkeypatch.setattr(decider, "pause_seconds", pause)
     user = sim.add_user("花子")
     runs: list[int] = []
 

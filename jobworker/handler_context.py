@@ -100,10 +100,10 @@ class HandlerContext:
 
 # A context reaches into the coroutines and executors of `asyncio`, other than a thread's own
 # variables; it does not reach into a thread that a handler starts by itself.
-_current: ContextVar[HandlerContext | None] = ContextVar("doing", default=None)
+_current: ContextVar[HandlerContext | None] = ContextVar("call", default=None)
 
 
-def doing() -> HandlerContext | None:
+def current_call() -> HandlerContext | None:
     """The call of a handler that this code is part of."""
     return _current.get()
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from linedesk.runtime.thread import BackgroundThread
 
 
-class Timer(BackgroundThread):
+class DelayedCalls(BackgroundThread):
     """Calls what was left with `later`; the functions must be quick and must not raise.
 
     The order of two functions due at the same instant is that of their registration. What is
-    left when the clock stops is never called.
+    left at the stop is never called.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +33,7 @@ class Timer(BackgroundThread):
             self._condition.notify()
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call `function` from the clock's thread in `seconds`; at once if that is past."""
+        """Call `function` from its thread in `seconds`; at once if that is past."""
         due = self._monotonic() + seconds
         with self._condition:
             heapq.heappush(self._waiting, (due, next(self._numbers), function))

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontdesk.errors import BadRequest, TooLarge
-from frontdesk.webhook import (
+from frontdesk.parsing import (
     MAX_EVENTS,
     Event,
     encode_events,
@@ -304,6 +304,6 @@ def test_every_secret_is_compared_even_after_one_fits(monkeypatch: pytest.Monkey
         signed_with.append(secret)
         return sign(body, secret)
 
-    monkeypatch.setattr("frontdesk.webhook.sign", watched)
+    monkeypatch.setattr("frontdesk.parsing.sign", watched)
     assert verify(b"{}", sign(b"{}", b"first"), secrets=keys)
     assert signed_with == keys

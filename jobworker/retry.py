@@ -1,0 +1,107 @@
+"""Whether a handler that failed is tried again, or its event becomes a dead letter."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from jobworker.effects import of_event
+from jobworker.errors import BotError, PermanentError, TransientError
+from jobworker.record.conversations import Decision
+from linedesk.contract import GiveUp
+from linedesk.store.documents import Document, name_of
+
+log = logging.getLogger(__name__)
+
+# A handler is not tried beyond this since its first try: nobody waits for the answer any more,
+# and all that the user wrote since then waits behind it.
+MOST_TRYING_SECONDS = 6 * 3600.0
+# A fault of LINE's data host, or a long video, is to cost no photo; but all that its sender wrote
+# since then waits behind it.
+PASSING_SECONDS = 600.0
+AFTER_A_SEND = ", after it had called LINE itself: another try would send twice"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a try failed. `what` and `place` go to the log, so they never quote a user."""
+
+    what: str
+    place: str
+    traceback: str
+    lasting: bool
+    """Whether each further try would fail in the same way."""
+    passing: bool = False
+    """Whether it is over in a while, and no fault of the handler's."""
+
+    def ends_it(self, *, failures: int, tries: int, first_at: datetime) -> bool:
+        """Whether the handler is given up after so many failed tries."""
+        if self.lasting or (failures >= tries and not self.passing):
+            return True
+        most_seconds = PASSING_SECONDS if self.passing else MOST_TRYING_SECONDS
+        return datetime.now(UTC) - first_at > timedelta(seconds=most_seconds)
+
+    def decision(self, document: Document, *, attempts: int, first_at: datetime) -> Decision:
+        """The decision to give the event up after so many tries."""
+        letter = of_event(
+            document,
+            cause=f"handler: {self.what}",
+            traceback=self.traceback,
+            attempts=attempts,
+            first_at=first_at,
+        )
+        return Decision({}, [letter])
+
+
+def given_up(document: Document, given_up_for: GiveUp, *, has_sent: bool = False) -> Decision:
+    """The decision to give a condemned event up, without another run of its handler."""
+    cause = given_up_for.cause + has_sent * AFTER_A_SEND
+    log.error(
+        "given up event_id=%s attempts=%d cause=%s", name_of(document), given_up_for.attempts, cause
+    )
+    letter = of_event(
+        document,
+        cause=cause,
+        traceback=given_up_for.stack,
+        attempts=given_up_for.attempts,
+        first_at=given_up_for.first_at,
+    )
+    return Decision({}, [letter])
+
+
+def raised(
+    error: BaseException, *, has_sent: bool = False, masked: Callable[[str], str] = str
+) -> Failure:
+    """The handler raised. What LINE would refuse it decides again, so that is tried once; so is
+    one that has sent something by itself, since another try would send it twice.
+
+    `masked` takes secrets out of what the error quotes: the traceback is stored and exported.
+    """
+    return Failure(
+        what=_name(error) + has_sent * AFTER_A_SEND,
+        place=_place(error),
+        traceback=masked("".join(traceback.format_exception(error))),
+        lasting=has_sent or isinstance(error, PermanentError),
+        passing=isinstance(error, TransientError),
+    )
+
+
+def did_not_return(stack: str, *, has_sent: bool = False) -> Failure:
+    """The handler was abandoned where `stack` shows."""
+    what = "did not return" + has_sent * AFTER_A_SEND
+    return Failure(what=what, place="-", traceback=stack, lasting=has_sent)
+
+
+def _name(error: BaseException) -> str:
+    """Its class, with the reason of a bot's mistake; never what it says."""
+    reason = error.reason if isinstance(error, BotError) else ""
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, as file:line; never what it says, which may hold a user's words."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"
