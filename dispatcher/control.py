@@ -18,19 +18,28 @@ from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 0.5
+CONTROL_SECONDS = 0.5
 MOST_TOLD = 3
 
 
 class ControlReader(BackgroundThread):
     """That of one process, a companion of its lease, without which nothing is given up."""
 
-    def __init__(self, control: Control, pool: Pool, worker: Worker, lease: Lease) -> None:
+    def __init__(
+        self,
+        control: Control,
+        pool: Pool,
+        worker: Worker,
+        lease: Lease,
+        *,
+        every_seconds: float = CONTROL_SECONDS,
+    ) -> None:
         super().__init__("control", self._run)
         self._control = control
         self._pool = pool
         self._worker = worker
         self._lease = lease
+        self._every_seconds = every_seconds
         self._failed: str | None = None
 
     def start(self) -> None:
@@ -47,7 +56,7 @@ class ControlReader(BackgroundThread):
         return f"paused: {', '.join(scopes[:MOST_TOLD])}{more}"
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY_SECONDS):
+        while not self._stop.wait(self._every_seconds):
             self.activity.busy()
             self._try()
             self.activity.idle()

@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from dispatcher.control import ControlReader
+from dispatcher.control import CONTROL_SECONDS, ControlReader
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
@@ -27,8 +27,8 @@ from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.startup import ExitReason, Interrupted, StartupWait, death_of, ending_of
-from dispatcher.status import StatusReporter
-from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, Watchdog
+from dispatcher.status import REPORTING_LIMITS, ReportingLimits, StatusReporter
+from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, STEP_SECONDS, Watchdog
 from linedesk.contract import MakeWorker
 from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
 from linedesk.runtime.thread import Component
@@ -65,7 +65,10 @@ class DispatcherLimits:
     quiet_seconds: float = QUIET_SECONDS
     supervise_seconds: float = SUPERVISE_SECONDS
     feed_seconds: float = FEED_SECONDS
+    step_seconds: float = STEP_SECONDS
+    control_seconds: float = CONTROL_SECONDS
     reading: FeedLimits = FEED_LIMITS
+    reporting: ReportingLimits = REPORTING_LIMITS
 
 
 class Dispatcher:
@@ -100,7 +103,11 @@ class Dispatcher:
         self._components = list(components)
         self._about = dict(about or {})
         self._reporter = StatusReporter(
-            database, service or NoServiceManager(), registry=registry, leads=lease.is_fresh
+            database,
+            service or NoServiceManager(),
+            registry=registry,
+            leads=lease.is_fresh,
+            limits=limits.reporting,
         )
         self._report = self._reporter.report
         self._patience = StartupWait(inbox, self._report)
@@ -187,7 +194,15 @@ class Dispatcher:
         self._patience.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
         pauses = self._patience.until_available(control.read, TAKING_OVER)
         self._pool = self._make_pool(start, progress.held, keys, pauses)
-        self._components.append(ControlReader(control, self._pool, self._worker, self._lease))
+        self._components.append(
+            ControlReader(
+                control,
+                self._pool,
+                self._worker,
+                self._lease,
+                every_seconds=self._limits.control_seconds,
+            )
+        )
         self._saver = Saver(
             self._pool,
             progress,
@@ -222,6 +237,7 @@ class Dispatcher:
             threads=self._limits.threads,
             handler_seconds=self._limits.handler_seconds,
             feed_seconds=self._limits.feed_seconds,
+            step_seconds=self._limits.step_seconds,
         )
 
     def _back_off(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,11 +28,11 @@ from linedesk.contract import Worker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager
-from linedesk.runtime.status_row import StatusRow
+from linedesk.runtime.status_row import EVERY_SECONDS, WRITE_SECONDS, StatusRow
 from linedesk.runtime.thread import BackgroundThread, Component
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
-from linedesk.store.queue.backlog import DepthGauge
+from linedesk.store.queue.backlog import READ_SECONDS, DepthGauge
 from linedesk.store.queue.repair import Neighbours
 from linedesk.store.records.history import (
     AS_FIGURES,
@@ -119,9 +120,21 @@ def _figures_in_words(figures: Document, per_second: Document) -> list[str | Non
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 1.0
 HISTORY_SECONDS = 10.0
-WRITE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class ReportingLimits:
+    """How often a dispatcher reports, and how long a report waits for MongoDB."""
+
+    every_seconds: float = EVERY_SECONDS
+    """The row in `status` is written, and the depth is measured, this often."""
+    history_seconds: float = HISTORY_SECONDS
+    read_seconds: float = READ_SECONDS
+    write_seconds: float = WRITE_SECONDS
+
+
+REPORTING_LIMITS = ReportingLimits()
 
 
 class BacklogProbe(BackgroundThread):
@@ -135,13 +148,16 @@ class BacklogProbe(BackgroundThread):
         view: PoolView,
         figures: DispatcherMetrics,
         neighbours: Neighbours,
+        *,
+        limits: ReportingLimits = REPORTING_LIMITS,
     ) -> None:
         super().__init__("depth", self._run)
-        self._gauge = DepthGauge(database, view.standing)
+        self._gauge = DepthGauge(database, view.standing, read_seconds=limits.read_seconds)
         self._history = database[HISTORY].with_options(write_concern=WriteConcern(w=1))
         self._figures = figures
         self._neighbours = neighbours
-        self._note_at = time.monotonic() + HISTORY_SECONDS
+        self._limits = limits
+        self._note_at = time.monotonic() + limits.history_seconds
         self._failed: set[str] = set()
 
     def _run(self) -> None:
@@ -150,18 +166,18 @@ class BacklogProbe(BackgroundThread):
                 # What was true a while ago would be taken for what is.
                 self._figures.know(None)
             if (now := time.monotonic()) >= self._note_at:
-                self._note_at = max(self._note_at + HISTORY_SECONDS, now)
+                self._note_at = max(self._note_at + self._limits.history_seconds, now)
                 if self._figures.leads:
                     # First, since the row would make an uncapped `history` where it was dropped.
                     self._tried("collections not looked after", self._neighbours.look)
                     self._tried("history not written", self._note)
-            self._stop.wait(EVERY_SECONDS)
+            self._stop.wait(self._limits.every_seconds)
 
     def _measure(self) -> None:
         self._figures.know(self._gauge.measure())
 
     def _note(self) -> None:
-        with pymongo.timeout(WRITE_SECONDS):
+        with pymongo.timeout(self._limits.write_seconds):
             self._history.insert_one(history_row(self._figures.latest))
 
     def _tried(self, failed: str, action: Callable[[], None]) -> bool:
@@ -209,12 +225,19 @@ class StatusReporter:
         *,
         registry: CollectorRegistry | None,
         leads: Callable[[], bool],
+        limits: ReportingLimits = REPORTING_LIMITS,
     ) -> None:
         self._database = database
+        self._limits = limits
         self.figures = DispatcherMetrics(registry, leads=leads)
         self.report = WatchdogReporter(service, look=self.figures.look)
         self._row = StatusRow(
-            database[STATUS], ROLE, snapshot=lambda: self._told.figures, tell=self._tell
+            database[STATUS],
+            ROLE,
+            snapshot=lambda: self._told.figures,
+            tell=self._tell,
+            every_seconds=limits.every_seconds,
+            write_seconds=limits.write_seconds,
         )
         # Of the row that is being written: its words and its figures are of one moment.
         self._told = self.report.told
@@ -245,7 +268,9 @@ class StatusReporter:
             self.figures, view, reader.reason, worker, components, about=about
         )
         self.report.working(status_line.words, status_line.state, stalled=stalled)
-        self._probe = BacklogProbe(self._database, view, self.figures, neighbours)
+        self._probe = BacklogProbe(
+            self._database, view, self.figures, neighbours, limits=self._limits
+        )
         self._probe.start()
 
     def stop(self) -> None:

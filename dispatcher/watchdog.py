@@ -36,7 +36,8 @@ FEED_SECONDS = 90.0
 class Watchdog:
     """Looks at the pool, the reader and all the other parts.
 
-    `handler_seconds` is how long a handler may run, `feed_seconds` how long the feed may be mute.
+    `handler_seconds` is how long a handler may run, `feed_seconds` how long the feed may be mute,
+    `step_seconds` how long any other step of a job may take.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Watchdog:
         threads: int,
         handler_seconds: float,
         feed_seconds: float = FEED_SECONDS,
+        step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._pool = pool
         self._reader = reader
@@ -57,6 +59,7 @@ class Watchdog:
         self._threads = threads
         self._handler_seconds = handler_seconds
         self._feed_seconds = feed_seconds
+        self._step_seconds = step_seconds
         self._said: str | None = None
 
     def look(self) -> bool:
@@ -74,7 +77,7 @@ class Watchdog:
         Every thread is within the limit of its step, and the feed has delivered lately or waits
         for something that has a name, and has said so lately.
         """
-        late = self._pool.busy_longer_than(self._handler_seconds + STEP_SECONDS)
+        late = self._pool.busy_longer_than(self._handler_seconds + self._step_seconds)
         if late:
             return f"a thread hangs {late[0]}"
         for part in self._parts:
@@ -133,12 +136,16 @@ class WatchdogReporter(BackgroundThread):
     """
 
     def __init__(
-        self, service: ServiceManager, *, look: Callable[[], MetricsSnapshot] = MetricsSnapshot
+        self,
+        service: ServiceManager,
+        *,
+        look: Callable[[], MetricsSnapshot] = MetricsSnapshot,
+        step_seconds: float = STEP_SECONDS,
     ) -> None:
         super().__init__("report", self._run)
         self._service = service
         self._look = look
-        self._main = ThreadActivity("main", limit_seconds=STEP_SECONDS)
+        self._main = ThreadActivity("main", limit_seconds=step_seconds)
         self.told = Reported()
         """The last word; replaced as a whole, for anybody to read."""
         # So that nothing is told that was overtaken.

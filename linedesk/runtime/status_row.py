@@ -55,14 +55,16 @@ class StatusRow(BackgroundThread):
         snapshot: Callable[[], MetricsSnapshot],
         tell: Tell,
         may_make: Callable[[], bool] = lambda: True,
-        every_seconds: float | None = None,
+        every_seconds: float = EVERY_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
     ) -> None:
         super().__init__("status", self._run)
         self._rows = rows.with_options(write_concern=WriteConcern(w=1))
         self._snapshot = snapshot
         self._tell = tell
         self._may_make = may_make
-        self._every_seconds = EVERY_SECONDS if every_seconds is None else every_seconds
+        self._every_seconds = every_seconds
+        self._write_seconds = write_seconds
         self._who: dict[str, Any] = {
             "role": role,
             "host": socket.gethostname(),
@@ -92,7 +94,7 @@ class StatusRow(BackgroundThread):
             "lately": snapshot.lately,
         }
         try:
-            with pymongo.timeout(WRITE_SECONDS):
+            with pymongo.timeout(self._write_seconds):
                 # As a pipeline, of which the oplog gets only what is different: a whole row each
                 # second would be some 500 MB a day of it.
                 new = [{"$replaceWith": {"$literal": {"_id": self.id, **row}}}]

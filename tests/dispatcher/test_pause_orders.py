@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import control as control_module
 from dispatcher.control import ControlReader
 from linedesk.contract import Job, JobResult
-from linedesk.store import orders as recvq_control
 from linedesk.store.documents import DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused
 from linedesk.store.orders import NOTHING_STUCK, Control, Release, Scope
@@ -27,9 +25,8 @@ Told = Callable[[str], list[str]]
 
 
 @pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch, short_limits: dict[str, Any]) -> None:
-    monkeypatch.setattr(control_module, "EVERY_SECONDS", 0.02)
-    short_limits["paused_after_seconds"] = 0.0
+def _quickly(short_limits: dict[str, Any]) -> None:
+    short_limits.update(control_seconds=0.02, paused_after_seconds=0.0)
 
 
 class Burying:
@@ -96,15 +93,13 @@ def test_where_control_cannot_be_read_the_last_word_stands(
     dispatch: Dispatch,
     store: Store,
     told: Told,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recvq_control, "READ_SECONDS", 0.3)
     control, worker = Control(database), RecordingWorker()
     control.pause(Scope("main", "U0"), by="taro")
     running = dispatch(database, worker)
     eventually(lambda: told("ready "))
     where = f"{database.name}.control"
-    with failing(database.client, ["find"], namespace=where, errorCode=89):
+    with failing(database.client, ["find"], namespace=where, errorCode=50):
         eventually(lambda: told("orders not read or not settled, trying again"))
         store(database, *numbered(2, keys=2))
         eventually(lambda: worker.decided == ["e1"])

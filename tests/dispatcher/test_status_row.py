@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
 
-from dispatcher import status
 from dispatcher.keyed.pool import Pool
-from dispatcher.status import BacklogProbe
+from dispatcher.lease import Lease
+from dispatcher.status import ReportingLimits
 from linedesk.contract import Job, JobResult
-from linedesk.runtime import status_row as status_module
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
+from tests.dispatcher.faults import failing
 from tests.listener import Listener
 from tests.waiting import eventually
 
@@ -26,11 +26,9 @@ Store = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _soon(short_limits: dict[str, Any]) -> None:
     """So that no test waits for the next second."""
-    monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(status, "EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(status, "HISTORY_SECONDS", 0.1)
+    short_limits["reporting"] = ReportingLimits(every_seconds=0.02, history_seconds=0.1)
 
 
 def row_of(database: Database[Document]) -> Document:
@@ -137,24 +135,18 @@ def test_systemds_line_the_row_and_the_metrics_are_one(
 
 
 def test_a_standby_says_so_and_knows_no_depth(
-    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+    database: Database[Document], dispatch: Dispatch
 ) -> None:
-    dispatch(database, RecordingWorker(), service=Listener())
-    eventually(lambda: row_of(database).get("state") == "working")
-    # In one process both would write one row.
-    monkeypatch.setattr(status, "ROLE", "waiting")
-    two = dispatch(database, RecordingWorker(), service=Listener())
-
-    def standby() -> Document | None:
-        return database[STATUS].find_one({"role": "waiting", "state": "standby"})
-
-    row = eventually(standby)
+    holder = Lease(database, owner="elsewhere/another/0", lease_seconds=120)
+    assert holder.try_acquire()
+    running = dispatch(database, RecordingWorker(), service=Listener())
+    row = eventually(lambda: database[STATUS].find_one({"state": "standby"}))
     assert row["words"] == "standby, another dispatcher holds the lease"
     assert row["figures"]["leading"] == 0
     assert not {"lagDocuments", "queueDocuments", "threads"} & set(row["figures"])
     assert "waiting" not in row
-    two.end()
-    ended = eventually(lambda: database[STATUS].find_one({"role": "waiting", "state": "ended"}))
+    running.end()
+    ended = eventually(lambda: database[STATUS].find_one({"state": "ended"}))
     assert ended["words"] == "stopping, 0 still at work"
 
 
@@ -162,20 +154,17 @@ def test_a_right_that_is_missing_ends_nothing(
     database: Database[Document],
     dispatch: Dispatch,
     store: Store,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refused(self: BacklogProbe) -> None:
-        raise OperationFailure("planted", 13)
-
-    monkeypatch.setattr(BacklogProbe, "_note", refused)
     worker = RecordingWorker()
-    running = dispatch(database, worker, service=Listener())
-    store(database, document("one"))
-    eventually(lambda: worker.decided == ["one"])
-    eventually(lambda: "history not written" in caplog.text)
-    eventually(lambda: figures(database, "lagDocuments", "queueDocuments") == (0, 0))
-    assert running.alive
+    where = f"{database.name}.{HISTORY}"
+    with failing(database.client, ["insert"], namespace=where, errorCode=13):
+        running = dispatch(database, worker, service=Listener())
+        store(database, document("one"))
+        eventually(lambda: worker.decided == ["one"])
+        eventually(lambda: "history not written" in caplog.text)
+        eventually(lambda: figures(database, "lagDocuments", "queueDocuments") == (0, 0))
+        assert running.alive
     assert caplog.text.count("history not written") == 1
 
 
@@ -183,16 +172,18 @@ def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
     database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen, go = threading.Event(), threading.Event()
+    update_one = Collection.update_one
+
+    def hang(rows: Collection[Any], *args: Any, **options: Any) -> Any:
+        if rows.name == STATUS:
+            frozen.set()
+            go.wait(WRITE_SECONDS)
+        return update_one(rows, *args, **options)
+
     worker = RecordingWorker()
-    running = dispatch(database, worker, service=Listener())
+    dispatch(database, worker, service=Listener())
     eventually(lambda: row_of(database).get("state") == "working")
-    rows = running.dispatcher._reporter._row._rows
-
-    def hang(*_: Any, **__: Any) -> None:
-        frozen.set()
-        go.wait(WRITE_SECONDS)
-
-    monkeypatch.setattr(rows, "update_one", hang)
+    monkeypatch.setattr(Collection, "update_one", hang)
     assert frozen.wait(15)
     store(database, document("one"))
     eventually(lambda: worker.decided == ["one"], seconds=WRITE_SECONDS)

@@ -16,18 +16,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import status as probe_module
-from dispatcher import watchdog as report_module
 from dispatcher.feed.feed import FeedLimits
 from dispatcher.process import ExitReason
+from dispatcher.status import ReportingLimits
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
-from linedesk.runtime import status_row as status_module
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.queue import backlog as depth_module
 from linedesk.store.queue.guard import Guard
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
@@ -92,10 +89,6 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
 
     Nor is anything told meanwhile that was true before, and the row is written again afterwards.
     """
-    monkeypatch.setattr(depth_module, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(status_module, "WRITE_SECONDS", 0.2)
-    monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(probe_module, "EVERY_SECONDS", 0.05)
     with connect(own_mongod.uri, app_name="tests") as client:
         database = client.line_bot
         create_collections(database, capped_bytes=MEGABYTE)
@@ -107,6 +100,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
             server_selection_seconds=0.2,
             service=service,
             feed_options={"socket_seconds": 0.5, "server_selection_seconds": 0.2},
+            reporting=ReportingLimits(every_seconds=0.05, read_seconds=0.2, write_seconds=0.2),
         )
         eventually(lambda: service.says("starting", "waiting for MongoDB since"))
         own_mongod.start()
@@ -316,11 +310,8 @@ class Hanging:
         return "component"
 
 
-def test_a_supervising_thread_that_hangs_is_a_stall(
-    service: Listener, monkeypatch: pytest.MonkeyPatch, nothing_left: None
-) -> None:
-    monkeypatch.setattr(report_module, "STEP_SECONDS", 0.2)
-    report = WatchdogReporter(service)
+def test_a_supervising_thread_that_hangs_is_a_stall(service: Listener, nothing_left: None) -> None:
+    report = WatchdogReporter(service, step_seconds=0.2)
     report.start()
     try:
         report.working(lambda: "3 in hand", lambda: "working", stalled=lambda: None)

@@ -83,8 +83,10 @@ class DepthGauge:
         ask: Callable[[Sequence[Any]], FeedPosition],
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        read_seconds: float = READ_SECONDS,
     ) -> None:
         self._database = database
+        self._read_seconds = read_seconds
         self._recvq = database[RECVQ]
         self._ask = ask
         self._lasting = Retention(database, monotonic=monotonic)
@@ -92,7 +94,7 @@ class DepthGauge:
     def measure(self) -> Depth:
         """Raises StoreUnavailable, AccessRefused, and what else the driver raises."""
         with translated():
-            with pymongo.timeout(READ_SECONDS):
+            with pymongo.timeout(self._read_seconds):
                 newest = self._newest()
                 # What was typed in a shell and has no place in a line is passed over by who reads.
                 named = [row for row in newest if has_a_place(row)]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher import watchdog as watch_module
 from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.keyed.queues import MOST_WHOLE, QueuedJob, Run
 from dispatcher.keyed.threads import Thread
@@ -298,10 +297,9 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its document is not there yet, so only its `_id` can be told."""
-    monkeypatch.setattr(watch_module, "STEP_SECONDS", 0.05)
     held = Holder("e0")
     worker = RecordingWorker(held)
-    running = dispatch(database, worker, handler_seconds=0.05)
+    running = dispatch(database, worker, handler_seconds=0.05, step_seconds=0.05)
     given = numbered(MOST_WHOLE + 1)
     store(database, *given)
     held.wait_until_held("e0")
