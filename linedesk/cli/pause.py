@@ -31,12 +31,19 @@ AUDIT_HEAD = ("at", "by", "via", "act", "on", "outcome", "why")
 NOBODY = "no dispatcher has said yet that it obeys; the next one that runs will"
 
 
-def pause(settings: Settings, word: str | None, *, why: str, as_json: bool) -> None:
+def pause(
+    settings: Settings,
+    word: str | None,
+    *,
+    why: str,
+    as_json: bool,
+    obey_seconds: float = OBEY_SECONDS,
+) -> None:
     """Pause everything, a channel or a conversation, and wait until the dispatcher says so."""
     with open_database(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         is_new = _acts(database).pause(scope, why=why)
-        obeyed = _within(OBEY_SECONDS, lambda: scope in (_obeyed(database) or ()))
+        obeyed = _within(obey_seconds, lambda: scope in (_obeyed(database) or ()))
     if as_json:
         echo_json({"paused": str(scope), "isNew": is_new, "obeyed": obeyed})
         return
@@ -44,13 +51,20 @@ def pause(settings: Settings, word: str | None, *, why: str, as_json: bool) -> N
     click.echo("nothing of it is decided any more" if obeyed else NOBODY)
 
 
-def resume(settings: Settings, word: str | None, *, why: str, as_json: bool) -> int:
+def resume(
+    settings: Settings,
+    word: str | None,
+    *,
+    why: str,
+    as_json: bool,
+    obey_seconds: float = OBEY_SECONDS,
+) -> int:
     """End one pause; returns 1 if there was none like it."""
     with open_database(settings, app_name="linedesk-resume") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         was = _acts(database).resume(scope, why=why)
         left = Control(database).read()
-        obeyed = was and _within(OBEY_SECONDS, lambda: _has_ended(database, scope))
+        obeyed = was and _within(obey_seconds, lambda: _has_ended(database, scope))
     still = [str(one.scope) for one in left.rows]
     if as_json:
         echo_json({"resumed": str(scope), "wasPaused": was, "obeyed": obeyed, "paused": still})

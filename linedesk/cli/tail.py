@@ -78,7 +78,13 @@ def tail(settings: Settings, *, key: str | None, text: bool, as_json: bool) -> N
 
 
 def coming(
-    database: Database[Any], *, key: str | None, text: bool, over: threading.Event
+    database: Database[Any],
+    *,
+    key: str | None,
+    text: bool,
+    over: threading.Event,
+    await_ms: int = AWAIT_MS,
+    first_pause_seconds: float = FIRST_PAUSE_SECONDS,
 ) -> Iterator[Came]:
     """What comes from now on, until it is over.
 
@@ -89,7 +95,7 @@ def coming(
     failures, was_open = 0, False
     while not over.is_set():
         try:
-            with database.watch(stages, resume_after=token, max_await_time_ms=AWAIT_MS) as stream:
+            with database.watch(stages, resume_after=token, max_await_time_ms=await_ms) as stream:
                 was_open = True
                 while stream.alive and not over.is_set():
                     change = stream.try_next()
@@ -103,7 +109,7 @@ def coming(
                 raise translate(error) from error
             failures += 1
             token = _place_after(error, token)
-            over.wait(growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=MOST_PAUSE_SECONDS))
+            over.wait(growing_seconds(failures, first=first_pause_seconds, most=MOST_PAUSE_SECONDS))
 
 
 def _place_after(error: PyMongoError, token: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,11 +21,17 @@ from dispatcher.lease import Lease, owner_name
 from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.record.conversations import Conversations, Decision
-from linedesk.backup import restore as importwrites
 from linedesk.backup.export import export_to, write_export
 from linedesk.backup.file import AS_STORED, BackupReader
 from linedesk.backup.queue import finish_recvq
-from linedesk.backup.restore import LeaseHold, RestoreOptions, restore
+from linedesk.backup.restore import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    LeaseHold,
+    RestoreOptions,
+    restore,
+    write,
+)
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, Restored
 from linedesk.cli import main
 from linedesk.settings.errors import BackupError, NotImported
@@ -274,18 +281,18 @@ def test_it_goes_through_a_pipe(run: Run, source: Any, target: Any) -> None:
 # The real command, which stands still where it would write the timers.
 STOPS_BEFORE_TIMERS = """
 import sys
-from linedesk.backup import restore
+from pymongo.collection import Collection
 from linedesk.cli.main import linedesk
 
-insert = restore._insert
+insert = Collection.insert_many
 
-def stop(collection, documents):
+def stop(collection, documents, **options):
     if collection.name == "schedule":
         print("here", flush=True)
         sys.stdin.read()
-    insert(collection, documents)
+    return insert(collection, documents, **options)
 
-restore._insert = stop
+Collection.insert_many = stop
 linedesk()
 """
 
@@ -458,13 +465,18 @@ def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: P
     second.release()
 
 
-def test_large_batches_are_cut(
-    target: Database[Any], export: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importwrites, "BATCH_ROWS", 1)
+def test_large_batches_are_cut(target: Database[Any]) -> None:
+    many = [(CONVERSATIONS, a_conversation(f"U{n}")) for n in range(2 * BATCH_ROWS + 1)]
+    large = [(SCHEDULE, a_row(f"{n}", data={"x": "x" * (BATCH_BYTES // 2)})) for n in range(3)]
     batches: list[str] = []
-    restored_from(export, target, wrote=batches.append)
-    assert sorted(batches) == sorted([CONVERSATIONS] * 2 + [SCHEDULE] * 2 + [DEADLETTERS] * 3)
+    hold = LeaseHold(target)
+    hold.take(above=0, take_over=False)
+    # What it empties for the second time is more than a batch, too.
+    for _ in range(2):
+        write(target, many + large, hold, left=[], wrote=batches.append)
+    hold.release()
+    assert Counter(batches) == {CONVERSATIONS: 2 * 3, SCHEDULE: 2 * 2}
+    assert target[CONVERSATIONS].count_documents({}) == len(many)
 
 
 def test_a_process_of_the_database_that_is_gone_is_refused(

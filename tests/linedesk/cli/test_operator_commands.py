@@ -13,7 +13,7 @@ import sys
 import termios
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,12 +26,13 @@ from pymongo.errors import OperationFailure
 from rich.cells import cell_len
 from rich.text import Text
 
-from linedesk.cli import main, pause, tail
+from linedesk.cli import main, pause
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
 from linedesk.cli.status import fitted, plain, sections, shortened
 from linedesk.cli.tail import Came, coming, line, told
 from linedesk.console import acts
 from linedesk.console.overview import Read, put_together
+from linedesk.settings.settings import load_settings
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.dispatcher.faults import failing
@@ -74,11 +75,6 @@ def database(client: Client) -> Iterator[Database[Any]]:
     client.drop_database(database.name)
 
 
-@pytest.fixture(autouse=True)
-def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pause, "OBEY_SECONDS", 0.0)
-
-
 @pytest.fixture
 def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
@@ -92,6 +88,21 @@ def run(environ: dict[str, str]) -> Run:
         return answer
 
     return linedesk
+
+
+@pytest.fixture
+def order(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What `pause` or `resume` prints that does not wait until a dispatcher obeys."""
+    monkeypatch.setenv("SUDO_USER", environ["SUDO_USER"])
+
+    def run(act: Callable[..., object], word: str | None = None, **wishes: Any) -> str:
+        wanted = {"why": "", "as_json": False, **wishes}
+        act(load_settings(environ), word, obey_seconds=0.0, **wanted)
+        return capsys.readouterr().out
+
+    return run
 
 
 @contextmanager
@@ -133,9 +144,11 @@ def test_status_ends_with_1_where_something_stands_still(run: Run) -> None:
     assert "✗ dispatcher: none runs → `systemctl restart linedesk-dispatcher`" in shown
 
 
-def test_a_pause_alone_is_no_failure(run: Run, database: Database[Any]) -> None:
+def test_a_pause_alone_is_no_failure(
+    run: Run, order: Callable[..., str], database: Database[Any]
+) -> None:
     with processes(database, paused=[{"channel": "other", "key": None}]):
-        run("pause", "other/U1", "--why", "a try", "--json")
+        order(pause.pause, "other/U1", why="a try")
         shown = run("status").stdout
         run("resume", "other/U1", "--json")
     assert "! paused: other/U1 since" in shown
@@ -214,11 +227,11 @@ def test_history_and_a_conversations_last_days_are_told(run: Run) -> None:
 
 
 def test_a_pause_is_ordered_and_what_nobody_obeys_yet_is_said(
-    run: Run, database: Database[Any]
+    run: Run, order: Callable[..., str], database: Database[Any]
 ) -> None:
-    shown = run("pause", "花子", "--why", "too loud").stdout
+    shown = order(pause.pause, "花子", why="too loud")
     assert shown == f"paused main/{HANAKO}\n{pause.NOBODY}\n"
-    assert run("pause", f"main/{HANAKO}").stdout.startswith("was paused already:")
+    assert order(pause.pause, f"main/{HANAKO}").startswith("was paused already:")
     (row,) = database.control.find({}, {"_id": 0, "at": 0})
     assert row["why"] == "too loud"
     (told,) = jsons(run("resume", "--json", code=1))
@@ -233,14 +246,16 @@ def test_a_pause_is_ordered_and_what_nobody_obeys_yet_is_said(
     assert list(database.control.find()) == []
 
 
-def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(run: Run, database: Database[Any]) -> None:
+def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(
+    run: Run, order: Callable[..., str], database: Database[Any]
+) -> None:
     with processes(database, paused=[{"channel": None, "key": None}]):
         (told,) = jsons(run("pause", "--json"))
-        assert run("resume", "all").stdout == f"resumed all\n{pause.NOBODY}\n"
+        assert order(pause.resume, "all") == f"resumed all\n{pause.NOBODY}\n"
     assert told == {"paused": "all", "isNew": True, "obeyed": True}
     # Where nobody runs nobody has obeyed.
-    run("pause")
-    (told,) = jsons(run("resume", "--json"))
+    order(pause.pause)
+    told = json.loads(order(pause.resume, as_json=True))
     assert (told["wasPaused"], told["obeyed"]) == (True, False)
 
 
@@ -339,14 +354,18 @@ class Stream:
         threading.Thread(target=wait, daemon=True).start()
 
 
+def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
+    """What comes, by steps that are short."""
+    short: Any = {"await_ms": 50, "first_pause_seconds": 0.01}
+    yield from coming(stream, key=key, text=False, over=threading.Event(), **short)  # type: ignore[arg-type]
+
+
 def test_a_tail_goes_on_where_it_was_when_mongodb_went_away(
-    database: Database[Any], mongo_uri: str, client: Client, monkeypatch: pytest.MonkeyPatch
+    database: Database[Any], mongo_uri: str, client: Client
 ) -> None:
-    monkeypatch.setattr(tail, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(tail, "AWAIT_MS", 50)
     with connect(mongo_uri, app_name="tail") as own:
         stream = Stream(own[database.name])
-        found = coming(stream, key=None, text=False, over=threading.Event())  # type: ignore[arg-type]
+        found = tailed(stream, key=None)
         stream.then(lambda: database.recvq.insert_many([an_event("01A"), an_event("01B")]))
         assert next(found).row["eventId"] == "01A"
         # Between what was read and what comes next: the driver's own try fails as well.
@@ -365,14 +384,11 @@ def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
     database: Database[Any],
     mongo_uri: str,
     client: Client,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(tail, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(tail, "AWAIT_MS", 50)
     with connect(mongo_uri, app_name="lost") as own:
         stream = Stream(own[database.name])
-        found = coming(stream, key="U7", text=False, over=threading.Event())  # type: ignore[arg-type]
+        found = tailed(stream, key="U7")
         heartbeat = {"heartbeat": True, "key": "U7"}
         rows = [an_event("01H", key="U8"), heartbeat, an_event("01I", key="U7")]
         stream.then(lambda: database.recvq.insert_many(rows))
@@ -386,7 +402,7 @@ def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
     refused = Stream(database)
     refused.errors = [OperationFailure("no", code=40324)]
     with pytest.raises(OperationFailure):
-        next(coming(refused, key=None, text=False, over=threading.Event()))  # type: ignore[arg-type]
+        next(tailed(refused, key=None))
 
 
 # On a terminal.
