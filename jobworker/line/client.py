@@ -55,12 +55,14 @@ class LineClient:
         connections: int,
         calls: CallLog,
         breaker: Breaker | None = None,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._base = base.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": USER_AGENT}
         self._pool = urllib3.PoolManager(maxsize=connections)
         make_timed(self._pool)
         self._calls = calls
+        self._call_seconds = call_seconds
         self.breaker = breaker or Breaker()
 
     def close(self) -> None:
@@ -100,7 +102,9 @@ class LineClient:
         whose = context.get("key") or path
         with self._calls.noted(method, endpoint, context) as row:
             try:
-                answer = self._request(method, path, data, headers, limit_seconds or CALL_SECONDS)
+                answer = self._request(
+                    method, path, data, headers, limit_seconds or self._call_seconds
+                )
             except LineError:
                 self.breaker.failed(whose)
                 raise

@@ -6,7 +6,6 @@ long as they like, and it looks names up without any.
 
 from __future__ import annotations
 
-import functools
 import math
 import socket
 import ssl
@@ -14,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -90,8 +90,8 @@ class TimedTlsSocket(ssl.SSLSocket):
         return count
 
 
-def _connected(connect: Callable[[], socket.socket]) -> socket.socket | None:
-    """What `connect` makes, or raises; None if it takes longer than CONNECT_SECONDS.
+def _connected(connect: Callable[[], socket.socket], *, seconds: float) -> socket.socket | None:
+    """What `connect` makes, or raises; None if it takes longer than `seconds`.
 
     On a thread of its own, since nothing ends a look-up of a name; a socket that comes too late
     is closed.
@@ -109,7 +109,7 @@ def _connected(connect: Callable[[], socket.socket]) -> socket.socket | None:
 
     threading.Thread(target=run, name="connecting", daemon=True).start()
     try:
-        came = made.get(timeout=CONNECT_SECONDS)
+        came = made.get(timeout=seconds)
     except Empty:
         given_up.set()
         _close_left(made)
@@ -128,13 +128,17 @@ def _close_left(made: SimpleQueue[socket.socket | Exception]) -> None:
 
 
 class _Connecting(HTTPConnection):
+    def __init__(self, *args: Any, connect_seconds: float = CONNECT_SECONDS, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._connect_seconds = connect_seconds
+
     def _new_conn(self) -> socket.socket:
-        made = _connected(super()._new_conn)
+        made = _connected(super()._new_conn, seconds=self._connect_seconds)
         if made is None:
-            raise ConnectTimeoutError(self, f"no connection within {CONNECT_SECONDS} s")
+            raise ConnectTimeoutError(self, f"no connection within {self._connect_seconds} s")
         timed = TimedSocket(made.family, made.type, made.proto, fileno=made.detach())
         # A socket object begins without, and the handshake of TLS comes before any step of ours.
-        timed.settimeout(CONNECT_SECONDS)
+        timed.settimeout(self._connect_seconds)
         return timed
 
 
@@ -158,13 +162,18 @@ class TimedHTTPSPool(HTTPSConnectionPool):
     ConnectionCls = TimedHTTPSConnection
 
 
-def make_timed(manager: PoolManager) -> None:
+def make_timed(manager: PoolManager, *, connect_seconds: float = CONNECT_SECONDS) -> None:
     """Have a pool manager that has not connected yet make timed connections only."""
-    manager.pool_classes_by_scheme = {"http": TimedHTTPPool, "https": TimedHTTPSPool}
+    # urllib3 only calls them, and hands to each connection what a pool does not know.
+    pools: dict[str, Any] = {
+        "http": partial(TimedHTTPPool, connect_seconds=connect_seconds),
+        "https": partial(TimedHTTPSPool, connect_seconds=connect_seconds),
+    }
+    manager.pool_classes_by_scheme = pools
     manager.connection_pool_kw["ssl_context"] = _tls_context()
 
 
-@functools.cache
+@cache
 def _tls_context() -> ssl.SSLContext:
     """One for the process: loading the certificates takes some 40 ms."""
     context = create_urllib3_context()

@@ -124,8 +124,8 @@ def calls(client: Client) -> CallLog:
 def line(calls: CallLog) -> Iterator[Callable[..., LineClient]]:
     with ExitStack() as stack:
 
-        def make(url: str, token: str = TOKEN) -> LineClient:
-            made = LineClient(url, token, connections=4, calls=calls)
+        def make(url: str, token: str = TOKEN, **options: Any) -> LineClient:
+            made = LineClient(url, token, connections=4, calls=calls, **options)
             stack.callback(made.close)
             return made
 
@@ -216,13 +216,10 @@ def test_an_unknown_host_means_not_sent(line: Any) -> None:
         line("http://line.invalid").post(PUSH, {})
 
 
-def test_a_silent_line_is_an_unknown_outcome_in_time(
-    wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.2)
+def test_a_silent_line_is_an_unknown_outcome_in_time(wire: Any, line: Any) -> None:
     started = time.monotonic()
     with pytest.raises(OutcomeUnknown):
-        line(wire(lambda connection: None).url).post(PUSH, {})
+        line(wire(lambda connection: None).url, call_seconds=0.2).post(PUSH, {})
     assert time.monotonic() - started < 2
 
 
@@ -300,10 +297,7 @@ def test_a_chunked_body_is_read(wire: Any, line: Any) -> None:
     assert server.connections == 1
 
 
-def test_a_dripping_body_is_left_in_time(
-    wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.3)
+def test_a_dripping_body_is_left_in_time(wire: Any, line: Any) -> None:
     stop = threading.Event()
 
     def drip(connection: socket.socket) -> None:
@@ -312,16 +306,13 @@ def test_a_dripping_body_is_left_in_time(
             connection.sendall(b".")
 
     started = time.monotonic()
-    assert line(wire(drip).url).post(PUSH, {}).status == 200
+    assert line(wire(drip).url, call_seconds=0.3).post(PUSH, {}).status == 200
     assert time.monotonic() - started < 2
     stop.set()
 
 
-def test_dripping_headers_are_left_in_time(
-    wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dripping_headers_are_left_in_time(wire: Any, line: Any) -> None:
     """Each read by itself comes at once, so a time-out of each read would never end it."""
-    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.3)
     stop = threading.Event()
 
     def drip(connection: socket.socket) -> None:
@@ -331,28 +322,24 @@ def test_dripping_headers_are_left_in_time(
 
     started = time.monotonic()
     with pytest.raises(OutcomeUnknown):
-        line(wire(drip).url).post(PUSH, {})
+        line(wire(drip).url, call_seconds=0.3).post(PUSH, {})
     assert time.monotonic() - started < 2
     stop.set()
 
 
-def test_a_body_that_nobody_reads_is_left_in_time(
-    line: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.3)
+def test_a_body_that_nobody_reads_is_left_in_time(line: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = line(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        client = line(f"http://127.0.0.1:{silent.getsockname()[1]}", call_seconds=0.3)
         started = time.monotonic()
         with pytest.raises(OutcomeUnknown):
             client.post(PUSH, {"messages": ["あ" * 8_000_000]})
         assert time.monotonic() - started < 2
 
 
-def test_a_call_s_time_is_its_own(wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_s_time_is_its_own(wire: Any, line: Any) -> None:
     """The connection is kept, and the deadline of one call is nothing to the next."""
-    monkeypatch.setattr(client_module, "CALL_SECONDS", 0.3)
     server = wire(says(OK))
-    client = line(server.url)
+    client = line(server.url, call_seconds=0.3)
     client.post(PUSH, {})
     threading.Event().wait(0.4)
     assert client.post(PUSH, {}).status == 200

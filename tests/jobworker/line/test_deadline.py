@@ -124,10 +124,9 @@ def test_a_peer_that_does_not_read_ends_with_the_call_s_time(serve: Any) -> None
     assert SECONDS <= took < SECONDS + 1
 
 
-def test_a_handshake_that_is_never_answered_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.3)
+def test_a_handshake_that_is_never_answered_ends_in_time() -> None:
     manager = urllib3.PoolManager()
-    make_timed(manager)
+    make_timed(manager, connect_seconds=0.3)
     got: list[tuple[Any, float]] = []
     # Nobody accepts, so the kernel connects and no byte ever comes back.
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -155,7 +154,6 @@ def test_beyond_a_call_there_is_no_deadline(serve: Any) -> None:
 
 
 def test_a_name_that_does_not_resolve_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.2)
     answered = threading.Event()
 
     def look_up(*_: Any) -> Any:
@@ -164,15 +162,14 @@ def test_a_name_that_does_not_resolve_holds_nobody(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     manager = urllib3.PoolManager()
-    make_timed(manager)
+    make_timed(manager, connect_seconds=0.2)
     got, took = ask(manager, "http://line.invalid/")
     answered.set()
     assert isinstance(got, ConnectTimeoutError)
     assert took < 1
 
 
-def test_a_connection_that_comes_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.1)
+def test_a_connection_that_comes_too_late_is_closed() -> None:
     goes_on = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -180,7 +177,7 @@ def test_a_connection_that_comes_too_late_is_closed(monkeypatch: pytest.MonkeyPa
             goes_on.wait(10)
             return socket.create_connection(listener.getsockname())
 
-        assert deadline._connected(connect) is None
+        assert deadline._connected(connect, seconds=0.1) is None
         goes_on.set()
         connection, _ = listener.accept()
         with connection:
