@@ -32,9 +32,10 @@ class RowLog:
         collection: Collection[Document],
         *,
         unwritten: Callable[[int], None] = lambda rows: None,
+        most_waiting: int = MOST_WAITING,
     ) -> None:
         self._collection = collection.with_options(write_concern=WriteConcern(w=1))
-        self._rows: deque[Document] = deque(maxlen=MOST_WAITING)
+        self._rows: deque[Document] = deque(maxlen=most_waiting)
         self._unwritten = unwritten
         self._dropped = 0
 
@@ -45,7 +46,7 @@ class RowLog:
 
     def add(self, row: Document) -> None:
         """Have a row written some time; raises nothing."""
-        self._dropped += len(self._rows) == MOST_WAITING
+        self._dropped += len(self._rows) == self._rows.maxlen
         self._rows.append(row)
 
     def write(self) -> None:

@@ -46,7 +46,8 @@ MOST_KNOWN = 20_000
 class Unsent:
     """The unsent messages that this process knows of, the latest ones. Any thread may ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_known: int = MOST_KNOWN) -> None:
+        self._most_known = most_known
         self._lock = threading.Lock()
         # Under _lock.
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -57,7 +58,7 @@ class Unsent:
             for message_id in message_ids:
                 self._known[conversation, message_id] = None
                 self._known.move_to_end((conversation, message_id))
-            while len(self._known) > MOST_KNOWN:
+            while len(self._known) > self._most_known:
                 self._known.popitem(last=False)
 
     def covers(self, document: Mapping[str, Any]) -> bool:

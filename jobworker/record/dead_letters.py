@@ -160,10 +160,13 @@ class Ageing:
     removes nothing.
     """
 
-    def __init__(self, database: Database[Any], *, days: int) -> None:
+    def __init__(
+        self, database: Database[Any], *, days: int, most_at_once: int = MOST_AT_ONCE
+    ) -> None:
         self._letters = database[DEADLETTERS].with_options(write_concern=DURABLE)
         self._audit = database[AUDIT].with_options(write_concern=DURABLE)
         self._days = days
+        self._most_at_once = most_at_once
         self._look_at = -math.inf
 
     def look(self) -> None:
@@ -179,18 +182,18 @@ class Ageing:
             reason = str(found) if isinstance(found, QueueError) else type(error).__name__
             log.warning('ages of dead letters not looked at reason="%s"', reason)
         else:
-            if announced == MOST_AT_ONCE:
+            if announced == self._most_at_once:
                 self._look_at = -math.inf
 
     def _announce(self, now: datetime) -> int:
-        """Returns how many there were, MOST_AT_ONCE at most."""
+        """Returns how many there were, `most_at_once` at most."""
         old = now - timedelta(days=self._days) + NOTICE
         self._letters.update_many(
             {EXPIRES_AT: {"$exists": True}, LAST_AT: {"$gte": old}}, {"$unset": {EXPIRES_AT: ""}}
         )
         left = {EXPIRES_AT: None, "replaying": None, REPLAYED_AT: None}
         rows = self._letters.find({LAST_AT: {"$lt": old}, **left}, {"_id": 1})
-        ids = [row["_id"] for row in rows.sort(LAST_AT, 1).limit(MOST_AT_ONCE)]
+        ids = [row["_id"] for row in rows.sort(LAST_AT, 1).limit(self._most_at_once)]
         if ids:
             self._audit.insert_one(self._row(ids, now))
             end = {"$set": {EXPIRES_AT: now + NOTICE}}

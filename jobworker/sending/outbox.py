@@ -59,7 +59,6 @@ LIMITS = SendLimits()
 LOADED_AT_ONCE = 500
 # Ids carried out lately: a conversation read before the removal may still show them.
 KEPT_GONE = 20_000
-STORE_AGAIN_SECONDS = 5.0
 # Among the first sends of so many conversations those that wait longest are looked for.
 LOOKED_AT = 500
 
@@ -569,7 +568,7 @@ class Outbox:
         failures = itertools.count(1)
 
         def pause(_: StoreUnavailable) -> float:
-            return pause_seconds(next(failures), most=STORE_AGAIN_SECONDS)
+            return pause_seconds(next(failures), most=self._limits.store_pause_seconds)
 
         self._step(partial(self._until_confirmed, act, failed, pause))
 

@@ -11,9 +11,10 @@ from typing import Any
 import linebot.v3
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from pymongo.database import Database
 
-from jobworker import row_log
 from jobworker.bot.talk import Talk
+from jobworker.effects import of_effect
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line import quota
 from jobworker.line.answer import LineAnswer
@@ -21,7 +22,7 @@ from jobworker.line.breaker import FAILURES_TO_OPEN
 from jobworker.line.hosts import Hosts
 from jobworker.line.quota import Quota
 from jobworker.metrics import OTHER, Use, Used, WorkerMetrics, endpoint_of
-from jobworker.record import dead_letters
+from jobworker.record.dead_letters import DeadLetters
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
@@ -29,7 +30,7 @@ from linedesk.store.documents import Document
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.line.test_gate import hand as hand
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -60,11 +61,7 @@ def a_bot() -> Bot:
 # What happened.
 
 
-def test_an_answer_is_counted_all_the_way_and_names_nobody(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_log, "BATCH_SECONDS", 0.01)
-    monkeypatch.setattr(dead_letters, "KEPT_EVERY_SECONDS", 0.05)
+def test_an_answer_is_counted_all_the_way_and_names_nobody(room: Rooms, sim: Sim) -> None:
     desk = room(a_bot(), tries=2)
     user = sim.add_user("花子")
     sim.answer_next("reply", 500)
@@ -106,15 +103,25 @@ def test_no_answer_counts_under_a_word_of_its_own(room: Rooms, sim: Sim) -> None
     assert desk.figures()["calls"]["api"][REPLY] == {"none": 1, "200": 1}
 
 
-def test_a_send_that_is_given_up_is_a_dead_letter_once(room: Rooms, sim: Sim) -> None:
+def test_a_send_that_is_given_up_is_a_dead_letter(room: Rooms, sim: Sim) -> None:
     desk = room(a_bot())
     sim.answer_next("reply", 400, {"message": "The request body has 1 error"})
     desk.says(sim.add_user("花子"), "?")
     desk.until_quiet()
-    (letter,) = desk.letters()
-    # A successor that finds it in the outbox writes it once more.
-    desk.desk.outbox._deadletters.write({**letter, "id": letter["_id"]})
+    assert len(desk.letters()) == 1
     assert desk.figures()["deadLetters"] == {"event": 0, "send": 1, "timer": 0}
+
+
+def test_a_letter_that_a_successor_writes_again_counts_once(database: Database[Any]) -> None:
+    """It was found in the outbox once more."""
+    registry = CollectorRegistry()
+    letters = DeadLetters(
+        database.deadletters, is_unsent=lambda document: False, figures=WorkerMetrics(registry)
+    )
+    letter = of_effect(a_send().as_document(), "main/U1", cause="refused", attempts=1)
+    for _ in range(2):
+        letters.write(letter)
+    assert figures_of(registry)["deadLetters"] == {"event": 0, "send": 1, "timer": 0}
 
 
 # Calls of LINE by their end points.

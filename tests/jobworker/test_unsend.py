@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from jobworker import unsend as unsent
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
 from jobworker.record.conversations import Conversations, Decision
@@ -103,9 +102,7 @@ def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
     database.held.insert_one({"_id": message["_id"], "n": 1, "key": user, "channel": CHANNEL,
                               "document": message})  # fmt: skip
     effect = {**a_letter(message), "id": "pending-one", "type": "kept for the test"}
-    desk.desk.outbox._conversations.record(
-        other, Decision({}, [effect]), unsaved=[], message_id=None
-    )
+    conversations_of(database).record(other, Decision({}, [effect]), unsaved=[], message_id=None)
     assert SECRET in everything(database)
 
     desk.put_document(stored(desk, an_unsend(user, "m-1")))
@@ -224,16 +221,15 @@ def test_a_read_again_document_is_caught_by_its_conversation_however_old_the_uns
 
 
 def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim
 ) -> None:
     """The unsend is beyond what the process knows by heart."""
-    monkeypatch.setattr(unsent, "MOST_KNOWN", 0)
     bot = Bot()
     bot.default()(lambda event, talk: talk.push("はい") if "message" in talk.raw else None)
     desk = room(bot)
     user = sim.add_user("花子")
-    desk.put_document(an_unsend(user.user_id, "m-8"))
-    desk.until_decided()
+    notes = Notes(desk.database.conversations, epoch=lambda: 1)
+    notes.add(an_unsend(user.user_id, "m-8"), "m-8")
     message = stored(desk, a_message(user.user_id, "m-8"))
     desk.put_document(message)
     desk.until_quiet()
@@ -399,9 +395,8 @@ def test_take_over_loads_the_latest_unsends_by_their_index(database: Database[An
     assert plan["executionStats"]["totalDocsExamined"] == 2
 
 
-def test_what_is_known_by_heart_is_bounded_and_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsent, "MOST_KNOWN", 10)
-    known = Unsent()
+def test_what_is_known_by_heart_is_bounded_and_the_latest() -> None:
+    known = Unsent(most_known=10)
     known.add("main/U1", [f"m{n}" for n in range(30)])
     covered = [n for n in range(30) if known.covers(a_message("U1", f"m{n}"))]
     assert covered == list(range(20, 30))

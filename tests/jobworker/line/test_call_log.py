@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from jobworker import row_log
 from jobworker.line.call_log import CallLog
-from jobworker.row_log import RowWriter
+from jobworker.row_log import RowLog, RowWriter
 from linedesk.store.client import connect
 from tests.waiting import eventually
 
@@ -22,7 +21,7 @@ def note(log: CallLog, status: int | None = 200) -> None:
         row.status, row.request_id = status, "r-1"
 
 
-def write(log: CallLog) -> None:
+def write(log: RowLog) -> None:
     """Have the writer's thread write what waits, and end."""
     writer = RowWriter(log)
     writer.start()
@@ -51,14 +50,12 @@ def test_a_call_that_raises_leaves_its_row_too(database: Database[Any]) -> None:
     log = CallLog(database.calls)
     with pytest.raises(OSError, match="gone"), log.noted("POST", PUSH, {}):
         raise OSError("gone")
-    (row,) = log._rows
+    write(log)
+    (row,) = eventually(lambda: list(database.calls.find()))
     assert (row["status"], row["requestId"], row["attempt"]) == (None, None, 1)
 
 
-def test_rows_are_written_in_batches(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_log, "BATCH_SECONDS", 0.01)
+def test_rows_are_written_in_batches(database: Database[Any]) -> None:
     log = CallLog(database.calls)
     writer = RowWriter(log)
     writer.start()
@@ -70,14 +67,15 @@ def test_rows_are_written_in_batches(
 
 
 def test_rows_beyond_the_bound_are_dropped_and_counted(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(row_log, "MOST_WAITING", 5)
-    log = CallLog(database.calls)
+    unwritten: list[int] = []
+    log = RowLog(database.calls, unwritten=unwritten.append, most_waiting=5)
     for status in range(8):
-        note(log, status)
+        log.add({"status": status})
     write(log)
     eventually(lambda: database.calls.count_documents({}) == 5)
+    assert unwritten == [3]
     assert sorted(row["status"] for row in database.calls.find()) == [3, 4, 5, 6, 7]
     assert "rows of calls dropped rows=3" in caplog.text
 

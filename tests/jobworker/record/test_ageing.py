@@ -9,7 +9,6 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from jobworker.record import dead_letters
 from jobworker.record.dead_letters import NOTICE, Ageing
 from linedesk.store.documents import AUDIT, DEADLETTERS
 from linedesk.store.errors import UNAUTHORIZED
@@ -81,11 +80,10 @@ def test_a_longer_age_and_a_replay_keep_a_letter(letters: Database[Any]) -> None
 
 
 def test_more_than_an_audit_row_holds_are_announced_by_the_next_looks(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    database: Database[Any],
 ) -> None:
-    monkeypatch.setattr(dead_letters, "MOST_AT_ONCE", 2)
     database[DEADLETTERS].insert_many([a_letter(f"E{n}", days=100) for n in range(5)])
-    ageing = Ageing(database, days=DAYS)
+    ageing = Ageing(database, days=DAYS, most_at_once=2)
     for _ in range(5):
         ageing.look()
     assert len(expiring(database)) == 5

@@ -17,7 +17,6 @@ from pymongo.database import Database
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.record.conversations import MOST_MEMBERS, Conversations, Decision
 from jobworker.record.record import APPLIED
-from jobworker.sending import outbox
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.compose.private_mongod import EmbeddedMongod
@@ -403,10 +402,8 @@ def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
     breakable: Client,
     broken_database: Db,
     sim: Sim,
-    monkeypatch: pytest.MonkeyPatch,
     fault: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(outbox, "STORE_AGAIN_SECONDS", 0.05)
     bot = Bot()
 
     @bot.default()
@@ -417,7 +414,8 @@ def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
         fail(breakable, {"times": 5}, "update", **fault)
 
     user = sim.add_user("花子")
-    with Room(broken_database, sim, bot) as room:
+    limits = SendLimits(store_pause_seconds=0.05)
+    with Room(broken_database, sim, bot, send_limits=limits) as room:
         room.says(user, "一")
         room.until_quiet()
     rows = broken_database.schedule.find().sort("name", 1)

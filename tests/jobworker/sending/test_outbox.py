@@ -104,11 +104,6 @@ FAULTS = [
     ),
     Fault("429", lambda sim, way: sim.answer_next(way, 429, BUSY), 2),
     Fault(
-        "429 with a Retry-After",
-        lambda sim, way: sim.answer_next(way, 429, BUSY, headers={"Retry-After": "1"}),
-        2,
-    ),
-    Fault(
         "429 with a Retry-After of nothing",
         lambda sim, way: sim.answer_next(way, 429, headers={"Retry-After": "0"}),
         2,
@@ -140,11 +135,6 @@ SHORT = {
 }
 
 
-@pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_client, "MOST_RETRY_AFTER_SECONDS", 0.05)
-
-
 def leave_in_haste(monkeypatch: pytest.MonkeyPatch, late_call: int | None) -> None:
     """Only the late call is left early; on a busy machine another may take as long."""
     numbers = itertools.count()
@@ -162,7 +152,6 @@ def test_whatever_line_does_the_message_arrives_once(
     room: Rooms,
     sim: Sim,
     monkeypatch: pytest.MonkeyPatch,
-    short_waits: None,
     earlier: bool | None,
     way: str,
 ) -> None:
@@ -190,7 +179,7 @@ def test_whatever_line_does_the_message_arrives_once(
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
 def test_what_line_refuses_for_good_is_a_dead_letter(
-    room: Rooms, sim: Sim, short_waits: None, earlier: bool | None, way: str
+    room: Rooms, sim: Sim, earlier: bool | None, way: str
 ) -> None:
     desk = room(sending_bot(way), line=SHORT)
     statuses = (400, 403) if way != "reply" else (400, 403, 409)
