@@ -17,7 +17,7 @@ from typing import Any
 from bson.dbref import DBRef
 
 from jobworker.bot.bot import Bot
-from jobworker.bot.events import is_ring, model_of
+from jobworker.bot.events import is_fired_timer, model_of
 from jobworker.bot.talk import Talk, TalkContext, no_content
 from jobworker.effects import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
@@ -186,7 +186,7 @@ class Decider:
         if asks_for_effect(document):
             decision = carried_out(document, letters.replayed_by(document))
             return decision or refused(document, NO_LETTER)
-        if not is_ring(document["event"]) or self._parts.schedule.stands_behind(document):
+        if not is_fired_timer(document["event"]) or self._parts.schedule.stands_behind(document):
             return None
         # One that was given up is put back with the event that its letter holds.
         again = letters.replayed_by(document, **{"document.event": {"$eq": document["event"]}})

@@ -40,7 +40,7 @@ class TimerEvent:
         return cls(timer["name"], timer["data"], timer[RUN_AT], timer["id"], timer["n"])
 
 
-def is_ring(raw: Mapping[str, Any]) -> bool:
+def is_fired_timer(raw: Mapping[str, Any]) -> bool:
     """Whether the event becomes a TimerEvent."""
     return raw.get("type") == TIMER and isinstance(model_of(raw), TimerEvent)
 

@@ -76,10 +76,10 @@ class Schedule:
 
     def overtook(self, document: Mapping[str, Any]) -> bool:
         """Whether a timer that rang was set anew or cancelled by a record since it was set."""
-        ring = _ring(document["event"])
-        if ring is None:
+        fired = _fired_timer(document["event"])
+        if fired is None:
             return False
-        where = conversation_id(document), *ring
+        where = conversation_id(document), *fired
         # A new primary has all that a majority confirmed, but may read on a majority what was
         # before; what it has beyond that may vanish with it.
         if not self._is_later(*where, LOCAL):
@@ -97,10 +97,10 @@ class Schedule:
         shows all that a majority confirmed.
         """
         event = document["event"]
-        ring = _ring(event)
-        if ring is None:
+        fired = _fired_timer(event)
+        if fired is None:
             return False
-        row, later = ring
+        row, later = fired
         told = {name: {"$eq": event[TIMER].get(name)} for name in ("n", "name", "data")}
         told |= {name: {"$eq": document[name]} for name in ("channel", "key")}
         told["source"] = {"$eq": event.get("source")}
@@ -127,7 +127,7 @@ def _finds(collection: Collection[Any], condition: Document, concern: ReadConcer
     return found is not None
 
 
-def _ring(event: Mapping[str, Any]) -> tuple[str, Document] | None:
+def _fired_timer(event: Mapping[str, Any]) -> tuple[str, Document] | None:
     """The row of a timer that rang, and which numbers are later; None for any other event."""
     timer = event.get(TIMER) if event.get("type") == TIMER else None
     if not isinstance(timer, Mapping):

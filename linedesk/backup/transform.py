@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 from jobworker.bot.states import STATE_TIMER
 from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
-from linedesk.scheduler.rows import BrokenRow, ring_of
+from linedesk.scheduler.rows import BrokenRow, fired_timer
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
@@ -212,16 +212,16 @@ class Restored:
     def _past_due(self, row: Mapping[str, Any]) -> Iterator[Written]:
         try:
             stored = RawBSONDocument(bson.encode(row), AS_STORED)
-            ring = ring_of(stored, now=self._now, accept_time=self._now)
+            fired = fired_timer(stored, now=self._now, accept_time=self._now)
         except BrokenRow:
             # The scheduler sets it aside, and says why.
             yield SCHEDULE, row
             return
-        if ring.next_at is not None:
+        if fired.next_at is not None:
             self.became[MOVED_ON] += 1
-            yield SCHEDULE, {**dict(row), RUN_AT: ring.next_at}
+            yield SCHEDULE, {**dict(row), RUN_AT: fired.next_at}
             return
-        if self.is_known({EVENT_ID: ring.event_id}):
+        if self.is_known({EVENT_ID: fired.event_id}):
             self.became[RANG] += 1
         else:
             yield self._given_up(_letter_of_row(row))

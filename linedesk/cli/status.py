@@ -155,7 +155,7 @@ def _rates(seen: Overview) -> Text:
         "read": rates.read,
         "decided": rates.decided,
         "calls": rates.calls,
-        "rings": rates.rung,
+        "rings": rates.fired,
         "refused": rates.refused or None,
         "spooled": rates.spooled or None,
         "failed": rates.failed or None,

@@ -39,7 +39,7 @@ class Rates:
     decided: float | None
     failed: float | None
     calls: float | None
-    rung: float | None
+    fired: float | None
     replayed: float
 
 
@@ -139,7 +139,7 @@ def rates(figures: Mapping[str, ProcessRow], *, replayed: float) -> Rates:
         decided=dispatcher.rate("decidedEvents"),
         failed=dispatcher.rate("failedHandlers"),
         calls=dispatcher.rate("calls"),
-        rung=figures[processes.SCHEDULER].rate("rungTimers"),
+        fired=figures[processes.SCHEDULER].rate("rungTimers"),
         replayed=replayed,
     )
 

@@ -78,18 +78,18 @@ def _set(stage: DemoEnvironment, console: Console) -> None:
 
 
 def _play(bot: str, stage: DemoEnvironment, console: Console) -> None:
-    talk, rings = DemoConversation(stage), DemoTimers(stage)
+    talk, timers = DemoConversation(stage), DemoTimers(stage)
     print_legend(console)
     with console.status("the conversation is going on ..."):
-        for scene in SHOWS[bot].scenes(talk, rings):
+        for scene in SHOWS[bot].scenes(talk, timers):
             print_scene(console, scene, bot=bot)
     talk.refresh()
-    rings.require_no_more()
+    timers.require_no_more()
     print_summary(
         console,
         talk.events,
         webhooks=talk.webhooks,
-        rings=rings.all,
+        timers=timers.all,
         closest_seconds=stage.get("/sim/state")["closestStarts"],
         mongod_version=server_version(stage.mongod.uri),
     )

@@ -29,7 +29,7 @@ class Scene:
     events: list[Event] = field(default_factory=list)
     remark: str = ""
     advanced: float = 0.0
-    rings: list[DemoTimer] = field(default_factory=list)
+    timers: list[DemoTimer] = field(default_factory=list)
 
 
 def act_out(talk: DemoConversation, title: str, webhooks: Sequence[Sequence[Deed]]) -> Scene:
@@ -47,13 +47,13 @@ def wait(talk: DemoConversation, title: str, events: Sequence[Event]) -> None:
         raise DemoFailed(f"{title}: {error}") from error
 
 
-def let_ring(
-    rings: DemoTimers, title: str, expected: Sequence[tuple[Person, str]], *, waiting: int
+def fire_timers(
+    timers: DemoTimers, title: str, expected: Sequence[tuple[Person, str]], *, waiting: int
 ) -> Scene:
     """The clock goes to the next of so many timers, and these messages come. Raises DemoFailed."""
     try:
-        advanced = rings.advance_to_next(waiting=waiting)
-        return Scene(title, advanced=advanced, rings=rings.wait_for(expected))
+        advanced = timers.advance_to_next(waiting=waiting)
+        return Scene(title, advanced=advanced, timers=timers.wait_for(expected))
     except DemoFailed as error:
         raise DemoFailed(f"{title}: {error}") from error
 
@@ -69,7 +69,7 @@ def says(
 BURST = 5
 
 
-def parrot_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
+def parrot_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
     """Play the conversation; each scene is given out when all that it asked for was answered.
 
     Raises DemoFailed, naming the scene, when something does not happen or happens twice.
@@ -156,7 +156,7 @@ def _is_at(who: Person) -> Deed:
 NOT_SET = "設定されてないですよ"
 
 
-def reminder_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
+def reminder_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
     """Play the conversation; each scene is given out when all that it asked for has come.
 
     Raises DemoFailed, naming the scene, when something does not happen, or happens too early.
@@ -179,9 +179,9 @@ def reminder_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene
             [says(hanako, "設定教えて", "8時30分に設定されています")],
         ],
     )
-    yield let_ring(rings, "half past eight in Tokyo", [(hanako, "飲んだ？")], waiting=1)
+    yield fire_timers(timers, "half past eight in Tokyo", [(hanako, "飲んだ？")], waiting=1)
     # The next day's, and the next in ten minutes.
-    yield let_ring(rings, "no answer for ten minutes", [(hanako, "飲んだ？？")], waiting=2)
+    yield fire_timers(timers, "no answer for ten minutes", [(hanako, "飲んだ？？")], waiting=2)
     yield act_out(
         talk,
         "any answer will do; then good-bye",
@@ -193,7 +193,7 @@ def reminder_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene
     )
 
 
-def timer_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
+def timer_scenes(talk: DemoConversation, timers: DemoTimers) -> Iterator[Scene]:
     """Play the conversation; each scene is given out when all that it asked for has come.
 
     Raises DemoFailed, naming the scene, when something does not happen, or happens too early.
@@ -209,7 +209,7 @@ def timer_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
             [says(taro, "0")],
         ],
     )
-    yield let_ring(rings, "three minutes later", [(hanako, "180秒経ちました")] * 2, waiting=2)
+    yield fire_timers(timers, "three minutes later", [(hanako, "180秒経ちました")] * 2, waiting=2)
     yield act_out(
         talk,
         "one of them changes her mind",
@@ -220,6 +220,6 @@ def timer_scenes(talk: DemoConversation, rings: DemoTimers) -> Iterator[Scene]:
             [says(hanako, "キャンセル")],
         ],
     )
-    scene = let_ring(rings, "two minutes later", [(taro, "120秒経ちました")], waiting=1)
+    scene = fire_timers(timers, "two minutes later", [(taro, "120秒経ちました")], waiting=1)
     scene.remark = "what was cancelled was due before it, and did not come"
     yield scene

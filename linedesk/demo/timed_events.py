@@ -16,7 +16,7 @@ from linedesk.settings.errors import DemoFailed
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.timers import TIMER
 
-RING_SECONDS = 15.0
+FIRE_SECONDS = 15.0
 # The clock is moved to so long before a timer's time, and passes it by itself: so it shows how
 # late the message is, and that none comes early.
 LEAD_SECONDS = 0.5
@@ -48,7 +48,7 @@ class DemoTimers:
         """Move the clock to half a second before the next timer, once so many wait; by how many
         seconds. Raises DemoFailed.
         """
-        due = self._stage.wait_for(lambda: self._next(waiting), "dispatcher", seconds=RING_SECONDS)
+        due = self._stage.wait_for(lambda: self._next(waiting), "dispatcher", seconds=FIRE_SECONDS)
         seconds: float = due.timestamp() - LEAD_SECONDS - self._stage.get("/sim/clock")["now"]
         if seconds > 0:
             self._stage.post("/sim/clock", {"advance": seconds})
@@ -62,14 +62,14 @@ class DemoTimers:
         known = len(self.all)
         people = [who for who, _ in expected]
         self._stage.wait_for(
-            lambda: len(self._heard()) >= known + len(expected), "dispatcher", seconds=RING_SECONDS
+            lambda: len(self._heard()) >= known + len(expected), "dispatcher", seconds=FIRE_SECONDS
         )
-        came = [_ring(people, *heard) for heard in self._heard()[known:]]
-        if Counter((ring.who, ring.text) for ring in came) != Counter(expected):
-            raise DemoFailed(f"by the clock came {[ring.text for ring in came]}")
-        for ring in came:
-            if ring.late_ms < 0:
-                raise DemoFailed(f"{ring.text} came {-ring.late_ms:.1f} ms before its time")
+        came = [_timer(people, *heard) for heard in self._heard()[known:]]
+        if Counter((timer.who, timer.text) for timer in came) != Counter(expected):
+            raise DemoFailed(f"by the clock came {[timer.text for timer in came]}")
+        for timer in came:
+            if timer.late_ms < 0:
+                raise DemoFailed(f"{timer.text} came {-timer.late_ms:.1f} ms before its time")
         self.all += came
         return came
 
@@ -100,7 +100,7 @@ class DemoTimers:
         return defaultdict(lambda: iter(()), {key: iter(moments) for key, moments in due.items()})
 
 
-def _ring(people: Sequence[Person], call: Mapping[str, Any], due: datetime | None) -> DemoTimer:
+def _timer(people: Sequence[Person], call: Mapping[str, Any], due: datetime | None) -> DemoTimer:
     who = next((each for each in people if each.user_id == call["chatId"]), None)
     if who is None or due is None:
         raise DemoFailed(f"{text_of(call)} came to somebody else, or without a timer")

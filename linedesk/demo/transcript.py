@@ -41,7 +41,7 @@ def print_scene(console: Console, scene: Scene, *, bot: str) -> None:
     """One scene as a table, each event with its answers below it, or what came by the clock."""
     console.print()
     console.print(Text(scene.title, style="bold"))
-    console.print(_by_the_clock(scene, bot) if scene.rings else _conversation(scene, bot))
+    console.print(_by_the_clock(scene, bot) if scene.timers else _conversation(scene, bot))
     if scene.remark:
         console.print(scene.remark, style="dim")
 
@@ -51,7 +51,7 @@ def print_summary(
     events: Sequence[Event],
     *,
     webhooks: int,
-    rings: Sequence[DemoTimer],
+    timers: Sequence[DemoTimer],
     closest_seconds: float | None,
     mongod_version: str,
 ) -> None:
@@ -63,8 +63,8 @@ def print_summary(
     table.add_row("double answers", str(doubles(events)))
     table.add_row("stored", _spread([event.stored_ms for event in events]))
     table.add_row("answered", _spread([answer.milliseconds for answer in answers]))
-    if rings:
-        table.add_row("by the clock", _punctuality([ring.late_ms for ring in rings]))
+    if timers:
+        table.add_row("by the clock", _punctuality([timer.late_ms for timer in timers]))
     table.add_row("closest two calls", _closest(closest_seconds))
     table.add_row("MongoDB", mongod_version)
     console.print()
@@ -89,9 +89,9 @@ def _conversation(scene: Scene, bot: str) -> Table:
 def _by_the_clock(scene: Scene, bot: str) -> Table:
     table = _table({"due in Tokyo": 17, "ms late": 8})
     table.add_row(Text(f"⏰ +{timedelta(seconds=round(scene.advanced))}"))
-    for ring in scene.rings:
-        due = f"{ring.due.astimezone(TOKYO):%d %b %H:%M:%S}"
-        table.add_row(*_said(f"{bot} to {ring.who.name}", ring.text), due, f"{ring.late_ms:.0f}")
+    for timer in scene.timers:
+        due = f"{timer.due.astimezone(TOKYO):%d %b %H:%M:%S}"
+        table.add_row(*_said(f"{bot} to {timer.who.name}", timer.text), due, f"{timer.late_ms:.0f}")
     return table
 
 

@@ -27,7 +27,7 @@ from pymongo.errors import BulkWriteError
 
 from linedesk.runtime.clock import boottime
 from linedesk.scheduler.metrics import SchedulerMetrics
-from linedesk.scheduler.rows import BrokenRow, FiredTimer, regular_at, ring_of
+from linedesk.scheduler.rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from linedesk.store.client import DURABLE
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import StoreUnavailable, translated
@@ -87,7 +87,7 @@ class TimerFiring:
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
 
-    def ring(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
+    def fire(self, *, seen: Timestamp | None, most: int = BATCH_ROWS) -> int | None:
         """Ring up to so many of what is due, the longest due first; None where nothing is.
 
         Returns how many rows it brought on: 0 where somebody else was quicker with each of them.
@@ -97,9 +97,9 @@ class TimerFiring:
             rows = self._due(now, seen, most)
             if not rows:
                 return None
-            rings, broken = _sorted_out(rows, now)
+            fired, broken = _sorted_out(rows, now)
             settled = sum(self._set_aside(as_read, reason) for as_read, reason in broken)
-            return settled + (self._carry_out(rings, read_at) if rings else 0)
+            return settled + (self._carry_out(fired, read_at) if fired else 0)
 
     def next_at(self, *, seen: Timestamp | None) -> datetime | None:
         """When the next row is due, past or future; None where none waits."""
@@ -142,24 +142,24 @@ class TimerFiring:
             with closing(found.sort(RUN_AT, ASCENDING).limit(most).batch_size(most)) as rows:
                 return list(_at_most(self._batch_bytes, rows))
 
-    def _carry_out(self, rings: Sequence[FiredTimer], read_at: float) -> int:
+    def _carry_out(self, fired: Sequence[FiredTimer], read_at: float) -> int:
         """Into recvq first: a row that has moved on rings no more."""
         try:
-            stored = self._insert([ring.document for ring in rings], read_at)
+            stored = self._insert([timer.document for timer in fired], read_at)
         except StoreUnavailable as error:
             refused = _refused(error)
             if not refused:
                 raise
             # The others are read again.
             reason = "MongoDB does not take its document"
-            return sum(self._set_aside(rings[place].as_read, reason) for place in refused)
+            return sum(self._set_aside(fired[place].as_read, reason) for place in refused)
         now = self._now()
-        for place, ring in enumerate(rings):
+        for place, timer in enumerate(fired):
             if place not in stored.duplicate_indexes:
-                late = (now - ring.run_at).total_seconds()
-                self._figures.rang(late)
-                log.info("timer rang event_id=%s late_ms=%.0f", ring.event_id, late * 1000)
-        return self._change([_moved_on(ring) for ring in rings])
+                late = (now - timer.run_at).total_seconds()
+                self._figures.observe_fired(late)
+                log.info("timer rang event_id=%s late_ms=%.0f", timer.event_id, late * 1000)
+        return self._change([_moved_on(timer) for timer in fired])
 
     def _insert(self, documents: Sequence[RawBSONDocument], read_at: float) -> Stored:
         with self._inserting(sum(len(document.raw) for document in documents)):
@@ -201,22 +201,22 @@ def _sorted_out(
     rows: Iterable[RawBSONDocument], now: datetime
 ) -> tuple[list[FiredTimer], list[tuple[Mapping[str, Any], str]]]:
     """What rings, and what is broken: as it was read, and why."""
-    rings: list[FiredTimer] = []
+    fired: list[FiredTimer] = []
     broken: list[tuple[Mapping[str, Any], str]] = []
     for row in rows:
         try:
-            rings.append(ring_of(row, now=now, accept_time=datetime.now(UTC)))
+            fired.append(fired_timer(row, now=now, accept_time=datetime.now(UTC)))
         except BrokenRow as error:
             broken.append(({"_id": row["_id"], RUN_AT: row[RUN_AT]}, str(error)))
-    return rings, broken
+    return fired, broken
 
 
-def _moved_on(ring: FiredTimer) -> UpdateOne:
+def _moved_on(timer: FiredTimer) -> UpdateOne:
     """To its next time, or to its end by the clock that removes it a week later."""
-    if ring.next_at is not None:
-        return UpdateOne(ring.as_read, {"$set": {RUN_AT: ring.next_at, RANG: ring.run_at}})
+    if timer.next_at is not None:
+        return UpdateOne(timer.as_read, {"$set": {RUN_AT: timer.next_at, RANG: timer.run_at}})
     ended = {"$set": {RUN_AT: None}, "$currentDate": {ENDED_AT: True}}
-    return UpdateOne(ring.as_read, ended)
+    return UpdateOne(timer.as_read, ended)
 
 
 def _brought_back(row: RawBSONDocument, now: datetime) -> UpdateOne | None:

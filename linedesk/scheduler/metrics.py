@@ -25,7 +25,7 @@ class SchedulerMetrics:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         registry = registry or CollectorRegistry()
-        self._rung = Counter(
+        self._fired = Counter(
             "linedesk_rung_timers", "Rings of timers that were stored in recvq.", registry=registry
         )
         self._late = Histogram(
@@ -37,15 +37,15 @@ class SchedulerMetrics:
         Measured(registry, [NEXT_TIMER], ask=self._ask)
         self._monotonic = monotonic
         # Only the scheduler's thread writes it.
-        self.rung = 0
+        self.fired = 0
         """How many timers rang since the start of the process."""
         # When the next one is due, as a monotonic time; replaced as a whole.
         self._due_at: float | None = None
 
-    def rang(self, late_seconds: float) -> None:
+    def observe_fired(self, late_seconds: float) -> None:
         """A timer rang, so many seconds after its time."""
-        self.rung += 1
-        self._rung.inc()
+        self.fired += 1
+        self._fired.inc()
         self._late.observe(max(0.0, late_seconds))
 
     def next_in(self, seconds: float | None) -> None:

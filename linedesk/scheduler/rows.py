@@ -39,7 +39,7 @@ class FiredTimer:
     """When the row rings next; None if this was its last time."""
 
 
-def ring_of(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) -> FiredTimer:
+def fired_timer(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) -> FiredTimer:
     """What a row that is due, as the server sent it, comes to. Raises BrokenRow.
 
     A daily row that was missed several times rings once, and next at its regular time after `now`.
@@ -73,9 +73,9 @@ def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
         daily = _daily(row)
     except (BSONError, BrokenRow):
         return None
-    rang = row.get(RANG)
-    if isinstance(rang, datetime) and rang < now + FAR_AHEAD:
-        return daily.after(max(now, rang))
+    fired_at = row.get(RANG)
+    if isinstance(fired_at, datetime) and fired_at < now + FAR_AHEAD:
+        return daily.after(max(now, fired_at))
     return daily.after(now)
 
 

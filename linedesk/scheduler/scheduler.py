@@ -89,7 +89,7 @@ class Scheduler(BackgroundThread):
         self._limits = limits
         self._guarded = Guarded(database)
         self._figures = SchedulerMetrics(registry)
-        self._ringer = TimerFiring(
+        self._firing = TimerFiring(
             database,
             inserting=inserting or self._guarded.inserting,
             now=now,
@@ -150,7 +150,7 @@ class Scheduler(BackgroundThread):
         words = [
             self._trouble.told,
             self._listener.trouble,
-            f"{self._figures.rung} timers rang",
+            f"{self._figures.fired} timers rang",
             f"next due {moment(due_at)}" if due_at is not None else None,
         ]
         return ", ".join(word for word in words if word)
@@ -174,7 +174,7 @@ class Scheduler(BackgroundThread):
         seen, beaten = self._begin_look(), 0
         while not self._stop.is_set():
             self.activity.busy()
-            settled = self._ringer.ring(seen=seen, most=self._most)
+            settled = self._firing.fire(seen=seen, most=self._most)
             if settled is None:
                 break
             beaten = 0 if settled else beaten + 1
@@ -183,9 +183,9 @@ class Scheduler(BackgroundThread):
                     growing_seconds(beaten, first=BEATEN_SECONDS, most=MOST_BEATEN_SECONDS)
                 )
         if self._must_bring_back:
-            self._ringer.bring_back(seen=seen, stop=self._stop)
+            self._firing.bring_back(seen=seen, stop=self._stop)
             self._must_bring_back = False
-        return self._ringer.next_at(seen=seen)
+        return self._firing.next_at(seen=seen)
 
     def _begin_look(self) -> Timestamp | None:
         """From here on whatever is heard of ends the sleep that follows the look."""

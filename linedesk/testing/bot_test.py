@@ -34,7 +34,7 @@ from linedesk.testing.webhooks import Webhooks
 
 START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
 """A Monday, nine in the morning in Tokyo."""
-MOST_RINGS = 1_000
+MOST_FIRINGS = 1_000
 FAILED = (
     "In production the handler is tried HANDLER_TRIES times in all, with nothing done in between; "
     "then the event becomes a dead letter."
@@ -104,20 +104,20 @@ class BotTest(People):
             # LINE delivers it once more.
             return ()
         self._handled.add(name_of(document))
-        return (*self._decide(as_stored(document)), *self._ring_until(self._now))
+        return (*self._decide(as_stored(document)), *self._fire_until(self._now))
 
     def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
-        sent = self._ring_until(moment.astimezone(UTC))
+        sent = self._fire_until(moment.astimezone(UTC))
         self._now = moment.astimezone(UTC)
         return sent
 
-    def _ring_until(self, moment: datetime) -> tuple[Sent, ...]:
+    def _fire_until(self, moment: datetime) -> tuple[Sent, ...]:
         sent: list[Sent] = []
         at_once = 0
         while (row := self._memory.due(moment)) is not None:
             at_once = 0 if row[RUN_AT] > self._now else at_once + 1
-            if at_once > MOST_RINGS:
-                raise EndlessTimers(f"the timer {row['name']!r} rang {MOST_RINGS} times at once")
+            if at_once > MOST_FIRINGS:
+                raise EndlessTimers(f"the timer {row['name']!r} rang {MOST_FIRINGS} times at once")
             self._now = max(self._now, row[RUN_AT].astimezone(UTC))
             document = make_timer_document(row, accept_time=self._now)
             sent.extend(self._decide(as_stored(document)))

@@ -13,7 +13,7 @@ log = logging.getLogger("bots.booted")
 
 SLOW_SECONDS = 4.0
 SLOW_WORDS = "slow handler began"
-RING_SECONDS = 2.0
+FIRE_SECONDS = 2.0
 
 bot = Bot()
 
@@ -26,7 +26,7 @@ def echo(event: MessageEvent, talk: Talk) -> None:
         threading.Event().wait(SLOW_SECONDS)
     talk.reply(text)
     if sets_timer(text):
-        talk.after(RING_SECONDS, f"ring:{text}", text=text)
+        talk.after(FIRE_SECONDS, f"ring:{text}", text=text)
 
 
 @bot.timer("ring")

@@ -17,7 +17,7 @@ from typing import TypeVar
 import linesim
 from linesim.model.deliveries import HEADER, sign
 from linesim.model.world import User
-from tests.booted.booted_bot import RING_SECONDS, ring_text, sets_timer
+from tests.booted.booted_bot import FIRE_SECONDS, ring_text, sets_timer
 from tests.booted.machine import Machine
 from tests.waiting import eventually
 
@@ -205,7 +205,7 @@ class Box:
             for event in taken.values()
             if sets_timer(text := event["message"]["text"])
             # Set when the handler ran, which was after the message was written.
-            for due in [event["timestamp"] / 1000 + RING_SECONDS]
+            for due in [event["timestamp"] / 1000 + FIRE_SECONDS]
         ]
 
 

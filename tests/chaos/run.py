@@ -171,7 +171,7 @@ def _decided_twice(city: City) -> list[str]:
     ]
 
 
-def _rang_though_cancelled(city: City) -> list[str]:
+def _fired_though_cancelled(city: City) -> list[str]:
     said = said_in(city.sim.platform.calls.since())
     return [f"a cancelled timer rang: {text}" for _, text in said if text.endswith(CANCELLED)]
 
@@ -191,7 +191,7 @@ def _verdict(city: City, order: Order, done: Counter[str], settle_seconds: float
     problems = [*report.problems(), *_left(city)]
     problems += [f"accepted and not in recvq: {id_}" for id_ in dict.fromkeys(lost)]
     problems += _decided_twice(city)
-    problems += _rang_though_cancelled(city)
+    problems += _fired_though_cancelled(city)
     problems += [f"dead letter {row['_id']}: {row['cause']}" for row in letters]
     if turns is not None and turns < INTERVAL_MS:
         problems.append(f"two calls started {turns} ms apart")

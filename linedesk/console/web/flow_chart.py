@@ -84,7 +84,7 @@ def flows(seen: Overview) -> Iterator[Flow]:
     yield Flow("frontdesk", "recvq", stored, "events stored in recvq")
     yield Flow("frontdesk", "spool", rates.spooled, "events stored in the spool")
     yield Flow("spool", "recvq", None if not rates.spooled else rates.spooled, "")
-    yield Flow("scheduler", "recvq", rates.rung, "timers that rang")
+    yield Flow("scheduler", "recvq", rates.fired, "timers that rang")
     yield Flow("recvq", "dispatcher", rates.read, "documents read")
     yield Flow("dispatcher", "threads", rates.decided, "events decided")
     yield Flow("threads", "gate", _turns(seen), "turns taken at the gate")

@@ -22,7 +22,7 @@ from linebot.v3.webhooks import (
 )
 from urllib3.util.ssl_ import create_urllib3_context
 
-from jobworker import runs as failures
+from jobworker import retry
 from jobworker.bot import content
 from jobworker.bot.content import ContentDownloads, content_id
 from jobworker.bot.talk import Talk
@@ -526,7 +526,7 @@ def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception
 
     def ends(minutes: float, *, has_sent: bool = False) -> bool:
         first_at = datetime.now(UTC) - timedelta(minutes=minutes)
-        failure = failures.raised(error, has_sent=has_sent)
+        failure = retry.raised(error, has_sent=has_sent)
         return failure.ends_it(failures=50, tries=3, first_at=first_at)
 
     assert [ends(0), ends(9.9), ends(10.1), ends(0, has_sent=True)] == [False, False, True, True]

@@ -189,7 +189,7 @@ class Kitchen:
         self.heard: list[TimerEvent] = []
         self.bot.default()(self.told)
         for name in ("egg", "rice"):
-            self.bot.timer(name)(self.rang)
+            self.bot.timer(name)(self.fired)
 
     def told(self, event: Any, talk: Talk) -> None:
         for order in talk.raw["message"]["text"].split(", "):
@@ -205,7 +205,7 @@ class Kitchen:
                 case ["say"]:
                     talk.push("はい")
 
-    def rang(self, event: TimerEvent, talk: Talk) -> None:
+    def fired(self, event: TimerEvent, talk: Talk) -> None:
         self.heard.append(event)
         talk.push(f"{event.name}ができました")
 
@@ -448,7 +448,7 @@ def test_a_timer_that_no_handler_is_for_is_given_up_until_there_is_one(
     ring(desk, a_ring(database, "soup"))
     (letter,) = desk.letters()
     assert (letter["cause"], letter["attempts"]) == ("handler: NoTimerHandler", 1)
-    kitchen.bot.timer("soup")(kitchen.rang)
+    kitchen.bot.timer("soup")(kitchen.fired)
     ring(desk, put_back(desk, letter))
     assert [event.name for event in kitchen.heard] == ["soup"]
 

@@ -37,7 +37,7 @@ def wrong(seen: Overview) -> dict[str, str]:
 def test_figures_are_those_of_the_rows() -> None:
     seen = overview(a_desk(), a_dispatcher(), replays=6)
     assert (seen.rates.accepted, seen.rates.read, seen.rates.decided) == (1.5, 2.0, 1.5)
-    assert (seen.rates.calls, seen.rates.rung, seen.rates.refused) == (1.5, 0.1, 0.25)
+    assert (seen.rates.calls, seen.rates.fired, seen.rates.refused) == (1.5, 0.1, 0.25)
     assert seen.rates.replayed == 0.1
     assert (seen.queue.documents, seen.queue.lag_documents, seen.queue.held) == (7, 2, 1)
     assert (seen.threads.all, seen.threads.busy) == (20, 3)
@@ -70,8 +70,8 @@ def test_latencies_are_told_by_endpoint_and_may_have_none() -> None:
 
 def test_a_scheduler_of_its_own_tells_its_figures_else_the_dispatcher_around_it() -> None:
     own = a_row("scheduler", 30, perSecond={"rungTimers": 4.0}, figures={"rungTimers": 40})
-    assert overview(a_dispatcher(), own).rates.rung == 4.0
-    assert overview(a_dispatcher()).rates.rung == 0.1
+    assert overview(a_dispatcher(), own).rates.fired == 4.0
+    assert overview(a_dispatcher()).rates.fired == 0.1
 
 
 def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:

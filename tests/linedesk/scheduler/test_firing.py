@@ -34,7 +34,7 @@ class Died(Exception):
     """The process is gone."""
 
 
-def ringer(
+def timer_firing(
     database: Database[Any], clock: HandClock, inserting: Any = None, **limits: int
 ) -> TimerFiring:
     return TimerFiring(
@@ -52,9 +52,9 @@ def test_a_timer_that_rang_is_ended_by_the_clock_that_removes_it(
     database: Database[Any], clock: HandClock
 ) -> None:
     database["schedule"].insert_one(a_row())
-    one = ringer(database, clock)
-    assert one.ring(seen=None) == 1
-    assert one.ring(seen=None) is None
+    one = timer_firing(database, clock)
+    assert one.fire(seen=None) == 1
+    assert one.fire(seen=None) is None
     assert one.next_at(seen=None) is None
     assert rung(database) == [RANG]
     assert row(database)["runAt"] is None
@@ -73,11 +73,11 @@ def test_who_dies_between_the_insert_and_the_update_has_rung_once(
 
     database["schedule"].insert_one(a_row(every=every))
     with pytest.raises(Died):
-        ringer(database, clock, dying).ring(seen=None)
+        timer_firing(database, clock, dying).fire(seen=None)
     assert row(database)["runAt"] == NOON
 
     clock.move(minutes=1)
-    assert ringer(database, clock).ring(seen=None) == 1
+    assert timer_firing(database, clock).fire(seen=None) == 1
     assert rung(database) == [RANG]
     assert row(database)["runAt"] == (NOON + DAY if every else None)
 
@@ -90,18 +90,18 @@ def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
 
     @contextmanager
     def freezing(size: int) -> Iterator[None]:
-        assert ringer(database, clock).ring(seen=None) == 1
+        assert timer_firing(database, clock).fire(seen=None) == 1
         database["recvq"].drop()
         boot[0] += 3600
         yield
 
     monkeypatch.setattr(firing, "boottime", lambda: boot[0])
     database["schedule"].insert_one(a_row())
-    frozen = ringer(database, clock, freezing)
+    frozen = timer_firing(database, clock, freezing)
     with pytest.raises(StoreUnavailable, match="too long ago"):
-        frozen.ring(seen=None)
+        frozen.fire(seen=None)
     assert rung(database) == []
-    assert frozen.ring(seen=None) is None
+    assert frozen.fire(seen=None) is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_row_that_was_changed_meanwhile_stays_as_it_is(
             change()
 
     database["schedule"].insert_one(a_row(every=DAILY))
-    assert ringer(database, clock, freezing).ring(seen=None) == 0
+    assert timer_firing(database, clock, freezing).fire(seen=None) == 0
     assert row(database).items() >= meanwhile.items()
     assert rung(database) == [RANG]
     assert "rang" not in row(database)
@@ -150,9 +150,9 @@ def test_broken_rows_are_said_once_and_are_in_nobodys_way(
             a_row(),
         ]
     )
-    one = ringer(database, clock)
-    assert one.ring(seen=None) == 5
-    assert one.ring(seen=None) is None
+    one = timer_firing(database, clock)
+    assert one.fire(seen=None) == 5
+    assert one.fire(seen=None) is None
     assert rung(database) == [RANG]
     assert len(told("timer is broken and set aside")) == 4
     aside = row(database, "main/U1/no-data")
@@ -168,10 +168,10 @@ def test_a_document_that_mongodb_never_takes_is_set_aside_and_the_others_ring(
     for _ in range(178):
         deep = {"in": deep}
     database["schedule"].insert_many([a_row("deep", data=deep), a_row()])
-    one = ringer(database, clock)
-    assert one.ring(seen=None) == 1
-    assert one.ring(seen=None) == 1
-    assert one.ring(seen=None) is None
+    one = timer_firing(database, clock)
+    assert one.fire(seen=None) == 1
+    assert one.fire(seen=None) == 1
+    assert one.fire(seen=None) is None
     assert told("set aside") == [
         'timer is broken and set aside id=main/U1/deep reason="MongoDB does not take its document"'
     ]
@@ -184,9 +184,9 @@ def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
     text = {"text": "x" * 1000}
     rows = [a_row(f"{n}", NOON - timedelta(seconds=n), data=text) for n in range(9)]
     database["schedule"].insert_many(rows)
-    one = ringer(database, clock, batch_bytes=2500)
-    assert one.ring(seen=None, most=2) == 2
-    assert [one.ring(seen=None) for _ in range(3)] == [3, 3, 1]
+    one = timer_firing(database, clock, batch_bytes=2500)
+    assert one.fire(seen=None, most=2) == 2
+    assert [one.fire(seen=None) for _ in range(3)] == [3, 3, 1]
     assert [name.split("/")[2].split(":")[0] for name in rung(database)] == list("876543210")
 
 
@@ -204,9 +204,9 @@ def test_daily_timers_that_rang_by_a_clock_ahead_come_back_to_their_regular_time
         a_row("cancelled", None, every=DAILY),
     ]
     database["schedule"].insert_many(dailies + others)
-    one = ringer(database, clock, batch_rows=2)
+    one = timer_firing(database, clock, batch_rows=2)
     clock.move(days=3)
-    assert one.ring(seen=None) == 3
+    assert one.fire(seen=None) == 3
     assert row(database, "main/U1/daily-0")["runAt"] == NOON + 3 * DAY
 
     clock.now = right
@@ -222,9 +222,9 @@ def test_daily_timers_that_rang_by_a_clock_ahead_come_back_to_their_regular_time
     one.bring_back(seen=None, stop=threading.Event())
     assert len(told("daily timers brought back")) == 2
     clock.now = NOON
-    one.ring(seen=None)
+    one.fire(seen=None)
     clock.now = NOON + DAY
-    one.ring(seen=None)
+    one.fire(seen=None)
     times = [name.partition("daily-0:1:")[2] for name in rung(database) if "daily-0" in name]
     assert times == ["2026-04-19T12:00:00.000Z", "2026-04-20T12:00:00.000Z"]
 
@@ -252,9 +252,9 @@ def test_many_waiting_timers_are_not_read(
     database["schedule"].insert_many([a_row(), *rows])
     reads = Reads()
     with connect(mongo_uri, app_name="tests", event_listeners=[reads]) as client:
-        one = ringer(client[database.name], clock)
-        assert one.ring(seen=None) == 1
-        assert one.ring(seen=None) is None
+        one = timer_firing(client[database.name], clock)
+        assert one.fire(seen=None) == 1
+        assert one.fire(seen=None) is None
         assert one.next_at(seen=None) == NOON + DAY
     for asked in reads.filters:
         find = {
@@ -275,15 +275,15 @@ def test_what_was_heard_of_is_read_also_from_a_server_that_does_not_know_it_yet(
     lagging: LaggingSet = lagging_set(request.config)
     database = lagging.client["scheduler_seen"]
     create_collections(database, capped_bytes=MEGABYTE)
-    one = ringer(database, clock)
-    rung_rows: list[int | None] = []
+    one = timer_firing(database, clock)
+    fired_rows: list[int | None] = []
     with lagging.client.start_session() as session:
         with lagging.held_back():
             unsure = database["schedule"].with_options(write_concern=WriteConcern(w=1))
             unsure.insert_one(a_row(), session=session)
             seen = session.operation_time
-            assert one.ring(seen=None) is None
-            reader = threading.Thread(target=lambda: rung_rows.append(one.ring(seen=seen)))
+            assert one.fire(seen=None) is None
+            reader = threading.Thread(target=lambda: fired_rows.append(one.fire(seen=seen)))
             reader.start()
         reader.join(20)
-    assert rung_rows == [1]
+    assert fired_rows == [1]

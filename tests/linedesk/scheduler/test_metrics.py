@@ -60,9 +60,9 @@ def test_a_timer_that_nobody_can_let_ring_is_later_and_later() -> None:
     assert snapshots.take().figures["nextTimerSeconds"] == 2.5
     now[0] += 10
     assert snapshots.take().figures["nextTimerSeconds"] == -7.5
-    figures.rang(-0.001)
+    figures.observe_fired(-0.001)
     assert snapshots.take().figures["ringLateSeconds"]["sum"] == 0
-    assert figures.rung == 1
+    assert figures.fired == 1
 
 
 def test_its_process_has_a_row_of_its_own(

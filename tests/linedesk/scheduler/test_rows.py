@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 
 from linedesk.scheduler import rows
 from linedesk.scheduler.firing import AS_STORED
-from linedesk.scheduler.rows import BrokenRow, FiredTimer, regular_at, ring_of
+from linedesk.scheduler.rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from linedesk.store import timers
 from tests.linedesk.scheduler.conftest import NOON, a_row
 
@@ -26,7 +26,7 @@ def stored(row: Any) -> RawBSONDocument:
 
 
 def ring(row: Any, now: datetime = NOON) -> FiredTimer:
-    return ring_of(stored(row), now=now, accept_time=now)
+    return fired_timer(stored(row), now=now, accept_time=now)
 
 
 def test_a_timer_becomes_an_event_of_its_conversation_and_ends() -> None:

@@ -38,14 +38,14 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ended = 0
-        ring = TimerFiring.ring
+        fire = TimerFiring.fire
 
-        def counted(ringer: TimerFiring, **options: Any) -> int | None:
-            settled = ring(ringer, **options)
+        def counted(firing: TimerFiring, **options: Any) -> int | None:
+            settled = fire(firing, **options)
             self.ended += settled is None
             return settled
 
-        monkeypatch.setattr(TimerFiring, "ring", counted)
+        monkeypatch.setattr(TimerFiring, "fire", counted)
 
 
 @pytest.fixture
@@ -174,8 +174,8 @@ def test_a_timer_that_is_set_while_it_looks_is_not_missed(
     next_at = TimerFiring.next_at
     sets = iter([True])
 
-    def late(ringer: TimerFiring, **options: Any) -> Any:
-        found = next_at(ringer, **options)
+    def late(firing: TimerFiring, **options: Any) -> Any:
+        found = next_at(firing, **options)
         if rung(database) and next(sets, False):
             # Later than what the sleep before the look was for.
             database.schedule.insert_one(a_row("set", NOON + DAY))

@@ -41,7 +41,7 @@ def test_a_thread_that_hangs_is_a_stall(
     eventually(lambda: one.status() == "0 timers rang")
     if name == "scheduler":
         monkeypatch.setattr(one.activity, "limit_seconds", 0.05)
-        monkeypatch.setattr(one._ringer, "ring", hang)
+        monkeypatch.setattr(one._firing, "fire", hang)
         one.wake()
     else:
         monkeypatch.setattr(one._listener.activity, "limit_seconds", 0.05)
@@ -65,7 +65,7 @@ def test_many_batches_one_after_the_other_are_no_stall(
         return 1 if len(seen) < 10 else None
 
     monkeypatch.setattr(one.activity, "_monotonic", lambda: now[0])
-    monkeypatch.setattr(one._ringer, "ring", ring)
+    monkeypatch.setattr(one._firing, "fire", ring)
     one.wake()
     # What the doorbell hears at its start may have it look once more.
     eventually(lambda: len(seen) >= 10)
@@ -78,11 +78,11 @@ def test_what_timers_wait_for_is_named(schedule: Schedule, monkeypatch: pytest.M
 
     one = schedule()
     eventually(lambda: one.status() == "0 timers rang")
-    ring = one._ringer.ring
-    monkeypatch.setattr(one._ringer, "ring", fail)
+    ring = one._firing.fire
+    monkeypatch.setattr(one._firing, "fire", fail)
     one.wake()
     eventually(lambda: one.status().startswith("timers wait since 20"))
     assert one.status().endswith(" UTC: planted, 0 timers rang")
     assert one.stalled() is None
-    monkeypatch.setattr(one._ringer, "ring", ring)
+    monkeypatch.setattr(one._firing, "fire", ring)
     eventually(lambda: one.status() == "0 timers rang")

@@ -296,7 +296,7 @@ def test_a_daily_timer_rings_every_day() -> None:
 def test_a_timer_for_now_rings_with_its_event_and_endless_ones_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bot_test, "MOST_RINGS", 20)
+    monkeypatch.setattr(bot_test, "MOST_FIRINGS", 20)
     bot = Bot()
     bot.default()(lambda event, talk: talk.after(0, event.message.text))
     bot.timer("once")(lambda event, talk: talk.push("鳴った"))
