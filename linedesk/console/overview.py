@@ -297,10 +297,12 @@ class Read:
     replays: int
 
 
-def read_overview(database: Database[Any], *, now: datetime | None = None) -> Overview:
-    """Look at everything once, within READ_SECONDS. Raises StoreUnavailable."""
+def read_overview(
+    database: Database[Any], *, now: datetime | None = None, seconds: float = READ_SECONDS
+) -> Overview:
+    """Look at everything once, within so many seconds. Raises StoreUnavailable."""
     now = now or datetime.now(UTC)
-    with translated(), pymongo.timeout(READ_SECONDS):
+    with translated(), pymongo.timeout(seconds):
         read = _read(database, now)
     return put_together(read, now=now)
 

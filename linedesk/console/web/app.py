@@ -16,11 +16,12 @@ from starlette.exceptions import HTTPException
 
 from linedesk.console.errors import ConsoleError
 from linedesk.console.web.actions import act_routes
-from linedesk.console.web.gatekeeping import SAFE_METHODS, Gatekeeper
+from linedesk.console.web.auth import Turns
+from linedesk.console.web.gatekeeping import BODY_SECONDS, SAFE_METHODS, Gatekeeper
 from linedesk.console.web.layout import Console, NotLoggedIn, PageContext
 from linedesk.console.web.live import Away
 from linedesk.console.web.login import login_routes
-from linedesk.console.web.pages import page_routes, wants_json
+from linedesk.console.web.pages import OVERVIEW_SECONDS, page_routes, wants_json
 from linedesk.runtime.metrics import Refusals
 
 log = logging.getLogger(__name__)
@@ -31,15 +32,25 @@ UNKNOWN = "Not found"
 
 
 def create_app(
-    console: Console, *, reading: Database[Any], acting: Database[Any] | None = None
+    console: Console,
+    *,
+    reading: Database[Any],
+    acting: Database[Any] | None = None,
+    turns: Turns | None = None,
+    body_seconds: float = BODY_SECONDS,
+    overview_seconds: float = OVERVIEW_SECONDS,
 ) -> FastAPI:
     """The app on one database. Page and threads end with its lifespan.
 
     What it refuses is noted in `app.state.refusals`, which the server tells.
 
-    `acting` is the same database where `reading` may be that of a secondary.
+    `turns` bounds guesses, `body_seconds` slow forms, and all viewers together cost one read of the
+    overview in `overview_seconds`. `acting` is the same database where `reading` may be that of a
+    secondary.
     """
-    context = PageContext(console, reading=reading, acting=reading if acting is None else acting)
+    context = PageContext(
+        console, reading=reading, acting=reading if acting is None else acting, turns=turns
+    )
 
     refusals = Refusals(log)
 
@@ -57,8 +68,10 @@ def create_app(
         repair=context.repair,
         turns=context.turns,
         refusals=refusals,
+        body_seconds=body_seconds,
     )
-    for routes in (page_routes, act_routes, login_routes):
+    app.include_router(page_routes(context, overview_seconds=overview_seconds))
+    for routes in (act_routes, login_routes):
         app.include_router(routes(context))
     app.include_router(_files())
     _explain(app, context)

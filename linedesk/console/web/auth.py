@@ -193,7 +193,16 @@ class Turns:
     turn is longest ago. Where too many wait, one of the lane with the most waiting has to go.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        of_everybody: Rate = OF_EVERYBODY,
+        of_a_lane: Rate = OF_A_LANE,
+        most_waiting_of_a_lane: int = MOST_WAITING_OF_A_LANE,
+    ) -> None:
+        self._of_everybody = of_everybody
+        self._of_a_lane = of_a_lane
+        self._most_waiting_of_a_lane = most_waiting_of_a_lane
         # Oldest first.
         self._waiting: list[_Waiting] = []
         # Until when the looks of a lane, or of _ALL, are used up, of the loop's clock.
@@ -214,7 +223,7 @@ class Turns:
 
     def give_back(self, lane: Lane) -> None:
         """The look found what is right, so it counts for nothing."""
-        for used, rate in ((lane, OF_A_LANE), (_ALL, OF_EVERYBODY)):
+        for used, rate in ((lane, self._of_a_lane), (_ALL, self._of_everybody)):
             if used in self._used:
                 self._used[used] -= rate.seconds
         self._serve()
@@ -222,7 +231,7 @@ class Turns:
     def _crowd(self, lane: Lane) -> list[_Waiting]:
         """Those of whom one has to go; the newest may be among them."""
         same = [one for one in self._waiting if one.lane == lane]
-        if len(same) > MOST_WAITING_OF_A_LANE:
+        if len(same) > self._most_waiting_of_a_lane:
             return same
         if len(self._waiting) <= MOST_WAITING:
             return []
@@ -236,9 +245,11 @@ class Turns:
         now = asyncio.get_running_loop().time()
         self._used = {one: at for one, at in self._used.items() if at > now - LATELY_SECONDS}
         while self._waiting and (seconds := self._seconds_to_next(now)) <= 0:
-            ready = [one for one in self._waiting if self._wait(one.lane, OF_A_LANE, now) <= 0]
+            ready = [
+                one for one in self._waiting if self._wait(one.lane, self._of_a_lane, now) <= 0
+            ]
             first = min(ready, key=lambda one: (not one.lane.known, self._used.get(one.lane, 0.0)))
-            for used, rate in ((first.lane, OF_A_LANE), (_ALL, OF_EVERYBODY)):
+            for used, rate in ((first.lane, self._of_a_lane), (_ALL, self._of_everybody)):
                 self._used[used] = max(now, self._used.get(used, now)) + rate.seconds
             self._answer(first, True)
         if self._timer is not None:
@@ -248,8 +259,8 @@ class Turns:
 
     def _seconds_to_next(self, now: float) -> float:
         lanes = {one.lane for one in self._waiting}
-        soonest = min(self._wait(lane, OF_A_LANE, now) for lane in lanes)
-        return max(soonest, self._wait(_ALL, OF_EVERYBODY, now))
+        soonest = min(self._wait(lane, self._of_a_lane, now) for lane in lanes)
+        return max(soonest, self._wait(_ALL, self._of_everybody, now))
 
     def _wait(self, lane: Lane, rate: Rate, now: float) -> float:
         """Seconds until the lane has a look to use."""

@@ -64,13 +64,21 @@ class Gatekeeper:
     """ASGI middleware around the whole app."""
 
     def __init__(
-        self, app: ASGIApp, names: Names, repair: Doorkeeper, turns: Turns, refusals: Refusals
+        self,
+        app: ASGIApp,
+        names: Names,
+        repair: Doorkeeper,
+        turns: Turns,
+        refusals: Refusals,
+        *,
+        body_seconds: float = BODY_SECONDS,
     ) -> None:
         self._app = app
         self._refusals = refusals
         self._names = names
         self._repair = repair
         self._turns = turns
+        self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on with the headers that every answer has."""
@@ -93,7 +101,7 @@ class Gatekeeper:
             refused = 429, "Too many are trying at once: try again.\n"
         if refused is None and scope["method"] not in SAFE_METHODS:
             try:
-                if (whole := await _whole(receive)) is None:
+                if (whole := await _whole(receive, self._body_seconds)) is None:
                     return
                 receive = whole
             except TimeoutError:
@@ -121,13 +129,13 @@ class Gatekeeper:
         return True
 
 
-async def _whole(receive: Receive) -> Receive | None:
+async def _whole(receive: Receive, seconds: float) -> Receive | None:
     """The same body, once all of it is here; its head has bounded its length.
 
     None if the sender has gone meanwhile. Raises TimeoutError.
     """
     messages: list[Message] = []
-    async with asyncio.timeout(BODY_SECONDS):
+    async with asyncio.timeout(seconds):
         while not messages or messages[-1].get("more_body"):
             messages.append(await receive())
     if messages[-1]["type"] == "http.disconnect":

@@ -70,12 +70,19 @@ class Said:
 class PageContext:
     """One console. `reading` may be a secondary's view, `acting` needs the primary."""
 
-    def __init__(self, console: Console, *, reading: Database[Any], acting: Database[Any]) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        reading: Database[Any],
+        acting: Database[Any],
+        turns: Turns | None = None,
+    ) -> None:
         self.console = console
         self.reading = reading
         self.acting = acting
         self.repair = Doorkeeper(password=console.password, token=console.token)
-        self.turns = Turns()
+        self.turns = turns or Turns()
         self.names = Names(console.host, url=console.url, open_to_proxies=self.repair.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS)

@@ -46,11 +46,11 @@ MOST_CALLS = 100
 LOOK_MS = 2_000
 
 
-def page_routes(context: PageContext) -> APIRouter:
+def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
     """Every page; each is a plain GET that works without a script."""
     router = APIRouter(dependencies=[Depends(context.visitor)])
     overviews = LiveReadings(
-        context.reader, lambda: read_overview(context.reading), every_seconds=OVERVIEW_SECONDS
+        context.reader, lambda: read_overview(context.reading), every_seconds=overview_seconds
     )
     curves = {hours: _curves(context, hours) for hours in HOURS}
 

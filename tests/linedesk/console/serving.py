@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,20 +18,28 @@ from tests.waiting import eventually
 
 
 @contextmanager
-def served(database: Database[Any], console: Console | None = None, **limits: Any) -> Iterator[str]:
-    """The page's URL, without a slash at its end; `limits` are those of `server_config`."""
+def served(
+    database: Database[Any],
+    console: Console | None = None,
+    *,
+    server: Mapping[str, Any] | None = None,
+    **limits: Any,
+) -> Iterator[str]:
+    """The page's URL, without a slash at its end; `limits` are those of `create_app`, `server`
+    those of `server_config`.
+    """
     console = console or Console()
-    app = create_app(console, reading=database)
-    config = server_config(app, console, **limits)
+    app = create_app(console, reading=database, **limits)
+    config = server_config(app, console, **(server or {}))
     # On a busy machine a test may let a connection rest for longer than the page does.
     config.timeout_keep_alive = 60
-    server = uvicorn.Server(config)
+    running = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        eventually(lambda: server.started)
+        eventually(lambda: running.started)
         yield f"http://127.0.0.1:{port}"
-        server.should_exit = True
+        running.should_exit = True
         thread.join(10)
         assert not thread.is_alive()

@@ -11,7 +11,6 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-import linedesk.console.overview
 from linedesk.console.health import overview_as_json, problems_of
 from linedesk.console.history import POINTS, read_history
 from linedesk.console.overview import MOST_LETTERS, Overview, Read, put_together, read_overview
@@ -358,15 +357,14 @@ def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[An
 
 
 def test_without_mongodb_or_with_one_that_hangs_a_look_ends_in_time(
-    database: Database[Any], mongo_uri: str, client: Client, monkeypatch: pytest.MonkeyPatch
+    database: Database[Any], mongo_uri: str, client: Client
 ) -> None:
-    monkeypatch.setattr(linedesk.console.overview, "READ_SECONDS", 0.2)
     with connect("mongodb://127.0.0.1:1", app_name="t") as away, pytest.raises(StoreUnavailable):
-        read_overview(away["nothing"])
+        read_overview(away["nothing"], seconds=0.2)
     hangs = {"blockConnection": True, "blockTimeMS": 500, "appName": "hanging"}
     with (
         connect(mongo_uri, app_name="hanging") as own,
         failing(client, ["find"], times=1, **hangs),
         pytest.raises(StoreUnavailable),
     ):
-        read_overview(own[database.name])
+        read_overview(own[database.name], seconds=0.2)
