@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
-from jobworker.bot.content import ContentDownloads
+from jobworker.bot.content import LIMITS as CONTENT_LIMITS
+from jobworker.bot.content import ContentDownloads, ContentLimits
 from jobworker.decider import Decider, DeciderParts
 from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
 from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
@@ -22,7 +23,8 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Hosts
-from jobworker.line.profiles import LaterProfiles, ProfileFetch
+from jobworker.line.profiles import LIMITS as PROFILE_LIMITS
+from jobworker.line.profiles import LaterProfiles, ProfileFetch, ProfileLimits
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics
@@ -71,6 +73,8 @@ class LineSettings:
     breaker_limits: BreakerLimits = BREAKER_LIMITS
     rate_limits: Callable[[], RateLimits] = RateLimits
     """Makes what holds back the endpoints that answered 429."""
+    profile_limits: ProfileLimits = PROFILE_LIMITS
+    content_limits: ContentLimits = CONTENT_LIMITS
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -115,7 +119,11 @@ class LineSide:
         self._stopping = threading.Event()
         self.quota = Quota(hosts.api.gate, get=self.client.get, later=later, figures=figures)
         self.contents = ContentDownloads(
-            hosts.data, line.token, calls=calls, stopping=self._stopping
+            hosts.data,
+            line.token,
+            calls=calls,
+            stopping=self._stopping,
+            limits=line.content_limits,
         )
 
     @cached_property
@@ -162,6 +170,7 @@ class LineSide:
             get=self.client.get,
             later=self._later,
             done=done,
+            limits=self._line.profile_limits,
         )
 
 
@@ -211,19 +220,21 @@ class BotWorker:
             limits=line.send_limits,
         )
         figures.outbox_effects.set_function(self.outbox.__len__)
+        self.names = LaterProfiles(
+            side.hosts.api.gate,
+            conversations=conversations,
+            rate_limits=side.rate_limits,
+            get=side.client.get,
+            later=later,
+            limits=line.profile_limits,
+        )
         parts = DeciderParts(
             conversations=conversations,
             outbox=self.outbox,
             unsends=unsends,
             schedule=schedule,
             fetch=side.fetch,
-            names=LaterProfiles(
-                side.hosts.api.gate,
-                conversations=conversations,
-                rate_limits=side.rate_limits,
-                get=side.client.get,
-                later=later,
-            ),
+            names=self.names,
             api=side.messaging_api,
             content=side.contents.fetch,
             later=later,

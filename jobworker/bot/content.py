@@ -10,6 +10,7 @@ The file that content is written to: under its name only when whole and synced.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import tempfile
@@ -100,14 +101,25 @@ ENDPOINT = "/v2/bot/message/{messageId}/content"
 KINDS = ("image", "video", "audio", "file")
 PIECE_BYTES = 64 * 1024
 MOST_BYTES = 1024**3
-# A whole download, and each of its reads: a gigabyte within the first needs 3.5 MB/s.
-DOWNLOAD_SECONDS = 300.0
-READ_SECONDS = 10.0
 # Less than HANDLER_LIMIT_SECONDS by default: the handler is tried later, and asks again.
 READY_SECONDS = 30.0
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 5.0
-TRIES = 3
+
+
+@dataclass(frozen=True)
+class ContentLimits:
+    """How long a download may take, and how often it is tried."""
+
+    download_seconds: float = 300.0
+    """For all of it: a gigabyte needs 3.5 MB/s."""
+    read_seconds: float = 10.0
+    """For each of its reads."""
+    first_pause_seconds: float = 0.5
+    """Before the second try; the pause grows with each further one."""
+    longest_pause_seconds: float = 5.0
+    tries: int = 3
+
+
+LIMITS = ContentLimits()
 
 
 @dataclass(frozen=True)
@@ -130,11 +142,18 @@ class ContentDownloads:
     """
 
     def __init__(
-        self, host: Host, token: str, *, calls: CallLog, stopping: threading.Event
+        self,
+        host: Host,
+        token: str,
+        *,
+        calls: CallLog,
+        stopping: threading.Event,
+        limits: ContentLimits = LIMITS,
     ) -> None:
         self._host = host
         self._calls = calls
         self._stopping = stopping
+        self._limits = limits
         self._session = requests.Session()
         # Neither a proxy nor a password of the environment's: the token goes to LINE only.
         self._session.trust_env = False
@@ -179,7 +198,7 @@ class ContentDownloads:
                 come = self._once(message_id, part, most_bytes)
             except Broken as error:
                 failures += 1
-                if failures >= TRIES:
+                if failures >= self._limits.tries:
                     raise ContentFailed(f"{error}, {failures} times in a row") from error
                 self._pause(failures)
                 continue
@@ -198,7 +217,7 @@ class ContentDownloads:
         with (
             self._host.gate.turn(within_seconds=current.seconds_left if current else REPLY_SECONDS),
             self._calls.noted("GET", ENDPOINT, context, host=self._host.name) as row,
-            within(DOWNLOAD_SECONDS, step_seconds=READ_SECONDS),
+            within(self._limits.download_seconds, step_seconds=self._limits.read_seconds),
         ):
             try:
                 with _broken_where_it_breaks(), self._get(message_id) as response:
@@ -215,9 +234,8 @@ class ContentDownloads:
 
     def _get(self, message_id: str) -> requests.Response:
         url = self._host.base + ENDPOINT.format(messageId=quote(message_id, safe=""))
-        return self._session.get(
-            url, stream=True, allow_redirects=False, timeout=(CONNECT_SECONDS, READ_SECONDS)
-        )
+        timeout = CONNECT_SECONDS, self._limits.read_seconds
+        return self._session.get(url, stream=True, allow_redirects=False, timeout=timeout)
 
     def _read(
         self, response: requests.Response, part: IO[bytes], most_bytes: int
@@ -235,11 +253,10 @@ class ContentDownloads:
             part.write(piece)
         return response.headers.get("content-type", "application/octet-stream"), size
 
-    def _pause(self, count: int, *, most: float = LONGEST_PAUSE_SECONDS) -> None:
-        longest = min(max(most, 0.0), LONGEST_PAUSE_SECONDS)
-        self._stopping.wait(
-            growing_seconds(count, first=FIRST_PAUSE_SECONDS, most=longest) if longest else 0
-        )
+    def _pause(self, count: int, *, most: float = math.inf) -> None:
+        first, longest = self._limits.first_pause_seconds, self._limits.longest_pause_seconds
+        longest = min(max(most, 0.0), longest)
+        self._stopping.wait(growing_seconds(count, first=first, most=longest) if longest else 0)
         self._require_running()
         require_wanted()
 

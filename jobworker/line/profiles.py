@@ -35,8 +35,6 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 log = logging.getLogger(__name__)
 
 FRESH = timedelta(days=1)
-# From this age of the event on, the bot answers without a name (docs/design-notes.md).
-LATE = timedelta(seconds=30)
 # How much of the time left the turns of those who wait may fill, by estimate.
 SHARE = 0.8
 FIELDS = ("displayName", "pictureUrl", "statusMessage", "language")
@@ -48,17 +46,31 @@ PATHS = {
 }
 SUMMARY = "/v2/bot/group/{}/summary"
 
-# The answer of the event is out by then, and names take a tenth of the gate's turns at most.
-LATER_SECONDS = 1.0
-# A send that comes during such a call waits until it has ended.
-LATER_CALL_SECONDS = 2.0
-# After a call without an answer; longer with each in a row.
-FIRST_QUIET_SECONDS = 60.0
-LONGEST_QUIET_SECONDS = 3600.0
 # A group that is written in all the time records event after event.
 KEEP_TRIES = 5
 MOST_WANTED = 1_000
 MOST_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True)
+class ProfileLimits:
+    """How long a name may take, and how seldom names are asked for that no answer waits for."""
+
+    late_seconds: float = 30.0
+    """From this age of the event on, the bot answers without a name (docs/design-notes.md)."""
+    first_pause_seconds: float = 0.5
+    """Before an answer's name is asked for again; the pause grows with each further try."""
+    later_seconds: float = 1.0
+    """Before each name that no answer waits for. The answer of the event is out by then, and such
+    names take a tenth of the gate's turns at most."""
+    later_call_seconds: float = 2.0
+    """A send that comes during such a call waits until it has ended."""
+    first_quiet_seconds: float = 60.0
+    """After such a call without an answer; longer with each in a row."""
+    longest_quiet_seconds: float = 3600.0
+
+
+LIMITS = ProfileLimits()
 
 
 def is_fresh(profile: Document | None, now: datetime) -> bool:
@@ -66,10 +78,18 @@ def is_fresh(profile: Document | None, now: datetime) -> bool:
     return profile is not None and now - profile["at"] < FRESH
 
 
-def has_time(accepted: datetime, now: datetime, *, waiting: int, turn_seconds: float) -> bool:
+def has_time(
+    accepted: datetime,
+    now: datetime,
+    *,
+    waiting: int,
+    turn_seconds: float,
+    late_seconds: float = LIMITS.late_seconds,
+) -> bool:
     """Whether the profile and then the reply would come in time, with so many before them."""
     left = (accepted + TOKEN_LIFE - now).total_seconds() * SHARE
-    return now < accepted + LATE and (waiting + 2) * turn_seconds <= left
+    is_late = now >= accepted + timedelta(seconds=late_seconds)
+    return not is_late and (waiting + 2) * turn_seconds <= left
 
 
 class ProfileFetch:
@@ -88,6 +108,7 @@ class ProfileFetch:
         get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
         done: Callable[[Document | None], None],
+        limits: ProfileLimits = LIMITS,
     ) -> None:
         self._document = document
         self._user_id = user_id
@@ -96,12 +117,14 @@ class ProfileFetch:
         self._get = get
         self._later = later
         self._done = done
+        self._limits = limits
         self._lock = threading.Lock()
         # Under _lock.
         self._ended = False
         self._failures = 0
         now = datetime.now(UTC)
-        self._late_seconds = (document[ACCEPT_TIME] + LATE - now).total_seconds()
+        age = now - document[ACCEPT_TIME]
+        self._late_seconds = limits.late_seconds - age.total_seconds()
         until = document[ACCEPT_TIME] + TOKEN_LIFE
         self._deadline = time.monotonic() + (until - now).total_seconds()
 
@@ -147,6 +170,7 @@ class ProfileFetch:
             datetime.now(UTC),
             waiting=self._gate.waiting,
             turn_seconds=self._gate.turn_seconds,
+            late_seconds=self._limits.late_seconds,
         )
         if not in_time:
             self._without("no time")
@@ -177,7 +201,7 @@ class ProfileFetch:
             self._end(None if answer.status in (401, 429) else profile_of(answer))
             return
         self._failures += 1
-        pause = pause_seconds(self._failures, first=0.5)
+        pause = pause_seconds(self._failures, first=self._limits.first_pause_seconds)
         self._later(pause, self._enter)
 
     def _without(self, why: str) -> None:
@@ -244,8 +268,10 @@ class LaterProfiles:
         rate_limits: RateLimits,
         get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
+        limits: ProfileLimits = LIMITS,
     ) -> None:
         self._gate = gate
+        self._limits = limits
         self._conversations = conversations
         self._rate_limits = rate_limits
         self._get = get
@@ -286,7 +312,7 @@ class LaterProfiles:
             self._wanted.setdefault(name, wanted)
 
     def _again(self) -> None:
-        self._later(LATER_SECONDS, self._enter)
+        self._later(self._limits.later_seconds, self._enter)
 
     def _enter(self) -> None:
         # All other tickets go first.
@@ -344,7 +370,10 @@ class LaterProfiles:
         """The one call, under the gate."""
         answer = answer_or_error(
             lambda: self._get(
-                wanted.path, *wanted.parts, limit_seconds=LATER_CALL_SECONDS, key=wanted.key
+                wanted.path,
+                *wanted.parts,
+                limit_seconds=self._limits.later_call_seconds,
+                key=wanted.key,
             )
         )
         self._rate_limits.note(wanted.path, answer)
@@ -369,7 +398,9 @@ class LaterProfiles:
         with self._lock:
             self._failures += 1
             seconds = growing_seconds(
-                self._failures, first=FIRST_QUIET_SECONDS, most=LONGEST_QUIET_SECONDS
+                self._failures,
+                first=self._limits.first_quiet_seconds,
+                most=self._limits.longest_quiet_seconds,
             )
             self._quiet_until = time.monotonic() + seconds
         log.info("LINE tells no names, none is asked for meanwhile seconds=%.0f", seconds)

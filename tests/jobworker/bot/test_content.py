@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from linebot.v3.webhooks import (
     MessageEvent,
     StickerMessageContent,
 )
+from pymongo.read_concern import ReadConcern
 from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker import retry
-from jobworker.bot import content
-from jobworker.bot.content import ContentDownloads, content_id
+from jobworker.bot.content import ENDPOINT, ContentDownloads, ContentLimits, content_id
 from jobworker.bot.talk import Talk
 from jobworker.errors import (
     BotError,
@@ -45,6 +46,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from linedesk import Bot, Content
+from linedesk.store.documents import Document
 from linesim import Sim
 from linesim.model.media import Medium
 from tests.jobworker.line.test_deadline import _tls
@@ -56,16 +58,15 @@ Rooms = Callable[..., Room]
 MEGABYTE = 1024 * 1024
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(content, "LONGEST_PAUSE_SECONDS", 0.02)
+QUICK = ContentLimits(first_pause_seconds=0.01, longest_pause_seconds=0.02)
 
 
 class Lone:
     """Contents by themselves, with a gate of their own."""
 
-    def __init__(self, url: str, token: str, collection: Any) -> None:
+    def __init__(
+        self, url: str, token: str, collection: Any, limits: ContentLimits = QUICK
+    ) -> None:
         def step(action: Callable[[], None]) -> None:
             threading.Thread(target=action).start()
 
@@ -77,15 +78,26 @@ class Lone:
             lease_is_fresh=lambda: True,
             held_seconds=self.breaker.held_seconds,
         )
-        self.calls = CallLog(collection)
+        self._collection = collection.with_options(read_concern=ReadConcern("local"))
+        self._calls = CallLog(collection)
         self.stopping = threading.Event()
         self.contents = ContentDownloads(
-            Host(url, self.gate, self.breaker), token, calls=self.calls, stopping=self.stopping
+            Host(url, self.gate, self.breaker),
+            token,
+            calls=self._calls,
+            stopping=self.stopping,
+            limits=limits,
         )
 
     @property
+    def calls(self) -> list[Document]:
+        """The rows of all calls until now."""
+        self._calls.write()
+        return list(self._collection.find().sort("$natural"))
+
+    @property
     def rows(self) -> list[tuple[str, int | None]]:
-        return [(row["endpoint"], row["status"]) for row in self.calls._rows]
+        return [(row["endpoint"], row["status"]) for row in self.calls]
 
 
 @pytest.fixture
@@ -125,7 +137,7 @@ def test_it_comes_whole_under_its_name(lone: Lone, sim: Sim, tmp_path: Path) -> 
     assert to.read_bytes() == b"0123456789" * 1000
     assert list(tmp_path.iterdir()) == [to]
     assert lone.rows == [("/v2/bot/message/{messageId}/content", 200)]
-    assert next(iter(lone.calls._rows))["requestId"] == sim.calls_to("content")[-1].request_id
+    assert lone.calls[0]["requestId"] == sim.calls_to("content")[-1].request_id
 
 
 def test_an_empty_file_is_a_file(lone: Lone, sim: Sim, tmp_path: Path) -> None:
@@ -375,32 +387,32 @@ def test_under_tls_the_server_has_to_prove_who_it_is(
         lone.contents.close()
 
 
+@pytest.mark.parametrize(
+    ("short", "drips"), [({"read_seconds": 0.2}, 30.0), ({"download_seconds": 0.3}, 0.01)]
+)
 def test_a_silent_or_dripping_answer_ends_in_time(
-    lone: Lone, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sim: Sim, database: Any, tmp_path: Path, short: dict[str, float], drips: float
 ) -> None:
     """Each read is bounded, and the whole: pieces that come in time do not go on for ever."""
+    limits = replace(QUICK, tries=1, **short)
+    lone = Lone(sim.url, sim.token, database.calls, limits)
     id_ = sent(sim)
-    monkeypatch.setattr(content, "TRIES", 1)
     began = time.monotonic()
-    monkeypatch.setattr(content, "READ_SECONDS", 0.2)
-    sim.drip_next("content", 30.0)
-    with pytest.raises(ContentFailed):
-        lone.contents.fetch(id_, tmp_path / "a")
-    monkeypatch.setattr(content, "READ_SECONDS", 10.0)
-    monkeypatch.setattr(content, "DOWNLOAD_SECONDS", 0.3)
-    sim.drip_next("content", 0.01)
+    sim.drip_next("content", drips)
     with pytest.raises(ContentFailed):
         lone.contents.fetch(id_, tmp_path / "a")
     assert time.monotonic() - began < 5
     with lone.gate.turn():
         pass
+    lone.contents.close()
 
 
 @pytest.mark.parametrize("trouble", [broken_off, failing])
 def test_downloads_that_break_open_the_data_host_s_breaker_only(
     room: Rooms, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
 ) -> None:
-    desk = room(Bot(), data_base=sim.url.replace("127.0.0.1", "localhost"))
+    data_base = sim.url.replace("127.0.0.1", "localhost")
+    desk = room(Bot(), data_base=data_base, line={"content_limits": QUICK})
     hosts = desk.desk.line.hosts
     for _ in range(4):
         hosts.data.breaker.failed("another")
@@ -498,7 +510,7 @@ def test_a_handler_gets_a_file_that_goes_when_it_ends(room: Rooms, sim: Sim) -> 
     assert len(texts(sim, user)) == 1
     assert len(set(paths)) == 2
     assert not any(path.exists() for path in paths)
-    asked = {"endpoint": content.ENDPOINT, "eventId": document["eventId"], "key": user.user_id}
+    asked = {"endpoint": ENDPOINT, "eventId": document["eventId"], "key": user.user_id}
     assert eventually(lambda: desk.database.calls.count_documents(asked)) == 2
 
 
@@ -512,8 +524,10 @@ def test_what_is_not_ready_or_fails_is_asked_for_again_by_another_try(
 ) -> None:
     user = sim.add_user("花子")
     sim.answer_next("content", 202, b"")
-    sim.answer_next("content", 503, times=content.TRIES)
-    desk = room(saving_bot(tmp_path / "v", ready_seconds=0.0), tries=1)
+    sim.answer_next("content", 503, times=QUICK.tries)
+    desk = room(
+        saving_bot(tmp_path / "v", ready_seconds=0.0), tries=1, line={"content_limits": QUICK}
+    )
     desk.send(sim.drafts.medium("video", user))
     desk.until_quiet()
     assert len(texts(sim, user)) == 1

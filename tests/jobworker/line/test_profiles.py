@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
-from jobworker.line import client, profiles
+from jobworker.line import profiles
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import BreakerLimits, BreakerState
-from jobworker.line.profiles import has_time, is_fresh, profile_of
+from jobworker.line.profiles import ProfileLimits, has_time, is_fresh, profile_of
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
 from linedesk import Bot
@@ -30,10 +31,23 @@ from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
+SHORT_LIMITS = ProfileLimits(first_pause_seconds=0.01)
 SHORT = {
     "breaker_limits": BreakerLimits(unauthorized_pause_seconds=0.01),
     "rate_limits": partial(RateLimits, first_pause_seconds=0.001),
+    "profile_limits": SHORT_LIMITS,
 }
+
+
+def limited(**limits: float) -> dict[str, Any]:
+    """The settings of a room with some other limits of profiles."""
+    return {**SHORT, "profile_limits": replace(SHORT_LIMITS, **limits)}
+
+
+# Names that no answer waits for are asked for at once.
+AT_ONCE = limited(later_seconds=0.01)
+
+
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
@@ -48,9 +62,10 @@ def named() -> Bot:
     return bot
 
 
-@pytest.fixture(autouse=True)
-def _short_profile_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "pause_seconds", lambda failures, **more: 0.01)
+@pytest.fixture
+def room(room: Rooms) -> Rooms:
+    """Makes rooms with short pauses between tries."""
+    return partial(room, line=SHORT)
 
 
 def texts(sim: Sim, chat: Any) -> list[str | None]:
@@ -114,7 +129,7 @@ def test_what_says_nothing_of_the_user_is_not_kept(
 ) -> None:
     user = sim.add_user("花子")
     sim.answer_next("profile", status)
-    desk = room(named, line=SHORT)
+    desk = room(named)
     desk.says(user, "?")
     desk.until_quiet()
     desk.says(user, "?")
@@ -138,18 +153,16 @@ def test_a_profile_endpoint_that_is_held_back_costs_names_and_no_call(
 
 
 def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
-    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim, named: Bot
 ) -> None:
     """Also the one whose fetch was waiting at the gate as the breaker opened."""
-    fresh = threading.Event()
     users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
     sim.answer_next("profile", 401)
-    desk = room(named, lease_is_fresh=lambda: True)
-    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
-    for user in users[:2]:
-        desk.says(user, "?")
-    eventually(lambda: desk.desk.gate.waiting == 2)
-    fresh.set()
+    desk = room(named, line={})
+    with desk.desk.gate.turn():
+        for user in users[:2]:
+            desk.says(user, "?")
+        eventually(lambda: desk.desk.gate.waiting == 2)
     desk.says(users[2], "?")
     desk.until_decided()
     assert desk.desk.breaker.state is BreakerState.UNAUTHORIZED
@@ -160,25 +173,22 @@ def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
 
 
 def test_a_profile_that_still_waits_after_half_a_minute_is_left(
-    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim, named: Bot
 ) -> None:
     """It need not come to its turn for that: here it never does."""
-    monkeypatch.setattr(profiles, "LATE", timedelta(seconds=0.3))
     user = sim.add_user("花子")
-    fresh = threading.Event()
-    desk = room(named)
-    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
-    desk.says(user, "?")
-    desk.until_decided()
-    assert [one["messages"][0]["text"] for one in desk.pending()] == ["(名無し)"]
-    fresh.set()
+    desk = room(named, line=limited(late_seconds=0.3))
+    with desk.desk.gate.turn():
+        desk.says(user, "?")
+        desk.until_decided()
+        assert [one["messages"][0]["text"] for one in desk.pending()] == ["(名無し)"]
     desk.until_quiet()
     assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
 
 
 def test_an_old_name_stays_known_while_line_is_away(room: Rooms, sim: Sim, named: Bot) -> None:
     user = sim.add_user("花子")
-    desk = room(named, line=SHORT)
+    desk = room(named)
     desk.says(user, "?")
     desk.until_quiet()
     yesterday = datetime.now(UTC) - timedelta(days=2)
@@ -202,13 +212,11 @@ def test_an_event_accepted_half_a_minute_ago_is_answered_without_a_name(
 
 
 def test_a_line_that_never_tells_is_answered_without_a_name(
-    room: Rooms, sim: Sim, named: Bot, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim, named: Bot
 ) -> None:
-    monkeypatch.setattr(profiles, "LATE", timedelta(seconds=0.5))
-    monkeypatch.setattr(client, "CALL_SECONDS", 0.1)
     user = sim.add_user("花子")
     sim.answer_next("profile", 503, times=1000)
-    desk = room(named)
+    desk = room(named, line=limited(late_seconds=0.5))
     desk.says(user, "?")
     desk.until_quiet()
     assert texts(sim, user) == ["(名無し)"]
@@ -283,9 +291,8 @@ def people(desk: Room, key: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Bot:
+def later() -> Bot:
     """Says what name it knows; 「忘れて」 and an unfollow make it forget."""
-    monkeypatch.setattr(profiles, "LATER_SECONDS", 0.01)
     bot = Bot(profiles="later")
 
     @bot.default()
@@ -301,7 +308,7 @@ def test_a_name_is_asked_for_after_the_answer_and_once_a_day(
     room: Rooms, sim: Sim, later: Bot
 ) -> None:
     user = sim.add_user("花子")
-    desk = room(later)
+    desk = room(later, line=AT_ONCE)
     desk.says(user, "?")
     eventually(lambda: people(desk, user.user_id).get("profile"))
     assert find_conversation(desk.database, "花子", channel="main") == f"main/{user.user_id}"
@@ -318,7 +325,7 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
 ) -> None:
     users = [sim.add_user(name, friend=False) for name in ("梅子", "松子")]
     group = sim.add_group("山の会", users)
-    desk = room(later)
+    desk = room(later, line=AT_ONCE)
     for user in users:
         desk.says(user, "?", chat=group)
     eventually(lambda: len(people(desk, group.chat_id).get("members", ())) == 2)
@@ -336,27 +343,18 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
     assert texts(sim, group)[-1] == "(名無し)"
 
 
-def test_what_waits_to_be_sent_goes_before_a_name(
-    room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_to_be_sent_goes_before_a_name(room: Rooms, sim: Sim, later: Bot) -> None:
     users = [sim.add_user(name) for name in ("竹子", "菊子")]
-    fresh = threading.Event()
-    fresh.set()
-    desk = room(later)
-    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
-    names = desk.desk._worker._parts.names
-    monkeypatch.setattr(profiles, "LATER_SECONDS", 3600.0)
-    desk.says(users[0], "?")
-    desk.until_quiet()
-    fresh.clear()
-    names._enter()
-    eventually(lambda: desk.desk.gate.waiting == 1)
-    desk.says(users[1], "?")
-    eventually(lambda: desk.desk.gate.waiting == 2)
-    fresh.set()
+    desk, before = room(later, line=AT_ONCE), len(sim.calls)
+    with desk.desk.gate.turn():
+        desk.says(users[0], "?")
+        # Its answer and its name.
+        eventually(lambda: desk.desk.gate.waiting == 2)
+        desk.says(users[1], "?")
+        eventually(lambda: desk.desk.gate.waiting == 3)
     eventually(lambda: fetched(sim, users[0]))
-    calls = [call for call in sim.calls if call.endpoint in ("reply", "profile")]
-    assert [call.endpoint for call in calls][-2:] == ["reply", "profile"]
+    calls = sim.calls[before:][:3]
+    assert [call.endpoint for call in calls] == ["reply", "reply", "profile"]
 
 
 @pytest.fixture
@@ -376,22 +374,22 @@ def test_what_was_forgotten_meanwhile_is_not_written(
     room: Rooms, sim: Sim, later: Bot, asked: threading.Event
 ) -> None:
     user = sim.add_user("桜子")
-    desk = room(later)
+    desk = room(later, line=AT_ONCE)
     sim.delay_next("profile", 0.5)
     desk.says(user, "?")
     assert asked.wait(15)
     desk.says(user, "忘れて")
     desk.until_decided()
     eventually(lambda: fetched(sim, user))
-    eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    eventually(lambda: not desk.desk.names._is_asking)
     assert desk.conversation(user.user_id)["profile"] is None
     # Nor is one that had not been asked for yet.
-    names, gate = desk.desk._worker._parts.names, desk.desk.gate
-    gate._lease_is_fresh = lambda: False
+    names, gate = desk.desk.names, desk.desk.gate
     event = sim.drafts.text(user, "?")
-    names.want(make_document(event, channel="main", accept_time=datetime.now(UTC)), sender=True)
-    names.forget(f"main/{user.user_id}")
-    gate._lease_is_fresh = lambda: True
+    document = make_document(event, channel="main", accept_time=datetime.now(UTC))
+    with gate.turn():
+        names.want(document, sender=True)
+        names.forget(f"main/{user.user_id}")
     eventually(lambda: not names._is_asking)
     assert fetched(sim, user) == 1
     desk.says(user, "忘れて")
@@ -403,7 +401,7 @@ def test_a_name_is_kept_though_an_event_was_recorded_meanwhile(
     room: Rooms, sim: Sim, later: Bot, asked: threading.Event
 ) -> None:
     user = sim.add_user("杏子")
-    desk = room(later)
+    desk = room(later, line=AT_ONCE)
     sim.delay_next("profile", 0.5)
     desk.says(user, "?")
     assert asked.wait(15)
@@ -415,16 +413,15 @@ def test_a_name_is_kept_though_an_event_was_recorded_meanwhile(
 
 
 def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_while(
-    room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim, later: Bot
 ) -> None:
-    monkeypatch.setattr(profiles, "LATER_CALL_SECONDS", 0.1)
     users = [sim.add_user(name) for name in ("菫子", "蓮子", "藤子")]
     sim.delay_next("profile", 60.0, times=3)
-    desk = room(later)
+    desk = room(later, line=limited(later_seconds=0.01, later_call_seconds=0.1))
     for user in users:
         desk.says(user, "?")
         desk.until_quiet()
-        eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+        eventually(lambda: not desk.desk.names._is_asking)
     assert [fetched(sim, user) for user in users] == [1, 0, 0]
 
 
@@ -435,16 +432,14 @@ def test_a_name_that_line_does_not_tell_is_asked_for_with_the_next_event(
     room: Rooms,
     sim: Sim,
     later: Bot,
-    monkeypatch: pytest.MonkeyPatch,
     plan: Callable[[Sim], None],
 ) -> None:
-    monkeypatch.setattr(profiles, "FIRST_QUIET_SECONDS", 0.0)
     user = sim.add_user("椿子")
     plan(sim)
-    desk = room(later)
+    desk = room(later, line=limited(later_seconds=0.01, first_quiet_seconds=0.0))
     desk.says(user, "?")
     eventually(lambda: fetched(sim, user) == 1)
-    eventually(lambda: not desk.desk._worker._parts.names._is_asking)
+    eventually(lambda: not desk.desk.names._is_asking)
     assert desk.conversation(user.user_id)["profile"] is None
     desk.says(user, "?")
     eventually(lambda: people(desk, user.user_id).get("profile"))
