@@ -49,7 +49,7 @@ def is_dead(owner: str) -> bool:
     """Whether the owner was surely a process of this boot of this machine, and runs no more."""
     machine, _, rest = owner.partition("/")
     pid, _, ticks = rest.partition("/")
-    if not _boot_id() or machine != _machine() or not pid.isdigit():
+    if not boot_id() or machine != _machine() or not pid.isdigit():
         return False
     started = _start_ticks(int(pid))
     # guard: hidden-is-not-dead -> return started != ticks
@@ -65,7 +65,7 @@ def _machine() -> str:
     return ".".join(
         (
             _machine_id(),
-            _boot_id(),  # guard: boot-in-the-owner
+            boot_id(),  # guard: boot-in-the-owner
             _namespace("pid"),
             _namespace("time"),
         )
@@ -83,9 +83,12 @@ def _machine_id() -> str:
     return _first_word(Path("/etc/machine-id")) or os.uname().nodename
 
 
-def _boot_id() -> str:
-    """Empty where it is not known. systemd writes it without hyphens (`%b` in systemd.unit(5))."""
-    told = _first_word(BOOT_ID_FILE) or os.environ.get("BOOT_ID", "")
+def boot_id(file: Path = BOOT_ID_FILE) -> str:
+    """This boot of the kernel, without hyphens as systemd writes it (`%b` in systemd.unit(5)).
+
+    Empty where it is not known.
+    """
+    told = _first_word(file) or os.environ.get("BOOT_ID", "")
     return told.replace("-", "")
 
 

@@ -38,9 +38,16 @@ class ChangeStreamFeed:
 
     name = "changestream"
 
-    def __init__(self, collection: Collection[Any], *, open_seconds: float = OPEN_SECONDS) -> None:
+    def __init__(
+        self,
+        collection: Collection[Any],
+        *,
+        open_seconds: float = OPEN_SECONDS,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
         self._collection = collection
         self._open_seconds = open_seconds
+        self._step_seconds = step_seconds
         self._stream: ChangeStream[Document] | None = None
 
     def open(self, token: Any) -> None:
@@ -80,7 +87,10 @@ class ChangeStreamFeed:
         try:
             with patiently(self._collection.database.client, seconds=self._open_seconds):
                 self._stream = self._collection.watch(
-                    PIPELINE, max_await_time_ms=int(STEP_SECONDS * 1000), batch_size=1000, **where
+                    PIPELINE,
+                    max_await_time_ms=int(self._step_seconds * 1000),
+                    batch_size=1000,
+                    **where,
                 )
         except PyMongoError as error:
             raise _sorted_out(error) from error

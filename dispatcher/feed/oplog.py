@@ -38,9 +38,15 @@ class OplogFeed:
     name = "oplog"
 
     def __init__(
-        self, client: Client, database: str, *, open_seconds: float = OPEN_SECONDS
+        self,
+        client: Client,
+        database: str,
+        *,
+        open_seconds: float = OPEN_SECONDS,
+        step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._open_seconds = open_seconds
+        self._step_seconds = step_seconds
         self._namespace = f"{database}.{RECVQ}"
         self._client = client
         self._oplog = client.local.get_collection("oplog.rs", read_concern=MAJORITY)
@@ -86,7 +92,7 @@ class OplogFeed:
         try:
             self._cursor = self._oplog.find(
                 self._filter(after), cursor_type=CursorType.TAILABLE_AWAIT, batch_size=1000
-            ).max_await_time_ms(int(STEP_SECONDS * 1000))
+            ).max_await_time_ms(int(self._step_seconds * 1000))
             with patiently(self._client, seconds=self._open_seconds):
                 self._first = next(self._cursor, None)
             # Only now that the cursor stands: a find is not sent before its first `next`.

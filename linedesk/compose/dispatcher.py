@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from dispatcher.feed.change_stream import ChangeStreamFeed
-from dispatcher.feed.feed import Feed, feed_client
+from dispatcher.feed.feed import STEP_SECONDS, Feed, feed_client
 from dispatcher.feed.oplog import OplogFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
@@ -125,11 +125,13 @@ def _run(
     return ending
 
 
-def make_feed(name: str, client: Client, database: str) -> Feed:
+def make_feed(
+    name: str, client: Client, database: str, *, step_seconds: float = STEP_SECONDS
+) -> Feed:
     """The feed that DISPATCHER_FEED names, on a client of its own."""
     if name == OplogFeed.name:
-        return OplogFeed(client, database)
-    return ChangeStreamFeed(client[database][RECVQ])
+        return OplogFeed(client, database, step_seconds=step_seconds)
+    return ChangeStreamFeed(client[database][RECVQ], step_seconds=step_seconds)
 
 
 def _line_settings(settings: Settings) -> LineSettings:

@@ -243,8 +243,9 @@ SOON_SECONDS = 0.2
 class Guarded:
     """Of one thread. A scheduler may be quiet for days, and then has nothing to look for."""
 
-    def __init__(self, database: Database[Any]) -> None:
+    def __init__(self, database: Database[Any], *, every_seconds: float = EVERY_SECONDS) -> None:
         self._guard = Guard(database)
+        self._every_seconds = every_seconds
         self._look_at = 0.0
 
     def look_ahead(self) -> None:
@@ -262,4 +263,4 @@ class Guarded:
 
     def _look(self) -> None:
         self._guard.look()
-        self._look_at = time.monotonic() + EVERY_SECONDS
+        self._look_at = time.monotonic() + self._every_seconds

@@ -19,7 +19,7 @@ from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
 from linedesk.runtime.service_manager import NoServiceManager, ServiceManager, word_seconds
-from linedesk.runtime.status_row import StatusRow
+from linedesk.runtime.status_row import EVERY_SECONDS, StatusRow
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
 from linedesk.store.documents import STATUS, Document
@@ -133,7 +133,12 @@ class SchedulerStatusReporter:
     """
 
     def __init__(
-        self, service: ServiceManager, database: Database[Any], registry: CollectorRegistry
+        self,
+        service: ServiceManager,
+        database: Database[Any],
+        registry: CollectorRegistry,
+        *,
+        every_seconds: float = EVERY_SECONDS,
     ) -> None:
         self._service = service
         self._snapshots = MetricsSnapshots(registry)
@@ -144,7 +149,11 @@ class SchedulerStatusReporter:
         )
         self._shown = self._told
         self._row = StatusRow(
-            database[STATUS], ROLE, snapshot=lambda: self._shown[1], tell=self._show
+            database[STATUS],
+            ROLE,
+            snapshot=lambda: self._shown[1],
+            tell=self._show,
+            every_seconds=every_seconds,
         )
 
     def __enter__(self) -> SchedulerStatusReporter:

@@ -29,6 +29,7 @@ from linedesk.scheduler.listener import (
 )
 from linedesk.scheduler.metrics import SchedulerMetrics
 from linedesk.store.documents import SCHEDULE
+from linedesk.store.queue.guard import EVERY_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class SchedulerLimits:
     step_back_seconds: float = STEP_BACK_SECONDS
     listen_seconds: float = STEP_SECONDS
     longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
+    guard_seconds: float = EVERY_SECONDS
+    """An insert goes by a look of the guard that is no older."""
 
 
 SCHEDULER_LIMITS = SchedulerLimits()
@@ -87,7 +90,7 @@ class Scheduler(BackgroundThread):
         super().__init__("scheduler", self._run, limit_seconds=LOOK_SECONDS)
         self._now = now
         self._limits = limits
-        self._guarded = Guarded(database)
+        self._guarded = Guarded(database, every_seconds=limits.guard_seconds)
         self._figures = SchedulerMetrics(registry)
         self._firing = TimerFiring(
             database,

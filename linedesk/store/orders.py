@@ -197,12 +197,19 @@ class Control:
     `seen` is the server's time of a write whose predecessors have to be seen as well.
     """
 
-    def __init__(self, database: Database[Any], *, seen: Timestamp | None = None) -> None:
+    def __init__(
+        self,
+        database: Database[Any],
+        *,
+        seen: Timestamp | None = None,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
         self._database = database
         self._rows = database.get_collection(
             CONTROL, ANY_DATE, write_concern=DURABLE, read_concern=MAJORITY
         )
         self._seen = seen
+        self._read_seconds = read_seconds
         self._passed_over: frozenset[str] = frozenset()
 
     # Whoever orders.
@@ -284,7 +291,7 @@ class Control:
     def _open(self) -> list[Document]:
         with (
             translated(),
-            pymongo.timeout(READ_SECONDS),
+            pymongo.timeout(self._read_seconds),
             self._database.client.start_session(causal_consistency=True) as session,
         ):
             # guard: pauses-as-of-the-claim
@@ -311,7 +318,7 @@ class Control:
     def _has(self, collection: str, condition: Document) -> bool:
         # A majority read may tell of a time before the letter, right after an election.
         found = self._database.get_collection(collection, read_concern=ReadConcern("linearizable"))
-        with translated(), pymongo.timeout(READ_SECONDS):
+        with translated(), pymongo.timeout(self._read_seconds):
             return found.find_one(condition, {"_id": 1}) is not None
 
     def finish(self, release: Release, came: str) -> None:

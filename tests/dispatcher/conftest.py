@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.feed import change_stream, oplog
 from dispatcher.feed.feed import Feed, feed_client
 from dispatcher.feed.rescan import Rescan
 from dispatcher.keyed.pool import Pool
@@ -43,13 +42,6 @@ from tests.waiting import eventually
 def _own_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dispatcher sets threading.excepthook for its process; here it is given back."""
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-
-
-@pytest.fixture(autouse=True)
-def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no test waits half a second for a feed to see its stop."""
-    monkeypatch.setattr(change_stream, "STEP_SECONDS", 0.05)
-    monkeypatch.setattr(oplog, "STEP_SECONDS", 0.05)
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +150,8 @@ class Running:
             uri, app_name="dispatcher", server_selection_seconds=server_selection_seconds
         )
         self._feed_client = feed_client(uri, app_name="feed", **(feed_options or {}))
-        self.feed: Feed = make_feed(feed, self._feed_client, name)
+        # So that no test waits half a second for the feed to see its stop.
+        self.feed: Feed = make_feed(feed, self._feed_client, name, step_seconds=0.05)
         self.endings: list[ExitReason] = []
         self.errors: list[BaseException] = []
         # In one process every dispatcher would be the same owner.

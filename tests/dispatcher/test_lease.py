@@ -16,7 +16,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher import lease as lease_module
-from dispatcher.lease import LEASE_SECONDS, Lease, is_dead, owner_name
+from dispatcher.lease import BOOT_ID_FILE, LEASE_SECONDS, Lease, boot_id, is_dead, owner_name
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.runtime.clock import boottime
 from linedesk.store.client import connect
@@ -276,10 +276,10 @@ def ended() -> int:
     return process.pid
 
 
-def owner_elsewhere(monkeypatch: pytest.MonkeyPatch, boot_id: str) -> str:
+def owner_elsewhere(monkeypatch: pytest.MonkeyPatch, of_boot: str) -> str:
     """A process that runs in another boot of a machine with this one's id, and so not here."""
     with monkeypatch.context() as patch:
-        patch.setattr(lease_module, "_boot_id", lambda: boot_id, raising=False)
+        patch.setattr(lease_module, "boot_id", lambda: of_boot)
         return owner_name().replace(f"/{os.getpid()}/", f"/{ended()}/")
 
 
@@ -303,7 +303,7 @@ def test_where_the_boot_is_not_known_nobody_is_dead(
 ) -> None:
     owner = owner_elsewhere(monkeypatch, "" if unknown == "there" else "0" * 32)
     if unknown == "here":
-        monkeypatch.setattr(lease_module, "_boot_id", lambda: "", raising=False)
+        monkeypatch.setattr(lease_module, "boot_id", lambda: "")
         owner = owner_elsewhere(monkeypatch, "")
     assert not is_dead(owner)
 
@@ -319,13 +319,11 @@ def test_under_systemd_the_boot_is_told_by_the_unit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With ProcSubset=pid /proc has no sys; the unit writes it without the hyphens."""
+    hidden = tmp_path / "hidden"
     monkeypatch.delenv("BOOT_ID", raising=False)
-    owner = owner_name().replace(f"/{os.getpid()}/", f"/{ended()}/")
-    boot_id = lease_module.BOOT_ID_FILE.read_text().strip()
-    monkeypatch.setattr(lease_module, "BOOT_ID_FILE", tmp_path / "hidden")
-    assert not is_dead(owner)
-    monkeypatch.setenv("BOOT_ID", boot_id.replace("-", ""))
-    assert is_dead(owner)
+    assert boot_id(hidden) == ""
+    monkeypatch.setenv("BOOT_ID", BOOT_ID_FILE.read_text().strip().replace("-", ""))
+    assert boot_id(hidden) == boot_id() != ""
 
 
 def test_a_process_that_proc_hides_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:

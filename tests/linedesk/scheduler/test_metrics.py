@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
-from linedesk.runtime import status_row as status_module
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.scheduler.metrics import SchedulerMetrics
 from linedesk.scheduler.process import SchedulerStatusReporter, run
@@ -72,13 +71,12 @@ def test_its_process_has_a_row_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(status_module, "EVERY_SECONDS", 0.02)
     registry, service = CollectorRegistry(), Listener()
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     scheduler = Scheduler(database, database, now=HandClock(), registry=registry, limits=SHORT)
 
     def live() -> None:
-        with SchedulerStatusReporter(service, database, registry) as reporter:
+        with SchedulerStatusReporter(service, database, registry, every_seconds=0.02) as reporter:
             run([scheduler], database, inbox, reporter)
 
     process = threading.Thread(target=live)

@@ -11,10 +11,10 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
-from linedesk.scheduler import rows
 from linedesk.scheduler.firing import AS_STORED
 from linedesk.scheduler.rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from linedesk.store import timers
+from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from tests.linedesk.scheduler.conftest import NOON, a_row
 
 YEAR = timedelta(days=365)
@@ -77,10 +77,9 @@ def test_a_row_without_its_parts_is_broken_too() -> None:
         ring({"_id": "main/U1/tea", "runAt": NOON})
 
 
-def test_a_row_that_makes_too_large_a_document_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST_DOCUMENT_BYTES", 1000)
+def test_a_row_that_makes_too_large_a_document_is_broken() -> None:
     with pytest.raises(BrokenRow, match="too large"):
-        ring(a_row(data={"text": "x" * 1000}))
+        ring(a_row(data={"text": "x" * MOST_DOCUMENT_BYTES}))
 
 
 def test_a_daily_row_should_ring_at_its_next_time_but_at_none_that_has_rung() -> None:

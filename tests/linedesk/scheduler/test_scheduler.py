@@ -13,7 +13,6 @@ import pytest
 from bson.timestamp import Timestamp
 from pymongo.database import Database
 
-from linedesk.scheduler import firing
 from linedesk.scheduler.firing import TimerFiring
 from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler, system_now
@@ -120,11 +119,10 @@ def test_the_guard_looks_shortly_before_a_timer_is_due(
         look(guard)
 
     monkeypatch.setattr(Guard, "look", counted)
-    # However slow the machine is, one look is good for the ring.
-    monkeypatch.setattr(firing, "EVERY_SECONDS", 60.0)
     clock.move(seconds=-60)
     database.schedule.insert_one(a_row())
-    one, early = schedule(), NOON - timedelta(seconds=0.05)
+    # However slow the machine is, one look is good for the ring.
+    one, early = schedule(guard_seconds=60.0), NOON - timedelta(seconds=0.05)
     eventually(lambda: asleep(one))
     assert looks == []
     clock.now = early

@@ -11,7 +11,6 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
-from linedesk.store import orders as control_module
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, StoreUnavailable
 from linedesk.store.orders import NO_PAUSES, NOTHING_STUCK, Control, Pause, Pauses, Scope
@@ -193,10 +192,9 @@ def test_what_came_of_a_release_is_told_by_what_is_stored(database: Database[Doc
 
 
 def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_yet(
-    lagging: LaggingSet, monkeypatch: pytest.MonkeyPatch
+    lagging: LaggingSet,
 ) -> None:
     """As right after an election, where a majority read tells of a time before it."""
-    monkeypatch.setattr(control_module, "READ_SECONDS", 0.3)
     database = lagging.client["control"]
     Control(database).pause(Scope(), by="taro")
     Control(database).resume(Scope())
@@ -208,8 +206,7 @@ def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_ye
         assert isinstance(written, Timestamp)
         assert Control(database).read() == NO_PAUSES
         with pytest.raises(StoreUnavailable):
-            Control(database, seen=written).read()
-    monkeypatch.undo()
+            Control(database, seen=written, read_seconds=0.3).read()
     control = Control(database, seen=written)
     assert control.read().covers("main", "U1")
     # And it stays seen.

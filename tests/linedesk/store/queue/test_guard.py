@@ -26,9 +26,9 @@ from linedesk.store.collections import DISPATCHER, MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
 from linedesk.store.limits import ORDER_SLACK
-from linedesk.store.queue import gauge
-from linedesk.store.queue.gauge import Gauge
+from linedesk.store.queue.gauge import CAPPED_POSITION_LOST, Gauge
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
+from tests.dispatcher.faults import failing
 from tests.waiting import eventually
 
 SMALL, LARGE = 300, 60_000
@@ -212,16 +212,14 @@ def test_what_comes_in_while_it_adds_up_hides_nothing_old(
 
 
 def test_a_sum_that_takes_too_long_counts_all_as_unread(
-    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    recvq: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    ids = fill(recvq, sizes_of(CAPPED // 2, each=100))
+    ids = fill(recvq, sizes_of(CAPPED // 2, each=2_000))
     finish(recvq, ids[len(ids) // 2])
-    monkeypatch.setattr(gauge, "BYTES", {"$group": {"_id": None, "bytes": {"$sum": SLOW}}})
-    assert looked(recvq, sum_seconds=0.02).share == pytest.approx(0.5, abs=0.01)
+    slow = {"blockConnection": True, "blockTimeMS": 200, "namespace": f"{recvq.name}.recvq"}
+    with failing(recvq.client, ["aggregate"], **slow):
+        assert looked(recvq, sum_seconds=0.02).share == pytest.approx(0.5, abs=0.01)
     assert "too long to add up" in caplog.text
-
-
-SLOW = {"$size": {"$filter": {"input": {"$range": [0, 300]}, "cond": {"$lt": ["$$this", 5]}}}}
 
 
 def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
@@ -231,7 +229,7 @@ def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
     finish(recvq, ids[-1])
 
     def position_lost(self: Gauge, count: int) -> int:
-        raise OperationFailure("CollectionScan died", gauge.CAPPED_POSITION_LOST)
+        raise OperationFailure("CollectionScan died", CAPPED_POSITION_LOST)
 
     with monkeypatch.context() as patched:
         patched.setattr(Gauge, "_bytes_of_newest", position_lost)
