@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
@@ -175,19 +176,8 @@ class Dispatcher:
         self._patience.until_available(self._neighbours.look, TAKING_OVER)
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
         start = self._patience.until_available(progress.take_over, TAKING_OVER)
-        token = start.tracker.token if start.feed == self._feed.name else None
-        if start.feed is not None and start.feed != self._feed.name:
-            log.warning("another feed than before, scanning recvq before=%s", start.feed)
-        if token is None:
-            start.tracker.forget_token()
-        self._starts = StartCounter(
-            progress,
-            start,
-            decide=self._worker.decide,
-            later=self._delayed_calls.later,
-            step=lambda step: self._pool.step(step),
-            replaced=self._inbox.put,
-        )
+        token = self._token_of(start)
+        self._starts = self._make_starts(progress, start)
         keys = self._patience.until_available(progress.held.all_keys, TAKING_OVER)
         # As of no earlier than our own write: what is paused is known before anything is decided.
         control = Control(self._database, seen=progress.held.time)
@@ -213,23 +203,52 @@ class Dispatcher:
         self._patience.until_available(
             lambda: self._worker.take_over(self._lease.epoch), TAKING_OVER
         )
-        self._reader = FeedReader(
+        repair = CollectionRepair(
+            self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
+        )
+        epoch_began = self._patience.until_available(self._history.now, TAKING_OVER)
+        self._reader = self._make_reader(repair, token, epoch_began)
+        self._watch = self._make_watchdog()
+
+    def _token_of(self, start: Start) -> Any:
+        """Where this feed goes on; None where it has to scan recvq."""
+        token = start.tracker.token if start.feed == self._feed.name else None
+        if start.feed is not None and start.feed != self._feed.name:
+            log.warning("another feed than before, scanning recvq before=%s", start.feed)
+        if token is None:
+            start.tracker.forget_token()
+        return token
+
+    def _make_starts(self, progress: Progress, start: Start) -> StartCounter:
+        return StartCounter(
+            progress,
+            start,
+            decide=self._worker.decide,
+            later=self._delayed_calls.later,
+            step=lambda step: self._pool.step(step),
+            replaced=self._inbox.put,
+        )
+
+    def _make_reader(
+        self, repair: CollectionRepair, token: Any, epoch_began: Timestamp
+    ) -> FeedReader:
+        return FeedReader(
             self._feed,
             self._history,
             self._pool,
             self._saver,
             token=token,
-            epoch_began=self._patience.until_available(self._history.now, TAKING_OVER),
+            epoch_began=epoch_began,
             has_room=self._worker.has_room,
-            repair=CollectionRepair(
-                self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
-            ),
+            repair=repair,
             heartbeat=Heartbeat(
                 self._database[RECVQ], self._recvq_closed, limits=self._limits.reading
             ),
             limits=self._limits.reading,
         )
-        self._watch = Watchdog(
+
+    def _make_watchdog(self) -> Watchdog:
+        return Watchdog(
             self._pool,
             self._reader,
             self._worker,

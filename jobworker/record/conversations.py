@@ -172,14 +172,7 @@ class Conversations:
         the last one is not recorded: right after an election reads may lag behind.
         """
         id_, name = conversation_id(document), name_of(document)
-        condition: Document = {
-            "_id": id_,
-            "applied": {"$ne": name},  # guard: decided-once
-            **self._mine,  # guard: epoch-of-the-record
-        }
-        # guard: unsent-in-the-record
-        if message_id is not None:
-            condition["unsent"] = {"$ne": message_id}
+        condition = self._undecided(id_, name, message_id)
         n = decision.read_n
         if n is None and decision.sets_timers:
             n = n_of(self._read(id_))
@@ -211,6 +204,18 @@ class Conversations:
                     return Recorded(adopted=self.adopt(id_), along=True)
                 return Recorded(wanted.effects)
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
+
+    def _undecided(self, id_: str, name: str, message_id: str | None) -> Document:
+        """What the conversation is while the event may be recorded in it."""
+        condition: Document = {
+            "_id": id_,
+            "applied": {"$ne": name},  # guard: decided-once
+            **self._mine,  # guard: epoch-of-the-record
+        }
+        # guard: unsent-in-the-record
+        if message_id is not None:
+            condition["unsent"] = {"$ne": message_id}
+        return condition
 
     def _write(
         self,

@@ -27,6 +27,7 @@ from linedesk.runtime.logging import masking
 from linedesk.runtime.metrics_server import serve_metrics
 from linedesk.runtime.service_manager import ServiceManager, let_time_pass, service_from
 from linedesk.runtime.signals import take_signals
+from linedesk.runtime.sim_clock import SimClock
 from linedesk.runtime.thread import Component
 from linedesk.scheduler.scheduler import system_now
 from linedesk.settings.settings import Settings
@@ -81,12 +82,6 @@ def run_dispatcher(settings: Settings) -> int:
         feed_client(settings.mongodb_uri, app_name="linedesk-feed") as feeds,
     ):
         database = client[settings.mongodb_database]
-        components: list[Component] = [] if clock is None else [clock]
-        if settings.scheduler == "dispatcher":
-            scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
-            components.append(scheduler)
-        else:
-            log.info("timers wait for a scheduler of its own setting=SCHEDULER")
         dispatcher = Dispatcher(
             database,
             make_feed(settings.dispatcher_feed, feeds, settings.mongodb_database),
@@ -99,7 +94,7 @@ def run_dispatcher(settings: Settings) -> int:
             ),
             lease=Lease(database),
             inbox=inbox,
-            components=components,
+            components=_components(settings, client, feeds, clock, registry),
             service=service,
             registry=registry,
             # So that readers of `status` miss a scheduler only where a setting asks for one.
@@ -109,6 +104,23 @@ def run_dispatcher(settings: Settings) -> int:
         for desk in desks:
             desk.close()
     return EXITS[ending]
+
+
+def _components(
+    settings: Settings,
+    client: Client,
+    feeds: Client,
+    clock: SimClock | None,
+    registry: CollectorRegistry,
+) -> list[Component]:
+    """What runs beside the dispatcher while it holds the lease."""
+    components: list[Component] = [] if clock is None else [clock]
+    if settings.scheduler == "dispatcher":
+        scheduler = make_scheduler(settings, client, feeds, clock=clock, registry=registry)
+        components.append(scheduler)
+    else:
+        log.info("timers wait for a scheduler of its own setting=SCHEDULER")
+    return components
 
 
 def _run(
