@@ -53,8 +53,12 @@ def look_at(
     *,
     began: Callable[[str], None] = lambda name: None,
     round_seconds: float = ROUND_SECONDS,
+    slow_seconds: float = SLOW_SECONDS,
 ) -> Iterator[Result]:
-    """The results one by one, within `round_seconds` in all; `began` is told what comes next."""
+    """The results one by one, within `round_seconds` in all; `began` is told what comes next.
+
+    What takes longer than `slow_seconds` to be bad makes what it needs count as bad, too.
+    """
     until = time.monotonic() + round_seconds
     unwell: set[str] = set()
     for check in checks:
@@ -63,7 +67,7 @@ def look_at(
         finding = _finding(check, box, unwell, until - began_at)
         if finding.state in (FindingLevel.BAD, FindingLevel.SKIP):
             unwell.add(check.name)
-        if finding.state is FindingLevel.BAD and time.monotonic() - began_at > SLOW_SECONDS:
+        if finding.state is FindingLevel.BAD and time.monotonic() - began_at > slow_seconds:
             # It was what it needs that hangs, on which all others would wait as long.
             unwell.update(check.needs)
         yield Result(check.name, finding)

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -27,8 +28,7 @@ from dispatcher.lease import Lease
 from jobworker.record.dead_letters import NO_LETTER
 from linedesk.cli import main
 from linedesk.compose.private_mongod import free_port
-from linedesk.console import health
-from linedesk.doctor import context as box
+from linedesk.console.health import DAY_SECONDS
 from linedesk.doctor import line_api
 from linedesk.doctor.checks import certificate, services, space, work
 from linedesk.doctor.context import DoctorContext
@@ -48,6 +48,8 @@ from linedesk.store.documents import (
     make_document,
 )
 from linedesk.store.errors import WriteRefused
+from linedesk.store.queue import retention
+from linedesk.store.queue.retention import Disk, Span
 from linedesk.store.spool.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event
@@ -97,6 +99,20 @@ def desk(
         process.stop(signal.SIGKILL)
 
 
+def _make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast the other tests fill the oplog, and the disk of this machine, is their business."""
+
+    def slowly_filled(client: Client) -> Span | None:
+        span = retention.oplog_span(client)
+        return span and replace(span, seconds=365 * DAY_SECONDS)
+
+    def large(database: Database[Any]) -> Disk:
+        return replace(retention.read_disk(database), free_bytes=2**50)
+
+    monkeypatch.setattr(space, "oplog_span", slowly_filled)
+    monkeypatch.setattr(space, "read_disk", large)
+
+
 @pytest.fixture
 def doctor(
     mongo_uri: str,
@@ -106,9 +122,7 @@ def doctor(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Doctor:
-    # How fast the other tests fill the oplog, and the disk of this machine, is their business.
-    for name in ("WINDOW_WARN_SECONDS", "WINDOW_BAD_SECONDS", "DISK_WARN_BYTES", "DISK_BAD_BYTES"):
-        monkeypatch.setattr(health, name, 0.0)
+    _make_room(monkeypatch)
     environ = {
         "LINE_CHANNEL_SECRET": sim.secret,
         "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
@@ -145,7 +159,7 @@ def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) 
     states = {name: one["state"] for name, one in found(answer).items()}
     not_ok = {name: state for name, state in states.items() if state != "ok"}
     # What a trial on one machine lacks, and what no API tells.
-    for name in ("MongoDB's disk", "spool's disk", "spool's reach", "services", "backup"):
+    for name in ("spool's disk", "spool's reach", "services", "backup"):
         not_ok.pop(name, None)
     assert not_ok == {
         "settings": "warn",
@@ -214,11 +228,10 @@ def test_a_webhook_that_goes_elsewhere_is_told(doctor: Doctor, sim: linesim.Sim)
     assert "Use webhook" in found(unused)["webhook"]["do"]
 
 
-def test_a_wrong_channel_secret_shows_in_lines_test_call(
-    doctor: Doctor, sim: linesim.Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sim._webhooks._sender, "_secret", "another channel's")
-    answer = doctor("--json", code=1)
+def test_a_wrong_channel_secret_shows_in_lines_test_call(doctor: Doctor, sim: linesim.Sim) -> None:
+    with linesim.running(secret="another channel's", webhook_url=sim.webhook_url) as other:
+        of_other = {"LINE_API_BASE": other.url, "LINE_CHANNEL_ACCESS_TOKEN": other.token}
+        answer = doctor("--json", code=1, **of_other)
     assert bad_ones(answer) == {"webhook test"}
     assert "LINE_CHANNEL_SECRET" in found(answer)["webhook test"]["do"]
 
@@ -247,10 +260,7 @@ def test_what_line_quotes_of_a_token_is_masked(doctor: Doctor, sim: linesim.Sim)
     assert saw == "LINE answers 403: no right for ***\\x1b[2J"
 
 
-def test_mongodb_that_is_away_is_one_bad_line(
-    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(box, "SELECTION_SECONDS", 0.3)
+def test_mongodb_that_is_away_is_one_bad_line(doctor: Doctor) -> None:
     uri = f"mongodb://someone:secret-word@127.0.0.1:{free_port()}/?replicaSet=rs0"
     answer = doctor("--json", code=1, MONGODB_URI=uri)
     assert bad_ones(answer) == {"MongoDB"}

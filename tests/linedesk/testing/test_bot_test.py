@@ -16,7 +16,7 @@ from linebot.v3.messaging import TextMessage
 
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, ContentNotFound, Talk, TimerEvent
-from linedesk.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent, bot_test
+from linedesk.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
 pytest_plugins = ["pytester"]
@@ -293,10 +293,7 @@ def test_a_daily_timer_rings_every_day() -> None:
     assert test.advance(to=test.timers("U1")[0].at).pushes == ["おはようございます"]
 
 
-def test_a_timer_for_now_rings_with_its_event_and_endless_ones_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bot_test, "MOST_FIRINGS", 20)
+def test_a_timer_for_now_rings_with_its_event_and_endless_ones_are_told() -> None:
     bot = Bot()
     bot.default()(lambda event, talk: talk.after(0, event.message.text))
     bot.timer("once")(lambda event, talk: talk.push("鳴った"))
