@@ -31,16 +31,23 @@ JOIN_SECONDS = 1.0
 
 
 @contextmanager
-def serve_metrics(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
+def serve_metrics(
+    registry: CollectorRegistry,
+    host: str,
+    port: int | None,
+    *,
+    retry_seconds: float = RETRY_SECONDS,
+) -> Iterator[None]:
     """Answer GET /metrics until the end of the context; without a port, do nothing.
 
     The answer has the registry's metrics, and those of the process and of Python. Raises nothing:
-    an address that is taken is logged once and tried again.
+    an address that is taken is logged once and tried again every `retry_seconds`.
     """
     if port is None:
         yield
         return
-    server = MetricsServer(_with_process_metrics(registry), host, port)
+    everything = _with_process_metrics(registry)
+    server = MetricsServer(everything, host, port, retry_seconds=retry_seconds)
     server.start()
     try:
         yield
@@ -63,8 +70,16 @@ def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
 class MetricsServer(BackgroundThread):
     """Listens at `host` and `port` until it is stopped, from when it can have that address."""
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        host: str,
+        port: int,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
         super().__init__("metrics", self._run)
+        self._retry_seconds = retry_seconds
         self._registry = registry
         self._address = host, port
 
@@ -80,7 +95,7 @@ class MetricsServer(BackgroundThread):
                     reason = str(error.strerror).partition(" (")[0]
                     log.error(words, host, port, reason)  # noqa: TRY400  # expected
                 is_logged = True
-                self._stop.wait(RETRY_SECONDS)
+                self._stop.wait(self._retry_seconds)
                 continue
             thread.name = "metrics-http"
             log.info("metrics served host=%s port=%d", *server.server_address[:2])

@@ -92,7 +92,9 @@ def service_from(environ: MutableMapping[str, str]) -> ServiceManager:
     return Systemd(address, watchdog_seconds=watchdog_seconds)
 
 
-def sockets_from(environ: MutableMapping[str, str]) -> list[socket.socket]:
+def sockets_from(
+    environ: MutableMapping[str, str], *, first_fd: int = FIRST_FD
+) -> list[socket.socket]:
     """The sockets that systemd opened for this very process, in the unit's order.
 
     As sd_listen_fds(3) has it; raises OSError if one of them is no socket.
@@ -101,7 +103,7 @@ def sockets_from(environ: MutableMapping[str, str]) -> list[socket.socket]:
     environ.pop("LISTEN_FDNAMES", None)
     if not number.isdigit() or pid != str(os.getpid()):
         return []
-    sockets = [socket.socket(fileno=fd) for fd in range(FIRST_FD, FIRST_FD + int(number))]
+    sockets = [socket.socket(fileno=fd) for fd in range(first_fd, first_fd + int(number))]
     for one in sockets:
         one.set_inheritable(False)
     return sockets
@@ -201,13 +203,18 @@ LEAST_SECONDS = 25.0
 
 
 def let_time_pass(
-    began: float, inbox: SimpleQueue[int | BaseException], service: ServiceManager, *, why: str
+    began: float,
+    inbox: SimpleQueue[int | BaseException],
+    service: ServiceManager,
+    *,
+    why: str,
+    least_seconds: float = LEAST_SECONDS,
 ) -> None:
-    """Wait until LEAST_SECONDS after `began` (a time of time.monotonic()), or until a signal.
+    """Wait until `least_seconds` after `began` (a time of time.monotonic()), or until a signal.
 
     A process that has run for longer ends at once, since the next start reads a new password.
     """
-    until = began + LEAST_SECONDS
+    until = began + least_seconds
     left = until - time.monotonic()
     if left <= 0:
         return

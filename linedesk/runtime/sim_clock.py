@@ -31,9 +31,19 @@ class _Told(BaseModel):
 class SimClock(BackgroundThread):
     """`now` asks linesim; a thread hears of each move of its clock and calls who wants to know."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        ask_seconds: float = ASK_SECONDS,
+        follow_seconds: float = FOLLOW_SECONDS,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
         super().__init__("simclock", self._follow)
         self._url = url
+        self._ask_seconds = ask_seconds
+        self._follow_seconds = follow_seconds
+        self._pause_seconds = pause_seconds
         self._http = PoolManager(maxsize=CONNECTIONS, retries=False)
         self._listeners: list[Callable[[], object]] = []
         # As the thread heard last; nobody else writes it.
@@ -44,7 +54,7 @@ class SimClock(BackgroundThread):
 
         Where linesim does not answer within a second it is as far ahead as was heard last.
         """
-        ahead = self._ask({}, seconds=ASK_SECONDS)
+        ahead = self._ask({}, seconds=self._ask_seconds)
         return datetime.now(UTC) + timedelta(seconds=self._ahead if ahead is None else ahead)
 
     def when_moved(self, function: Callable[[], object]) -> None:
@@ -65,13 +75,14 @@ class SimClock(BackgroundThread):
     def _follow(self) -> None:
         known: float | None = None
         answers = True
+        seconds = self._follow_seconds + self._ask_seconds
         while not self._stop.is_set():
-            ahead = self._ask(_waiting(known), seconds=FOLLOW_SECONDS + ASK_SECONDS)
+            ahead = self._ask(self._waiting(known), seconds=seconds)
             if answers and ahead is None:
                 log.warning("linesim does not tell the time url=%s", self._url)
             answers = ahead is not None
             if ahead is None:
-                self._stop.wait(PAUSE_SECONDS)
+                self._stop.wait(self._pause_seconds)
             elif ahead != known:
                 known = self._ahead = ahead
                 self._tell()
@@ -81,6 +92,10 @@ class SimClock(BackgroundThread):
             if not self._stop.is_set():
                 function()
 
+    def _waiting(self, known: float | None) -> Mapping[str, str]:
+        """To be told once the clock is no longer `known` seconds ahead, or soon in any case."""
+        return {} if known is None else {"after": repr(known), "wait": repr(self._follow_seconds)}
+
     def _ask(self, fields: Mapping[str, str], *, seconds: float) -> float | None:
         """How far ahead the clock is; None where linesim does not tell it in time."""
         try:
@@ -88,8 +103,3 @@ class SimClock(BackgroundThread):
             return _Told.model_validate_json(answer.data).ahead
         except (HTTPError, ValidationError):
             return None
-
-
-def _waiting(known: float | None) -> Mapping[str, str]:
-    """To be told once the clock is no longer `known` seconds ahead, or soon in any case."""
-    return {} if known is None else {"after": repr(known), "wait": repr(FOLLOW_SECONDS)}

@@ -124,7 +124,6 @@ def test_without_a_port_nothing_is_served() -> None:
 def test_a_port_that_is_taken_is_logged_once_and_served_when_it_is_free(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(metrics_server, "RETRY_SECONDS", 0.05)
     attempts: list[None] = []
     start = metrics_server.start_http_server
 
@@ -137,7 +136,8 @@ def test_a_port_that_is_taken_is_logged_once_and_served_when_it_is_free(
     with ExitStack() as ended:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            ended.enter_context(serve_metrics(CollectorRegistry(), "127.0.0.1", port))
+            served = serve_metrics(CollectorRegistry(), "127.0.0.1", port, retry_seconds=0.05)
+            ended.enter_context(served)
             eventually(lambda: len(attempts) > 3)
         eventually(lambda: answers(port))
     assert [(one.levelname, one.getMessage()) for one in caplog.records] == [

@@ -19,8 +19,6 @@ import pytest
 
 from linedesk.compose import dispatcher as dispatching
 from linedesk.compose.dispatcher import ExitReason
-from linedesk.runtime import service_manager as refused
-from linedesk.runtime import service_manager as systemd
 from linedesk.runtime.service_manager import (
     LEAST_SECONDS,
     NoServiceManager,
@@ -145,9 +143,8 @@ def test_without_a_socket_that_we_know_nobody_listens(address: str | None) -> No
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
+def opened() -> Iterator[list[socket.socket]]:
     """Two listening sockets that were opened for this process, the first of them at 500."""
-    monkeypatch.setattr(systemd, "FIRST_FD", 500)
     here = ("127.0.0.1", 0)
     with socket.create_server(here) as one, socket.create_server(here) as two:
         for fd, each in enumerate((one, two), 500):
@@ -157,7 +154,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
 
 def test_the_sockets_that_systemd_opened(opened: list[socket.socket]) -> None:
     environ = {"LISTEN_FDS": "2", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "a:b"}
-    sockets = sockets_from(environ)
+    sockets = sockets_from(environ, first_fd=500)
     assert [one.getsockname() for one in sockets] == [one.getsockname() for one in opened]
     assert [one.fileno() for one in sockets] == [500, 501]
     assert not any(one.get_inheritable() for one in sockets)
@@ -208,13 +205,11 @@ def inbox_with(*messages: int | BaseException) -> SimpleQueue[int | BaseExceptio
     return inbox
 
 
-def test_it_says_why_and_waits(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(refused, "LEAST_SECONDS", 0.1)
+def test_it_says_why_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     service, began = Told(), time.monotonic()
     # Another thread has met the same.
-    let_time_pass(began, inbox_with(AccessRefused(18)), service, why="wrong password")
+    inbox = inbox_with(AccessRefused(18))
+    let_time_pass(began, inbox, service, why="wrong password", least_seconds=0.1)
     assert time.monotonic() - began >= 0.1
     assert service.words == ["wrong password"]
     assert 'refused, ending in a while seconds=0 reason="wrong password"' in caplog.text

@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 import linesim
-from linedesk.runtime import sim_clock as simclock
 from linedesk.runtime.sim_clock import SimClock
 from linedesk.settings.settings import load_settings
 from tests.waiting import eventually
@@ -22,10 +21,9 @@ from tests.waiting import eventually
 NOWHERE = "http://127.0.0.1:1/sim/clock"
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simclock, "FOLLOW_SECONDS", 0.05)
-    monkeypatch.setattr(simclock, "PAUSE_SECONDS", 0.01)
+def short(url: str, **limits: float) -> SimClock:
+    """A clock whose waits are."""
+    return SimClock(url, **{"follow_seconds": 0.05, "pause_seconds": 0.01, **limits})
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def sim() -> Iterator[linesim.Sim]:
 
 @pytest.fixture
 def clock(sim: linesim.Sim) -> Iterator[SimClock]:
-    clock = SimClock(f"{sim.url}/sim/clock")
+    clock = short(f"{sim.url}/sim/clock")
     yield clock
     clock.stop()
     assert clock.join(5)
@@ -101,7 +99,7 @@ def test_without_an_answer_it_goes_on_as_far_ahead_as_it_was(
             moved.set()
 
     with caplog.at_level(logging.WARNING), linesim.running() as served:
-        clock = SimClock(f"{served.url}/sim/clock")
+        clock = short(f"{served.url}/sim/clock")
         clock.when_moved(hear)
         clock.start()
         served.advance(600)
@@ -118,13 +116,12 @@ def test_without_an_answer_it_goes_on_as_far_ahead_as_it_was(
 
 
 def test_nobody_there_is_the_systems_time() -> None:
-    assert ahead_of(SimClock(NOWHERE)) == pytest.approx(0, abs=1)
+    assert ahead_of(short(NOWHERE)) == pytest.approx(0, abs=1)
 
 
-def test_a_simulator_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simclock, "ASK_SECONDS", 0.05)
+def test_a_simulator_that_hangs_holds_nobody_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        clock = SimClock(f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        clock = short(f"http://127.0.0.1:{silent.getsockname()[1]}/", ask_seconds=0.05)
         began = time.monotonic()
         assert ahead_of(clock) == pytest.approx(0, abs=1)
         clock.start()
@@ -167,7 +164,7 @@ def answering(
 )
 def test_an_answer_that_is_no_clock_counts_as_none(body: bytes) -> None:
     with answering(body) as url:
-        assert ahead_of(SimClock(url)) == pytest.approx(0, abs=1)
+        assert ahead_of(short(url)) == pytest.approx(0, abs=1)
 
 
 def test_it_asks_to_be_told_of_the_next_move_and_not_again_and_again() -> None:
@@ -179,7 +176,7 @@ def test_it_asks_to_be_told_of_the_next_move_and_not_again_and_again() -> None:
             follower.stop()
 
     with answering(b'{"ahead": 180.25}', times=2, asked=asked) as url:
-        follower = SimClock(url)
+        follower = short(url)
         follower.start()
         assert eventually(lambda: follower.join(1))
     assert paths == ["/", "/?after=180.25&wait=0.05"]
