@@ -31,6 +31,8 @@ from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.schedule import Schedule
+from jobworker.retry import LIMITS as RETRY_LIMITS
+from jobworker.retry import RetryLimits
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.client import bind, release
@@ -184,6 +186,7 @@ class BotWorker:
         line: LineSettings,
         *,
         tries: int,
+        retry_limits: RetryLimits = RETRY_LIMITS,
         letter_days: int = 90,
         settings: Mapping[str, Any] | None = None,
         secrets: Mapping[str, str] = MappingProxyType({}),
@@ -198,7 +201,7 @@ class BotWorker:
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
         kept = KeptLetters(database[DEADLETTERS], figures)
         ageing = Ageing(database, days=letter_days)
-        self._rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look))
+        self.rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look))
         self.line = side = LineSide(
             line, calls, step=step, later=later, lease_is_fresh=lease_is_fresh, figures=figures
         )
@@ -245,7 +248,7 @@ class BotWorker:
             secrets=secrets,
             masked=masked,
         )
-        self._worker = Decider(bot, parts, tries=tries)
+        self._worker = Decider(bot, parts, tries=tries, limits=retry_limits)
 
     @property
     def gate(self) -> Gate:
@@ -259,7 +262,7 @@ class BotWorker:
 
     def take_over(self, epoch: int) -> None:
         """Called with the lease, before any document."""
-        self._rows.start()
+        self.rows.start()
         bind(self.line.sdk_clients)
         self._worker.take_over(epoch)
         self.line.quota.start()
@@ -294,6 +297,6 @@ class BotWorker:
 
     def close(self) -> None:
         """Write the last rows and close the connections, once the threads have ended."""
-        self._rows.stop()
-        self._rows.join(CLOSE_SECONDS)
+        self.rows.stop()
+        self.rows.join(CLOSE_SECONDS)
         self.line.close()

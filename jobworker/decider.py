@@ -27,7 +27,15 @@ from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, checked
 from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
 from jobworker.record.schedule import Schedule
-from jobworker.retry import AFTER_A_SEND, Failure, did_not_return, given_up, raised
+from jobworker.retry import (
+    AFTER_A_SEND,
+    LIMITS,
+    Failure,
+    RetryLimits,
+    did_not_return,
+    given_up,
+    raised,
+)
 from jobworker.runs import (
     FAILED,
     FETCHING,
@@ -80,18 +88,17 @@ class DeciderParts:
 
 log = logging.getLogger(__name__)
 
-HANDLER_PAUSE_SECONDS = 1.0
-MOST_HANDLER_PAUSE_SECONDS = 30.0
-STORE_PAUSE_SECONDS = 5.0
-
 
 class Decider:
     """Decides documents with one bot. `tries` is how often a failing handler runs in all."""
 
-    def __init__(self, bot: Bot, parts: DeciderParts, *, tries: int) -> None:
+    def __init__(
+        self, bot: Bot, parts: DeciderParts, *, tries: int, limits: RetryLimits = LIMITS
+    ) -> None:
         self._bot = bot
         self._parts = parts
         self._tries = tries
+        self._limits = limits
 
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch; the outboxes left behind follow by steps."""
@@ -132,7 +139,7 @@ class Decider:
     def _undecided(self, job: Job, memo: JobMemo, run: JobRun, error: Exception) -> JobResult:
         """MongoDB or the gate is in the way, so the job is parked for a while."""
         memo.store_failures += 1
-        pause = pause_seconds(memo.store_failures, most=STORE_PAUSE_SECONDS)
+        pause = pause_seconds(memo.store_failures, most=self._limits.store_pause_seconds)
         run.error = type(error).__name__
         job.because = undecided_words(error, memo, pause)
         log.warning("not decided, trying again event_id=%s error=%s", name_of(job.document), error)
@@ -351,9 +358,13 @@ class Decider:
         memo.failures += 1
         first_at = memo.first_at or datetime.now(UTC)
         name, what, place = name_of(job.document), failure.what, failure.place
-        if not failure.ends_it(failures=memo.failures, tries=self._tries, first_at=first_at):
+        if not failure.ends_it(
+            failures=memo.failures, tries=self._tries, first_at=first_at, limits=self._limits
+        ):
             pause = pause_seconds(
-                memo.failures, first=HANDLER_PAUSE_SECONDS, most=MOST_HANDLER_PAUSE_SECONDS
+                memo.failures,
+                first=self._limits.first_pause_seconds,
+                most=self._limits.longest_pause_seconds,
             )
             log.warning(
                 "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",

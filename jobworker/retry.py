@@ -16,13 +16,26 @@ from linedesk.store.documents import Document, name_of
 
 log = logging.getLogger(__name__)
 
-# A handler is not tried beyond this since its first try: nobody waits for the answer any more,
-# and all that the user wrote since then waits behind it.
-MOST_TRYING_SECONDS = 6 * 3600.0
-# A fault of LINE's data host, or a long video, is to cost no photo; but all that its sender wrote
-# since then waits behind it.
-PASSING_SECONDS = 600.0
 AFTER_A_SEND = ", after it had called LINE itself: another try would send twice"
+
+
+@dataclass(frozen=True)
+class RetryLimits:
+    """How long a job waits before its next try, and for how long it is tried."""
+
+    first_pause_seconds: float = 1.0
+    """Before the second try of a handler; the pause grows with each further one."""
+    longest_pause_seconds: float = 30.0
+    store_pause_seconds: float = 5.0
+    """At most, while MongoDB or the gate does not let the job be decided."""
+    trying_seconds: float = 6 * 3600.0
+    """A handler is not tried beyond this since its first try: nobody waits for the answer any
+    more, and all that the user wrote since then waits behind it."""
+    passing_seconds: float = 600.0
+    """The same for a fault of LINE's data host, or a long video, which is to cost no photo."""
+
+
+LIMITS = RetryLimits()
 
 
 @dataclass(frozen=True)
@@ -37,11 +50,13 @@ class Failure:
     passing: bool = False
     """Whether it is over in a while, and no fault of the handler's."""
 
-    def ends_it(self, *, failures: int, tries: int, first_at: datetime) -> bool:
+    def ends_it(
+        self, *, failures: int, tries: int, first_at: datetime, limits: RetryLimits = LIMITS
+    ) -> bool:
         """Whether the handler is given up after so many failed tries."""
         if self.lasting or (failures >= tries and not self.passing):
             return True
-        most_seconds = PASSING_SECONDS if self.passing else MOST_TRYING_SECONDS
+        most_seconds = limits.passing_seconds if self.passing else limits.trying_seconds
         return datetime.now(UTC) - first_at > timedelta(seconds=most_seconds)
 
     def decision(self, document: Document, *, attempts: int, first_at: datetime) -> Decision:

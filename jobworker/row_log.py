@@ -78,11 +78,12 @@ class RowWriter(BackgroundThread):
 
     def _run(self) -> None:
         while not self._stop.wait(BATCH_SECONDS):
-            self._write()
+            self.write()
             for look in self._looks:
                 look()
-        self._write()
+        self.write()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write what waits in all of them; raises nothing."""
         for one in self._logs:
             one.write()

@@ -97,8 +97,15 @@ class JobRun:
 class Runs:
     """Counts and notes the runs of all jobs."""
 
-    def __init__(self, collection: Collection[Any], figures: WorkerMetrics) -> None:
+    def __init__(
+        self,
+        collection: Collection[Any],
+        figures: WorkerMetrics,
+        *,
+        most_plain: int = MOST_PLAIN,
+    ) -> None:
         self._figures = figures
+        self._most_plain = most_plain
         self._unwritten = figures.unwritten_rows["jobs"].inc
         self.rows = RowLog(collection, unwritten=self._unwritten)
 
@@ -119,7 +126,7 @@ class Runs:
         elif run.handler_began is None and run.outcome is None:
             return
         outcome = run.outcome or (AGAIN if verdict is JobResult.DEFERRED else verdict.value)
-        if outcome == JobResult.DONE.value and self.rows.waiting >= MOST_PLAIN:
+        if outcome == JobResult.DONE.value and self.rows.waiting >= self._most_plain:
             self._unwritten()
             return
         recorded = memo.decision if verdict is JobResult.RECORDED else None

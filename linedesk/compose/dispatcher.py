@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any
 
@@ -59,7 +59,7 @@ def run_dispatcher(settings: Settings) -> int:
     registry = CollectorRegistry()
     desks: list[BotWorker] = []
 
-    def make_desk(**tools: Callable[..., Any]) -> BotWorker:
+    def make_desk(**tools: Any) -> BotWorker:
         desk = BotWorker(
             bot,
             database,

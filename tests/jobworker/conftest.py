@@ -18,7 +18,6 @@ import pytest
 from pymongo.database import Database
 
 import linesim
-from jobworker import decider
 from linedesk import Bot
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
@@ -54,11 +53,6 @@ def database(shared_database: Database[Any]) -> Database[Any]:
     for name in ("conversations", "deadletters", "calls", "jobs", "schedule"):
         shared_database[name].delete_many({})
     return shared_database
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decider, "HANDLER_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture

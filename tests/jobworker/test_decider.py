@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,9 +21,9 @@ from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
 from dispatcher.keyed.call_claim import CallClaim
-from jobworker import decider
 from jobworker.bot.talk import Talk
 from jobworker.record.conversations import Conversations
+from jobworker.retry import RetryLimits
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult
@@ -33,10 +34,11 @@ from linesim import Sim
 from linesim.model.events import standby
 from tests import line_openapi
 from tests.jobworker.bot.test_events import JSON
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send
+from tests.jobworker.worker_harness import CHANNEL, SHORT_RETRIES, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
+SHORT_OUTAGE = replace(SHORT_RETRIES, store_pause_seconds=0.02)
 
 
 def echo(talk: Talk) -> None:
@@ -229,10 +231,7 @@ def test_a_secret_reaches_the_handler_and_no_dead_letter(room: Rooms, sim: Sim) 
     assert all("w3atherkey" not in str(row) for row in desk.database.conversations.find())
 
 
-def test_a_failing_key_waits_without_a_thread(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decider, "pause_seconds", lambda failures, **more: 3600.0)
+def test_a_failing_key_waits_without_a_thread(room: Rooms, sim: Sim) -> None:
     neighbour = sim.add_user("太郎")
 
     def handler(event: Any, talk: Talk) -> None:
@@ -240,7 +239,8 @@ def test_a_failing_key_waits_without_a_thread(
             raise ValueError
         echo(talk)
 
-    desk = room(a_bot(handler), threads=3)
+    limits = RetryLimits(first_pause_seconds=3600.0, longest_pause_seconds=3600.0)
+    desk = room(a_bot(handler), threads=3, retry_limits=limits)
     for n in range(10):
         desk.says(sim.add_user(str(n)), "毒")
     desk.says(neighbour, "隣")
@@ -375,18 +375,17 @@ def test_events_without_effects_adopt_their_conversation_once_and_write_nothing_
 
 
 def test_a_conversation_beyond_the_bound_is_adopted_again_and_sends_in_order(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim
 ) -> None:
     limits = SendLimits(most_adopted=1)
-    user, other, fresh = sim.add_user("花子"), sim.add_user("太郎"), threading.Event()
+    user, other = sim.add_user("花子"), sim.add_user("太郎")
     bot = a_bot(lambda event, talk: talk.push(talk.raw["message"]["text"]))
     desk = room(bot, send_limits=limits)
-    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
-    for one, text in ((user, "一"), (other, "他"), (user, "二"), (other, "外")):
-        desk.says(one, text)
-        desk.until_decided()
-    assert len(desk.desk.outbox) == 4
-    fresh.set()
+    with desk.desk.gate.turn():
+        for one, text in ((user, "一"), (other, "他"), (user, "二"), (other, "外")):
+            desk.says(one, text)
+            desk.until_decided()
+        assert len(desk.desk.outbox) == 4
     desk.until_quiet()
     assert (texts(sim, user), texts(sim, other)) == (["一", "二"], ["他", "外"])
 
@@ -538,17 +537,14 @@ def test_a_key_with_a_full_outbox_is_set_aside_and_its_neighbour_not(room: Rooms
         runs.append(talk.key)
         echo(talk)
 
-    desk = room(a_bot(handler), interval_seconds=3600.0, send_limits=limits)
-    for n in range(20):
-        desk.says(user, str(n))
-    eventually(lambda: runs.count(user.user_id) >= 5)
-    desk.says(neighbour, "隣")
-    eventually(lambda: neighbour.user_id in runs)
-    # The first of them may be at LINE already.
-    assert runs.count(user.user_id) in (5, 6)
-    desk.desk.gate.interval_seconds = 0.0
-    desk.desk.gate._next_start = 0.0
-    desk.desk.gate._step(desk.desk.gate._serve)
+    desk = room(a_bot(handler), send_limits=limits)
+    with desk.desk.gate.turn():
+        for n in range(20):
+            desk.says(user, str(n))
+        eventually(lambda: runs.count(user.user_id) >= 5)
+        desk.says(neighbour, "隣")
+        eventually(lambda: neighbour.user_id in runs)
+        assert runs.count(user.user_id) == 5
     desk.until_quiet()
     assert texts(sim, user) == [f"「{n}」" for n in range(20)]
 
@@ -575,10 +571,7 @@ def test_mongodb_away_for_a_moment_decides_once(
         runs.append(1)
         echo(talk)
 
-    monkeypatch.setattr(decider, "STORE_PAUSE_SECONDS", 0.02)
-    desk = room(a_bot(handler))
-    conversations = desk.desk.outbox._conversations
-    record, failures = conversations.record, [3]
+    record, failures = Conversations.record, [3]
 
     def away(*args: Any, **kwargs: Any) -> Any:
         if failures[0]:
@@ -589,24 +582,22 @@ def test_mongodb_away_for_a_moment_decides_once(
             raise StoreUnavailable("away")
         return record(*args, **kwargs)
 
-    monkeypatch.setattr(conversations, "record", away)
+    monkeypatch.setattr(Conversations, "record", away)
+    desk = room(a_bot(handler), retry_limits=SHORT_OUTAGE)
     desk.says(user, "?")
     desk.until_quiet()
     assert (len(runs), texts(sim, user)) == (1, ["「?」"])
     assert desk.conversation(user.user_id)["n"] == 1
 
 
-def test_without_a_fresh_lease_nothing_is_recorded(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decider, "STORE_PAUSE_SECONDS", 0.02)
+def test_without_a_fresh_lease_nothing_is_recorded(room: Rooms, sim: Sim) -> None:
     user, fresh, runs = sim.add_user("花子"), threading.Event(), []
 
     def handler(event: Any, talk: Talk) -> None:
         runs.append(1)
         echo(talk)
 
-    desk = room(a_bot(handler), lease_is_fresh=fresh.is_set)
+    desk = room(a_bot(handler), lease_is_fresh=fresh.is_set, retry_limits=SHORT_OUTAGE)
     desk.says(user, "?")
     eventually(lambda: runs)
     assert desk.database.conversations.count_documents({}) == 0

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from linedesk.contract import GiveUp, JobResult
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
 from tests.jobworker.test_decider import Parked
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import SHORT_RETRIES, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -244,7 +245,6 @@ def test_what_an_abandoned_handler_raises_resumes_nothing(
     resumed: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(desk.clock, "later", lambda seconds, function: resumed.append(seconds))
-        object.__setattr__(desk.desk._worker._parts, "later", desk.clock.later)
         hanging.go_on.set()
         eventually(lambda: hanging.returned and not desk.pool.abandoned())
     assert resumed == []
@@ -292,11 +292,10 @@ def test_a_handler_is_not_tried_for_ever(room: Rooms, sim: Sim) -> None:
         runs.append(time.monotonic())
         raise RuntimeError("planted")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retry, "MOST_TRYING_SECONDS", 0.05)
-        desk = room(a_bot(handler), tries=1_000_000)
-        desk.says(user, "?")
-        desk.until_quiet()
+    limits = replace(SHORT_RETRIES, trying_seconds=0.05)
+    desk = room(a_bot(handler), tries=1_000_000, retry_limits=limits)
+    desk.says(user, "?")
+    desk.until_quiet()
     (letter,) = eventually(desk.letters)
     assert letter["attempts"] == len(runs)
     assert (letter["lastAt"] - letter["firstAt"]).total_seconds() >= 0.05
@@ -358,7 +357,7 @@ def condemn(desk: Room, given_up_for: GiveUp) -> None:
         task.given_up_for = given_up_for
         return decide(task)
 
-    desk.pool._decide = condemning
+    desk.desk.decide = condemning  # type: ignore[method-assign]
 
 
 POISON = GiveUp("poison: took the process down", 3, datetime(2026, 1, 2, tzinfo=UTC))

@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
 from jobworker import decider, retry
-from jobworker import runs as running
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
-from jobworker.runs import JobMemo, JobRun, Runs, undecided_words
+from jobworker.runs import TYPE_CHARACTERS, JobMemo, JobRun, Runs, undecided_words
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult
@@ -54,8 +54,7 @@ def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
 
 def written(desk: Room) -> list[Document]:
     """All rows, as they are written at the end."""
-    for log in desk.desk._rows._logs:
-        log.write()
+    desk.desk.rows.write()
     return list(local(desk.database.jobs).find().sort("$natural"))
 
 
@@ -132,7 +131,6 @@ def test_a_record_that_mongodb_does_not_take_is_noted_and_made_again(
         return record(self, *args, **more)
 
     monkeypatch.setattr(Conversations, "record", once)
-    monkeypatch.setattr(decider, "STORE_PAUSE_SECONDS", 0.01)
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     desk.says(sim.add_user("花子"), "?")
     desk.until_quiet()
@@ -208,11 +206,10 @@ def test_what_is_in_the_way_is_told_without_its_own_words(
 
 
 def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
-    database: Any, monkeypatch: pytest.MonkeyPatch
+    database: Any,
 ) -> None:
-    monkeypatch.setattr(running, "MOST_PLAIN", 3)
-    figures = WorkerMetrics()
-    runs = Runs(database.jobs, figures)
+    registry = CollectorRegistry()
+    runs = Runs(database.jobs, WorkerMetrics(registry), most_plain=3)
     event = {"type": "message" * 50, "webhookEventId": "01E", "source": {"userId": "U1"}}
     document = make_document(event, channel="main", accept_time=datetime.now(UTC))
     for _ in range(5):
@@ -220,9 +217,11 @@ def test_a_flood_of_events_that_come_to_nothing_leaves_out_rows_and_counts_them(
     failed = JobRun()
     failed.outcome, failed.error = "failed", "KeyError"
     runs.ended(document, JobMemo(), failed, JobResult.DEFERRED)
-    assert [row["outcome"] for row in runs.rows._rows] == ["finished"] * 3 + ["failed"]
-    assert {len(row["type"]) for row in runs.rows._rows} == {running.TYPE_CHARACTERS}
-    found = MetricsSnapshots(figures._registry).take().figures
+    runs.rows.write()
+    rows = list(local(database.jobs).find().sort("$natural"))
+    assert [row["outcome"] for row in rows] == ["finished"] * 3 + ["failed"]
+    assert {len(row["type"]) for row in rows} == {TYPE_CHARACTERS}
+    found = MetricsSnapshots(registry).take().figures
     assert (found["unwrittenRows"]["jobs"], found["decidedEvents"]["finished"]) == (2, 5)
 
 

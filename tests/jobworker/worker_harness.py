@@ -17,6 +17,7 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
+from jobworker.retry import RetryLimits
 from jobworker.sending.delivery import ReplyUnknown
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
@@ -27,6 +28,7 @@ from tests.waiting import eventually
 
 CHANNEL = "main"
 SHORT_PAUSES = SendLimits(first_pause_seconds=0.01)
+SHORT_RETRIES = RetryLimits(first_pause_seconds=0.01)
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Room:
     lease_is_fresh: Callable[[], bool] = lambda: True
     data_base: str | None = None
     send_limits: SendLimits = SHORT_PAUSES
+    retry_limits: RetryLimits = SHORT_RETRIES
     line: Mapping[str, Any] = field(default_factory=dict)
     """More of the LineSettings."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -79,10 +82,11 @@ class Room:
                 **self.line,
             ),
             tries=self.tries,
+            retry_limits=self.retry_limits,
             secrets=self.secrets,
             masked=self.masked,
             step=lambda step: self.pool.step(step),
-            later=self.clock.later,
+            later=lambda seconds, action: self.clock.later(seconds, action),
             lease_is_fresh=lambda: self.lease_is_fresh(),
             registry=self.registry,
         )
