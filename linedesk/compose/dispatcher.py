@@ -100,7 +100,7 @@ def run_dispatcher(settings: Settings) -> int:
             # So that readers of `status` miss a scheduler only where a setting asks for one.
             about={"scheduler": settings.scheduler},
         )
-        ending = _run(dispatcher, inbox, service)
+        ending = run_until_end(dispatcher, inbox, service)
         for desk in desks:
             desk.close()
     return EXITS[ending]
@@ -123,9 +123,10 @@ def _components(
     return components
 
 
-def _run(
+def run_until_end(
     dispatcher: Dispatcher, inbox: SimpleQueue[int | BaseException], service: ServiceManager
 ) -> ExitReason:
+    """Run it; one that MongoDB refuses ends slowly enough for systemd. Raises AccessRefused."""
     began = time.monotonic()
     try:
         ending = dispatcher.run()

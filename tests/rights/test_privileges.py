@@ -44,7 +44,7 @@ from linedesk.store.documents import (
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
 from linedesk.store.insert import insert_documents
 from linedesk.store.orders import Control, Scope
-from linedesk.store.queue.gauge import Gauge
+from linedesk.store.queue.gauge import Gauge, Reach
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import UNCAPPED, CollectionRepair, Neighbours
 from linedesk.store.replica_set import require_replica_set
@@ -163,13 +163,16 @@ def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
     lease.renew()
     first = Progress(dispatcher[PROGRESS], feed="changestream", epoch=lease.epoch)
     first.take_over()
-    first._session.start_transaction()
     row = {"_id": "dispatcher"}
-    dispatcher[PROGRESS].update_one(row, {"$set": {"held": 1}}, session=first._session)
-    second = Progress(dispatcher[PROGRESS], feed="changestream", epoch=lease.epoch + 1)
-    second.take_over()
-    with pytest.raises(OperationFailure, match="aborted"):
-        first._session.commit_transaction()
+    with dispatcher.client.start_session() as left:
+        of_left = {"session": left.session_id["id"]}
+        dispatcher[PROGRESS].update_one(row, {"$set": of_left})
+        left.start_transaction()
+        dispatcher[PROGRESS].update_one(row, {"$set": {"held": 1}}, session=left)
+        second = Progress(dispatcher[PROGRESS], feed="changestream", epoch=lease.epoch + 1)
+        second.take_over()
+        with pytest.raises(OperationFailure, match="aborted"):
+            left.commit_transaction()
     lease.release()
 
 
@@ -416,19 +419,30 @@ def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Databas
             make_feed("oplog", client, LINE_BOT).open(Timestamp(1, 1))
 
 
+class AnyGauge(Gauge):
+    """Measures as another user, from when it is said."""
+
+    def __init__(self, database: Database[Any]) -> None:
+        self.of = Gauge(database)
+
+    def measure(self, *, patient: bool) -> Reach:
+        return self.of.measure(patient=patient)
+
+
 def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
     guarded: Guarded, frontdesk: Database[Any]
 ) -> None:
     """After the refusal the driver asks the server nothing for a while, as if it were away."""
     wrong = replace(Uri.parse(guarded.uri_of("frontdesk")), password="wrong-one")
     with backends.connect_storage(str(wrong)) as client:
-        guard = Guard(client[LINE_BOT])
+        gauge = AnyGauge(client[LINE_BOT])
+        guard = Guard(client[LINE_BOT], gauge=gauge)
         with pytest.raises(AccessRefused):
             guard.look()
         with pytest.raises(NotStored, match="refuses the user") as unavailable:
             backends.Recvq(client[LINE_BOT], guard, probe_seconds=0.1).probe()
     assert "Timeout" in unavailable.value.detail
-    guard._gauge = Gauge(frontdesk)
+    gauge.of = Gauge(frontdesk)
     guard.look()
     assert guard.refused is None
 

@@ -279,8 +279,10 @@ def test_init_is_for_the_mongod_of_up_where_no_server_is_set(
         init_database(with_server(load_settings({})), capped_mb=1)
 
 
-def test_an_up_starts_although_a_command_looks_at_its_lock(kept: KeptMongod) -> None:
-    folder = kept._data_dir
+def test_an_up_starts_although_a_command_looks_at_its_lock(
+    kept: KeptMongod, tmp_path: Path
+) -> None:
+    folder = tmp_path / "linedesk" / "mongod"
     with pytest.raises(DataInUse):
         KeptMongod(folder)
     kept._lock.close()

@@ -17,8 +17,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from linedesk.compose import dispatcher as dispatching
-from linedesk.compose.dispatcher import ExitReason
+from linedesk.compose.dispatcher import ExitReason, run_until_end
 from linedesk.runtime.service_manager import (
     LEAST_SECONDS,
     NoServiceManager,
@@ -264,4 +263,5 @@ def test_a_dispatcher_that_is_stopped_does_not_wait() -> None:
 
 
 def run(dispatcher: Refused, service: Told) -> ExitReason:
-    return dispatching._run(dispatcher, inbox_with(signal.SIGTERM), service)  # type: ignore[arg-type]
+    inbox = inbox_with(signal.SIGTERM)
+    return run_until_end(dispatcher, inbox, service)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
@@ -19,36 +20,44 @@ from tests.waiting import eventually
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
+class Rows:
+    """`status`, with the states that were to be written; it refuses them while it `fails`."""
+
+    def __init__(self, rows: Collection[Any]) -> None:
+        self._rows = rows
+        self.states: list[str] = []
+        self.fails = False
+
+    def with_options(self, **options: Any) -> Rows:
+        self._rows = self._rows.with_options(**options)
+        return self
+
+    def update_one(self, which: Document, update: list[Document], **options: Any) -> Any:
+        self.states.append(update[0]["$replaceWith"]["$literal"]["state"])
+        if self.fails:
+            raise AutoReconnect("planted")
+        return self._rows.update_one(which, update, **options)
+
+
 class Desk:
     """A row with what it tells, and what becomes of its writes."""
 
-    def __init__(self, database: Database[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, database: Database[Any]) -> None:
+        self.rows = Rows(database[STATUS])
         self.told: Document = {"state": "working", "words": "3 in hand"}
         self.snapshot = MetricsSnapshot(at=AT, figures={"inHandDocuments": 3})
         self.row = StatusRow(
-            database[STATUS],
+            self.rows,  # type: ignore[arg-type]
             "dispatcher",
             snapshot=lambda: self.snapshot,
             tell=lambda: self.told,
             every_seconds=0.01,
         )
-        self.writes = 0
-        self.fails = False
-        self._update = self.row._rows.update_one
-        monkeypatch.setattr(self.row._rows, "update_one", self._write)
-
-    def _write(self, *args: Any, **options: Any) -> Any:
-        self.writes += 1
-        if self.fails:
-            raise AutoReconnect("planted")
-        return self._update(*args, **options)
 
 
 @pytest.fixture
-def desk(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch, nothing_left: None
-) -> Iterator[Desk]:
-    one = Desk(database, monkeypatch)
+def desk(database: Database[Any], nothing_left: None) -> Iterator[Desk]:
+    one = Desk(database)
     yield one
     one.row.stop()
     assert one.row.join(5)
@@ -78,34 +87,26 @@ def test_it_tells_who_it_is_what_it_is_at_and_its_figures(
 def test_what_is_not_written_is_told_once_and_nobody_waits_for_it_at_the_end(
     desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk.fails = True
+    desk.rows.fails = True
     desk.row.start()
-    eventually(lambda: desk.writes > 3)
-    written: list[Document] = []
-    write = desk.row._write
-
-    def note(told: Document) -> None:
-        written.append(told)
-        write(told)
-
-    desk.row._write = note  # type: ignore[method-assign]
+    eventually(lambda: len(desk.rows.states) > 3)
     desk.row.stop()
     assert desk.row.join(5)
     assert caplog.text.count("status not written, trying again error=AutoReconnect") == 1
     # Not the last one, which would wait for MongoDB as long as the others did.
-    assert "ended" not in [told["state"] for told in written]
+    assert "ended" not in desk.rows.states
     assert database[STATUS].count_documents({}) == 0
 
 
 def test_once_mongodb_takes_it_again_it_is_written(
     desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk.fails = True
+    desk.rows.fails = True
     desk.row.start()
-    eventually(lambda: desk.writes > 1)
-    desk.fails = False
+    eventually(lambda: len(desk.rows.states) > 1)
+    desk.rows.fails = False
     eventually(lambda: database[STATUS].find_one({"state": "working"}))
-    desk.fails = True
+    desk.rows.fails = True
     eventually(lambda: caplog.text.count("status not written") == 2)
 
 
