@@ -77,7 +77,7 @@ class Dispatcher:
 
     `inbox` takes the numbers of signals: the first one stops it. `companions` live as long as it
     holds the lease. `service` is told how it goes. Its figures are on `registry`. `about` stands in
-    its row of `status`.
+    its row of `status`. Its `pool`, `reader` and `watchdog` are there once it has taken over.
     """
 
     def __init__(
@@ -103,20 +103,20 @@ class Dispatcher:
         self._inbox = inbox
         self._components = list(components)
         self._about = dict(about or {})
-        self._reporter = StatusReporter(
+        self.reporter = StatusReporter(
             database,
             service or NoServiceManager(),
             registry=registry,
             leads=lease.is_fresh,
             limits=limits.reporting,
         )
-        self._report = self._reporter.report
+        self._report = self.reporter.report
         self._patience = StartupWait(inbox, self._report)
         self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
         self._worker = make_worker(
-            step=lambda step: self._pool.step(step),
+            step=lambda step: self.pool.step(step),
             later=self._delayed_calls.later,
             lease_is_fresh=lease.is_fresh,
         )
@@ -124,11 +124,11 @@ class Dispatcher:
     def run(self) -> ExitReason:
         """Run until a signal or a failure; raises SetupError where a person has to act first."""
         threading.excepthook = self._thread_died
-        self._reporter.start()
+        self.reporter.start()
         try:
             return self._live()
         finally:
-            self._reporter.stop()
+            self.reporter.stop()
 
     def _live(self) -> ExitReason:
         try:
@@ -183,20 +183,20 @@ class Dispatcher:
         control = Control(self._database, seen=progress.held.time)
         self._patience.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
         pauses = self._patience.until_available(control.read, TAKING_OVER)
-        self._pool = self._make_pool(start, progress.held, keys, pauses)
+        self.pool = self._make_pool(start, progress.held, keys, pauses)
         self._components.append(
             ControlReader(
                 control,
-                self._pool,
+                self.pool,
                 self._worker,
                 self._lease,
                 every_seconds=self._limits.control_seconds,
             )
         )
         self._saver = Saver(
-            self._pool,
+            self.pool,
             progress,
-            self._reporter.figures,
+            self.reporter.figures,
             pace_seconds=self._limits.pace_seconds,
             quiet_seconds=self._limits.quiet_seconds,
         )
@@ -207,8 +207,8 @@ class Dispatcher:
             self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
         )
         epoch_began = self._patience.until_available(self._history.now, TAKING_OVER)
-        self._reader = self._make_reader(repair, token, epoch_began)
-        self._watch = self._make_watchdog()
+        self.reader = self._make_reader(repair, token, epoch_began)
+        self.watchdog = self._make_watchdog()
 
     def _token_of(self, start: Start) -> Any:
         """Where this feed goes on; None where it has to scan recvq."""
@@ -225,7 +225,7 @@ class Dispatcher:
             start,
             decide=self._worker.decide,
             later=self._delayed_calls.later,
-            step=lambda step: self._pool.step(step),
+            step=lambda step: self.pool.step(step),
             replaced=self._inbox.put,
         )
 
@@ -235,7 +235,7 @@ class Dispatcher:
         return FeedReader(
             self._feed,
             self._history,
-            self._pool,
+            self.pool,
             self._saver,
             token=token,
             epoch_began=epoch_began,
@@ -249,8 +249,8 @@ class Dispatcher:
 
     def _make_watchdog(self) -> Watchdog:
         return Watchdog(
-            self._pool,
-            self._reader,
+            self.pool,
+            self.reader,
             self._worker,
             [self._lease, self._delayed_calls, self._saver, *self._components],
             threads=self._limits.threads,
@@ -295,14 +295,14 @@ class Dispatcher:
 
     def _begin(self) -> None:
         self._delayed_calls.start()
-        self._pool.start()
+        self.pool.start()
         self._saver.start()
-        self._reader.start()
+        self.reader.start()
         for component in self._components:
             component.start()
-        self._reporter.begin(
-            self._pool.view,
-            self._reader,
+        self.reporter.begin(
+            self.pool.view,
+            self.reader,
             self._worker,
             self._components,
             self._neighbours,
@@ -317,28 +317,28 @@ class Dispatcher:
             try:
                 message = self._inbox.get(timeout=self._limits.supervise_seconds)
             except Empty:
-                if not self._watch.look():
+                if not self.watchdog.look():
                     return ExitReason.STUCK
-                if self._pool.suspects_are_through:
+                if self.pool.suspects_are_through:
                     self._starts.begin_anew()
                 continue
             return ending_of(message)
 
     def stalled(self) -> str | None:
         """What hangs although it may not, as words for a watchdog; None while all goes on."""
-        return self._watch.stalled()
+        return self.watchdog.stalled()
 
     def _end(self, ending: ExitReason) -> ExitReason:
         """No more reading, drain against one deadline, save, give back the lease."""
-        self._say_stopping(self._pool.under_way)
+        self._say_stopping(self.pool.under_way)
         deadline = time.monotonic() + self._limits.drain_seconds
         for component in self._components:
             component.stop()
-        self._reader.stop()
+        self.reader.stop()
         self._worker.stop()
-        self._pool.stop()
-        stuck = self._pool.join(deadline)
-        self._reader.join(CLOSE_SECONDS)
+        self.pool.stop()
+        stuck = self.pool.join(deadline)
+        self.reader.join(CLOSE_SECONDS)
         for component in self._components:
             component.join(CLOSE_SECONDS)
         self._saver.stop()
@@ -348,7 +348,7 @@ class Dispatcher:
         # Nor is it poison where MongoDB refuses the process.
         if ending in (ExitReason.STOPPED, ExitReason.STUCK, ExitReason.REFUSED):
             self._starts.end()
-        if stuck or self._pool.abandoned():
+        if stuck or self.pool.abandoned():
             # A thread may be calling LINE, an abandoned one in a call that it had begun: whoever
             # waits takes over once this process is gone, or its lease has run out.
             self._lease.abandon()

@@ -36,8 +36,8 @@ FEED_SECONDS = 90.0
 class Watchdog:
     """Looks at the pool, the reader and all the other parts.
 
-    `handler_seconds` is how long a handler may run, `feed_seconds` how long the feed may be mute,
-    `step_seconds` how long any other step of a job may take.
+    `handler_seconds` is how long a handler may run, `step_seconds` how long any other step of a job
+    may take.
     """
 
     def __init__(
@@ -55,10 +55,12 @@ class Watchdog:
         self._pool = pool
         self._reader = reader
         self._worker = worker
-        self._parts = parts
+        self.parts = parts
+        """Those beside the pool and the reader."""
         self._threads = threads
         self._handler_seconds = handler_seconds
-        self._feed_seconds = feed_seconds
+        self.feed_seconds = feed_seconds
+        """For how long the feed may bring nothing and give no reason."""
         self._step_seconds = step_seconds
         self._said: str | None = None
 
@@ -80,13 +82,10 @@ class Watchdog:
         late = self._pool.busy_longer_than(self._handler_seconds + self._step_seconds)
         if late:
             return f"a thread hangs {late[0]}"
-        for part in self._parts:
+        for part in self.parts:
             if (stall := part.stalled()) is not None:
                 return stall
-        if (
-            self._reader.quiet_seconds() > self._feed_seconds
-            and self._reader.reason.fresh() is None
-        ):
+        if self._reader.quiet_seconds() > self.feed_seconds and self._reader.reason.fresh() is None:
             return "the feed brings nothing, not even a heartbeat"
         return None
 

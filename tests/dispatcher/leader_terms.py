@@ -13,7 +13,7 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.progress.document import Progress
 from linedesk.contract import Job, JobResult
-from linedesk.store.documents import PROGRESS, Document
+from linedesk.store.documents import HELD, PROGRESS, Document
 from linedesk.store.orders import NO_PAUSES, Pauses
 from tests.waiting import eventually
 
@@ -35,20 +35,20 @@ class Gates:
 
     def __init__(self, *users: str) -> None:
         self._lock = threading.Lock()
-        self._closed = set(users)
-        self._deferred: list[Job] = []
+        self.closed = set(users)
+        self.deferred: list[Job] = []
 
     def __call__(self, job: Job) -> JobResult:
         with self._lock:
-            if job.document["key"] not in self._closed:
+            if job.document["key"] not in self.closed:
                 return JobResult.RECORDED
-            self._deferred.append(job)
+            self.deferred.append(job)
             return JobResult.DEFERRED
 
     def release(self) -> None:
         with self._lock:
-            self._closed.clear()
-            deferred, self._deferred = self._deferred, []
+            self.closed.clear()
+            deferred, self.deferred = self.deferred, []
         for job in deferred:
             job.resume()
 
@@ -69,6 +69,7 @@ class Process:
         pauses: Pauses = NO_PAUSES,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._database = database
         self.progress = Progress(database[PROGRESS], feed="memory", epoch=epoch)
         start = self.progress.take_over()
         self.tracker = start.tracker
@@ -106,7 +107,7 @@ class Process:
 
     def hold_until(self, count: int) -> None:
         """Until so many documents are in `held`."""
-        rows = self.progress.held._collection
+        rows = self._database[HELD]
 
         def are_held() -> bool:
             assert self.hold()

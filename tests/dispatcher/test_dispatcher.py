@@ -112,7 +112,7 @@ def test_no_more_than_the_bound_is_in_hand(
     eventually(lambda: len(worker.decided) == 7)
     store(database, document("more", "other"))
     # A step of the feed later it still has taken none of them.
-    assert running.dispatcher._pool.wait_for_room(0.2) is False
+    assert running.dispatcher.pool.wait_for_room(0.2) is False
     assert len(worker.decided) == 7
     held.let_go()
     eventually(lambda: len(worker.decided) == 51)
@@ -128,7 +128,7 @@ def test_a_long_line_of_one_key_is_read_again_from_recvq(
     given = numbered(MOST_WHOLE * 4)
     store(database, *given)
     held.wait_until_held("e0")
-    eventually(lambda: running.dispatcher._pool.standing()[0] == len(given))
+    eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
     held.let_go()
     eventually(lambda: len(worker.decided) == len(given))
     running.end()

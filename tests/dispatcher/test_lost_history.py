@@ -201,7 +201,7 @@ def test_a_long_line_of_one_key_at_a_drop_is_read_again_from_the_oplog(
     given = numbered(MOST_WHOLE * 3)
     store(database, *given)
     held.wait_until_held("e0")
-    eventually(lambda: running.dispatcher._pool.standing()[0] == len(given))
+    eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
     take_away(database)
     eventually(lambda: told("what it brought is handled"))
     held.let_go()

@@ -17,6 +17,7 @@ from linedesk.store.orders import NOTHING_STUCK, Control, Release, Scope
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
+from tests.listener import Listener
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -62,7 +63,8 @@ def test_a_pause_holds_across_restarts_and_stops_nobody_else(
     told: Told,
 ) -> None:
     control, worker = Control(database), RecordingWorker()
-    running = dispatch(database, worker)
+    service = Listener()
+    running = dispatch(database, worker, service=service)
     assert control.pause(Scope("main", "U0"), by="taro", why="spam")
     eventually(lambda: told("paused scope=main/U0 by=taro"))
     assert not told("spam")
@@ -72,8 +74,7 @@ def test_a_pause_holds_across_restarts_and_stops_nobody_else(
     assert worker.decided == ["e1", "e3", "e5"]
     assert database[HELD].count_documents({"key": "U0", "why": "paused"}) == 3
     assert running.dispatcher.stalled() is None
-    (status,) = [p.status() for p in running.dispatcher._components if p.status()]
-    assert status == "paused: main/U0"
+    eventually(lambda: service.says("alive", " · paused: main/U0"))
     running.end()
     # Nothing was decided by a successor before it had read the pauses, at once or later.
     store(database, document("new", "U0"), document("other", "U1"))

@@ -17,13 +17,15 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.feed.feed import FeedLimits
+from dispatcher.keyed.suspects import StartCounter
 from dispatcher.process import ExitReason
+from dispatcher.progress.document import Progress
 from dispatcher.status import ReportingLimits
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
-from linedesk.store.documents import Document
+from linedesk.store.documents import PROGRESS, Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.queue.guard import Guard
 from tests.dispatcher.conftest import Dispatch, Running
@@ -106,12 +108,12 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
         own_mongod.start()
         at_work(running, service)
         # Nothing but a reason keeps it alive from now on.
-        watch = running.dispatcher._watch
-        monkeypatch.setattr(watch, "_feed_seconds", -1.0)
+        watch = running.dispatcher.watchdog
+        monkeypatch.setattr(watch, "feed_seconds", -1.0)
         eventually(lambda: service.says("unwell", MUTE))
-        reporter = running.dispatcher._reporter
+        reporter = running.dispatcher.reporter
         eventually(lambda: "lagDocuments" in reporter.figures.latest.figures)
-        reader, open_ = running.dispatcher._reader, running.feed.open
+        reader, open_ = running.dispatcher.reader, running.feed.open
 
         def open_slowly(token: Any) -> None:
             open_(token)
@@ -129,7 +131,7 @@ def test_mongodb_that_is_away_is_waited_for_by_name_and_kills_nobody(
             eventually(lambda: len(service.told) > frozen + 10)
             assert {method for method, _ in service.told[frozen:]} == {"alive"}
             reader.delivered_at -= 1000.0
-            monkeypatch.setattr(watch, "_feed_seconds", FEED_SECONDS)
+            monkeypatch.setattr(watch, "feed_seconds", FEED_SECONDS)
         finally:
             os.kill(own_mongod.pid, signal.SIGCONT)
         # Nor is it a stall that nothing came while it was away.
@@ -154,7 +156,7 @@ def impatient(short_limits: dict[str, Any]) -> None:
 def at_work(running: Running, service: Listener) -> None:
     """Wait until the feed was opened and brings nothing, since there is nothing."""
     eventually(lambda: service.says("alive", "holds the lease"))
-    reader = running.dispatcher._reader
+    reader = running.dispatcher.reader
     eventually(lambda: reader.is_reading and reader.reason.text is None)
 
 
@@ -245,7 +247,7 @@ def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
     running = dispatch(database, RecordingWorker(), service=service, reading=BEATS)
     at_work(running, service)
     monkeypatch.setattr(Guard, "closed", "planted")
-    monkeypatch.setattr(running.dispatcher._watch, "_feed_seconds", -1.0)
+    monkeypatch.setattr(running.dispatcher.watchdog, "feed_seconds", -1.0)
     eventually(lambda: service.says("alive", "recvq is closed: planted since"))
     running.end()
 
@@ -265,8 +267,9 @@ def test_any_thread_that_hangs_is_a_stall(
         renew_seconds=0.02,
     )
     at_work(running, service)
-    one = running.dispatcher
-    for part in (one._lease, one._clock, one._saver):
+    parts: list[Any] = list(running.dispatcher.watchdog.parts)
+    lease, clock, saver = parts[:3]
+    for part in (lease, clock, saver):
         monkeypatch.setattr(part.activity, "limit_seconds", 0.1)
     for name in ("lease", "clock", "progress", "component"):
         ends, words = threading.Event(), f"stalled: the thread {name} hangs"
@@ -276,12 +279,12 @@ def test_any_thread_that_hangs_is_a_stall(
 
         with monkeypatch.context() as patched:
             if name == "lease":
-                patched.setattr(one._lease, "renew", hang)
+                patched.setattr(lease, "renew", hang)
             elif name == "clock":
-                one._clock.later(0, hang)
+                clock.later(0, hang)
             elif name == "progress":
-                patched.setattr(one._saver, "save", hang)
-                one._pool.changed.set()
+                patched.setattr(saver, "save", hang)
+                running.dispatcher.pool.changed.set()
             else:
                 component.hangs = "the thread component hangs"
             eventually(partial(service.says, "unwell", words))
@@ -350,24 +353,24 @@ def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
     ends, begun = threading.Event(), threading.Event()
     tries: list[None] = []
 
-    def rest() -> None:
+    def rest(starts: StartCounter) -> None:
         tries.append(None)
         begun.set()
         assert ends.wait(30)
 
+    Progress(database[PROGRESS], feed="changestream", epoch=0).take_over()
+    database[PROGRESS].update_one({}, {"$set": {"starts": 1}})
+    monkeypatch.setattr(StartCounter, "reset", rest)
     running = dispatch(database, RecordingWorker(), service=service, supervise_seconds=0.05)
-    at_work(running, service)
-    starts = running.dispatcher._starts
-    monkeypatch.setattr(starts, "_is_reset", False)
-    monkeypatch.setattr(starts, "reset", rest)
     assert begun.wait(15)
-    looks, look = [0], running.dispatcher._watch.look
+    at_work(running, service)
+    looks, look = [0], running.dispatcher.watchdog.look
 
     def counted() -> bool:
         looks[0] += 1
         return look()
 
-    monkeypatch.setattr(running.dispatcher._watch, "look", counted)
+    monkeypatch.setattr(running.dispatcher.watchdog, "look", counted)
     eventually(lambda: looks[0] > 3)
     running.inbox.put(signal.SIGTERM)
     eventually(lambda: told("stopping signal"))

@@ -191,13 +191,13 @@ def test_a_reader_tells_when_it_last_delivered_and_why_it_is_held_back(
     running = dispatch(database, worker, reading=QUICK)
     store(database, document("e0"))
     eventually(lambda: worker.decided == ["e0"])
-    reader = running.dispatcher._reader
+    reader = running.dispatcher.reader
     before = reader.delivered_at
     eventually(lambda: reader.delivered_at > before)
     assert reader.reason.text is None
     worker.room = False
     eventually(lambda: reader.reason.text == "too much waits to be carried out")
-    monkeypatch.setattr(running.dispatcher._watch, "_feed_seconds", -1.0)
+    monkeypatch.setattr(running.dispatcher.watchdog, "feed_seconds", -1.0)
     assert running.dispatcher.stalled() is None
     worker.room = True
     eventually(lambda: reader.reason.text is None)

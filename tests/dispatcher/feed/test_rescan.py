@@ -546,7 +546,7 @@ def test_what_finishes_while_a_scan_looks_for_its_start_is_not_decided_again(
     find_start = Rescan._anchor
 
     def find_start_slowly(self: Rescan, *arguments: Any) -> Any:
-        reason = running.dispatcher._reader.reason
+        reason = running.dispatcher.reader.reason
         reason.renewed_at -= 1000.0
         found = find_start(self, *arguments)
         assert reason.fresh() is not None, "each document counted is a sign of life"

@@ -71,16 +71,16 @@ def test_what_waits_long_is_held_and_progress_goes_on(
     assert {(row["channel"], row["key"], row["why"]) for row in rows} == {
         ("main", "U1", "set aside")
     }
-    assert running.dispatcher._pool.view.in_hand().held == (1, 5)
+    assert running.dispatcher.pool.view.in_hand().held == (1, 5)
     assert worker.decided == ["other"]
     # What comes later queues up behind it.
     store(database, document("later", "U1"))
-    eventually(lambda: running.dispatcher._pool.view.in_hand().taken == 7)
+    eventually(lambda: running.dispatcher.pool.view.in_hand().taken == 7)
     gates.release()
     eventually(lambda: len(worker.by_key["U1"]) == 6)
     assert worker.by_key["U1"] == [*(f"s{n}" for n in range(5)), "later"]
     eventually(lambda: held(database) == [])
-    assert running.dispatcher._pool.view.in_hand().held == (0, 0)
+    assert running.dispatcher.pool.view.in_hand().held == (0, 0)
     running.end()
 
 
@@ -164,7 +164,7 @@ def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
     worker = RecordingWorker(gates)
     one = begin(faulty_database, worker.decide)
     one.put(*numbered(3))
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     fault = UNKNOWN if reached else {"closeConnection": True}
     # The driver itself asks twice.
     with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
@@ -268,7 +268,7 @@ def test_a_database_dropped_amid_a_batch_gets_its_progress_again(
     worker = RecordingWorker(gates)
     one = begin(database, worker.decide)
     one.put(*numbered(3))
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     database.client.drop_database(database.name)
     assert one.hold() is False
     assert len(told("progress was dropped and is made again epoch=1")) == 1
@@ -286,7 +286,7 @@ def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
     gates = Gates("U1")
     second = begin(database, gates, epoch=2)
     second.put(document("b", "U1"))
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     write, refused = HeldStore.write, []
 
     def write_and_come_back(self: HeldStore, *arguments: Any) -> None:
@@ -311,9 +311,9 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
     # It decides `a`, and is frozen before it has said so; and another one waits.
     gates.release()
     eventually(lambda: first.pool.view.in_hand().held == (0, 0))
-    gates._closed.add("U1")
+    gates.closed.add("U1")
     first.put(document("b", "U1"), first=1)
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     begin(database, Gates("U0"), epoch=2)
     before = held(database), progress(database)
     with pytest.raises(Replaced):
@@ -356,7 +356,7 @@ def test_at_most_so_many_are_decided_and_not_yet_out_of_held(
     worker = RecordingWorker(gates)
     one = begin(database, worker.decide)
     one.put(*numbered(MOST_UNSAVED * 3))
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     one.hold_until(MOST_UNSAVED * 3)
     gates.release()
     assert one.pool.urgent.wait(15)
@@ -379,7 +379,7 @@ def test_a_batch_is_bounded_and_the_rest_follows_at_once(
     gates = Gates("U0")
     one = begin(database, gates)
     one.put(*numbered(MOST_MOVED * 2 + 1))
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     assert one.hold()
     assert database[HELD].count_documents({}) == MOST_MOVED
     assert one.pool.changed.is_set()
@@ -464,7 +464,7 @@ def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
     gates, ahead = Gates("U0"), Ahead()
     one = begin(database, gates, after_seconds=1000.0, now=ahead.monotonic)
     one.put(*numbered(3))
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     ahead.seconds = 2000.0
     one.pool.not_saved(None)
     assert one.hold()
@@ -493,7 +493,7 @@ def test_a_document_overwritten_before_it_was_held_is_told(
     one = begin(database, worker.decide)
     many = numbered(105)
     one.put(*many)
-    eventually(lambda: gates._deferred)
+    eventually(lambda: gates.deferred)
     del one.stored[many[102]["_id"]]
     assert one.hold()
     assert len(told("overwritten before it was handled")) == 1

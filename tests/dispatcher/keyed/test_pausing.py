@@ -126,7 +126,7 @@ def test_a_deferred_job_of_a_paused_key_is_not_tried_again_before_it_is_resumed(
     worker = RecordingWorker(gates)
     desk = pool_of(worker.decide)
     desk.put(*numbered(2))
-    eventually(lambda: gates._deferred and gates._deferred[0].is_deferred)  # type: ignore[attr-defined]
+    eventually(lambda: gates.deferred and gates.deferred[0].is_deferred)  # type: ignore[attr-defined]
     desk.pool.obey(paused("main"))
     gates.release()
     desk.put({**document("other", "U1"), "channel": "second"})

@@ -205,16 +205,16 @@ class Written:
     """Poison on the real `progress`, with one task at a time."""
 
     def __init__(self, database: Database[Document], decide: Callable[[Any], JobResult]) -> None:
-        self._database = database
+        self.rows = database[PROGRESS]
         self._decide = decide
         self.laters: list[Callable[[], None]] = []
         self.replaced: list[Replaced] = []
 
     def start(self, epoch: int) -> StartCounter:
-        progress = Progress(self._database[PROGRESS], feed="memory", epoch=epoch)
+        self.progress = Progress(self.rows, feed="memory", epoch=epoch)
         return StartCounter(
-            progress,
-            progress.take_over(),
+            self.progress,
+            self.progress.take_over(),
             decide=self._decide,
             later=lambda seconds, function: self.laters.append(function),
             step=lambda step: step(),
@@ -223,7 +223,7 @@ class Written:
 
     @property
     def row(self) -> dict[str, Any]:
-        return self._database[PROGRESS].find_one() or {}
+        return self.rows.find_one() or {}
 
 
 class Task:
@@ -315,8 +315,8 @@ def test_the_one_that_three_starts_found_named_is_given_up(
 def watched(written: Written, *rows: dict[str, Any]) -> None:
     """What a predecessor has left."""
     common = {"channel": "main", "since": datetime.now(UTC), "running": None}
-    Progress(written._database[PROGRESS], feed="memory", epoch=0).take_over()
-    written._database[PROGRESS].update_one({}, {"$set": {"watched": [common | r for r in rows]}})
+    Progress(written.rows, feed="memory", epoch=0).take_over()
+    written.rows.update_one({}, {"$set": {"watched": [common | r for r in rows]}})
 
 
 def paused(database: Database[Document]) -> list[str]:
@@ -408,8 +408,8 @@ def test_with_poison_in_many_conversations_no_more_is_given_up(
     """A bot that dies of everything: each conversation waits, whole, to be resumed."""
     written = Written(database, dies)
     watched(written, *({"key": f"V{n}"} for n in range(MOST_CONDEMNED)))
-    poison = written.start(1)
-    poison._progress.note_starts(9, Trying("bad", 2, datetime.now(UTC)))
+    written.start(1)
+    written.progress.note_starts(9, Trying("bad", 2, datetime.now(UTC)))
     task = Task("bad", key="new")
     with pytest.raises(Died):
         written.start(2).decide(task)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from dispatcher import process
+from dispatcher.feed.rescan import recall
 from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.keyed.queues import MOST_WHOLE, QueuedJob, Run
 from dispatcher.keyed.threads import Thread
@@ -102,7 +104,9 @@ def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -
     lost = desk.pool.abandon_overdue(0.0)
     assert sorted(job_of(thread).name for thread in lost) == ["e0", "e1", "e2"]
     handler.wait_until_entered("e3", "e4", "e5")
-    assert len({thread.name for thread in [*lost, *desk.pool._threads._useful]}) == 7
+    busy = [row["name"] for row in desk.pool.view.doing()]
+    assert len({*(thread.name for thread in lost), *busy}) == 6
+    assert desk.pool.view.busy() == (4, 3, 3)
     assert len(desk.pool.abandoned()) == 3
     handler.let_go()
     eventually(lambda: not desk.pool.abandoned())
@@ -233,7 +237,7 @@ def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
     assert name == "slow"
     assert "self._gate.wait(30)" in stack
     handler.let_go()
-    eventually(lambda: not running.dispatcher._pool.abandoned())
+    eventually(lambda: not running.dispatcher.pool.abandoned())
     assert running.end() is ExitReason.STOPPED
     assert sorted(name for name in handler.entered if name == "slow") == ["slow", "slow"]
 
@@ -282,7 +286,7 @@ def test_abandoned_threads_that_return_are_counted_out(
         store(database, document(f"e{n}"))
         eventually(lambda n=n: f"e{n}" in worker.decided)  # type: ignore[misc]
         handler.let_go()
-        eventually(lambda: not running.dispatcher._pool.abandoned())
+        eventually(lambda: not running.dispatcher.pool.abandoned())
     assert running.end() is ExitReason.STOPPED
 
 
@@ -303,15 +307,14 @@ def test_a_line_that_takes_too_long_to_load_is_a_stall(
     given = numbered(MOST_WHOLE + 1)
     store(database, *given)
     held.wait_until_held("e0")
-    pool = running.dispatcher._pool
-    eventually(lambda: pool.standing()[0] == len(given))
-    loaded, load = threading.Event(), pool._load
+    eventually(lambda: running.dispatcher.pool.standing()[0] == len(given))
+    loaded = threading.Event()
 
-    def slowly(ids: Any) -> Any:
+    def slowly(database: Database[Document], ids: Any) -> Any:
         assert loaded.wait(15)
-        return load(ids)
+        return recall(database, ids)
 
-    monkeypatch.setattr(pool, "_load", slowly)
+    monkeypatch.setattr(process, "recall", slowly)
     held.let_go()
     eventually(
         lambda: any(str(given[-1]["_id"]) in line for line in told("stalled: a thread hangs"))
