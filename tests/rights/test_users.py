@@ -182,7 +182,7 @@ def test_an_administrator_who_lost_his_rights_gets_them_from_another_one(
 def test_a_file_of_another_user_or_server_is_left_and_refused_before_anything_is_made(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    monkeypatch.setattr(init, "_init_server", pytest.fail)
+    monkeypatch.setattr(init, "ensure_replica_set", pytest.fail)
     path = guarded.folder / "operator" / "MONGODB_URI"
     before = path.read_text()
     path.write_text(text)
