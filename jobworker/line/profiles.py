@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pymongo
+
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.client import answer_or_error
@@ -63,6 +65,8 @@ class ProfileLimits:
     later_seconds: float = 1.0
     """Before each name that no answer waits for. The answer of the event is out by then, and such
     names take a tenth of the gate's turns at most."""
+    later_read_seconds: float = 0.5
+    """A send that comes while the conversation is read before such a call waits as long."""
     later_call_seconds: float = 2.0
     """A send that comes during such a call waits until it has ended."""
     first_quiet_seconds: float = 60.0
@@ -350,7 +354,8 @@ class LaterProfiles:
         if wanted is None or self._rate_limits.seconds(wanted.path):
             return None
         try:
-            return self._conversations.with_people(wanted.conversation)
+            with pymongo.timeout(self._limits.later_read_seconds):
+                return self._conversations.with_people(wanted.conversation)
         except StoreUnavailable as error:
             log.info("names are not asked for, MongoDB is away error=%s", error)
             return None

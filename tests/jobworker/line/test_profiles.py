@@ -27,6 +27,7 @@ from linedesk.console.conversation import (
 from linedesk.store.documents import make_document
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
+from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
@@ -410,6 +411,29 @@ def test_a_name_is_kept_though_an_event_was_recorded_meanwhile(
     assert not people(desk, user.user_id)["profile"]
     eventually(lambda: people(desk, user.user_id)["profile"])
     assert fetched(sim, user) == 1
+
+
+def test_a_mongodb_that_hangs_before_a_name_is_asked_for_does_not_hold_the_gate(
+    room: Rooms, sim: Sim, later: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, found, read = threading.Event(), [], profiles.LaterProfiles._read
+
+    def then_read(self: Any, wanted: Any) -> Any:
+        reading.set()
+        found.append(read(self, wanted))
+        return found[-1]
+
+    monkeypatch.setattr(profiles.LaterProfiles, "_read", then_read)
+    user, desk = sim.add_user("桔梗"), room(later, line=limited(later_seconds=0.3))
+    namespace = f"{desk.database.name}.conversations"
+    hangs = {"blockConnection": True, "blockTimeMS": 3_000, "namespace": namespace}
+    desk.says(user, "?")
+    eventually(lambda: texts(sim, user) == ["(名無し)"])
+    with failing(desk.database.client, ["find"], **hangs):
+        assert reading.wait(15)
+        with desk.desk.gate.turn():
+            assert found == [None], "the gate waited for MongoDB's answer"
+    assert not fetched(sim, user)
 
 
 def test_where_line_tells_no_names_they_hold_up_one_send_and_are_left_for_a_while(
