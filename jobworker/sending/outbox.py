@@ -126,6 +126,11 @@ class Outbox:
         """Whether reading may go on."""
         return len(self) < self._limits.most_in_all
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether all that a predecessor left is known here."""
+        return self._left is not None and not self._left
+
     def __len__(self) -> int:
         """How many effects wait; an outbox that is not loaded yet counts as one."""
         return self._count + len(self._left or ())

@@ -21,7 +21,7 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import FAILURES_TO_OPEN
 from jobworker.line.hosts import Hosts
 from jobworker.line.quota import Quota
-from jobworker.metrics import OTHER, Use, Used, WorkerMetrics, endpoint_of
+from jobworker.metrics import OTHER, GateMetrics, Use, Used, WorkerMetrics, endpoint_of
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
@@ -172,7 +172,7 @@ def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(han
     assert hand.gate.used_seconds == pytest.approx(1.0 + 3.0)
 
 
-def test_a_wait_at_the_gate_counts_from_the_first_entering(hand: Hand) -> None:
+def test_a_wait_at_the_gate_counts_from_the_first_entering() -> None:
     waits: list[float] = []
 
     class Noted:
@@ -182,7 +182,7 @@ def test_a_wait_at_the_gate_counts_from_the_first_entering(hand: Hand) -> None:
         def inc(self) -> None:
             pass
 
-    hand.gate._figures = type(hand.gate._figures)(Noted(), Noted())
+    hand = Hand(figures=GateMetrics(Noted(), Noted()))
     first, hurried = Note(hand, "first"), Note(hand, "hurried", deadline=9)
     first.enter()
     ticket = hurried.enter()
@@ -303,7 +303,7 @@ class Month:
         self.quota = Quota(
             hand.gate,
             get=self._get,
-            later=hand.gate._later,
+            later=hand.later,
             figures=WorkerMetrics(self.registry),
             monotonic=lambda: hand.now,
         )
@@ -352,7 +352,7 @@ def test_a_plan_without_limit_has_no_figure_of_it(month: Month) -> None:
 def test_the_quota_goes_behind_everybody_else(month: Month) -> None:
     hand = month.hand
     Note(hand, "under way").enter()
-    month.quota._tick()
+    month.quota.ask_soon()
     push = Note(hand, "push", deadline=hand.now + 60)
     push.enter()
     hand.advance(1.5)
@@ -385,7 +385,7 @@ def test_a_round_that_fails_is_not_repeated_and_what_was_told_goes_stale(
 
 def test_nonsense_for_a_number_is_no_figure(month: Month) -> None:
     month.tell({"type": "limited", "value": "many"}, {"totalUsage": True})
-    month.quota._tick()
+    month.quota.ask_soon()
     month.hand.advance(5)
     assert month.told == (None, None)
 
@@ -393,7 +393,7 @@ def test_nonsense_for_a_number_is_no_figure(month: Month) -> None:
 def test_while_line_is_away_the_quota_waits_once(month: Month) -> None:
     hand = month.hand
     hand.held_until = hand.now + 5_000
-    month.quota._tick()
+    month.quota.start()
     hand.advance(4_000)
     assert (hand.gate.waiting, month.asked) == (1, [])
     hand.advance(2_000)

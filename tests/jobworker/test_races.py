@@ -243,6 +243,7 @@ def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
         return update_many(collection, *arguments)
 
     def late(mine: Conversations, ids: Sequence[str]) -> Iterator[Document]:
+        assert nothing_is_sent.wait(WAIT_SECONDS)
         monkeypatch.setattr(Conversations, "adopt_all", adopt_all)
         if moment == "before it is adopted":
             record(predecessor, second, a_push(second, "二"))
@@ -256,12 +257,11 @@ def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
             yield row
 
     monkeypatch.setattr(Conversations, "adopt_all", late)
-    fresh = threading.Event()
-    desk = Room(database, sim, echo(), epoch=2)
-    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
-    with desk:
-        eventually(lambda: len(desk.desk.outbox) == 2)
-        fresh.set()
+    nothing_is_sent = threading.Event()
+    with Room(database, sim, echo(), epoch=2) as desk:
+        with desk.desk.gate.turn():
+            nothing_is_sent.set()
+            eventually(lambda: len(desk.desk.outbox) == 2)
         desk.put_document(first, again=True)
         desk.put_document(second, again=True)
         desk.until_quiet()
@@ -506,17 +506,11 @@ def stateful(answered: list[str] | None = None) -> Bot:
     return bot
 
 
-def without_saves(room: Room) -> Room:
-    """A room that is not started yet, and never saves progress."""
-    room._stopped.set()
-    return room
-
-
 def test_what_was_decided_without_effects_is_not_decided_again_under_a_later_state(
     database: Database[Any], room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")
-    with without_saves(Room(database, sim, stateful())) as died:
+    with Room(database, sim, stateful(), saves=False) as died:
         documents = [died.says(user, text) for text in ("一", "二", "名")]
         eventually(lambda: database[CONVERSATIONS].find_one({"state": "known"}))
     successor = room(stateful(), epoch=2)
@@ -538,7 +532,7 @@ def test_what_was_applied_along_with_a_record_of_unknown_outcome_is_not_applied_
         raise DuplicateKeyError("as its repetition meets it")
 
     said = [*(f"{n}" for n in range(40)), "名", "一", "二", "三", "四"]
-    with without_saves(Room(database, sim, stateful())) as died:
+    with Room(database, sim, stateful(), saves=False) as died:
         monkeypatch.setattr(Conversations, "_write", unknown)
         documents = [died.says(user, text) for text in said]
         died.until_quiet()
@@ -558,7 +552,7 @@ def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(
     """A record that applies more names along than 100 would forget the first of them."""
     user = sim.add_user("花子")
     said = [*(f"{n}" for n in range(110)), "名", *(f"{n}" for n in range(111, 120))]
-    with without_saves(Room(database, sim, stateful())) as died:
+    with Room(database, sim, stateful(), saves=False) as died:
         documents = [died.says(user, text) for text in said]
         last = {"applied": documents[-1]["eventId"]}
         eventually(lambda: died.pool.urgent.is_set() or database[CONVERSATIONS].find_one(last))
@@ -724,10 +718,10 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
     database: Database[Any],
 ) -> None:
     """Its row is looked at before its conversation, where a later record goes first."""
-    mine, schedule, timely = of_epoch(database, 1), Schedule(database), Schedule(database)
+    mine, timely = of_epoch(database, 1), Schedule(database)
     documents = [of_one_key(name) for name in ("E1", "E2")]
     (effect,) = record(mine, documents[0], a_timer(documents[0], 60)).outbox
-    assert schedule.enter(effect) is None
+    assert timely.enter(effect) is None
 
     class Overtaken:
         """The conversations, in one of which a record comes right after a look at it."""
@@ -741,8 +735,8 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
             timely.enter(later)
             return found
 
-    schedule._conversations = Overtaken()  # type: ignore[assignment]
-    assert schedule.enter(effect) is None
+    late: Any = {SCHEDULE: database[SCHEDULE], CONVERSATIONS: Overtaken()}
+    assert Schedule(late).enter(effect) is None
     assert the_timer(database)["n"] == 2
 
 
@@ -877,16 +871,15 @@ def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
     newer: str,
 ) -> None:
     user, point = sim.add_user("花子"), Point()
-    frozen_enter, enter = room(cook()), Schedule.enter
-    frozen_schedule = frozen_enter.desk.outbox._schedule
+    frozen, enter = room(cook()), Schedule.enter
 
     def held_up(schedule: Schedule, effect: Any) -> Any:
-        if schedule is frozen_schedule:
+        if not point.reached.is_set():
             point.pass_by()
         return enter(schedule, effect)
 
     monkeypatch.setattr(Schedule, "enter", held_up)
-    frozen_enter.says(user, late)
+    frozen.says(user, late)
     assert point.reached.wait(WAIT_SECONDS)
     successor = room(cook(), epoch=2)
     successor.until_quiet()

@@ -13,9 +13,9 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import MayArriveTwice
+from jobworker.line.client import LineClient
 from jobworker.record.dead_letters import anew
-from jobworker.runs import AFTER_A_SEND, given_up
-from jobworker.sending.outbox import Outbox
+from jobworker.retry import AFTER_A_SEND, given_up
 from jobworker.sending.send import PendingSend, SendLimits, SendState
 from linedesk import Bot
 from linedesk.contract import GiveUp
@@ -81,42 +81,37 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
     sending = first_of(one, user.user_id)
     eventually(lambda: sending.state is SendState.RESTING)
     calls = len(sim.calls)
-    # So it serves nobody.
-    one.desk.gate._lease_is_fresh = lambda: False
-    one.says(user, "二")
-    one.until_decided()
-    until_given_up(one, user.user_id, sending.send.id)
-    (letter,) = one.letters()
-    assert (letter["_id"], letter["cause"]) == (sending.send.id, RELEASED)
-    assert letter["attempts"] == 1
-    # Its time comes, and it is nobody's any more: the next one is still the first.
-    one.desk.outbox._wake(sending)
-    until_stepped(one)
-    assert len(one.desk.outbox) == 1
-    one.desk.gate._lease_is_fresh = lambda: True
+    with one.desk.gate.turn():
+        one.says(user, "二")
+        one.until_decided()
+        until_given_up(one, user.user_id, sending.send.id)
+        (letter,) = one.letters()
+        assert (letter["_id"], letter["cause"]) == (sending.send.id, RELEASED)
+        assert letter["attempts"] == 1
+        # Its time comes, and it is nobody's any more: the next one is still the first.
+        one.desk.outbox._wake(sending)
+        until_stepped(one)
+        assert len(one.desk.outbox) == 1
     one.until_quiet()
     assert texts(sim, user) == ["二"]
     assert len(sim.calls) == calls + 1
 
 
 def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    room: Rooms, sim: Sim
 ) -> None:
     """It was written down as tried, and was not."""
     user, asked = sim.add_user("花子"), list[bool]()
-    one = room(sending_bot())
-    may_call = one.desk.gate._may_call
 
-    def refuse_once() -> bool:
-        if asked:
-            return may_call()
+    def but_once() -> bool:
+        if asked or not any(effect["triedAt"] for effect in one.pending()):
+            return True
         sending = first_of(one, user.user_id)
         assert sending.state is SendState.BUSY
-        assert sending.send.tried_at is not None
         asked.append(one.desk.give_up_send(CHANNEL, user.user_id, sending.send.id))
         return False
 
-    monkeypatch.setattr(one.desk.gate, "_may_call", refuse_once)
+    one = room(sending_bot(), lease_is_fresh=but_once)
     one.says(user, "一")
     (letter,) = eventually(one.letters)
     one.until_quiet()
@@ -146,17 +141,15 @@ def test_a_try_of_unknown_outcome_stays_marked(room: Rooms, sim: Sim) -> None:
 def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     one = room(sending_bot())
-    # So it serves nobody.
-    one.desk.gate._lease_is_fresh = lambda: False
-    one.says(user, "一")
-    one.says(user, "二")
-    sending = first_of(one, user.user_id)
-    eventually(lambda: sending.state is SendState.WAITING)
-    until_given_up(one, user.user_id, sending.send.id)
-    eventually(lambda: one.letters())
-    # Only the next one waits there.
-    eventually(lambda: one.desk.gate.waiting == 1)
-    one.desk.gate._lease_is_fresh = lambda: True
+    with one.desk.gate.turn():
+        one.says(user, "一")
+        one.says(user, "二")
+        sending = first_of(one, user.user_id)
+        eventually(lambda: sending.state is SendState.WAITING)
+        until_given_up(one, user.user_id, sending.send.id)
+        eventually(lambda: one.letters())
+        # Only the next one waits there.
+        eventually(lambda: one.desk.gate.waiting == 1)
     one.until_quiet()
     assert texts(sim, user) == ["二"]
     (letter,) = one.letters()
@@ -170,16 +163,14 @@ def test_a_turn_that_comes_for_a_send_that_was_given_up_is_not_taken(
     """The gate chose its ticket just before that was to be taken back."""
     user = sim.add_user("花子")
     one = room(sending_bot())
-    # So it serves nobody.
-    one.desk.gate._lease_is_fresh = lambda: False
     monkeypatch.setattr(one.desk.gate, "cancel", lambda ticket: False)
-    one.says(user, "一")
-    one.says(user, "二")
-    one.until_decided()
-    sending = first_of(one, user.user_id)
-    until_given_up(one, user.user_id, sending.send.id)
-    eventually(lambda: first_of(one, user.user_id) is not sending)
-    one.desk.gate._lease_is_fresh = lambda: True
+    with one.desk.gate.turn():
+        one.says(user, "一")
+        one.says(user, "二")
+        one.until_decided()
+        sending = first_of(one, user.user_id)
+        until_given_up(one, user.user_id, sending.send.id)
+        eventually(lambda: first_of(one, user.user_id) is not sending)
     one.until_quiet()
     assert texts(sim, user) == ["二"]
     assert [letter["_id"] for letter in one.letters()] == [sending.send.id]
@@ -193,14 +184,14 @@ def test_a_call_under_way_ends_by_itself_first(
 ) -> None:
     user = sim.add_user("花子")
     calls, go_on = threading.Event(), threading.Event()
-    post = Outbox._post
+    post = LineClient.post
 
-    def slowly(self: Outbox, *args: Any) -> Any:
+    def slowly(self: LineClient, *args: Any, **more: Any) -> Any:
         calls.set()
         assert go_on.wait(15)
-        return post(self, *args)
+        return post(self, *args, **more)
 
-    monkeypatch.setattr(Outbox, "_post", slowly)
+    monkeypatch.setattr(LineClient, "post", slowly)
     if status != 200:
         sim.answer_next("push", status)
     one = room(sending_bot())

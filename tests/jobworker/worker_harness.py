@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -44,6 +44,8 @@ class Room:
     interval_seconds: float = 0.0
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     lease_is_fresh: Callable[[], bool] = lambda: True
+    saves: bool = True
+    """Whether progress is saved, as in a process."""
     data_base: str | None = None
     send_limits: SendLimits = SHORT_PAUSES
     retry_limits: RetryLimits = SHORT_RETRIES
@@ -66,7 +68,6 @@ class Room:
         )
         self._documents: dict[Any, Document] = {}
         self._stopped = threading.Event()
-        self._loaded = threading.Event()
         self._saver = threading.Thread(target=self._save, name="room-saver", daemon=True)
         self.desk = BotWorker(
             self.bot,
@@ -90,17 +91,6 @@ class Room:
             lease_is_fresh=lambda: self.lease_is_fresh(),
             registry=self.registry,
         )
-        self._tell_when_loaded(self.desk.outbox)
-
-    def _tell_when_loaded(self, outbox: Any) -> None:
-        load = outbox._load
-
-        def then_tell(left: Sequence[str]) -> None:
-            load(left)
-            if not left:
-                self._loaded.set()
-
-        outbox._load = then_tell
 
     def __enter__(self) -> Room:
         self.clock.start()
@@ -122,7 +112,7 @@ class Room:
         assert not left
 
     def _save(self) -> None:
-        while not self._stopped.is_set():
+        while self.saves and not self._stopped.is_set():
             self.pool.changed.wait(5)
             self.pool.changed.clear()
             plan = self.pool.begin_save()
@@ -168,7 +158,8 @@ class Room:
 
     @property
     def _is_quiet(self) -> bool:
-        is_done = self._loaded.is_set() and self.unfinished == 0 and not len(self.desk.outbox)
+        outbox = self.desk.outbox
+        is_done = outbox.is_loaded and self.unfinished == 0 and not len(outbox)
         return is_done and not self.pending()
 
     @property

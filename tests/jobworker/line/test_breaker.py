@@ -13,6 +13,7 @@ import pytest
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
+from jobworker.line.client import LineClient
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linesim import Sim
@@ -339,24 +340,23 @@ def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
     """It was recorded first and is back at the gate at once, but has gone behind the others."""
     ill, well = sim.add_user("病"), [sim.add_user(f"客{n}") for n in range(5)]
     limits = SendLimits(push_seconds=0.0, first_pause_seconds=0.0)
-    desk, fresh = room(a_bot(), send_limits=limits, line=SHORT), threading.Event()
-    monkeypatch.setattr(desk.desk.gate, "_lease_is_fresh", fresh.is_set)
-    post = desk.desk.outbox._call
+    post = LineClient.post
 
-    def call(path: str, body: dict[str, Any], **more: Any) -> Any:
+    def call(client: LineClient, path: str, body: dict[str, Any], **more: Any) -> Any:
         if body["to"] == ill.user_id:
             sim.answer_next("push", 500)
-        return post(path, body, **more)
+        return post(client, path, body, **more)
 
-    monkeypatch.setattr(desk.desk.outbox, "_call", call)
-    desk.says(ill, "?")
-    desk.until_decided()
-    for user in well:
-        desk.says(user, "?")
-    desk.until_decided()
-    for whose in ("U1", "U2", "U1", "U2", "U1"):
-        desk.desk.breaker.failed(whose)
-    fresh.set()
+    monkeypatch.setattr(LineClient, "post", call)
+    desk = room(a_bot(), send_limits=limits, line=SHORT)
+    with desk.desk.gate.turn():
+        desk.says(ill, "?")
+        desk.until_decided()
+        for user in well:
+            desk.says(user, "?")
+        desk.until_decided()
+        for whose in ("U1", "U2", "U1", "U2", "U1"):
+            desk.desk.breaker.failed(whose)
     sim.wait_for(lambda: all(texts(sim, user) == ["はい"] for user in well))
     assert texts(sim, ill) == []
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from linebot.v3.messaging import ApiException, MessagingApi
+from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
 from urllib3.exceptions import HTTPError
 
 from jobworker.assembly import LineSettings
@@ -26,7 +28,7 @@ from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from jobworker.sdk.client import GatedApiClient
 from linedesk.compose.private_mongod import free_port
-from linedesk.store.client import Client
+from linedesk.store.documents import Document
 from linesim import Sim
 from tests import line_openapi
 from tests.waiting import eventually
@@ -115,9 +117,17 @@ def hang_up(connection: socket.socket) -> None:
 
 
 @pytest.fixture
-def calls(client: Client) -> CallLog:
-    """Never started: its rows are looked at where they wait."""
-    return CallLog(client["unused"]["calls"])
+def calls(database: Database[Any]) -> CallLog:
+    """Its rows are written where the test looks at them."""
+    return CallLog(database.calls)
+
+
+def only_row(calls: CallLog, database: Database[Any]) -> Document:
+    """The row of the one call that was made."""
+    calls.write()
+    local = database.calls.with_options(read_concern=ReadConcern("local"))
+    (row,) = local.find()
+    return row
 
 
 @pytest.fixture
@@ -410,10 +420,12 @@ def _gated(
     return GatedApiClient(host, token, calls=calls, connections=4, **more)
 
 
-def test_a_handler_reads_through_the_sdk(sim: Sim, api: MessagingApi, calls: CallLog) -> None:
+def test_a_handler_reads_through_the_sdk(
+    sim: Sim, api: MessagingApi, calls: CallLog, database: Database[Any]
+) -> None:
     user = sim.add_user("花子")
     assert api.get_profile(user.user_id).display_name == "花子"
-    (row,) = calls._rows
+    row = only_row(calls, database)
     assert (row["endpoint"], row["method"], row["status"]) == (
         "/v2/bot/profile/{userId}",
         "GET",
@@ -423,11 +435,11 @@ def test_a_handler_reads_through_the_sdk(sim: Sim, api: MessagingApi, calls: Cal
 
 
 def test_a_refused_read_is_noted_with_its_status(
-    sim: Sim, api: MessagingApi, calls: CallLog
+    sim: Sim, api: MessagingApi, calls: CallLog, database: Database[Any]
 ) -> None:
     with pytest.raises(ApiException):
         api.get_profile("U" + "0" * 32)
-    (row,) = calls._rows
+    row = only_row(calls, database)
     assert (row["status"], row["requestId"]) == (404, sim.calls_to("profile")[-1].request_id)
 
 
@@ -439,13 +451,15 @@ def test_the_sdk_repeats_nothing_either(wire: Any, calls: CallLog) -> None:
     assert len(server.requests) == 1
 
 
-def test_the_sdk_waits_no_longer_than_a_call_may_take(wire: Any, calls: CallLog) -> None:
+def test_the_sdk_waits_no_longer_than_a_call_may_take(
+    wire: Any, calls: CallLog, database: Database[Any]
+) -> None:
     api = MessagingApi(_gated(wire(lambda connection: None).url, calls, limit_seconds=0.2))
     started = time.monotonic()
     with pytest.raises(Exception, match=r"[Tt]imed out|time-out"):
         api.get_profile("U1")
     assert time.monotonic() - started < 2
-    assert next(iter(calls._rows))["status"] is None
+    assert only_row(calls, database)["status"] is None
 
 
 def test_the_sdk_s_call_is_bounded_as_a_whole(wire: Any, calls: CallLog) -> None:

@@ -19,6 +19,7 @@ from dispatcher.progress.tracker import ProgressTracker
 from jobworker.errors import GateClosed, LineAway
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Ticket
+from jobworker.metrics import GateMetrics
 from linedesk.contract import JobResult
 from tests.waiting import eventually
 
@@ -28,7 +29,9 @@ from tests.waiting import eventually
 class Hand:
     """The pool and the clock of a gate, moved by the test."""
 
-    def __init__(self, interval_seconds: float = 1.0) -> None:
+    def __init__(
+        self, interval_seconds: float = 1.0, *, figures: GateMetrics | None = None
+    ) -> None:
         self.now = 100.0
         self.fresh = True
         self.held_until = 0.0
@@ -39,14 +42,19 @@ class Hand:
         self.gate = Gate(
             interval_seconds,
             step=self.steps.append,
-            later=lambda s, f: heapq.heappush(self._later, (self.now + s, next(self._numbers), f)),
+            later=self.later,
             lease_is_fresh=lambda: self.fresh,
             sent_at=lambda: self.sent_at,
             held_seconds=lambda: max(0.0, self.held_until - self.now),
             # The clock stands still while a thread would wait for the rest of the interval.
             lead_seconds=0.0,
+            figures=figures,
             monotonic=lambda: self.now,
         )
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have it done once so much time has passed."""
+        heapq.heappush(self._later, (self.now + seconds, next(self._numbers), action))
 
     def run(self) -> None:
         while self.steps:

@@ -481,9 +481,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
     bot.default()(lambda event, talk: setattr(talk, "state", "heard"))
     # Outboxes are adopted by updates, events are recorded by findAndModify.
     fail(breakable, "alwaysOn", "update", errorCode=11601)
-    room = Room(broken_database, sim, bot, epoch=2)
-    room.desk.gate._lease_is_fresh = lambda: False
-    with room:
+    with Room(broken_database, sim, bot, epoch=2) as room, room.desk.gate.turn():
         room.says(user, "一")
         room.until_decided()
         assert room.conversation(user.user_id)["state"] == "heard"
@@ -498,6 +496,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
         eventually(lambda: not room.desk.give_up_send("main", "U7", "U7/0"))
         assert [letter["_id"] for letter in room.letters()] == ["U7/0"]
         assert not room.desk.give_up_send("main", "U8", "U8/1")
+        room.desk.stop()
 
 
 def test_what_is_not_loaded_yet_counts_to_what_waits_in_all(

@@ -109,19 +109,19 @@ def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
     """Else the next process takes the refused try for one of unknown outcome."""
     user = sim.add_user("花子")
     refuse_once(sim)
-    request = LineClient._request
+    post = LineClient.post
     stopped = threading.Event()
+
+    def then_stop(self: LineClient, path: str, *args: Any, **more: Any) -> Any:
+        answer = post(self, path, *args, **more)
+        if path.endswith("/push"):
+            desk.desk.stop()
+            desk.pool.stop()
+            stopped.set()
+        return answer
+
+    monkeypatch.setattr(LineClient, "post", then_stop)
     with Room(database, sim, pushing_bot()) as desk:
-
-        def then_stop(self: LineClient, method: str, path: str, *more: Any) -> Any:
-            answer = request(self, method, path, *more)
-            if path.endswith("/push"):
-                desk.desk.stop()
-                desk.pool.stop()
-                stopped.set()
-            return answer
-
-        monkeypatch.setattr(LineClient, "_request", then_stop)
         desk.says(user, "?")
         assert stopped.wait(5)
     assert desk.pending() == []
@@ -192,10 +192,10 @@ def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_
     """Its outbox, its messages and its unsends; also for the next process, that finds it so."""
     user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
     id_ = f"{CHANNEL}/{user.user_id}"
-    with Room(database, sim, pushing_bot()) as first:
-        first.desk.gate._lease_is_fresh = lambda: False
+    with Room(database, sim, pushing_bot()) as first, first.desk.gate.turn():
         waiting = first.says(user, "一")
         first.until_decided()
+        first.desk.stop()
     for epoch in (2, 3):
         fill(database.conversations, id_, left=left)
         taken_back = sim.drafts.text(user, "ひみつ")
@@ -263,10 +263,10 @@ def test_an_outbox_that_mongodb_refuses_to_adopt_holds_up_no_other(
 ) -> None:
     """By a validator, say: it is told as waiting, and loaded once it may be written."""
     users = [sim.add_user(name) for name in ("花子", "太郎")]
-    with Room(database, sim, pushing_bot()) as first:
-        first.desk.gate._lease_is_fresh = lambda: False
+    with Room(database, sim, pushing_bot()) as first, first.desk.gate.turn():
         decided = [first.says(user, "一") for user in users]
         first.until_decided()
+        first.desk.stop()
     refused = {"validator": {"key": {"$ne": users[0].user_id}}}
     try:
         database.command("collMod", "conversations", **refused)

@@ -627,11 +627,9 @@ def test_a_send_that_is_no_longer_pending_is_not_sent(database: Any, room: Rooms
     assert len(sim.calls) == before
 
 
-def test_an_urgent_reply_hurries_what_stands_before_it(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_urgent_reply_hurries_what_stands_before_it(room: Rooms, sim: Sim) -> None:
     """A push that could wait goes first in its conversation, so it goes at the reply's time."""
-    bot, fresh = Bot(), threading.Event()
+    bot = Bot()
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:
@@ -645,14 +643,12 @@ def test_an_urgent_reply_hurries_what_stands_before_it(
     user = sim.add_user("花子")
     # Long enough to leave the outbox after the push, before the next turn.
     desk = room(bot, interval_seconds=0.05, send_limits=SendLimits(push_seconds=3600.0))
-    gate = desk.desk.gate
-    monkeypatch.setattr(gate, "_lease_is_fresh", fresh.is_set)
-    for other in others:
-        desk.says(other, "いつでも")
-    desk.says(user, "急ぎ")
-    desk.until_decided()
-    before = len(sim.calls)
-    fresh.set()
+    with desk.desk.gate.turn():
+        for other in others:
+            desk.says(other, "いつでも")
+        desk.says(user, "急ぎ")
+        desk.until_decided()
+        before = len(sim.calls)
     desk.until_quiet()
     made = [call.endpoint for call in sim.calls[before:]]
     assert made == ["push", "reply", *["push"] * 5]
