@@ -77,7 +77,7 @@ def serve(
     with (
         listeners(address, inherited) as sockets,
         connect_storage(mongodb_uri) as client,
-        _beside() as beside,
+        run_beside() as beside,
     ):
         _require_schema(client[database])
         guard = Guard(client[database])
@@ -88,7 +88,7 @@ def serve(
         if certificate is not None:
             figures.watch_certificate(lambda: certificate.ends)
         server = FrontdeskServer(
-            _config(desk, store, figures, most_connections=most_connections),
+            server_config(desk, store, figures, most_connections=most_connections),
             store,
             certificate=certificate,
             figures=figures,
@@ -110,7 +110,7 @@ def serve(
 
 
 @contextlib.contextmanager
-def _beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | StatusRow], None]]:
+def run_beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | StatusRow], None]]:
     """Starts what works on a thread beside the server, and ends it with the process: neither a
     look nor a row is waited for longer than BESIDE_SECONDS, since nothing depends on either.
     """
@@ -158,9 +158,10 @@ def _store(
     return store
 
 
-def _config(
+def server_config(
     desk: WebhookSettings, store: Store, figures: FrontdeskMetrics, **limits: Any
 ) -> uvicorn.Config:
+    """What uvicorn serves, and how; `limits` are those of `Overload`."""
     return uvicorn.Config(
         Overload(create_app(desk, store, figures=figures), figures, **limits),
         http=Connection,

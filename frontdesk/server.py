@@ -105,7 +105,7 @@ class FrontdeskServer(uvicorn.Server):
         before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
         # On a terminal it means that the terminal is gone.
         if not sys.stderr.isatty():
-            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._handle_hangup)
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
         try:
             yield
         finally:
@@ -118,7 +118,8 @@ class FrontdeskServer(uvicorn.Server):
             os._exit(128 + sig)
         self.should_exit = True
 
-    def _handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        """Read the certificate again soon."""
         self._hangup = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

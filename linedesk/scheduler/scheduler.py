@@ -99,7 +99,7 @@ class Scheduler(BackgroundThread):
             figures=self._figures,
             batch_rows=limits.batch_rows,
         )
-        self._listener = ScheduleListener(
+        self.listener = ScheduleListener(
             listening[SCHEDULE],
             self._heard,
             step_seconds=limits.listen_seconds,
@@ -123,20 +123,20 @@ class Scheduler(BackgroundThread):
 
     def start(self) -> None:
         """Ring from now on; one that was stopped before ends at once."""
-        self._listener.start()
+        self.listener.start()
         super().start()
 
     def stop(self) -> None:
         """Begin no further batch; may be called at any time, and again."""
         super().stop()
         self._wake.set()
-        self._listener.stop()
+        self.listener.stop()
 
     def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
         """Wait for the end of both threads; returns whether they have ended."""
         deadline = time.monotonic() + timeout_seconds
         has_ended = super().join(timeout_seconds)
-        return self._listener.join(max(0.0, deadline - time.monotonic())) and has_ended
+        return self.listener.join(max(0.0, deadline - time.monotonic())) and has_ended
 
     def wake(self) -> None:
         """Look at once: the clock was moved."""
@@ -144,7 +144,7 @@ class Scheduler(BackgroundThread):
 
     def stalled(self) -> str | None:
         """Which of the two threads hangs, in words; None while both go on."""
-        return super().stalled() or self._listener.stalled()
+        return super().stalled() or self.listener.stalled()
 
     def status(self) -> str:
         """What timers wait for, how many rang since the start, and when the next one is due."""
@@ -152,7 +152,7 @@ class Scheduler(BackgroundThread):
             due_at = self._due_at
         words = [
             self._trouble.told,
-            self._listener.trouble,
+            self.listener.trouble,
             f"{self._figures.fired} timers rang",
             f"next due {moment(due_at)}" if due_at is not None else None,
         ]

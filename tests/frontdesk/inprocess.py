@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 import uvloop
 
-from frontdesk import server
 from frontdesk.app import WebhookSettings
 from frontdesk.metrics import FrontdeskMetrics
 from frontdesk.parsing import sign
-from frontdesk.process import _config
+from frontdesk.process import server_config
 from frontdesk.server import FrontdeskServer, ServerLimits
 from frontdesk.stores import Documents
 from frontdesk.tls import CertificateFiles
@@ -102,7 +102,7 @@ class Running:
         self.port = listener.getsockname()[1]
         self.figures = figures = FrontdeskMetrics()
         self.server = FrontdeskServer(
-            _config(
+            server_config(
                 WebhookSettings(
                     secrets=(SECRET.encode(),), token=TOKEN, store_seconds=store_seconds
                 ),
@@ -215,9 +215,12 @@ async def running(
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The collector as it is."""
-    monkeypatch.setattr(server, "_spare_the_collector", lambda: None)
+def quick() -> Iterator[None]:
+    """A server changes the collector of its process; here it is given back as it was."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
 
 
 def in_loop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

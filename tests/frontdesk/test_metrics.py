@@ -227,7 +227,7 @@ def test_what_works_beside_the_server_is_stopped_together_and_waited_for_once() 
             waited.append(timeout_seconds)
             threading.Event().wait(timeout_seconds)
 
-    with process._beside(0.05) as beside:
+    with process.run_beside(0.05) as beside:
         for _ in range(2):
             beside(Hanging())  # type: ignore[arg-type]
     assert told == ["start", "start", "stop", "stop", "join", "join"]

@@ -201,7 +201,7 @@ def test_sighup_reads_it_at_once_and_the_service_hears_of_both_ends(
         async with running(opened(files), limits=NO_LOOK) as desk:
             put(new.certificate, files.certificate)
             put(new.key, files.key)
-            desk.server._handle_hangup(1, None)
+            desk.server.handle_hangup(1, None)
             await desk.reach(lambda: ("reloading", "") in desk.service.words)
             await desk.reach(lambda: desk.service.last("alive"))
             assert (await desk.connect(trusting(authority))).serial == NEW
@@ -225,7 +225,7 @@ def test_while_the_files_are_read_no_word_ends_the_reload(
                 return await on_tick(counter)
 
             monkeypatch.setattr(desk.server, "on_tick", counting)
-            desk.server._handle_hangup(1, None)
+            desk.server.handle_hangup(1, None)
             await desk.reach(lambda: ("reloading", "") in desk.service.words)
             before = seen
             await desk.reach(lambda: seen > before + 2)

@@ -7,12 +7,13 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import bson
 import pytest
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
 
 from dispatcher.keyed.queues import MOST_MOVED, MOST_UNSAVED, MOST_WHOLE
 from dispatcher.progress.held import HeldStore
@@ -323,27 +324,29 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
 
 
 def test_a_transaction_that_a_killed_process_left_open_holds_nobody_up(
-    database: Database[Document], begin: Begin
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MongoDB would keep it for a minute."""
-    first = begin(database, Gates("U0"))
+    gates = Gates("U0")
+    first = begin(database, gates)
     first.put(document("a", "U0"))
-    session = first.progress._session
-    session.start_transaction()
-    database[PROGRESS].update_one({}, {"$set": {"after": "nowhere"}}, session=session)
-    done = threading.Event()
+    eventually(lambda: gates.deferred)
+    is_open, wakes_up = threading.Event(), threading.Event()
 
-    def succeed() -> None:
-        begin(database, Gates("U0"), epoch=2)
-        done.set()
+    def stand_still(session: ClientSession, *_: Any) -> None:
+        database[PROGRESS].update_one({}, {"$set": {"after": "nowhere"}}, session=session)
+        is_open.set()
+        assert wakes_up.wait(15)
 
-    successor = threading.Thread(target=succeed)
-    successor.start()
-    in_time = done.wait(3)
-    # It wakes up, and is too late.
-    with pytest.raises(OperationFailure):
-        session.commit_transaction()
-    successor.join(15)
+    monkeypatch.setattr(first.progress.held, "write", stand_still)
+    with ThreadPoolExecutor(2) as threads:
+        killed = threads.submit(first.hold)
+        assert is_open.wait(15)
+        successor = threads.submit(begin, database, Gates("U0"), epoch=2)
+        in_time = wait([successor], 3).done
+        wakes_up.set()
+        # It is too late.
+        assert killed.result(15) is False
     assert in_time
     assert progress(database)["after"] is None
 

@@ -40,7 +40,7 @@ def test_rings_are_counted_with_how_late_they_were(
     assert found["ringLateSeconds"] == {"count": 2, "sum": 8.0}
     assert "nextTimerSeconds" not in found, "none waits"
 
-    one._listener._schedule.insert_one(a_row("eggs", NOON + timedelta(minutes=3)))
+    database[SCHEDULE].insert_one(a_row("eggs", NOON + timedelta(minutes=3)))
     eventually(lambda: "nextTimerSeconds" in snapshots.take().figures)
     assert 0 < snapshots.latest.figures["nextTimerSeconds"] <= 180
     clock.move(minutes=3)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.scheduler.scheduler import Scheduler
+from linedesk.runtime.liveness import ThreadActivity
+from linedesk.scheduler.firing import TimerFiring
+from linedesk.scheduler.scheduler import LOOK_SECONDS, Scheduler
 from linedesk.store.documents import SCHEDULE
 from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.scheduler.conftest import NOON, HandClock, a_row
@@ -29,24 +31,28 @@ def test_it_tells_what_is_done_and_when_the_next_is_due(
 
 @pytest.mark.parametrize("name", ["scheduler", "doorbell"])
 def test_a_thread_that_hangs_is_a_stall(
-    schedule: Schedule, monkeypatch: pytest.MonkeyPatch, name: str
+    schedule: Schedule, database: Database[Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     ends, begun = threading.Event(), threading.Event()
+    hears = Scheduler._heard
 
     def hang(*_: Any, **__: Any) -> None:
         begun.set()
         assert ends.wait(30)
 
+    def heard(one: Scheduler, run_at: Any, time: Any) -> None:
+        (hears if run_at is None else hang)(one, run_at, time)
+
+    monkeypatch.setattr(Scheduler, "_heard", heard)
     one = schedule()
     eventually(lambda: one.status() == "0 timers rang")
     if name == "scheduler":
         monkeypatch.setattr(one.activity, "limit_seconds", 0.05)
-        monkeypatch.setattr(one._firing, "fire", hang)
+        monkeypatch.setattr(TimerFiring, "fire", hang)
         one.wake()
     else:
-        monkeypatch.setattr(one._listener.activity, "limit_seconds", 0.05)
-        monkeypatch.setattr(one._listener, "_heard", hang)
-        one._listener._schedule.insert_one(a_row())
+        monkeypatch.setattr(one.listener.activity, "limit_seconds", 0.05)
+        database[SCHEDULE].insert_one(a_row())
     assert begun.wait(15)
     eventually(lambda: one.stalled() == f"the thread {name} hangs")
     ends.set()
@@ -59,13 +65,14 @@ def test_many_batches_one_after_the_other_are_no_stall(
     eventually(lambda: one.status() == "0 timers rang")
     now, seen = [0.0], []
 
-    def ring(**_: Any) -> int | None:
+    def ring(firing: TimerFiring, **_: Any) -> int | None:
         now[0] += 100.0
         seen.append(one.activity.stalled())
         return 1 if len(seen) < 10 else None
 
-    monkeypatch.setattr(one.activity, "_monotonic", lambda: now[0])
-    monkeypatch.setattr(one._firing, "fire", ring)
+    activity = ThreadActivity("scheduler", limit_seconds=LOOK_SECONDS, monotonic=lambda: now[0])
+    monkeypatch.setattr(one, "activity", activity)
+    monkeypatch.setattr(TimerFiring, "fire", ring)
     one.wake()
     # What the doorbell hears at its start may have it look once more.
     eventually(lambda: len(seen) >= 10)
@@ -73,16 +80,15 @@ def test_many_batches_one_after_the_other_are_no_stall(
 
 
 def test_what_timers_wait_for_is_named(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_: Any) -> None:
+    def fail(firing: TimerFiring, **_: Any) -> None:
         raise StoreUnavailable("planted")
 
     one = schedule()
     eventually(lambda: one.status() == "0 timers rang")
-    ring = one._firing.fire
-    monkeypatch.setattr(one._firing, "fire", fail)
-    one.wake()
-    eventually(lambda: one.status().startswith("timers wait since 20"))
-    assert one.status().endswith(" UTC: planted, 0 timers rang")
-    assert one.stalled() is None
-    monkeypatch.setattr(one._firing, "fire", ring)
+    with monkeypatch.context() as patched:
+        patched.setattr(TimerFiring, "fire", fail)
+        one.wake()
+        eventually(lambda: one.status().startswith("timers wait since 20"))
+        assert one.status().endswith(" UTC: planted, 0 timers rang")
+        assert one.stalled() is None
     eventually(lambda: one.status() == "0 timers rang")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,12 @@ def draining(
 
 def stored(database: Database[Any]) -> list[str]:
     return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
+
+
+def in_file(path: Path, statement: str, *given: Any) -> Any:
+    """What the statement finds in the spool's file, or changes there."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(statement, given).fetchone()
 
 
 def test_what_is_spooled_arrives_in_order_as_it_was(
@@ -208,18 +215,15 @@ def test_a_document_that_mongodb_will_never_take_is_set_apart_and_told(
     assert stored(database) == ["a", "b"]
     [record] = [r for r in caplog.records if r.levelname == "ERROR"]
     assert "event_id=large" in record.getMessage()
-    connection = spool._connected()
-    assert connection.execute("SELECT count(*), sum(length(bson)) FROM refused").fetchone() == (
-        1,
-        len(too_large.raw),
-    )
+    found = in_file(path, "SELECT count(*), sum(length(bson)) FROM refused")
+    assert found == (1, len(too_large.raw))
 
 
 def test_bytes_that_are_no_document_hold_up_nobody(
     spool: Spool, path: Path, database: Database[Any]
 ) -> None:
     spool.append([raw("a"), raw("b"), raw("c")])
-    spool._connected().execute("UPDATE spool SET bson = x'0102' WHERE event_id = 'b'")
+    in_file(path, "UPDATE spool SET bson = x'0102' WHERE event_id = 'b'")
     with draining(path, database):
         eventually(lambda: not spool.held().documents)
     assert stored(database) == ["a", "c"]
@@ -233,7 +237,7 @@ def test_bytes_that_only_look_like_a_document_hold_up_nobody_where_they_are_the_
     # The length is right and the first field's type is none of BSON's.
     broken = bytearray(raw("a").raw)
     broken[4] = 0xEE
-    spool._connected().execute("UPDATE spool SET bson = ? WHERE n = 1", (bytes(broken),))
+    in_file(path, "UPDATE spool SET bson = ? WHERE n = 1", bytes(broken))
     with draining(path, database) as drain:
         assert oldest_seconds(spool.held()) == 0
         eventually(lambda: stored(database) == ["b"])
