@@ -14,12 +14,12 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from linedesk.scheduler.firing import TimerFiring
-from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler, system_now
 from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
 from linedesk.store.queue.guard import Guard
+from tests.dispatcher.faults import failing
 from tests.linedesk.scheduler.conftest import NOON, Gate, HandClock, a_row, asleep, rung
 from tests.waiting import eventually
 
@@ -352,19 +352,18 @@ def test_a_server_whose_time_was_set_back_by_a_restore_is_looked_at_again(
 
 @pytest.mark.usefixtures("quiet")
 def test_while_nothing_can_be_heard_each_failure_is_an_occasion_to_look(
-    schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
+    schedule: Start, database: Found, told: Told
 ) -> None:
-
-    def deaf(bell: ScheduleListener) -> Any:
-        raise StoreUnavailable("no server for it")
-
-    monkeypatch.setattr(ScheduleListener, "_server_time", deaf)
     database.schedule.insert_one(a_row("later", NOON + DAY))
-    one = schedule(longest_pause_seconds=0.05)
-    eventually(lambda: asleep(one))
-    eventually(lambda: told("new timers are not heard of"))
-    database.schedule.insert_one(a_row())
-    eventually(lambda: rung(database) == [RANG])
+    where = f"{database.name}.schedule"
+    with failing(database.client, ["aggregate"], namespace=where, errorCode=50):
+        one = schedule(longest_pause_seconds=0.05)
+        eventually(lambda: asleep(one))
+        eventually(lambda: told("new timers are not heard of"))
+        database.schedule.insert_one(a_row())
+        eventually(lambda: rung(database) == [RANG])
+        one.stop()
+        assert one.join(10)
     assert len(told("new timers are not heard of")) == 1
 
 

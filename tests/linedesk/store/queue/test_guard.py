@@ -315,11 +315,15 @@ def test_it_warns_closes_and_opens_with_one_line_each(
     assert told() == [warned, warned, full, ("INFO", "recvq open")]
 
 
-def test_a_guard_that_cannot_look_keeps_its_last_word(recvq: Database[Any]) -> None:
-    guard = looked(recvq)
+def test_a_guard_that_cannot_look_keeps_its_last_word(
+    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gauge = Gauge(recvq)
+    guard = Guard(recvq, gauge=gauge)
+    guard.look()
     away = connect("mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1)
     with away:
-        guard._gauge = Gauge(away["nowhere"])
+        monkeypatch.setattr(gauge, "measure", Gauge(away["nowhere"]).measure)
         with pytest.raises(StoreUnavailable):
             guard.look()
     assert guard.closed is None
