@@ -22,7 +22,7 @@ from rich.console import Console as Terminal
 from rich.table import Table
 
 from linedesk.console.web.app import create_app
-from linedesk.console.web.layout import Console
+from linedesk.console.web.page_context import Console
 
 PROMISED_MS = 100.0
 LIVE = {"x-live": "1"}

@@ -34,9 +34,9 @@ from ulid import ULID
 
 from frontdesk.app import FrontDesk, WebhookSettings
 from frontdesk.group_commit import GroupCommit
-from frontdesk.parsing import sign
 from frontdesk.process import Address, SpoolAt, serve
-from frontdesk.stores import Documents
+from frontdesk.signature import sign
+from frontdesk.store_choice import Documents
 from linedesk.compose.private_mongod import EmbeddedMongod, free_port
 from linedesk.runtime.logging import configure_logging
 from linedesk.store.client import connect

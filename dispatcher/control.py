@@ -12,8 +12,8 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.lease import Lease
 from linedesk.contract import Worker
 from linedesk.runtime.thread import BackgroundThread
+from linedesk.store.control import NO_PAUSES, Control, Pauses, Release
 from linedesk.store.errors import AccessRefused, StoreUnavailable
-from linedesk.store.orders import NO_PAUSES, Control, Pauses, Release
 from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)

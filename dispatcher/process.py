@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from dispatcher.control import CONTROL_SECONDS, ControlReader
 from dispatcher.delayed_calls import DelayedCalls
+from dispatcher.exit_reason import ExitReason, death_of, ending_of
 from dispatcher.feed.feed import FEED_LIMITS, Feed, FeedLimits
 from dispatcher.feed.heartbeat import Heartbeat
 from dispatcher.feed.reader import FeedReader
@@ -27,16 +28,16 @@ from dispatcher.keyed.suspects import CrashSuspects, StartCounter
 from dispatcher.lease import STANDBY_SECONDS, Lease
 from dispatcher.progress.document import Progress, Start
 from dispatcher.progress.held import HeldKey, HeldStore
-from dispatcher.startup import ExitReason, Interrupted, StartupWait, death_of, ending_of
+from dispatcher.startup_wait import Interrupted, StartupWait
 from dispatcher.status import REPORTING_LIMITS, ReportingLimits, StatusReporter
 from dispatcher.watchdog import FEED_SECONDS, STANDBY, STARTING, STEP_SECONDS, Watchdog
 from linedesk.contract import MakeWorker
 from linedesk.runtime.service_manager import NoServiceManager, ServiceManager
 from linedesk.runtime.thread import Component
 from linedesk.store.collections import require_schema
+from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AccessRefused, NewerSchema, Replaced, StoreUnavailable
-from linedesk.store.orders import Control, Pauses
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import CollectionRepair, Neighbours
 from linedesk.store.replica_set import require_replica_set
@@ -111,7 +112,7 @@ class Dispatcher:
             limits=limits.reporting,
         )
         self._report = self.reporter.report
-        self._patience = StartupWait(inbox, self._report)
+        self._startup_wait = StartupWait(inbox, self._report)
         self._delayed_calls = DelayedCalls()
         self._guard = Guard(database)
         self._neighbours = Neighbours(database)
@@ -132,10 +133,10 @@ class Dispatcher:
 
     def _live(self) -> ExitReason:
         try:
-            self._patience.until_available(
+            self._startup_wait.until_available(
                 lambda: require_replica_set(self._database.client), "asking for the replica set"
             )
-            self._patience.until_available(
+            self._startup_wait.until_available(
                 lambda: require_schema(self._database), "asking for the schema"
             )
             self._wait_for_lease()
@@ -160,29 +161,29 @@ class Dispatcher:
     def _wait_for_lease(self) -> None:
         """Acquire the lease, as a standby for as long as another one holds it."""
         doing, state = "asking for the lease", STARTING
-        while not self._patience.until_available(self._lease.try_acquire, doing, state=state):
+        while not self._startup_wait.until_available(self._lease.try_acquire, doing, state=state):
             standby = f"standby, {self._lease.held_by} holds the lease"
             if doing != standby:
                 doing, state = standby, STANDBY
                 log.info("standby: %s holds the lease", self._lease.held_by)
                 self._report.standby(doing)
-            self._patience.pause(STANDBY_SECONDS)
+            self._startup_wait.pause(STANDBY_SECONDS)
         log.info("lease acquired epoch=%d", self._lease.epoch)
 
     def _take_over(self) -> None:
         """Progress first: it sets the epoch, so a predecessor is refused. Nothing here grows with
         what waits to be sent.
         """
-        self._patience.until_available(self._neighbours.look, TAKING_OVER)
+        self._startup_wait.until_available(self._neighbours.look, TAKING_OVER)
         progress = Progress(self._database[PROGRESS], feed=self._feed.name, epoch=self._lease.epoch)
-        start = self._patience.until_available(progress.take_over, TAKING_OVER)
+        start = self._startup_wait.until_available(progress.take_over, TAKING_OVER)
         token = self._token_of(start)
         self._starts = self._make_starts(progress, start)
-        keys = self._patience.until_available(progress.held.all_keys, TAKING_OVER)
+        keys = self._startup_wait.until_available(progress.held.all_keys, TAKING_OVER)
         # As of no earlier than our own write: what is paused is known before anything is decided.
         control = Control(self._database, seen=progress.held.time)
-        self._patience.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
-        pauses = self._patience.until_available(control.read, TAKING_OVER)
+        self._startup_wait.until_available(lambda: self._starts.set_aside(control), TAKING_OVER)
+        pauses = self._startup_wait.until_available(control.read, TAKING_OVER)
         self.pool = self._make_pool(start, progress.held, keys, pauses)
         self._components.append(
             ControlReader(
@@ -200,13 +201,13 @@ class Dispatcher:
             pace_seconds=self._limits.pace_seconds,
             quiet_seconds=self._limits.quiet_seconds,
         )
-        self._patience.until_available(
+        self._startup_wait.until_available(
             lambda: self._worker.take_over(self._lease.epoch), TAKING_OVER
         )
         repair = CollectionRepair(
             self._database, size=start.recvq_bytes, note=progress.note_recvq_bytes
         )
-        epoch_began = self._patience.until_available(self._history.now, TAKING_OVER)
+        epoch_began = self._startup_wait.until_available(self._history.now, TAKING_OVER)
         self.reader = self._make_reader(repair, token, epoch_began)
         self.watchdog = self._make_watchdog()
 
@@ -264,7 +265,7 @@ class Dispatcher:
         seconds = self._starts.back_off_seconds
         if seconds:
             log.error("the process died many times in a row, waiting seconds=%.1f", seconds)
-            self._patience.pause(seconds, f"waiting {seconds:.0f} s, the process keeps dying")
+            self._startup_wait.pause(seconds, f"waiting {seconds:.0f} s, the process keeps dying")
 
     def _recvq_closed(self) -> str | None:
         """Why recvq takes no heartbeat now; raises StoreUnavailable."""

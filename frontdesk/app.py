@@ -25,10 +25,11 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from frontdesk.errors import BadSignature, Refused, TooSlow
+from frontdesk.errors import Refused, TooSlow
 from frontdesk.http import arrival, made_way
 from frontdesk.metrics import FrontdeskMetrics
-from frontdesk.parsing import HEADER, encode_events, parse_events, read_body, verify
+from frontdesk.parsing import encode_events, parse_events, read_body
+from frontdesk.signature import HEADER, require_signed
 
 
 class Problem(BaseModel):
@@ -224,7 +225,7 @@ class Callback:
     async def _documents(self, request: Request, accept_time: datetime) -> list[RawBSONDocument]:
         desk = self._desk
         body = await self._body(request)
-        _check_signature(request, body, desk.secrets)
+        require_signed(body, request.headers.getlist(HEADER), secrets=desk.secrets)
         request.scope.get("state", {})["proved"] = True
         events = parse_events(body)
         return encode_events(events, channel=desk.channel, accept_time=accept_time, body=body)
@@ -242,16 +243,6 @@ class Callback:
     async def _stored(self, documents: list[RawBSONDocument], deadline: float) -> int:
         # LINE's connectivity check has no events, and asks only whether somebody is here.
         return await self._store.store(documents, deadline=deadline) if documents else 0
-
-
-def _check_signature(request: Request, body: bytes, secrets: tuple[bytes, ...]) -> None:
-    signatures = request.headers.getlist(HEADER)
-    if not signatures:
-        raise BadSignature("signature is missing")
-    if len(signatures) > 1:
-        raise BadSignature("more than one signature")
-    if not verify(body, signatures[0].encode("latin-1"), secrets=secrets):
-        raise BadSignature("signature is wrong")
 
 
 def _refused(refusal: Refused) -> JSONResponse:

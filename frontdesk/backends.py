@@ -15,7 +15,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from frontdesk.errors import KeysSpooled, NotStored
-from frontdesk.stores import Documents
+from frontdesk.store_choice import Documents
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, Document

@@ -1,8 +1,8 @@
 """Group commit: what arrives while an insert is under way goes together into the next one.
 
-All state lives in the event loop, in `frontdesk.stores`; each store has one thread that makes its
-blocking calls, one at a time. An idle store inserts at once, a busy one needs one journal flush for
-many requests.
+All state lives in the event loop, in `frontdesk.store_choice`; each store has one thread that makes
+its blocking calls, one at a time. An idle store inserts at once, a busy one needs one journal flush
+for many requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from frontdesk.backends import SpoolStore
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.metrics import clock_time
-from frontdesk.stores import (
+from frontdesk.store_choice import (
     SPOOL_SECONDS,
     Bounds,
     Documents,

@@ -1,19 +1,16 @@
-"""The bytes of a webhook become documents: body, signature, events, BSON.
+"""The bytes of a webhook become documents: body, events, BSON.
 
-The body is bounded. The signature is checked over its raw bytes before anything is parsed (source:
-LINE's documentation, "Verify webhook signature"). Unknown types and fields pass untouched, since
+The body is bounded. Unknown types and fields pass untouched, since
 LINE adds them without notice. A document that BSON or MongoDB would refuse is refused here, in the
 request that brought it.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
 import math
 import re
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
@@ -102,26 +99,6 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
-
-
-HEADER = "x-line-signature"
-
-
-def sign(body: bytes, secret: bytes) -> bytes:
-    """The value of the x-line-signature header for this body."""
-    return b64encode(hmac.digest(secret, body, "sha256"))
-
-
-def verify(body: bytes, signature: bytes, *, secrets: Iterable[bytes]) -> bool:
-    """Whether the signature was made with any of the secrets.
-
-    Each comparison takes constant time and all secrets are compared, so the time taken tells
-    neither how much of a guess was right nor which secret fits.
-    """
-    fits = False
-    for secret in secrets:
-        fits |= hmac.compare_digest(sign(body, secret), signature)
-    return fits
 
 
 log = logging.getLogger(__name__)

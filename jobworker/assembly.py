@@ -17,6 +17,8 @@ from jobworker.bot.bot import Bot
 from jobworker.bot.content import LIMITS as CONTENT_LIMITS
 from jobworker.bot.content import ContentDownloads, ContentLimits
 from jobworker.decider import Decider, DeciderParts
+from jobworker.handler_retry import LIMITS as RETRY_LIMITS
+from jobworker.handler_retry import RetryLimits
 from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
 from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
 from jobworker.line.call_log import CallLog
@@ -31,21 +33,19 @@ from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.schedule import Schedule
-from jobworker.retry import LIMITS as RETRY_LIMITS
-from jobworker.retry import RetryLimits
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
-from jobworker.sdk.client import bind, release
-from jobworker.sending.delivery import ReplyUnknown
+from jobworker.sdk.bound_clients import bind, release
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.send import SendLimits
+from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
+from linedesk.store.control import RELEASED
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
-from linedesk.store.orders import RELEASED
 
 if TYPE_CHECKING:
-    from jobworker.sdk.client import SdkClients
+    from jobworker.sdk.gated_client import SdkClients
 
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
@@ -130,8 +130,8 @@ class LineSide:
 
     @cached_property
     def sdk(self) -> SdkClients:
-        """The SDK's clients, imported when somebody asks for them (see `jobworker.sdk.client`)."""
-        from jobworker.sdk.client import SdkClients
+        """The SDK's clients, imported when a bot asks for them (`jobworker.sdk.bound_clients`)."""
+        from jobworker.sdk.gated_client import SdkClients
 
         return SdkClients.of(
             self.hosts, self._line.token, calls=self._calls, connections=self._line.threads

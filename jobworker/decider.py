@@ -22,12 +22,7 @@ from jobworker.bot.talk import Talk, TalkContext, no_content
 from jobworker.effects import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
 from jobworker.handler_context import Abandoned, HandlerContext
-from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
-from jobworker.metrics import since_ms
-from jobworker.record.conversations import Conversation, Conversations, Decision, checked
-from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
-from jobworker.record.schedule import Schedule
-from jobworker.retry import (
+from jobworker.handler_retry import (
     AFTER_A_SEND,
     LIMITS,
     Failure,
@@ -36,6 +31,11 @@ from jobworker.retry import (
     given_up,
     raised,
 )
+from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
+from jobworker.metrics import since_ms
+from jobworker.record.conversations import Conversation, Conversations, Decision, checked
+from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
+from jobworker.record.schedule import Schedule
 from jobworker.runs import (
     FAILED,
     FETCHING,

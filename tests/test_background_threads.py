@@ -40,8 +40,8 @@ from linedesk.runtime.thread import BackgroundThread
 from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler
 from linedesk.store.collections import MEGABYTE
+from linedesk.store.control import Control
 from linedesk.store.documents import STATUS
-from linedesk.store.orders import Control
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import CollectionRepair, Neighbours
 from linedesk.store.spool.drain import Drain

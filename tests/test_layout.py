@@ -50,14 +50,14 @@ FLOORS = {
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "retry", "unsend", "decider", "assembly"),
+        ("runs", "handler_retry", "unsend", "decider", "assembly"),
     ),
     "dispatcher": (
         ("metrics", "delayed_calls", "lease"),
         ("progress",),
         ("keyed",),
         ("feed",),
-        ("control", "watchdog", "status", "startup"),
+        ("exit_reason", "control", "watchdog", "status", "startup_wait"),
         ("process",),
     ),
     "linesim": (("model",), ("people",), ("judge",), ("http",)),
@@ -158,6 +158,17 @@ def test_what_does_not_run_bots_loads_neither_them_nor_the_sdk(module: str) -> N
     command = [sys.executable, "-c", program]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_a_dispatcher_whose_bot_calls_no_sdk_does_not_load_its_client() -> None:
+    """It takes most of a second, at each start and each fail-over."""
+    program = (
+        "import sys, linedesk.compose.dispatcher, linedesk.bots.parrot\n"
+        "print('linebot.v3.messaging' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
 
 
 def test_the_api_has_each_name_that_it_announces_and_no_other() -> None:

@@ -25,9 +25,9 @@ from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import GiveUp, JobResult, Step
+from linedesk.store.control import NO_PAUSES, RELEASED, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.orders import NO_PAUSES, RELEASED, Pauses
 
 log = logging.getLogger(__name__)
 LOAD_AGAIN_SECONDS = 1.0

@@ -20,9 +20,9 @@ from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
 from linedesk.contract import GiveUp, JobResult
+from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
-from linedesk.store.orders import NO_PAUSES, Pauses
 from linedesk.store.records.held import HeldRecord
 
 # A conversation remembers the last 100 names it applied, its newest too (architecture: step 7).

@@ -24,8 +24,8 @@ from dispatcher.keyed.queues import QueuedJob
 from dispatcher.progress.document import Progress, Start, Trying, Watched
 from linedesk.contract import GiveUp, JobResult, Step
 from linedesk.runtime.backoff import growing_seconds
+from linedesk.store.control import Control, Scope
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
-from linedesk.store.orders import Control, Scope
 
 log = logging.getLogger(__name__)
 

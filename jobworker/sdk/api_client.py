@@ -8,7 +8,7 @@ from typing import Any
 from linebot.v3.messaging import ApiClient as SdkApiClient
 from linebot.v3.messaging import Configuration
 
-from jobworker.sdk.client import bound
+from jobworker.sdk.bound_clients import bound
 
 # What the SDK names its data host.
 DATA_HOST = "api-data.line.me"

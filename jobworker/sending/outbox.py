@@ -2,7 +2,7 @@
 
 A send that waits, for its turn or for its next try, is a ticket at the gate or with the clock,
 never a blocked thread. Dead letters and timers do not wait behind sends. What dies here is found
-by the successor in `pending` and carried on by the rules of `jobworker.sending.delivery`.
+by the successor in `pending` and carried on by the rules of `jobworker.sending.verdict`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from jobworker.metrics import WorkerMetrics, since_ms
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.schedule import Schedule
-from jobworker.sending.delivery import QUOTA, ReplyUnknown, SendOutcome, SendVerdict, judge
 from jobworker.sending.send import (
     ConversationOutbox,
     Enter,
@@ -44,6 +43,7 @@ from jobworker.sending.send import (
     SendLimits,
     told_of,
 )
+from jobworker.sending.verdict import QUOTA, ReplyUnknown, SendOutcome, SendVerdict, judge
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document

@@ -19,7 +19,7 @@ from jobworker.effects import Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import Ticket
-from jobworker.sending.delivery import SendOutcome, expired, way_of
+from jobworker.sending.verdict import SendOutcome, expired, way_of
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 

@@ -20,7 +20,7 @@ from linedesk.console.format import echo_json, local, tabbed, visible
 from linedesk.console.search import scope_of
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
-from linedesk.store.orders import Control, Scope
+from linedesk.store.control import Control, Scope
 
 # A dispatcher reads its orders twice a second and tells what it obeys once a second.
 OBEY_SECONDS = 4.0

@@ -20,7 +20,7 @@ from frontdesk.metrics import FrontdeskMetrics
 from linedesk.compose.up import beside_up
 from linedesk.console.web.app import create_app
 from linedesk.console.web.gatekeeping import is_loopback
-from linedesk.console.web.layout import Console
+from linedesk.console.web.page_context import Console
 from linedesk.console.web.serve import config_of, serve
 from linedesk.runtime.service_manager import service_from
 from linedesk.settings.errors import CannotServe, SettingsError

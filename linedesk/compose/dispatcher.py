@@ -11,15 +11,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from dispatcher.exit_reason import ExitReason
 from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.feed import STEP_SECONDS, Feed, feed_client
 from dispatcher.feed.oplog import OplogFeed
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
-from dispatcher.startup import ExitReason
 from jobworker.assembly import BotWorker, LineSettings
-from jobworker.sending.delivery import ReplyUnknown
+from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
 from linedesk.compose.scheduler import make_scheduler, simulated_clock
 from linedesk.runtime.exit_codes import Exit

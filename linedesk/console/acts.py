@@ -21,9 +21,10 @@ from linedesk.console import processes
 from linedesk.console.dead_letters import Replaying
 from linedesk.console.errors import NotDone
 from linedesk.console.reading import reported
-from linedesk.store import orders
+from linedesk.store import control
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
+from linedesk.store.control import Control, Release, Scope
 from linedesk.store.documents import (
     AUDIT,
     CONVERSATIONS,
@@ -34,7 +35,6 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
-from linedesk.store.orders import Control, Release, Scope
 from linedesk.store.records.audit import DONE, AuditRecord
 from linedesk.store.records.effects import EFFECT_ID, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
@@ -121,7 +121,7 @@ class Head:
     since: datetime | None = None
 
     @property
-    def named(self) -> dict[orders.Head, str]:
+    def named(self) -> dict[control.Head, str]:
         """As a release names it in `control`."""
         return {EVENT_ID: self.id} if self.kind == "event" else {EFFECT_ID: self.id}
 

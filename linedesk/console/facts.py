@@ -15,6 +15,7 @@ from linedesk.console.dead_letters import LISTED
 from linedesk.console.reading import reported
 from linedesk.console.tracing import held_by_event_id
 from linedesk.store.collections import DISPATCHER
+from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import (
     CALLS,
     CONVERSATIONS,
@@ -28,7 +29,6 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
-from linedesk.store.orders import Control, Pauses
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import SET_BY
 from linedesk.store.redaction import message_id_of

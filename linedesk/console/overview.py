@@ -19,11 +19,11 @@ from linedesk.console import dead_letters, processes
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import reported
+from linedesk.store.control import Pause
 from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
 from linedesk.store.errors import translated
-from linedesk.store.orders import Pause
+from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
-from linedesk.store.records.orders import DONE_AT
 
 
 @dataclass(frozen=True)

@@ -122,14 +122,14 @@ def _is_over(one: Process, processes: Sequence[Process]) -> bool:
 
 def asks_for_scheduler(rows: Iterable[Row]) -> bool | None:
     """Whether SCHEDULER is `process`, by the newest row that tells; None where none does."""
-    status_line = [
+    told = [
         row
         for row in rows
         if row.get("role") == DISPATCHER
         and isinstance(row.get("scheduler"), str)
         and isinstance(row.get("at"), datetime)
     ]
-    newest = max(status_line, key=lambda row: row["at"], default=None)
+    newest = max(told, key=lambda row: row["at"], default=None)
     return None if newest is None else newest["scheduler"] == "process"
 
 

@@ -20,6 +20,7 @@ from linedesk.console.conversation import ELLIPSIS, find_conversation, starting
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import reported
 from linedesk.console.tracing import by_index, by_looking
+from linedesk.store.control import Scope
 from linedesk.store.documents import (
     CALLS,
     CONTROL,
@@ -31,7 +32,6 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.errors import translated
-from linedesk.store.orders import Scope
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 # Some 5 MB of documents, and 2 MB of rows: a few hundredths of a second each.

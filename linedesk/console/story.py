@@ -20,9 +20,9 @@ from linedesk.console.dead_letters import last_replay
 from linedesk.console.facts import Facts, leader, read_facts
 from linedesk.console.format import as_json, brief, for_long
 from linedesk.console.tracing import event_of
+from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 from linedesk.store.errors import translated
-from linedesk.store.orders import Pause
 from linedesk.store.queue.replays import REPLAY
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.effects import TRIED_AT

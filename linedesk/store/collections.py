@@ -32,11 +32,11 @@ from linedesk.store.documents import (
     STATUS,
 )
 from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
+from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.conversations import UNSENT_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.leases import NEVER_HELD
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
-from linedesk.store.records.orders import DONE_AT
 from linedesk.store.records.timers import ENDED_AT, RUN_AT
 
 NAMESPACE_NOT_FOUND = 26

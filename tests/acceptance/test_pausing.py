@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from linedesk.store.orders import Control, Scope
+from linedesk.store.control import Control, Scope
 from linesim.judge.checker import check
 
 BOT = {"BOT": "acceptance_bots:echo"}

@@ -18,7 +18,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from linedesk.compose.private_mongod import free_port
-from linedesk.store.orders import Control, Scope
+from linedesk.store.control import Control, Scope
 from tests.acceptance.conftest import House
 from tests.fork_server import Written, nursery
 from tests.listener import Manager

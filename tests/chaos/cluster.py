@@ -21,9 +21,9 @@ from pymongo.errors import PyMongoError
 import linesim
 from linedesk.compose import children
 from linedesk.compose.private_mongod import free_port
+from linedesk.store.control import Control
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.orders import Control
 from linesim.model.world import User
 from tests.chaos.servers import Servers
 from tests.chaos.slipped import Freeze

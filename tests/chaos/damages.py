@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from linedesk.store.orders import Scope
+from linedesk.store.control import Scope
 from linesim.model.faults import Close, Late, Rule, html_error, server_error, too_many, unauthorized
 from tests.chaos.cluster import City, Kept
 from tests.chaos.slipped import Freeze

@@ -13,8 +13,8 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.keyed.saver import Saver
 from dispatcher.progress.document import Progress
 from linedesk.contract import Job, JobResult
+from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import HELD, PROGRESS, Document
-from linedesk.store.orders import NO_PAUSES, Pauses
 from tests.waiting import eventually
 
 

@@ -15,10 +15,10 @@ import uvloop
 
 from frontdesk.app import WebhookSettings
 from frontdesk.metrics import FrontdeskMetrics
-from frontdesk.parsing import sign
 from frontdesk.process import server_config
 from frontdesk.server import FrontdeskServer, ServerLimits
-from frontdesk.stores import Documents
+from frontdesk.signature import sign
+from frontdesk.store_choice import Documents
 from frontdesk.tls import CertificateFiles
 from linedesk.runtime.service_manager import NoServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook

@@ -18,7 +18,7 @@ from pymongo.database import Database
 from schemathesis import GenerationMode
 
 from frontdesk.app import WebhookSettings, create_app
-from frontdesk.parsing import HEADER, sign
+from frontdesk.signature import HEADER, sign
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.frontdesk.desk import SECRET, Answer, DeskProcess, read_answer, signed_head, text_event

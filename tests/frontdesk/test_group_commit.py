@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 
 from frontdesk.errors import NotStored
 from frontdesk.group_commit import CommitLimits, GroupCommit
-from frontdesk.stores import Bounds, Documents
+from frontdesk.store_choice import Bounds, Documents
 from tests.waiting import eventually
 
 WAIT_SECONDS = 10.0

@@ -22,8 +22,8 @@ from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
 
 from dispatcher.keyed.call_claim import CallClaim
 from jobworker.bot.talk import Talk
+from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import Conversations
-from jobworker.retry import RetryLimits
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dispatcher.keyed.queues import Run
-from jobworker import decider, retry
+from jobworker import decider, handler_retry
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, GateClosed
 from linedesk import Bot
@@ -275,13 +275,16 @@ def test_what_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> No
 
 @pytest.mark.parametrize("error", [BotError, *BotError.__subclasses__()])
 def test_every_mistake_of_a_bot_is_lasting(error: type[BotError]) -> None:
-    assert retry.raised(error("x")).lasting
-    assert not retry.raised(ValueError("x")).lasting
+    assert handler_retry.raised(error("x")).lasting
+    assert not handler_retry.raised(ValueError("x")).lasting
 
 
 def test_the_log_names_the_reason_of_a_mistake_and_not_what_it_quotes() -> None:
-    assert retry.raised(BotError("花子", reason="no recipient")).what == "BotError: no recipient"
-    assert retry.raised(BotError("花子")).what == "BotError"
+    assert (
+        handler_retry.raised(BotError("花子", reason="no recipient")).what
+        == "BotError: no recipient"
+    )
+    assert handler_retry.raised(BotError("花子")).what == "BotError"
 
 
 def test_a_handler_is_not_tried_for_ever(room: Rooms, sim: Sim) -> None:

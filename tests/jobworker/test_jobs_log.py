@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
-from jobworker import decider, retry
+from jobworker import decider, handler_retry
 from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.metrics import WorkerMetrics
@@ -201,7 +201,7 @@ def test_what_is_in_the_way_is_told_without_its_own_words(
     error: Exception, decided: bool, words: str
 ) -> None:
     run = JobMemo()
-    run.decision = retry.given_up if decided else None  # type: ignore[assignment]
+    run.decision = handler_retry.given_up if decided else None  # type: ignore[assignment]
     assert undecided_words(error, run, 1.0).startswith(words)
 
 

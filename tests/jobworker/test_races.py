@@ -22,7 +22,7 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
 from jobworker.record.conversations import Conversations, Decision, Recorded
 from jobworker.record.schedule import Schedule
-from jobworker.sending.delivery import ReplyUnknown
+from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
 from linedesk import Bot
 from linedesk.compose.private_mongod import EmbeddedMongod

@@ -13,13 +13,13 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.errors import MayArriveTwice
+from jobworker.handler_retry import AFTER_A_SEND, given_up
 from jobworker.line.client import LineClient
 from jobworker.record.dead_letters import anew
-from jobworker.retry import AFTER_A_SEND, given_up
 from jobworker.sending.send import PendingSend, SendLimits, SendState
 from linedesk import Bot
 from linedesk.contract import GiveUp
-from linedesk.store.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
+from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linesim import Sim
 from tests.dispatcher.fakes import document
 from tests.jobworker.test_jobs_log import written

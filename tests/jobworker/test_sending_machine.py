@@ -23,8 +23,8 @@ from jobworker.line.breaker import Breaker
 from jobworker.line.client import tell
 from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
-from jobworker.sending.delivery import ReplyUnknown
 from jobworker.sending.outbox import Outbox
+from jobworker.sending.verdict import ReplyUnknown
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from tests.jobworker.worker_harness import CHANNEL, a_send

@@ -17,9 +17,9 @@ from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
-from jobworker.retry import RetryLimits
-from jobworker.sending.delivery import ReplyUnknown
+from jobworker.handler_retry import RetryLimits
 from jobworker.sending.send import SendLimits
+from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document

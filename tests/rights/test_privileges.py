@@ -33,6 +33,7 @@ from linedesk.runtime.status_row import StatusRow
 from linedesk.setup.users import WHO
 from linedesk.store.client import connect
 from linedesk.store.collections import CAPPED_BYTES, MEGABYTE, PLAIN, check_recvq
+from linedesk.store.control import Control, Scope
 from linedesk.store.documents import (
     PROGRESS,
     RECVQ,
@@ -43,7 +44,6 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
 from linedesk.store.insert import insert_documents
-from linedesk.store.orders import Control, Scope
 from linedesk.store.queue.gauge import Gauge, Reach
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.repair import UNCAPPED, CollectionRepair, Neighbours

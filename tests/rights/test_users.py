@@ -151,12 +151,12 @@ def test_an_administrator_who_lost_his_rights_gets_them_from_another_one(
     admin = guarded.client_of("admin")["admin"]
     before = guarded.uri_of("admin")
     admin.command("createUser", "keeper", pwd="of a person", roles=["root"])
-    repair = guarded.server.uri.replace("//", "//keeper:of+a+person@")
+    as_person = guarded.server.uri.replace("//", "//keeper:of+a+person@")
     try:
         admin.command("updateUser", "linedesk-admin", roles=[])
         with pytest.raises(SettingsError, match="lets neither the user"):
             guarded.init()
-        guarded.init(uri=repair)
+        guarded.init(uri=as_person)
         assert "linedesk-admin@admin: new rights" in capsys.readouterr().out
         assert guarded.uri_of("admin") == before
     finally:

@@ -14,10 +14,10 @@ from linedesk.console.errors import ConsoleError, NotReplayed
 from linedesk.console.format import scope_words
 from linedesk.console.search import key_of
 from linedesk.console.web.auth import Visitor, is_form_of
-from linedesk.console.web.layout import PageContext, Said
 from linedesk.console.web.live import Away
+from linedesk.console.web.page_context import PageContext, Said
+from linedesk.store.control import Scope
 from linedesk.store.documents import DEADLETTERS
-from linedesk.store.orders import Scope
 
 OLD_PAGE = "nothing was done: the page was older than this console; it is fresh now, try again"
 UNKNOWN = (

@@ -18,9 +18,9 @@ from linedesk.console.errors import ConsoleError
 from linedesk.console.web.actions import act_routes
 from linedesk.console.web.auth import Turns
 from linedesk.console.web.gatekeeping import BODY_SECONDS, SAFE_METHODS, Gatekeeper
-from linedesk.console.web.layout import Console, NotLoggedIn, PageContext
 from linedesk.console.web.live import Away
 from linedesk.console.web.login import login_routes
+from linedesk.console.web.page_context import Console, NotLoggedIn, PageContext
 from linedesk.console.web.pages import OVERVIEW_SECONDS, page_routes, wants_json
 from linedesk.runtime.metrics import Refusals
 
@@ -65,7 +65,7 @@ def create_app(
     app.add_middleware(
         Gatekeeper,
         names=context.names,
-        repair=context.repair,
+        doorkeeper=context.doorkeeper,
         turns=context.turns,
         refusals=refusals,
         body_seconds=body_seconds,
@@ -84,7 +84,7 @@ def _explain(app: FastAPI, context: PageContext) -> None:
     @app.exception_handler(NotLoggedIn)
     async def log_in(request: Request, error: NotLoggedIn) -> Response:
         browses = request.method in SAFE_METHODS and not wants_json(request)
-        if not browses or not context.repair.takes_passwords:
+        if not browses or not context.doorkeeper.takes_passwords:
             words = {"error": "log in, or send the token as Authorization: Bearer"}
             return JSONResponse(words, 401, headers={"www-authenticate": "Bearer"})
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")

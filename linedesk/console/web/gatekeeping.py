@@ -67,7 +67,7 @@ class Gatekeeper:
         self,
         app: ASGIApp,
         names: Names,
-        repair: Doorkeeper,
+        doorkeeper: Doorkeeper,
         turns: Turns,
         refusals: Refusals,
         *,
@@ -76,7 +76,7 @@ class Gatekeeper:
         self._app = app
         self._refusals = refusals
         self._names = names
-        self._repair = repair
+        self._doorkeeper = doorkeeper
         self._turns = turns
         self._body_seconds = body_seconds
 
@@ -118,14 +118,14 @@ class Gatekeeper:
     async def _has_turn(self, headers: Headers, address: str) -> bool:
         """A guess at the token waits as one at the password does; the token itself is free."""
         shown = headers.get("authorization", "")
-        if not self._repair.is_guess(shown):
+        if not self._doorkeeper.is_guess(shown):
             return True
-        lane = self._repair.lane(address)
+        lane = self._doorkeeper.lane(address)
         if not await self._turns.take(lane):
             return False
-        if self._repair.is_token(shown):
+        if self._doorkeeper.is_token(shown):
             self._turns.give_back(lane)
-            self._repair.know(lane)
+            self._doorkeeper.know(lane)
         return True
 
 

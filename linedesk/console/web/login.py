@@ -11,8 +11,8 @@ from fastapi.responses import RedirectResponse
 from linedesk.console.acts import Audit
 from linedesk.console.web.auth import BROWSER_SECONDS, MOST_NAME, SESSION_SECONDS, is_form_of
 from linedesk.console.web.gatekeeping import client_of
-from linedesk.console.web.layout import COOKIE, PageContext, own_path
 from linedesk.console.web.live import Away
+from linedesk.console.web.page_context import COOKIE, PageContext, own_path
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def login_routes(context: PageContext) -> APIRouter:
 
     @router.get("/login")
     async def ask(request: Request, to: str = "/") -> Response:
-        if not context.repair.asks:
+        if not context.doorkeeper.asks:
             return RedirectResponse(own_path(to), status_code=303)
         told = {"to": own_path(to), "problem": None, "most": MOST_NAME}
         return context.page(request, "login.html", told)
@@ -39,22 +39,22 @@ def login_routes(context: PageContext) -> APIRouter:
         name: Annotated[str, Form(max_length=200)] = "",
         to: Annotated[str, Form(max_length=2_000)] = "/",
     ) -> Response:
-        address, repair = client_of(request.scope), context.repair
-        lane = repair.lane(address, request.cookies.get(BROWSER_COOKIE, ""))
+        address, doorkeeper = client_of(request.scope), context.doorkeeper
+        lane = doorkeeper.lane(address, request.cookies.get(BROWSER_COOKIE, ""))
         told = {"to": own_path(to), "most": MOST_NAME}
         if not await context.turns.take(lane):
             return context.page(request, "login.html", {**told, "problem": BUSY}, status=429)
-        if not repair.is_password(password):
+        if not doorkeeper.is_password(password):
             return context.page(request, "login.html", {**told, "problem": WRONG}, status=401)
         context.turns.give_back(lane)
-        cookie = repair.log_in(name)
-        who = repair.visitor(cookie, None)
+        cookie = doorkeeper.log_in(name)
+        who = doorkeeper.visitor(cookie, None)
         assert who is not None
         await _note(context, who.name, address)
         log.info("logged in address=%s", address)
         response = RedirectResponse(own_path(to), status_code=303)
         _give(response, request, COOKIE, cookie, SESSION_SECONDS)
-        _give(response, request, BROWSER_COOKIE, repair.new_browser(), BROWSER_SECONDS)
+        _give(response, request, BROWSER_COOKIE, doorkeeper.new_browser(), BROWSER_SECONDS)
         return response
 
     @router.post("/logout")
@@ -63,7 +63,7 @@ def login_routes(context: PageContext) -> APIRouter:
     ) -> Response:
         if not is_form_of(context.visitor(request), form):
             return RedirectResponse("/", status_code=303)
-        context.repair.log_out(request.cookies.get(COOKIE))
+        context.doorkeeper.log_out(request.cookies.get(COOKIE))
         response = RedirectResponse("/login", status_code=303)
         response.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return response

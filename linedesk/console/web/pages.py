@@ -27,8 +27,8 @@ from linedesk.console.overview import read_overview
 from linedesk.console.search import meaning_of, recent
 from linedesk.console.story import tell
 from linedesk.console.web.charts import HOURS, Chart, charts
-from linedesk.console.web.layout import PageContext
 from linedesk.console.web.live import LiveReadings
+from linedesk.console.web.page_context import PageContext
 from linedesk.console.web.view_models import labelled, seen, without_text
 from linedesk.store.documents import CONTROL, DEADLETTERS, Document
 

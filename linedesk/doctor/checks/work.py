@@ -14,9 +14,9 @@ from linedesk.console.overview import pause_row
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, lasting, of, ok, warn
 from linedesk.store.collections import DISPATCHER, audit_age_days, told_of_audit
+from linedesk.store.control import NO_PAUSES, Control, Pauses
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
 from linedesk.store.errors import REFUSED_WORDS
-from linedesk.store.orders import NO_PAUSES, Control, Pauses
 from linedesk.store.queue.replays import REFUSED
 from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.events import ACCEPT_TIME

@@ -21,9 +21,9 @@ from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced
-from linedesk.store.orders import NO_PAUSES, Pause, Pauses, Scope
 from tests.dispatcher.conftest import Begin, Dispatch
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing

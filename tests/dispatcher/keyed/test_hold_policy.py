@@ -8,7 +8,7 @@ from dispatcher.keyed.hold_policy import HoldPolicy
 from dispatcher.keyed.queues import KeyQueue, KeyQueues, Run
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
-from linedesk.store.orders import Pause, Pauses, Scope
+from linedesk.store.control import Pause, Pauses, Scope
 
 AFTER = 60.0
 

@@ -13,8 +13,8 @@ from pymongo.database import Database
 from dispatcher.keyed.queues import MOST_WHOLE
 from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult
+from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of
-from linedesk.store.orders import NO_PAUSES, RELEASED, Pause, Pauses, Scope
 from tests.dispatcher.conftest import Begin, DeskOfPool
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Ahead, Gates, Process

@@ -30,9 +30,9 @@ from dispatcher.progress import tracker as tracker_module
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
+from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
-from linedesk.store.orders import Pause, Pauses, Scope
 from tests.dispatcher.progress.test_tracker import empty_progress, stored
 
 CHANNEL = "main"

@@ -25,9 +25,9 @@ from dispatcher.process import ExitReason
 from dispatcher.progress.document import Progress, Trying
 from dispatcher.progress.held import HeldKey, HeldStore
 from linedesk.contract import Job, JobResult
+from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
-from linedesk.store.orders import Control, Scope
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.waiting import eventually

@@ -14,8 +14,8 @@ from dispatcher.keyed.view import MOST_WAITING
 from dispatcher.metrics import InHand
 from dispatcher.progress.tracker import ProgressTracker, Slot
 from linedesk.contract import Job, JobResult
+from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document, name_of
-from linedesk.store.orders import Pause, Pauses, Scope
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import Holder, document, numbered
 from tests.waiting import eventually

@@ -24,7 +24,7 @@ from linebot.v3.webhooks import (
 from pymongo.read_concern import ReadConcern
 from urllib3.util.ssl_ import create_urllib3_context
 
-from jobworker import retry
+from jobworker import handler_retry
 from jobworker.bot.content import ENDPOINT, ContentDownloads, ContentLimits, content_id
 from jobworker.bot.talk import Talk
 from jobworker.errors import (
@@ -540,7 +540,7 @@ def test_what_line_does_not_have_ready_is_tried_for_ten_minutes(error: Exception
 
     def ends(minutes: float, *, has_sent: bool = False) -> bool:
         first_at = datetime.now(UTC) - timedelta(minutes=minutes)
-        failure = retry.raised(error, has_sent=has_sent)
+        failure = handler_retry.raised(error, has_sent=has_sent)
         return failure.ends_it(failures=50, tries=3, first_at=first_at)
 
     assert [ends(0), ends(9.9), ends(10.1), ends(0, has_sent=True)] == [False, False, True, True]

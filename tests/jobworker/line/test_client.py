@@ -26,7 +26,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient, answer_or_error
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
-from jobworker.sdk.client import GatedApiClient
+from jobworker.sdk.gated_client import GatedApiClient
 from linedesk.compose.private_mongod import free_port
 from linedesk.store.documents import Document
 from linesim import Sim

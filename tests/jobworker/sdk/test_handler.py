@@ -34,7 +34,7 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, NoTimerHandler, PermanentError
 from jobworker.handler_context import HandlerContext, can_run_again
 from jobworker.line.hosts import Hosts
-from jobworker.sdk.client import is_send
+from jobworker.sdk.gated_client import is_send
 from jobworker.sdk.handler import SdkBot
 from linedesk import ApiClient, Bot, GateClosed, NotRunning
 from linedesk.compose.bot import load_bot

@@ -30,8 +30,8 @@ from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending import outbox
 from jobworker.sending import send as send_module
-from jobworker.sending.delivery import ReplyUnknown
 from jobworker.sending.send import ConversationOutbox, Moment, PendingSend, SendLimits
+from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
 from linedesk.store.client import Client

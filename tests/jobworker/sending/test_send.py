@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod
 from jobworker.errors import NotSent
 from jobworker.line.gate_order import GateState, Order, Ticket, TicketState
-from jobworker.sending.delivery import SendOutcome, SendVerdict
 from jobworker.sending.send import (
     Enter,
     Go,
@@ -27,6 +26,7 @@ from jobworker.sending.send import (
     SendLimits,
     SendState,
 )
+from jobworker.sending.verdict import SendOutcome, SendVerdict
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.limits import TOKEN_LIFE
 from tests.jobworker.worker_harness import a_send

@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from linedesk.compose.console import server_config
 from linedesk.console.web.app import create_app
-from linedesk.console.web.layout import Console
+from linedesk.console.web.page_context import Console
 from tests.waiting import eventually
 
 

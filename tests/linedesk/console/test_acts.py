@@ -14,9 +14,9 @@ from linedesk.console.acts import Acts, Audit, Head, heads, newest, only
 from linedesk.console.errors import NotDone, NotReplayed
 from linedesk.console.facts import leader
 from linedesk.store.client import Client, connect
+from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
-from linedesk.store.orders import Scope
 from tests.dispatcher.faults import failing
 from tests.linedesk.console.hand import HANAKO, a_dispatcher, an_event, empty, one_for_all
 

@@ -19,8 +19,8 @@ from linedesk.console.search import Meaning, key_of, meaning_of, recent, scope_o
 from linedesk.console.story import Story, story_of, tell
 from linedesk.console.tracing import event_of
 from linedesk.store.client import Client
+from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
-from linedesk.store.orders import Pause, Pauses, Scope
 from tests.linedesk.console.hand import (
     HANAKO,
     NOW,

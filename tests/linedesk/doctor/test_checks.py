@@ -31,8 +31,8 @@ from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
 from linedesk.store.collections import INDEXES, MEGABYTE, is_as_made
+from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import SCHEDULE
-from linedesk.store.orders import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.queue.gauge import Reach
 from linedesk.store.queue.retention import Disk, Span
 from linedesk.store.rights import DISPATCHER, FRONTDESK, OPERATOR

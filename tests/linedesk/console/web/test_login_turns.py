@@ -176,25 +176,25 @@ def test_right_passwords_cost_no_turns() -> None:
 
 def test_a_browser_is_known_by_its_cookie_until_the_password_changes() -> None:
     cookie = Doorkeeper(password=PASSWORD).new_browser()
-    repair = Doorkeeper(password=PASSWORD)
-    lane = repair.lane("192.0.2.1", cookie)
+    doorkeeper = Doorkeeper(password=PASSWORD)
+    lane = doorkeeper.lane("192.0.2.1", cookie)
     assert lane.known
     assert PASSWORD not in cookie
-    assert repair.lane("192.0.2.2", cookie) == lane
+    assert doorkeeper.lane("192.0.2.2", cookie) == lane
     for forged in ("", ".", "x", "x.", f"x{cookie}", f"{cookie}0", "é.é"):
-        assert repair.lane("192.0.2.1", forged) == Lane("192.0.2.1")
+        assert doorkeeper.lane("192.0.2.1", forged) == Lane("192.0.2.1")
     assert not Doorkeeper(password=f"{PASSWORD}2").lane("192.0.2.1", cookie).known
 
 
 def test_without_a_password_no_cookie_of_a_browser_counts() -> None:
-    repair = Doorkeeper(token=TOKEN)
-    assert repair.lane("192.0.2.1", Doorkeeper().new_browser()) == Lane("192.0.2.1")
+    doorkeeper = Doorkeeper(token=TOKEN)
+    assert doorkeeper.lane("192.0.2.1", Doorkeeper().new_browser()) == Lane("192.0.2.1")
 
 
 def test_a_network_that_has_shown_the_token_waits_for_no_crowd() -> None:
     async def scene(turns: Turns) -> None:
-        repair = Doorkeeper(token=TOKEN)
-        gate = Gatekeeper(shown, Names(), repair, turns, Refusals(logging.getLogger()))
+        doorkeeper = Doorkeeper(token=TOKEN)
+        gate = Gatekeeper(shown, Names(), doorkeeper, turns, Refusals(logging.getLogger()))
 
         async def ask(token: str) -> int:
             answers.clear()

@@ -22,7 +22,7 @@ from linedesk.console.overview import read_overview
 from linedesk.console.web import pages
 from linedesk.console.web.auth import SESSION_SECONDS, Doorkeeper, Rate, Turns
 from linedesk.console.web.gatekeeping import MOST_BODY_BYTES, Names, refusal
-from linedesk.console.web.layout import Console, own_path
+from linedesk.console.web.page_context import Console, own_path
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.console import a_day
@@ -233,15 +233,15 @@ def test_guesses_at_the_token_have_the_same_limit(database: Rows) -> None:
 
 def test_sessions_end() -> None:
     now = [0.0]
-    repair = Doorkeeper(password=PASSWORD, monotonic=lambda: now[0])
-    cookie = repair.log_in(" 花  子 ")
-    who = repair.visitor(cookie, None)
+    doorkeeper = Doorkeeper(password=PASSWORD, monotonic=lambda: now[0])
+    cookie = doorkeeper.log_in(" 花  子 ")
+    who = doorkeeper.visitor(cookie, None)
     assert who is not None
     assert who.name == "花 子"
-    assert repair.visitor(None, None) is None
-    assert repair.visitor("", "Bearer ") is None
+    assert doorkeeper.visitor(None, None) is None
+    assert doorkeeper.visitor("", "Bearer ") is None
     now[0] = SESSION_SECONDS
-    assert repair.visitor(cookie, None) is None
+    assert doorkeeper.visitor(cookie, None) is None
 
 
 @pytest.mark.parametrize(

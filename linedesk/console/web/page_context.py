@@ -81,9 +81,9 @@ class PageContext:
         self.console = console
         self.reading = reading
         self.acting = acting
-        self.repair = Doorkeeper(password=console.password, token=console.token)
+        self.doorkeeper = Doorkeeper(password=console.password, token=console.token)
         self.turns = turns or Turns()
-        self.names = Names(console.host, url=console.url, open_to_proxies=self.repair.asks)
+        self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS)
         self._said: OrderedDict[str, Said] = OrderedDict()
@@ -104,11 +104,13 @@ class PageContext:
 
     def visitor(self, request: Request) -> Visitor:
         """Who asks. Raises NotLoggedIn."""
-        who = self.repair.visitor(request.cookies.get(COOKIE), request.headers.get("authorization"))
+        who = self.doorkeeper.visitor(
+            request.cookies.get(COOKIE), request.headers.get("authorization")
+        )
         if who is None:
             raise NotLoggedIn
         # Its connection is not ended in favour of others then.
-        request.scope.get("state", {})["proved"] = self.repair.asks
+        request.scope.get("state", {})["proved"] = self.doorkeeper.asks
         return who
 
     def page(
@@ -117,8 +119,8 @@ class PageContext:
         """A page of a template, with what stands on each."""
         cookie, authorization = request.cookies.get(COOKIE), request.headers.get("authorization")
         everywhere = {
-            "visitor": self.repair.visitor(cookie, authorization),
-            "can_log_out": self.repair.takes_passwords,
+            "visitor": self.doorkeeper.visitor(cookie, authorization),
+            "can_log_out": self.doorkeeper.takes_passwords,
             "pages": PAGES.items(),
             "here": request.url.path,
             "word": "",

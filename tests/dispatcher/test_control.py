@@ -11,9 +11,9 @@ from pymongo.database import Database
 
 from dispatcher.control import ControlReader
 from linedesk.contract import Job, JobResult
+from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
 from linedesk.store.documents import DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused
-from linedesk.store.orders import NOTHING_STUCK, Control, Release, Scope
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing

@@ -1,4 +1,4 @@
-"""`control`: what an operator ordered; `linedesk.store.orders` has its rows as typed values."""
+"""`control`: what an operator ordered; `linedesk.store.control` has its rows as typed values."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
+from linedesk.store.control import NO_PAUSES, NOTHING_STUCK, Control, Pause, Pauses, Scope
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, StoreUnavailable
-from linedesk.store.orders import NO_PAUSES, NOTHING_STUCK, Control, Pause, Pauses, Scope
 from tests.linedesk.store.lagging import LaggingSet
 
 NOW = datetime.now(UTC)

@@ -23,10 +23,10 @@ from pymongo.read_concern import ReadConcern
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, translated
+from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.effects import EFFECT_ID
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER
-from linedesk.store.records.orders import DONE_AT
 
 PAUSE = "pause"
 RELEASE = "release"

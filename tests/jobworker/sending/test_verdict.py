@@ -11,7 +11,7 @@ import pytest
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer, is_endpoint_limit
-from jobworker.sending.delivery import ReplyUnknown, SendVerdict, expired, judge, way_of
+from jobworker.sending.verdict import ReplyUnknown, SendVerdict, expired, judge, way_of
 from tests.jobworker.worker_harness import a_send
 
 ACCEPTED = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

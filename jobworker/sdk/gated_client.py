@@ -1,17 +1,12 @@
-"""line-bot-sdk's ApiClient through the gate, for whoever calls LINE in a handler.
+"""line-bot-sdk's ApiClient through the gate: what an SDK bot's calls of LINE go through.
 
 What the SDK (3.27) does by itself and this does not: wait for ever, repeat GETs, keep the last
 answer's body.
-
-Which worker's clients of line-bot-sdk the process calls LINE through.
-
-Apart from the clients themselves, since the SDK takes most of a second to import: a process whose
-bot never asks for it does without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +16,7 @@ from linebot.v3.messaging import ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
 from jobworker.effects import SendMethod
-from jobworker.errors import GateClosed, NotRunning
+from jobworker.errors import GateClosed
 from jobworker.handler_context import HandlerContext, current_call
 from jobworker.line.answer import is_no_verdict
 from jobworker.line.call_log import CallLog
@@ -214,29 +209,3 @@ class SdkClients:
         """Close their connections."""
         self.api.close()
         self.data.close()
-
-
-# A process has one worker; where a test has several, the newest counts.
-_bound: list[Callable[[], SdkClients]] = []
-
-
-def bind(clients: Callable[[], SdkClients]) -> None:
-    """From now on every ApiClient of the process calls through these; harmless a second time."""
-    release(clients)
-    _bound.append(clients)
-
-
-def release(clients: Callable[[], SdkClients]) -> None:
-    """Call through these no more; harmless if they were never bound."""
-    if clients in _bound:
-        _bound.remove(clients)
-
-
-def bound() -> SdkClients:
-    """The clients to call through. Raises NotRunning where there is no worker."""
-    if not _bound:
-        raise NotRunning(
-            "LINE can be called only while linedesk runs the bot: in handlers, and in threads "
-            "that wait for it, but not while the module is imported"
-        )
-    return _bound[-1]()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from frontdesk.errors import NotStored
-from frontdesk.stores import Bounds, Insert, PendingRequest, Probe, Stores, StoreState
+from frontdesk.store_choice import Bounds, Insert, PendingRequest, Probe, Stores, StoreState
 
 KEYS = ("A", "B")
 AWAY = NotStored("does not answer")

@@ -1,32 +1,19 @@
-"""How the main thread waits for MongoDB and for the lease, and why a dispatcher ended."""
+"""How a dispatcher's main thread waits for MongoDB and for the lease before it begins."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
-from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from dispatcher.exit_reason import ExitReason, ending_of
 from dispatcher.watchdog import STARTING, WAITING, WatchdogReporter
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
-from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
+from linedesk.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
-
-
-class ExitReason(Enum):
-    """Why a dispatcher ended; the command line makes an exit code of it."""
-
-    STOPPED = "stopped"
-    STUCK = "stuck"
-    """A thread did not end within the drain, or too many handlers never returned."""
-    REPLACED = "replaced"
-    REFUSED = "refused"
-    """MongoDB refuses the user: a new start may read another password."""
-    FAILED = "failed"
 
 
 class Interrupted(Exception):
@@ -35,30 +22,6 @@ class Interrupted(Exception):
     def __init__(self, ending: ExitReason) -> None:
         super().__init__(ending.value)
         self.ending = ending
-
-
-def ending_of(message: int | BaseException) -> ExitReason:
-    """What a message in the inbox makes of the process: a signal's number, or an error."""
-    if isinstance(message, int):
-        log.info("stopping signal=%d", message)
-        return ExitReason.STOPPED
-    if isinstance(message, Replaced):
-        log.error("replaced by another dispatcher, stopping error=%s", message)
-        return ExitReason.REPLACED
-    if isinstance(message, AccessRefused):
-        return ExitReason.REFUSED
-    return ExitReason.FAILED
-
-
-def death_of(args: threading.ExceptHookArgs) -> BaseException:
-    """What a thread died of, for the inbox; says so where nobody else will."""
-    error = args.exc_value or RuntimeError("a thread ended without an error")
-    name = args.thread.name if args.thread else "?"
-    if isinstance(error, AccessRefused):
-        log.error('mongodb refuses the dispatcher thread=%s reason="%s"', name, error)
-    elif not isinstance(error, Replaced):
-        log.critical("thread died thread=%s", name, exc_info=error)
-    return error
 
 
 Found = TypeVar("Found")
