@@ -61,7 +61,7 @@ class ProfileLimits:
     late_seconds: float = 30.0
     """From this age of the event on, the bot answers without a name (docs/design-notes.md)."""
     first_pause_seconds: float = 0.5
-    """Before an answer's name is asked for again; the pause grows with each further try."""
+    """Before a name that an answer waits for is asked for again; longer with each try."""
     later_seconds: float = 1.0
     """Before each name that no answer waits for. The answer of the event is out by then, and such
     names take a tenth of the gate's turns at most."""

@@ -1,4 +1,4 @@
-"""LINE's side for the jobworker's tests, and a jobworker that does not wait long between tries."""
+"""LINE's side for the jobworker's tests, its database, and rooms of both."""
 
 from __future__ import annotations
 
