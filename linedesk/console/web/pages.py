@@ -49,6 +49,13 @@ LOOK_MS = 2_000
 def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
     """Every page; each is a plain GET that works without a script."""
     router = APIRouter(dependencies=[Depends(context.visitor)])
+    _overview_routes(router, context, overview_seconds)
+    _found_routes(router, context)
+    _list_routes(router, context)
+    return router
+
+
+def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: float) -> None:
     overviews = LiveReadings(
         context.reader, lambda: read_overview(context.reading), every_seconds=overview_seconds
     )
@@ -74,6 +81,10 @@ def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECO
         read = await curves[hours].latest()
         told = {"charts": read.value or [], "hours": hours, "trouble": read.trouble}
         return context.page(request, "charts.html", told)
+
+
+def _found_routes(router: APIRouter, context: PageContext) -> None:
+    """What a search leads to: a conversation, the story of an event."""
 
     @router.get("/conversation/{channel}/{key}")
     async def conversation(request: Request, channel: str, key: str) -> Response:
@@ -114,6 +125,10 @@ def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECO
             return context.page(request, "search.html", told, status=200 if error.found else 404)
         return RedirectResponse(f"/{meant.kind}/{quote(meant.id)}", status_code=303)
 
+
+def _list_routes(router: APIRouter, context: PageContext) -> None:
+    """Dead letters, calls, and what operators did."""
+
     @router.get("/letters")
     async def letters(
         request: Request, cause: str = "", since: str = "", replayed: bool = False
@@ -150,8 +165,6 @@ def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECO
     async def audit(request: Request) -> Response:
         rows = await context.read(newest)
         return context.page(request, "audit.html", {"every": EVERY_SECONDS, "rows": rows})
-
-    return router
 
 
 def _curves(context: PageContext, hours: int) -> LiveReadings[list[Chart]]:
