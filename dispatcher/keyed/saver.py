@@ -73,9 +73,11 @@ class Saver(BackgroundThread):
         return True
 
     def _wait(self) -> None:
-        """Until there is something to save, or the feed was quiet for long."""
+        """Until there is something to save, the feed was quiet for long, or it is to end: another
+        thread that saves may take back what `stop` has set.
+        """
         deadline = time.monotonic() + self._quiet_seconds
-        while (left := deadline - time.monotonic()) > 0:
+        while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             if self._pool.changed.wait(min(left, self._pool.look_seconds)):
                 break
             self._look()

@@ -16,6 +16,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from dispatcher.keyed.queues import MOST_MOVED, MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.saver import Saver
 from dispatcher.progress.held import HeldStore
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.contract import Job, JobResult
@@ -472,6 +473,25 @@ def test_time_in_which_nothing_could_be_saved_is_nobodys_fault(
     one.pool.not_saved(None)
     assert one.hold()
     assert held(database) == []
+
+
+def test_a_save_of_another_thread_does_not_hide_the_savers_end(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, looking, go_on = begin(database, Gates()), threading.Event(), threading.Event()
+    saver = Saver(one.pool, one.progress, quiet_seconds=3600.0)
+
+    def look() -> None:
+        looking.set()
+        assert go_on.wait(15)
+
+    monkeypatch.setattr(one.pool, "plan_moves", look)
+    saver.start()
+    assert looking.wait(15)
+    saver.stop()
+    assert saver.save(), "which takes back that there is something to save"
+    go_on.set()
+    assert saver.join(15)
 
 
 def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
