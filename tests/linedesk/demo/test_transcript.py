@@ -65,7 +65,7 @@ def test_double_answers_are_counted_and_shown(console: Console) -> None:
     once, twice = BotAnswer("a", 1.0), BotAnswer("b", 2.0)
     events = [event(HANAKO, "x", once), event(HANAKO, "y", once, twice)]
     print_summary(
-        console, events, webhooks=2, rings=[], closest_seconds=0.1004, mongod_version="6.0.5"
+        console, events, webhooks=2, timers=[], closest_seconds=0.1004, mongod_version="6.0.5"
     )
     assert doubles(events) == 1
     lines = {" ".join(line.split()) for line in written(console).splitlines()}
@@ -76,7 +76,7 @@ def test_double_answers_are_counted_and_shown(console: Console) -> None:
 def test_what_comes_by_the_clock_has_no_event_and_tells_how_late_it_was(console: Console) -> None:
     due = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
     rings = [DemoTimer(HANAKO, "飲んだ？", due, 12.4)]
-    print_scene(console, Scene("t", advanced=41_234.5, rings=rings), bot="reminder")
+    print_scene(console, Scene("t", advanced=41_234.5, timers=rings), bot="reminder")
     moved, rang = [line.split() for line in written(console).splitlines()[-2:]]
     assert moved == ["⏰", "+11:27:14"]
     expected = ["reminder", "to", "佐藤花子", "飲んだ？", "22", "Nov", "08:30:00", "12"]
@@ -85,7 +85,7 @@ def test_what_comes_by_the_clock_has_no_event_and_tells_how_late_it_was(console:
         console,
         [event(HANAKO, "x", BotAnswer("a", 1.0))],
         webhooks=1,
-        rings=[*rings, DemoTimer(HANAKO, "飲んだ？？", due, 20.0)],
+        timers=[*rings, DemoTimer(HANAKO, "飲んだ？？", due, 20.0)],
         closest_seconds=None,
         mongod_version="6.0.5",
     )

@@ -15,11 +15,11 @@ from jobworker.effects import of_effect, of_event
 from linedesk.store.records import (
     audit,
     calls,
+    control,
     conversations,
     effects,
     events,
     letters,
-    orders,
     runs,
     timers,
 )
@@ -30,7 +30,7 @@ from linedesk.store.records.leases import NEVER_HELD, LeaseRecord
 from linedesk.store.records.runs import RunRecord
 
 ROOT = Path(__file__).parents[4]
-RECORDS = (audit, calls, conversations, effects, events, letters, orders, runs, timers)
+RECORDS = (audit, calls, conversations, effects, events, letters, control, runs, timers)
 AT = datetime(2026, 11, 22, 3, 4, 5, 678000, UTC)
 LATER = AT + timedelta(seconds=1)
 
