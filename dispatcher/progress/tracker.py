@@ -93,9 +93,10 @@ class ProgressTracker:
         passed: int,
         ring: list[Any],
         held: int = 0,
+        ring_slots: int = RING_SLOTS,
     ) -> ProgressTracker:
         """The account as a `progress` document tells it."""
-        slots = (list(ring) + [None] * RING_SLOTS)[:RING_SLOTS]
+        slots = (list(ring) + [None] * ring_slots)[:ring_slots]
         tracker = cls(
             token=token, after=after, passed=passed, held=held, _ring=slots, _saved=passed
         )
@@ -194,7 +195,7 @@ class ProgressTracker:
             self._pass(window.popleft())
 
     def _pass(self, slot: Slot) -> None:
-        place = self.passed % RING_SLOTS
+        place = self.passed % len(self._ring)
         self._known.discard(self._ring[place])
         self._ring[place] = slot.id
         self.passed += 1
@@ -244,13 +245,14 @@ class ProgressTracker:
         `rows` and `gone` are what the same transaction puts into `held` and takes out.
         """
         self._changed = False
-        first = max(self._saved, self.passed - RING_SLOTS)
+        slots = len(self._ring)
+        first = max(self._saved, self.passed - slots)
         return ProgressSnapshot(
             token=self.token,
             after=self.after,
             finished=self._tell_finished(),
             passed=self.passed,
-            ring={n % RING_SLOTS: self._ring[n % RING_SLOTS] for n in range(first, self.passed)},
+            ring={n % slots: self._ring[n % slots] for n in range(first, self.passed)},
             held=self.held,
             rows=tuple(rows),
             gone=tuple(gone),

@@ -26,7 +26,6 @@ from dispatcher.keyed.queues import (
     Run,
 )
 from dispatcher.keyed.queues import MOST_WHOLE as KEPT_WHOLE
-from dispatcher.progress import tracker as tracker_module
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressTracker
 from linedesk.contract import JobResult
@@ -59,12 +58,10 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ring_before = tracker_module.RING_SLOTS
-        tracker_module.RING_SLOTS = RING
         # Durable.
         self.recvq: list[Document] = []
         self.overwritten: set[int] = set()
-        self.progress: dict[str, Any] = {**empty_progress(), "held": 0}
+        self.progress: dict[str, Any] = {**empty_progress(RING), "held": 0}
         self.held: dict[int, Document] = {}
         self.applied: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=MOST_UNSAVED + 1))
         self.recorded: dict[str, list[int]] = defaultdict(list)
@@ -73,13 +70,10 @@ class World(RuleBasedStateMachine):
         self.paused: set[str] = set()
         self.begin()
 
-    def teardown(self) -> None:
-        tracker_module.RING_SLOTS = self.ring_before
-
     # One process.
 
     def begin(self) -> None:
-        self.tracker = ProgressTracker.restore(**self.progress)
+        self.tracker = ProgressTracker.restore(**self.progress, ring_slots=RING)
         self.told = self.told_finished()
         self.fed = self.progress["token"] or 0
         self.pending: dict[str, list[int]] = {key: [] for key in KEYS}

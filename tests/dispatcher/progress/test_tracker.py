@@ -9,7 +9,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dispatcher.progress import tracker as tracker_module
 from dispatcher.progress.tracker import (
     FORGET_AFTER,
     KEPT_OUT_OF_HELD,
@@ -44,8 +43,8 @@ def finished_after(before: list[Any], told: list[Any] | dict[int, Any]) -> list[
     return after
 
 
-def empty_progress() -> dict[str, Any]:
-    ring = [None] * tracker_module.RING_SLOTS
+def empty_progress(ring_slots: int) -> dict[str, Any]:
+    ring = [None] * ring_slots
     return {"token": None, "after": None, "finished": [], "passed": 0, "ring": ring}
 
 
@@ -57,10 +56,8 @@ class Account(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.slots_before = tracker_module.RING_SLOTS
-        tracker_module.RING_SLOTS = self.RING
-        self.progress = empty_progress()
-        self.tracker = ProgressTracker.restore(**self.progress)
+        self.progress = empty_progress(self.RING)
+        self.tracker = ProgressTracker.restore(**self.progress, ring_slots=self.RING)
         self.open: dict[int, Slot] = {}
         # The last document that this process has read, and all that any process has finished.
         self.read = 0
@@ -68,9 +65,6 @@ class Account(RuleBasedStateMachine):
         self.told: set[int] = set()
         self.under_way: tuple[ProgressSnapshot, set[int]] | None = None
         self.has_token = False
-
-    def teardown(self) -> None:
-        tracker_module.RING_SLOTS = self.slots_before
 
     def take(self, number: int, token: int | None) -> None:
         known = number in self.open or number in self.told
@@ -137,7 +131,7 @@ class Account(RuleBasedStateMachine):
     def crash_and_restore(self) -> None:
         self.under_way = None
         self.open = {}
-        self.tracker = ProgressTracker.restore(**self.progress)
+        self.tracker = ProgressTracker.restore(**self.progress, ring_slots=self.RING)
         self.told = self.tells(self.progress)
         if self.progress["token"] is None:
             self.scan()
