@@ -1,8 +1,6 @@
-"""The HTTP side: LINE's callback, and two answers for whoever watches the process.
+"""The HTTP side: LINE's callback with its API description, and /healthz and /readyz.
 
 A 200 on the callback means that every event of the request is stored; the store decides how.
-
-What the API description tells of LINE's callback: the request, and the body of a refusal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What stands in `pending`: sends, timers and dead letters, as typed values and as documents. Pure.
 
 Here is what an effect looks like and how it is told from another. What becomes of one is decided
-elsewhere: of a send in `delivery`, of a timer by `schedule`, of a letter by `deadletters`.
+elsewhere: of a send in `jobworker.sending`, of a timer and of a letter in `jobworker.record`.
 """
 
 from __future__ import annotations

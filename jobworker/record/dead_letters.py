@@ -1,6 +1,6 @@
-"""Dead letters: what was given up, with its cause. Writing one twice leaves the first.
+"""Dead letters: what was given up, with its cause, and how it is carried out anew.
 
-Carrying out anew what was given up: the effect of a dead letter, and its decision.
+Writing a letter twice leaves the first. A replay is decided by the effect that the letter holds.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
     A timer is set or cancelled over whatever was set meanwhile.
 
     A new retry key only where every try was definitely refused. Where one is of unknown outcome,
-    the same key, under which LINE takes it once, for as long as LINE keeps it (design: G5);
+    the same key, under which LINE takes it once, for as long as LINE keeps it (architecture: G5);
     after that raises MayArriveTwice, unless `force` accepts it.
     """
     if is_timer(effect):

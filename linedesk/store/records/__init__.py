@@ -1,1 +1,1 @@
-"""The fields of each collection: every name in one place, rows as typed records. Pure."""
+"""The collections' fields: names that several modules need, and rows as typed records. Pure."""
