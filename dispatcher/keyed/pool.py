@@ -397,7 +397,8 @@ class Pool:
                 return
             me.work = None
             self._suspects.end(run.queue.key, decided=is_decided)
-            self._signal()
+            # This thread takes the next work itself, and wakes another one then.
+            self._tell()
         if is_decided and not self.changed.is_set():
             self.changed.set()
 
@@ -450,6 +451,10 @@ class Pool:
         """
         if self._idle and (self._steps or self._may_begin_job()):
             self._idle.pop().wake.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the saver and the reader what they have to do now."""
         if self._queues.save_is_urgent and not self.urgent.is_set():
             self.urgent.set()
         if self._wait_for_room and len(self._tracker) < self._bound:

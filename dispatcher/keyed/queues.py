@@ -48,6 +48,9 @@ class KeyState(Enum):
     UNSAVED = "it decides nothing more before a save"
     READY = "a thread may take it"
 
+    # An Enum hashes its name by a Python function, and a state is looked up seven times an event.
+    __hash__ = object.__hash__
+
 
 class QueuedJob:
     """A document in hand: the job of its worker, and its place in queue and tracker."""
