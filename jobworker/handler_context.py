@@ -17,8 +17,6 @@ from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
-REPLY_SECONDS = TOKEN_LIFE.total_seconds()
-
 
 class Abandoned(WorkerError):
     """The handler came back too late: another run decides, and this one does nothing more."""
@@ -34,6 +32,7 @@ class HandlerContext:
         self.context = {EVENT_ID: name_of(document), "key": document["key"]}
         self.withheld = False
         self._accepted: datetime = document[ACCEPT_TIME]
+        self._has_token = bool(document.get("event", {}).get("replyToken"))
         self._handling: HandlerCall | None = None
         # Sends not to be made again; each mark by itself, since a handler may call from several
         # threads at a time.
@@ -51,10 +50,16 @@ class HandlerContext:
         return self._handling is not None and self._handling.is_abandoned
 
     @property
-    def seconds_left(self) -> float:
-        """How long its reply token is good; once it is not, as long as for anybody."""
-        left = REPLY_SECONDS - (datetime.now(UTC) - self._accepted).total_seconds()
-        return left if left > 0 else REPLY_SECONDS
+    def token_seconds(self) -> float:
+        """How long the event's reply token is still good; 0 once it is not, and without one."""
+        if not self._has_token:
+            return 0.0
+        return max(0.0, TOKEN_LIFE.total_seconds() - self.age_seconds)
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago its event was accepted; no less than 0, whatever a clock says."""
+        return max(0.0, (datetime.now(UTC) - self._accepted).total_seconds())
 
     def begin_send(self) -> object:
         """Note that a send leaves now; returns its mark. Raises GateClosed if abandoned.

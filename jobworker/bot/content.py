@@ -39,7 +39,7 @@ from jobworker.errors import (
     GateClosed,
     LineAway,
 )
-from jobworker.handler_context import REPLY_SECONDS, current_call, require_wanted
+from jobworker.handler_context import current_call, require_wanted
 from jobworker.line.answer import is_no_verdict
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import tell
@@ -215,7 +215,7 @@ class ContentDownloads:
         context = current.context if current else {}
         whose = context.get("key", ENDPOINT)
         with (
-            self._host.gate.turn(within_seconds=current.seconds_left if current else REPLY_SECONDS),
+            self._host.gate.turn(),
             self._calls.noted("GET", ENDPOINT, context, host=self._host.name) as row,
             within(self._limits.download_seconds, step_seconds=self._limits.read_seconds),
         ):

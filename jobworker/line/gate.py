@@ -1,9 +1,10 @@
 """The gate: one call of a LINE host at a time, and at least the interval between two starts.
 
-All calls are served by deadline, so a reply whose token is about to expire goes before a push that
-can wait. What waits is a ticket, not a blocked thread: when its turn comes, a thread of the pool is
-called for it. A handler that calls LINE on its own thread waits in the same order, by `turn`. While
-LINE must not be called at all, patient tickets wait here and the others are refused.
+Whose turn it is says `jobworker.line.gate_order`: an answer that is free while its reply token
+lives goes before what can wait. What waits is a ticket, not a blocked thread: when its turn comes,
+a thread of the pool is called for it. A handler that calls LINE on its own thread waits in the same
+order, by `turn`. While LINE must not be called at all, patient tickets wait here and the others are
+refused.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from jobworker.errors import GateClosed, LineAway
-from jobworker.handler_context import can_run_again, require_wanted
-from jobworker.line.gate_order import Order, Ticket, TicketState
+from jobworker.handler_context import can_run_again, current_call, require_wanted
+from jobworker.line.gate_order import PLACE_SECONDS, Order, Standing, Ticket, TicketState, TurnClass
 from jobworker.metrics import GateMetrics, Used, WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -110,10 +111,15 @@ class Gate:
         if not may_wait:
             ticket.refused(ticket)
 
-    def move(self, ticket: Ticket, deadline: float) -> None:
-        """Have a ticket be served by an earlier deadline."""
+    def move(self, ticket: Ticket, standing: Standing) -> None:
+        """Let a ticket stand where it does and where `standing` is, by the better of both."""
         with self._lock:
-            self._order.move(ticket, deadline)
+            self._order.move(ticket, standing, now=self._monotonic())
+
+    def turns_before(self, ticket: Ticket) -> int:
+        """How many turns go to others before an answer at the ticket's place."""
+        with self._lock:
+            return self._order.turns_before(ticket)
 
     def cancel(self, ticket: Ticket) -> bool:
         """Take a ticket back; False if it was granted or refused before."""
@@ -138,25 +144,29 @@ class Gate:
             self._leave(ticket, called=turn.has_begun)
 
     @contextmanager
-    def turn(self, *, within_seconds: float = 60.0) -> Iterator[None]:
-        """Hold the gate for one call made on this thread.
+    def turn(self) -> Iterator[None]:
+        """Hold the gate for one call made on this thread; for a handler's while its token lives.
 
         Raises GateClosed at a stop, where the lease is no longer fresh, for a handler that was
         abandoned and where others call for too long, LineAway while LINE must not be called.
         """
         require_wanted()
-        with self.holding(self._wait_for_turn(within_seconds)) as turn:
+        with self.holding(self._wait_for_turn()) as turn:
             if not turn.may_call():
                 raise GateClosed("no turn at the gate: the process is stopping or was replaced")
             require_wanted()
             turn.begin()
             yield
 
-    def _wait_for_turn(self, within_seconds: float) -> Ticket:
-        """A ticket that was granted."""
-        answered = threading.Event()
+    def _wait_for_turn(self) -> Ticket:
+        """A ticket that was granted. What holds a thread is as urgent as the answer behind it."""
+        answered, handler, now = threading.Event(), current_call(), self._monotonic()
+        place, token_end = now + PLACE_SECONDS, now
+        if handler is not None:
+            # It keeps its place when it comes again.
+            place, token_end = place - handler.age_seconds, now + handler.token_seconds
         ticket = Ticket(
-            self._monotonic() + within_seconds,
+            Standing(TurnClass.CHAT, place, token_end, token_end, token_end),
             patient=False,
             granted=lambda _: answered.set(),
             refused=lambda _: answered.set(),
@@ -190,12 +200,12 @@ class Gate:
             self._later(seconds, lambda: self._step(self._serve))
 
     def _serve(self) -> None:
-        """On a thread of the pool: give the turn to the most urgent ticket."""
+        """On a thread of the pool: give the turn to the next ticket."""
         if not self._lease_is_fresh():
             self._call_thread(LEASE_AGAIN_SECONDS)
             return
         with self._lock:
-            ticket = self._order.grant()
+            ticket = self._order.grant(now=self._monotonic(), turn_seconds=self.turn_seconds)
             if ticket is not None:
                 self._used.begin(self._monotonic())
         if ticket is not None:
@@ -221,7 +231,7 @@ class Gate:
 
     def _leave(self, ticket: Ticket, *, called: bool) -> None:
         with self._lock:
-            if not self._order.leave(ticket):
+            if not self._order.leave(ticket, called=called):
                 return
             if called:
                 took = self._monotonic() - self._last_start

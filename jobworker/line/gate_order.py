@@ -8,12 +8,82 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
 
-# Places that were left are dropped from the heap once they are more than this and the others.
+# Places that were left are dropped from a heap once they are more than this and the others.
 MOST_LEFT_PLACES = 64
+# Whether tokens are in danger is found out again after so long: with thousands of waiting answers
+# that takes milliseconds.
+CHECK_SECONDS = 0.1
+# What has no reply token takes its place as if it had one that lives for so long.
+PLACE_SECONDS = 60.0
+
+
+class TurnClass(IntEnum):
+    """What a turn is worth. A class is served before the next one."""
+
+    LIVE = 1
+    """An answer whose reply token is good, and so free; or a read that such an answer waits for."""
+    CHAT = 2
+    """A push to the chat of the event itself, and what linedesk has to ask LINE now and then."""
+    OTHER = 3
+    """A multicast, a push to another chat, a reply that is too late to be free."""
+    IDLE = 4
+    """What nothing waits for."""
+
+
+# While it waits, a class gets each so-manieth turn, however many wait before it.
+SHARES = {TurnClass.CHAT: 5, TurnClass.OTHER: 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a ticket stands. All times are monotonic seconds.
+
+    Until `live_until` it is LIVE, at `live_place`; from then on in `turn_class`, at `place`. In a
+    class the earlier place goes first.
+    """
+
+    turn_class: TurnClass
+    place: float
+    live_until: float = -math.inf
+    """When the last of its tokens is too old."""
+    live_place: float = math.inf
+    first_until: float = math.inf
+    """When the first of its tokens is too old: that which the next call spends."""
+    is_full: bool = False
+    """Whether its conversation's outbox is full: it does not count where tokens are in danger."""
+
+    def with_other(self, other: Standing) -> Standing:
+        """The better of both in everything: what one call for both is worth."""
+        turn_class, place = min((self.turn_class, self.place), (other.turn_class, other.place))
+        return Standing(
+            turn_class,
+            place,
+            max(self.live_until, other.live_until),
+            min(self.live_place, other.live_place),
+            min(self.first_until, other.first_until),
+            self.is_full or other.is_full,
+        )
+
+    def without_token(self) -> Standing:
+        """The same, once its token is too old."""
+        return Standing(self.turn_class, self.place, is_full=self.is_full)
+
+    def not_before(self, place: float) -> Standing:
+        """The same, but at no earlier place."""
+        return replace(self, place=max(self.place, place), live_place=max(self.live_place, place))
+
+    def at(self, now: float) -> Standing:
+        """The same by that time: tokens that are too old by then are worth nothing."""
+        return self if now < self.live_until else self.without_token()
+
+    def class_at(self, now: float) -> TurnClass:
+        """In which class it is."""
+        return TurnClass.LIVE if now < self.live_until else self.turn_class
 
 
 class TicketState(Enum):
@@ -51,24 +121,27 @@ def _ignore(_: Ticket) -> None:
 class Ticket:
     """One wish for one turn. The gate calls `granted` or `refused` at most once, without a lock.
 
-    `deadline`: the monotonic time by which it should be served; the order goes by it. `patient`: it
-    waits while LINE is away, and only a closed gate refuses it. `granted` is called on a thread of
-    the pool and may take as long as a call; `refused` has to be quick.
+    `patient`: it waits while LINE is away, and only a closed gate refuses it. `is_read`: it asks
+    LINE for what an answer waits for, which then wants a turn as well. `granted` is called on a
+    thread of the pool and may take as long as a call; `refused` has to be quick.
     """
 
-    deadline: float
+    standing: Standing
     patient: bool = True
     granted: Callable[[Ticket], None] = _ignore
     refused: Callable[[Ticket], None] = _ignore
+    is_read: bool = False
     state: TicketState = field(default=TicketState.NEW, init=False)
     since: float = field(default=0.0, init=False)
     """The monotonic time of its entering."""
-    place: int = field(default=-1, init=False)
-    """Its number in the heap; an entry with another number was left."""
+    turn_class: TurnClass = field(default=TurnClass.IDLE, init=False)
+    """In which class it waits, or had its turn."""
+    number: int = field(default=-1, init=False)
+    """That of its entry in the heaps; an entry with another number was left."""
 
 
 class Order:
-    """The tickets at the gate: at most one has the turn, the others follow by their deadlines.
+    """The tickets at the gate: at most one has the turn, the others follow by class and place.
 
     The gate's state is computed from the facts: whether it was closed, a thread was called for a
     turn, a ticket has the turn.
@@ -76,7 +149,7 @@ class Order:
     | state | enter | arm | grant | leave | close |
     | --- | --- | --- | --- | --- | --- |
     | FREE | WAITING | ARMED if a ticket waits | - | - | CLOSED |
-    | ARMED | WAITING | - | HELD by the most urgent; without one FREE | - | CLOSED |
+    | ARMED | WAITING | - | HELD by the next one; without one FREE | - | CLOSED |
     | HELD | WAITING | - | - | its holder: FREE, once closed CLOSED | HELD |
     | CLOSED | REFUSED | - | - | - | - |
 
@@ -85,21 +158,33 @@ class Order:
 
     | ticket | enter | grant | cancel | refused | move |
     | --- | --- | --- | --- | --- | --- |
-    | NEW | WAITING or REFUSED | - | CANCELLED | - | its new deadline counts on entering |
+    | NEW | WAITING or REFUSED | - | CANCELLED | - | its new standing counts on entering |
     | WAITING | - | GRANTED | CANCELLED | REFUSED | takes its new place |
     | GRANTED, CANCELLED, REFUSED | - | - | - | - | - |
 
     Only the holder can leave, and a ticket that was refused or cancelled never becomes the holder.
     So a waiter that is dismissed never frees a gate that another one holds.
+
+    The next one is of the best class that waits, except that a class of SHARES gets its share. A
+    turn in which nothing was called uses none. In a class the line is followed, except in LIVE
+    where that would cost a token although each could be met: then the one that ends first goes. A
+    token that is too old by then leaves LIVE and uses no turn.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Ticket]] = []
-        self._places = itertools.count()
-        self._waiting = 0
+        self._heaps: dict[TurnClass, list[tuple[float, int, Ticket]]] = {c: [] for c in TurnClass}
+        self._waiting = dict.fromkeys(TurnClass, 0)
+        self._live: dict[Ticket, None] = {}
+        # Those of LIVE by the end of the token that their next call spends.
+        self._by_token: list[tuple[float, int, Ticket]] = []
+        # How many calls in a row a class waited through that has a share.
+        self._passed = dict.fromkeys(SHARES, 0)
+        self._numbers = itertools.count()
         self._holder: Ticket | None = None
         self._is_armed = False
         self._is_closed = False
+        self._checked_at = -math.inf
+        self._is_in_danger = False
 
     @property
     def state(self) -> GateState:
@@ -113,7 +198,18 @@ class Order:
     @property
     def waiting(self) -> int:
         """How many tickets wait for a turn."""
-        return self._waiting
+        return sum(self._waiting.values())
+
+    def turns_before(self, ticket: Ticket) -> int:
+        """How many turns go to others before an answer at the ticket's place, by what waits now.
+
+        A read that waits is followed by its answer.
+        """
+        place, turns = ticket.standing.live_place, 0
+        for other in self._live:
+            if other is not ticket:
+                turns += 2 if other.is_read else other.standing.live_place <= place
+        return turns
 
     def enter(self, ticket: Ticket, *, now: float, away: bool) -> bool:
         """Have a new ticket wait; False if it is refused. `away`: LINE must not be called for now.
@@ -127,28 +223,32 @@ class Order:
             ticket.state = TicketState.REFUSED
             return False
         ticket.state = TicketState.WAITING
-        self._waiting += 1
-        self._push(ticket)
+        ticket.standing = ticket.standing.at(now)
+        self._push(ticket, ticket.standing.class_at(now))
         return True
 
-    def move(self, ticket: Ticket, deadline: float) -> None:
-        """Give a ticket an earlier deadline; it follows those that have the same one already.
+    def move(self, ticket: Ticket, standing: Standing, *, now: float) -> None:
+        """Let a ticket stand where it does and where `standing` is, by the better of both.
 
-        A later one changes nothing, since two moves can overtake each other on their way here.
+        So it does not matter in which order two moves reach this place.
         """
-        if deadline >= ticket.deadline:
+        before = ticket.standing.at(now)
+        better = before.with_other(standing.at(now))
+        if better == before:
             return
         if ticket.state is TicketState.NEW:
-            ticket.deadline = deadline
+            ticket.standing = better
         elif ticket.state is TicketState.WAITING:
-            ticket.deadline = deadline
-            self._push(ticket)
+            self._leave_line(ticket)
+            ticket.standing = better
+            self._push(ticket, better.class_at(now))
             self._drop_left_places()
 
     def cancel(self, ticket: Ticket) -> bool:
         """Take a ticket back; False if it was granted or refused before."""
         if ticket.state is TicketState.WAITING:
-            self._leave_line(ticket, TicketState.CANCELLED)
+            ticket.state = TicketState.CANCELLED
+            self._leave_line(ticket)
             self._drop_left_places()
         elif ticket.state is TicketState.NEW:
             ticket.state = TicketState.CANCELLED
@@ -156,33 +256,48 @@ class Order:
 
     def arm(self) -> bool:
         """Whether a thread has to be called for a turn; it has to come to `grant`."""
-        if self.state is not GateState.FREE or not self._waiting:
+        if self.state is not GateState.FREE or not self.waiting:
             return False
         self._is_armed = True
         return True
 
-    def grant(self) -> Ticket | None:
-        """The thread came: give the turn to the most urgent ticket; None if there is none."""
+    def grant(self, *, now: float, turn_seconds: float) -> Ticket | None:
+        """The thread came: give the turn to the next ticket; None if there is none.
+
+        `turn_seconds`: how long a turn takes of late.
+        """
         if self.state is not GateState.ARMED:
             return None
         self._is_armed = False
-        while self._heap:
-            _, place, ticket = heapq.heappop(self._heap)
-            if place == ticket.place:
-                self._leave_line(ticket, TicketState.GRANTED)
-                self._holder = ticket
-                return ticket
-        return None
+        self._let_late_ones_go(now)
+        turn_class = self._next_class()
+        if turn_class is None:
+            return None
+        ticket = _first(self._heaps[turn_class])
+        if turn_class is TurnClass.LIVE and self._tokens_in_danger(now, turn_seconds):
+            ticket = min(self._counted(), key=lambda one: one.standing.first_until)
+        ticket.state = TicketState.GRANTED
+        self._leave_line(ticket)
+        self._drop_left_places()
+        self._holder = ticket
+        return ticket
 
-    def leave(self, ticket: Ticket) -> bool:
-        """The holder's turn is over; False for any other ticket, which changes nothing."""
+    def leave(self, ticket: Ticket, *, called: bool) -> bool:
+        """The holder's turn is over; False for any other ticket, which changes nothing.
+
+        `called`: LINE was called in it.
+        """
         if self._holder is not ticket:
             return False
         self._holder = None
+        if called:
+            for turn_class, passed in self._passed.items():
+                is_passed = turn_class is not ticket.turn_class and self._waiting[turn_class]
+                self._passed[turn_class] = passed + 1 if is_passed else 0
         return True
 
     def refuse_impatient(self) -> list[Ticket]:
-        """Refuse those that do not wait while LINE is away; returns them, the most urgent first."""
+        """Refuse those that do not wait while LINE is away; returns them, the first ones first."""
         return self._refuse(lambda ticket: not ticket.patient)
 
     def close(self) -> list[Ticket]:
@@ -191,26 +306,90 @@ class Order:
         return self._refuse(lambda ticket: True)
 
     def _refuse(self, which: Callable[[Ticket], bool]) -> list[Ticket]:
-        standing = sorted(entry for entry in self._heap if entry[1] == entry[2].place)
-        refused = [ticket for _, _, ticket in standing if which(ticket)]
+        standing = (entry for heap in self._heaps.values() for entry in sorted(heap))
+        refused = [one for _, number, one in standing if number == one.number and which(one)]
         for ticket in refused:
-            self._leave_line(ticket, TicketState.REFUSED)
+            ticket.state = TicketState.REFUSED
+            self._leave_line(ticket)
         if refused:
             self._rebuild()
         return refused
 
-    def _push(self, ticket: Ticket) -> None:
-        ticket.place = next(self._places)
-        heapq.heappush(self._heap, (ticket.deadline, ticket.place, ticket))
+    # Who is next.
 
-    def _leave_line(self, ticket: Ticket, state: TicketState) -> None:
-        ticket.state, ticket.place = state, -1
-        self._waiting -= 1
+    def _let_late_ones_go(self, now: float) -> None:
+        """Those whose last token is too old by now wait in their other class."""
+        while self._live and (ticket := _first(self._by_token)).standing.first_until <= now:
+            standing = ticket.standing
+            self._leave_line(ticket)
+            # Of several tokens the last one is known as well.
+            ticket.standing = replace(standing, first_until=standing.live_until).at(now)
+            self._push(ticket, ticket.standing.class_at(now))
+
+    def _next_class(self) -> TurnClass | None:
+        for turn_class in sorted(SHARES, reverse=True):
+            if self._waiting[turn_class] and self._passed[turn_class] >= SHARES[turn_class] - 1:
+                return turn_class
+        return next((turn_class for turn_class in TurnClass if self._waiting[turn_class]), None)
+
+    def _counted(self) -> Iterable[Ticket]:
+        return (one for one in self._live if not one.standing.is_full)
+
+    def _tokens_in_danger(self, now: float, turn_seconds: float) -> bool:
+        """Whether the line would miss a token although all of them could be met."""
+        taken = sum(1 / share for one, share in SHARES.items() if self._waiting[one])
+        turn_seconds /= 1 - taken
+        last = now + len(self._live) * turn_seconds
+        if last <= _first(self._by_token).standing.first_until:
+            return False
+        if now - self._checked_at >= CHECK_SECONDS or turn_seconds >= CHECK_SECONDS:
+            self._checked_at = now
+            self._is_in_danger = self._misses_a_token(now, turn_seconds)
+        return self._is_in_danger and any(True for _ in self._counted())
+
+    def _misses_a_token(self, now: float, turn_seconds: float) -> bool:
+        def missed(one: Ticket, before: int) -> bool:
+            return now + before * turn_seconds >= one.standing.first_until
+
+        by_token = sorted(self._counted(), key=lambda one: one.standing.first_until)
+        if any(missed(one, before) for before, one in enumerate(by_token)):
+            return False
+        line = sorted(self._live, key=lambda one: (one.standing.live_place, one.number))
+        return any(
+            missed(one, before) for before, one in enumerate(line) if not one.standing.is_full
+        )
+
+    # Places.
+
+    def _push(self, ticket: Ticket, turn_class: TurnClass) -> None:
+        """Into the line of the class, which it was in no line of."""
+        ticket.number, ticket.turn_class = next(self._numbers), turn_class
+        standing = ticket.standing
+        place = standing.live_place if turn_class is TurnClass.LIVE else standing.place
+        heapq.heappush(self._heaps[turn_class], (place, ticket.number, ticket))
+        self._waiting[turn_class] += 1
+        if turn_class is TurnClass.LIVE:
+            self._live[ticket] = None
+            heapq.heappush(self._by_token, (standing.first_until, ticket.number, ticket))
+
+    def _leave_line(self, ticket: Ticket) -> None:
+        ticket.number = -1
+        self._waiting[ticket.turn_class] -= 1
+        self._live.pop(ticket, None)
 
     def _drop_left_places(self) -> None:
-        if len(self._heap) > 2 * self._waiting + MOST_LEFT_PLACES:
+        entries = len(self._by_token) + sum(map(len, self._heaps.values()))
+        if entries > 4 * self.waiting + MOST_LEFT_PLACES:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        self._heap = [entry for entry in self._heap if entry[1] == entry[2].place]
-        heapq.heapify(self._heap)
+        for heap in (*self._heaps.values(), self._by_token):
+            heap[:] = [entry for entry in heap if entry[1] == entry[2].number]
+            heapq.heapify(heap)
+
+
+def _first(heap: list[tuple[float, int, Ticket]]) -> Ticket:
+    """The first that has not left; one has to be there."""
+    while heap[0][1] != heap[0][2].number:
+        heapq.heappop(heap)
+    return heap[0][2]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -25,7 +24,7 @@ from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Ticket
+from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Conversations
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
@@ -39,6 +38,8 @@ log = logging.getLogger(__name__)
 FRESH = timedelta(days=1)
 # How much of the time left the turns of those who wait may fill, by estimate.
 SHARE = 0.8
+# What has a share of the turns beside the answers makes each turn of theirs longer.
+SLOWER = 1.25
 FIELDS = ("displayName", "pictureUrl", "statusMessage", "language")
 
 PATHS = {
@@ -86,14 +87,14 @@ def has_time(
     accepted: datetime,
     now: datetime,
     *,
-    waiting: int,
+    turns_before: int,
     turn_seconds: float,
     late_seconds: float = LIMITS.late_seconds,
 ) -> bool:
     """Whether the profile and then the reply would come in time, with so many before them."""
     left = (accepted + TOKEN_LIFE - now).total_seconds() * SHARE
     is_late = now >= accepted + timedelta(seconds=late_seconds)
-    return not is_late and (waiting + 2) * turn_seconds <= left
+    return not is_late and (turns_before + 2) * turn_seconds * SLOWER <= left
 
 
 class ProfileFetch:
@@ -126,11 +127,13 @@ class ProfileFetch:
         # Under _lock.
         self._ended = False
         self._failures = 0
+        self._ticket: Ticket | None = None
         now = datetime.now(UTC)
         age = now - document[ACCEPT_TIME]
         self._late_seconds = limits.late_seconds - age.total_seconds()
         until = document[ACCEPT_TIME] + TOKEN_LIFE
-        self._deadline = time.monotonic() + (until - now).total_seconds()
+        left = min(until - now, TOKEN_LIFE)
+        self._token_end = time.monotonic() + left.total_seconds()
 
     def begin(self) -> None:
         """Wait for a turn at the gate, but not beyond the time for it."""
@@ -141,10 +144,15 @@ class ProfileFetch:
         self._enter()
 
     def _enter(self) -> None:
-        ticket = Ticket(
-            self._deadline, patient=False, granted=self._take_turn, refused=self._refused
+        end = self._token_end
+        self._ticket = Ticket(
+            Standing(TurnClass.OTHER, end, end, end, end),
+            patient=False,
+            granted=self._take_turn,
+            refused=self._refused,
+            is_read=True,
         )
-        self._gate.enter(ticket)
+        self._gate.enter(self._ticket)
 
     def _refused(self, _: Ticket) -> None:
         # At a stop the event is left to the successor, which asks for the name again.
@@ -155,7 +163,7 @@ class ProfileFetch:
         """On a thread of the pool: the gate's turn has come."""
         answer = None
         with self._gate.holding(ticket) as turn:
-            if not self._is_worth_it():
+            if not self._is_worth_it(ticket):
                 return
             if turn.may_call():
                 turn.begin()
@@ -165,14 +173,14 @@ class ProfileFetch:
         else:
             self._settle(answer)
 
-    def _is_worth_it(self) -> bool:
+    def _is_worth_it(self, ticket: Ticket) -> bool:
         """Whether the call is still worth a turn."""
         if self._ended:
             return False
         in_time = has_time(
             self._document[ACCEPT_TIME],
             datetime.now(UTC),
-            waiting=self._gate.waiting,
+            turns_before=self._gate.turns_before(ticket),
             turn_seconds=self._gate.turn_seconds,
             late_seconds=self._limits.late_seconds,
         )
@@ -217,6 +225,9 @@ class ProfileFetch:
         with self._lock:
             first, self._ended = not self._ended, True
         if first:
+            if self._ticket is not None:
+                # One that still waits would count as a read whose answer is to come.
+                self._gate.cancel(self._ticket)
             self._done(profile)
         return first
 
@@ -319,9 +330,11 @@ class LaterProfiles:
         self._later(self._limits.later_seconds, self._enter)
 
     def _enter(self) -> None:
-        # All other tickets go first.
         ticket = Ticket(
-            math.inf, patient=False, granted=self._take_turn, refused=lambda _: self._drop_all()
+            Standing(TurnClass.IDLE, time.monotonic()),
+            patient=False,
+            granted=self._take_turn,
+            refused=lambda _: self._drop_all(),
         )
         self._gate.enter(ticket)
 

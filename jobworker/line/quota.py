@@ -1,5 +1,5 @@
 """How many messages LINE's plan allows this month, and how many it has counted: asked now and
-then, and only when nobody else wants to call.
+then, also while the gate is busy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Ticket
+from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
 from jobworker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -86,8 +86,8 @@ class Quota:
         self._enter(LIMIT)
 
     def _enter(self, path: str) -> None:
-        # All other tickets go first.
-        self._gate.enter(Ticket(math.inf, granted=partial(self._take_turn, path)))
+        standing = Standing(TurnClass.CHAT, self._monotonic() + PLACE_SECONDS)
+        self._gate.enter(Ticket(standing, granted=partial(self._take_turn, path)))
 
     def _take_turn(self, path: str, ticket: Ticket) -> None:
         """On a thread of the pool: the gate's turn has come for one call of the round."""

@@ -27,7 +27,6 @@ from linedesk.store.records.calls import CallRecord
 
 # The SDK reads a whole photo or video before it returns.
 DATA_CALL_SECONDS = 30.0
-TURN_SECONDS = 60.0
 # POSTs that ask, show or set something, by the templates of their paths: made twice they do no
 # more than once. Others send a message or make something new.
 HARMLESS = (
@@ -90,7 +89,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         )
         with (
             sending.withheld_is_noted(),
-            self._host.gate.turn(within_seconds=current.seconds_left if current else TURN_SECONDS),
+            self._host.gate.turn(),
             sending,
             self._noted(method, resource_path, current) as row,
             within(limit if isinstance(limit, (int, float)) else self._limit_seconds),

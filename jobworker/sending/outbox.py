@@ -34,6 +34,7 @@ from jobworker.sending.send import (
     ConversationOutbox,
     Enter,
     Go,
+    LineEnds,
     MakeLetter,
     Moment,
     Move,
@@ -41,6 +42,7 @@ from jobworker.sending.send import (
     PendingSend,
     Rest,
     SendLimits,
+    standing_of,
     told_of,
 )
 from jobworker.sending.verdict import QUOTA, ReplyUnknown, SendOutcome, SendVerdict, judge
@@ -109,6 +111,7 @@ class Outbox:
         self._lock = threading.Lock()
         # All below under _lock.
         self._boxes: dict[str, ConversationOutbox] = {}
+        self._ends = LineEnds(limits)
         self._count = 0
         # Ids of timers that are on their way to `schedule`.
         self._timers: set[str] = set()
@@ -260,12 +263,13 @@ class Outbox:
     # Under the lock; what they return is done without it.
 
     def _append(self, id_: str, send: Send) -> Action:
-        box = self._boxes.get(id_) or ConversationOutbox(id_)
+        box = self._boxes.get(id_) or ConversationOutbox(id_, self._limits, self._ends)
         if send.id in self._gone or send.id in box.ids:
             return lambda: None
         self._boxes[id_] = box
         made = Moment(datetime.now(UTC), boottime())
-        one = PendingSend(send, self._due(send), conversation=id_, limits=self._limits, made=made)
+        standing = standing_of(send, id_, self._limits, now=time.monotonic(), at=made.at)
+        one = PendingSend(send, standing, conversation=id_, limits=self._limits, made=made)
         moved = box.append(one)
         self._count += 1
         first = box.sends[0]
@@ -285,14 +289,9 @@ class Outbox:
         entered = partial(self._enter_timers, id_, deque(fresh.values()), list(fresh), {})
         return partial(self._by_step, entered, "timers not entered")
 
-    def _due(self, send: Send) -> float:
-        until = send.token_until
-        if until is None:
-            return time.monotonic() + self._limits.push_seconds
-        return time.monotonic() + (until - datetime.now(UTC)).total_seconds()
-
     def _ticket(self, one: PendingSend) -> Ticket:
-        return Ticket(one.deadline, granted=partial(self._take_turn, one))
+        standing = self._boxes[one.conversation].standing(time.monotonic())
+        return Ticket(standing, granted=partial(self._take_turn, one))
 
     def _note_adopted(self, id_: str) -> None:
         self._forget_left([id_])
@@ -313,8 +312,8 @@ class Outbox:
         match step:
             case Enter(ticket):
                 self._gate.enter(ticket)
-            case Move(ticket, deadline):
-                self._gate.move(ticket, deadline)
+            case Move(ticket, standing):
+                self._gate.move(ticket, standing)
             case Rest(seconds):
                 self._later(seconds, partial(self._wake, one))
             case MakeLetter(cause, ticket):
@@ -324,7 +323,7 @@ class Outbox:
 
     def _wake(self, one: PendingSend) -> None:
         with self._lock:
-            step = one.wake(self._ticket(one))
+            step = one.wake(partial(self._ticket, one))
         self._do(one, step)
 
     def _take_turn(self, one: PendingSend, ticket: Ticket) -> None:
@@ -452,13 +451,10 @@ class Outbox:
         return partial(self._try_again, one, outcome)
 
     def _try_again(self, one: PendingSend, outcome: SendOutcome) -> None:
-        now = time.monotonic()
         with self._lock:
-            # One on which LINE always fails would else be the breaker's probe each time: once its
-            # time is past, it goes behind those that did not fail.
-            if one.deadline <= now:
-                self._boxes[one.conversation].put_off(now, now + self._limits.push_seconds)
-            step = one.failed(outcome, self._ticket(one))
+            # One on which LINE always fails would else be the breaker's probe each time.
+            self._boxes[one.conversation].called(time.monotonic(), failed=True)
+            step = one.failed(outcome, partial(self._ticket, one))
         if isinstance(step, MakeLetter):
             self._make_letter(one, step.cause)
             return
@@ -491,6 +487,8 @@ class Outbox:
         with self._lock:
             box = self._boxes[one.conversation]
             box.pop()
+            if one.calls:
+                box.called(time.monotonic())
             one.gone()
             self._count -= 1
             self._remember(one.send.id)

@@ -8,20 +8,23 @@ turn comes for a send that no longer wants it. Both change nothing here.
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import reduce
 from itertools import islice
 
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate_order import Ticket
+from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
 from jobworker.sending.verdict import SendOutcome, expired, way_of
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.limits import TOKEN_LIFE
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,12 @@ class SendLimits:
     longest_pause_seconds: float = 60.0
     store_pause_seconds: float = 5.0
     """At most, between two tries of a write that MongoDB did not confirm."""
-    push_seconds: float = 60.0
-    """A send without a token is served within this of its recording, as far as the gate allows."""
+    push_seconds: float = PLACE_SECONDS
+    """A send without a token takes its place at the gate as if it had one that lives for so long;
+    so does what a conversation still has to send after a call."""
+    late_seconds: float = 3.0
+    """So long before its end a reply token counts as too old to wait for: the call has to be
+    written down and has to reach LINE."""
     most_unanswered: int = 1000
     """Tries of one send without a verdict of LINE's. At a pause of half a minute on average that is
     eight hours, twice LINE's longest outage of 2026; a message on which LINE always fails has to
@@ -74,10 +81,10 @@ class Enter:
 
 @dataclass(frozen=True)
 class Move:
-    """Move the ticket at the gate."""
+    """Let the ticket at the gate stand there as well."""
 
     ticket: Ticket
-    deadline: float
+    standing: Standing
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ class PendingSend:
     def __init__(
         self,
         send: Send,
-        deadline: float,
+        standing: Standing,
         *,
         conversation: str,
         limits: SendLimits,
@@ -154,8 +161,8 @@ class PendingSend:
     ) -> None:
         self.send = send
         self.conversation = conversation
-        self.deadline = deadline
-        """The monotonic time by which it, or a send behind it, should be served."""
+        self.standing = standing
+        """What it is worth at the gate by itself."""
         self.state = SendState.IDLE
         self.reason: str | None = None
         """Why it rests, in words for a person; None while it waits for a turn or is called."""
@@ -184,15 +191,14 @@ class PendingSend:
         """It became the first of its outbox."""
         return self._wait(ticket) if self.state is SendState.IDLE else None
 
-    def wake(self, ticket: Ticket) -> Enter | None:
-        """Its rest is over; nothing if it was given up meanwhile."""
-        return self._wait(ticket) if self.state is SendState.RESTING else None
+    def wake(self, make_ticket: Callable[[], Ticket]) -> Enter | None:
+        """Its rest is over; nothing if it was given up meanwhile, and may have left its outbox."""
+        return self._wait(make_ticket()) if self.state is SendState.RESTING else None
 
-    def hurry(self, deadline: float) -> Move | None:
-        """It, or a send behind it, is due earlier."""
-        self.deadline = deadline
+    def hurry(self, standing: Standing) -> Move | None:
+        """What stands behind it pulls it along."""
         if self.state is SendState.WAITING and self._ticket is not None:
-            return Move(self._ticket, deadline)
+            return Move(self._ticket, standing)
         return None
 
     def turn(self, ticket: Ticket) -> bool:
@@ -269,9 +275,13 @@ class PendingSend:
         self.state, self.reason = SendState.RESTING, reason
         return Rest(seconds)
 
-    def failed(self, outcome: SendOutcome, ticket: Ticket) -> Enter | Rest | MakeLetter:
+    def failed(
+        self, outcome: SendOutcome, make_ticket: Callable[[], Ticket]
+    ) -> Enter | Rest | MakeLetter:
         """It has to be tried again, and what the answer changed of the try is durable."""
         self.send = outcome.send
+        if self.send.tried_as is SendMethod.PUSH:
+            self.standing = self.standing.without_token()
         self._unanswered += outcome.unanswered
         if self._unanswered >= self._limits.most_unanswered:
             return MakeLetter(f"no verdict of LINE's in {self._unanswered} tries")
@@ -284,7 +294,7 @@ class PendingSend:
                 most=self._limits.longest_pause_seconds,
             )
         if not seconds:
-            return self.again(ticket)
+            return self.again(make_ticket())
         return self.rest(seconds, next_try_words(words_of(self.answer), seconds))
 
     def not_confirmed(self, error: StoreUnavailable) -> float:
@@ -307,49 +317,106 @@ class PendingSend:
         return Enter(ticket)
 
 
+def standing_of(
+    send: Send, conversation: str, limits: SendLimits, *, now: float, at: datetime
+) -> Standing:
+    """What a send is worth at the gate by itself; `now` is the monotonic time of moment `at`."""
+    own_chat = send.way is SendMethod.PUSH and send.to == conversation.partition("/")[2]
+    turn_class = TurnClass.CHAT if own_chat else TurnClass.OTHER
+    # Nothing is younger than now, whatever a clock said that was set since.
+    place = now + min(0.0, (send.at - at).total_seconds()) + limits.push_seconds
+    until = send.token_until
+    may_reply = send.way is SendMethod.REPLY and send.tried_as is not SendMethod.PUSH
+    if not may_reply or not send.token or until is None:
+        return Standing(turn_class, place)
+    token_end = now + min(until - at, TOKEN_LIFE).total_seconds()
+    last = token_end - limits.late_seconds
+    return Standing(turn_class, place, last, token_end, last)
+
+
+class LineEnds:
+    """Where in line the conversations stand for which LINE was called lately.
+
+    Kept apart from their outboxes: the answers to a flood may be decided one by one, each after the
+    one before has left.
+    """
+
+    def __init__(self, limits: SendLimits) -> None:
+        self._limits = limits
+        self._ends: OrderedDict[str, float] = OrderedDict()
+
+    def called(self, id_: str, now: float) -> None:
+        """LINE was called for it: what it has to send from now on goes to the end of the line."""
+        self._ends[id_] = now + self._limits.push_seconds
+        self._ends.move_to_end(id_)
+        while next(iter(self._ends.values())) <= now:
+            self._ends.popitem(last=False)
+
+    def of(self, id_: str) -> float:
+        """The place before which it does not stand."""
+        return self._ends.get(id_, -math.inf)
+
+
 class ConversationOutbox:
     """One conversation's sends in order; all but the first are idle.
 
-    Each is due at a time of its own, and the first inherits the earliest.
+    The first one has the turns of all: it stands at the gate by the best of what they are worth,
+    so an answer pulls along what has to go before it. After a call that leaves more behind, the
+    conversation goes to the end of the line, as if its token began now: a flood of one
+    conversation costs each other one a single turn.
     """
 
-    __slots__ = ("_urgent", "id", "ids", "sends", "waiters")
+    __slots__ = ("_ends", "_has_failed", "_limits", "id", "ids", "sends", "waiters")
 
-    def __init__(self, id_: str) -> None:
+    def __init__(self, id_: str, limits: SendLimits, ends: LineEnds) -> None:
         self.id = id_
         self.ids: set[str] = set()
         self.sends: deque[PendingSend] = deque()
-        # Those that are due before all behind them, with their times; so the earliest is first.
-        self._urgent: deque[tuple[float, PendingSend]] = deque()
+        self._limits = limits
+        self._ends = ends
+        # Whether a call for the first send has failed.
+        self._has_failed = False
         # Jobs of the key that were set aside until there is room.
         self.waiters: list[Callable[[], None]] = []
 
     def append(self, one: PendingSend) -> Move | None:
-        """Put a send behind the others; what follows for the first one if that is due earlier."""
+        """Put a send behind the others; what follows for the first one."""
         self.ids.add(one.send.id)
         self.sends.append(one)
-        due = one.deadline
-        while self._urgent and self._urgent[-1][0] > due:
-            self._urgent.pop()
-        self._urgent.append((due, one))
         first = self.sends[0]
-        return first.hurry(due) if due < first.deadline else None
+        if first is one or len(self.sends) > self._limits.most_per_conversation:
+            return None
+        return first.hurry(self._placed(one.standing))
 
     def pop(self) -> PendingSend:
         """Take the first send out."""
         first = self.sends.popleft()
         self.ids.remove(first.send.id)
-        if self._urgent[0][1] is first:
-            self._urgent.popleft()
-        if self.sends:
-            self.sends[0].deadline = self._urgent[0][0]
+        self._has_failed = False
         return first
 
-    def put_off(self, now: float, due: float) -> None:
-        """Have the first send be due later, but not after one behind it whose time is to come."""
-        first = self.sends[0]
-        behind = [at for at, one in islice(self._urgent, 2) if one is not first and at > now]
-        first.deadline = min([due, *behind])
+    def called(self, now: float, *, failed: bool = False) -> None:
+        """LINE was called for it: what is left goes to the end of the line.
+
+        What has failed is not worth more than any other push, or one on which LINE always fails
+        would be the breaker's probe again and again.
+        """
+        self._ends.called(self.id, now)
+        self._has_failed = failed
+
+    def standing(self, now: float) -> Standing:
+        """Where it stands at the gate."""
+        # What waits behind a full outbox is not decided yet, save what one handler sends.
+        ahead = islice(self.sends, self._limits.most_per_conversation)
+        worth = (one.standing for one in ahead)
+        # A token that is too old is worth no place.
+        return self._placed(reduce(Standing.with_other, (one.at(now) for one in worth)))
+
+    def _placed(self, standing: Standing) -> Standing:
+        is_full = len(self.sends) >= self._limits.most_per_conversation
+        turn_class = TurnClass.OTHER if self._has_failed else standing.turn_class
+        placed = standing.not_before(self._ends.of(self.id))
+        return replace(placed, turn_class=turn_class, is_full=is_full)
 
 
 def _reason(error: StoreUnavailable) -> str:

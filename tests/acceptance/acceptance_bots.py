@@ -6,7 +6,7 @@ import threading
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from linedesk import Bot, Talk
+from linedesk import Bot, Talk, TimerEvent
 
 pusher = Bot()
 counter = Bot()
@@ -49,3 +49,8 @@ def never_return(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "stuck":
         threading.Event().wait(60)
     talk.reply(event.message.text)
+
+
+@echo.timer("tea")
+def tea(event: TimerEvent, talk: Talk) -> None:
+    talk.push("お茶です")

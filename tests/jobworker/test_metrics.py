@@ -19,6 +19,7 @@ from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line import quota
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import FAILURES_TO_OPEN
+from jobworker.line.gate_order import Standing, TurnClass
 from jobworker.line.hosts import Hosts
 from jobworker.line.quota import Quota
 from jobworker.metrics import OTHER, GateMetrics, Use, Used, WorkerMetrics, endpoint_of
@@ -159,7 +160,7 @@ def test_a_path_with_an_id_in_it_makes_no_series(path: str) -> None:
 
 
 def test_the_gate_is_in_use_while_it_is_busy_and_while_it_keeps_its_interval(hand: Hand) -> None:
-    for entry in (Note(hand, "a", takes=0.25), Note(hand, "b", deadline=1, takes=3.0)):
+    for entry in (Note(hand, "a", takes=0.25), Note(hand, "b", place=1, takes=3.0)):
         entry.enter()
     hand.run()
     # The first call took 0.25 s, and the interval is a second.
@@ -183,12 +184,12 @@ def test_a_wait_at_the_gate_counts_from_the_first_entering() -> None:
             pass
 
     hand = Hand(figures=GateMetrics(Noted(), Noted()))
-    first, hurried = Note(hand, "first"), Note(hand, "hurried", deadline=9)
+    first, hurried = Note(hand, "first"), Note(hand, "hurried", place=9)
     first.enter()
     ticket = hurried.enter()
     hand.run()
     hand.now += 0.5
-    hand.gate.move(ticket, 1.0)
+    hand.gate.move(ticket, Standing(TurnClass.CHAT, 1.0))
     hand.advance(0.5)
     assert waits == [0.0, pytest.approx(1.0)]
 
@@ -349,16 +350,18 @@ def test_a_plan_without_limit_has_no_figure_of_it(month: Month) -> None:
     assert month.told == (None, 7)
 
 
-def test_the_quota_goes_behind_everybody_else(month: Month) -> None:
+def test_the_quota_is_asked_in_the_line_of_the_pushes(month: Month) -> None:
+    """A busy gate would else never ask for it."""
     hand = month.hand
-    Note(hand, "under way").enter()
+    pushes = [Note(hand, str(n), place=hand.now + place) for n, place in enumerate((0, 59, 61))]
+    pushes[0].enter()
     month.quota.ask_soon()
-    push = Note(hand, "push", deadline=hand.now + 60)
-    push.enter()
-    hand.advance(1.5)
-    assert (push.called, month.asked) == ([101.0], [])
+    for push in pushes[1:]:
+        push.enter()
+    hand.advance(2.5)
+    assert (pushes[1].called, len(month.asked), pushes[2].called) == ([101.0], 1, [])
     hand.advance(5)
-    assert len(month.asked) == 2
+    assert (len(month.asked), pushes[2].called) == (2, [103.0])
 
 
 @pytest.mark.parametrize(

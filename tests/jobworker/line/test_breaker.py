@@ -169,7 +169,7 @@ def test_while_it_is_held_nothing_is_called_or_even_prepared(hand: Hand) -> None
     story: list[str] = []
     hand.held_until = hand.now + 30.0
     for n in range(3):
-        Note(hand, str(n), deadline=n, story=story).enter()
+        Note(hand, str(n), place=n, story=story).enter()
     hand.advance(29.9)
     assert story == []
     assert not hand.steps
@@ -179,7 +179,7 @@ def test_after_the_pause_exactly_one_is_called_the_most_urgent(hand: Hand) -> No
     story: list[str] = []
     hand.held_until = hand.now + 30.0
     for name, deadline in (("push", 90.0), ("reply", 20.0), ("late push", 95.0)):
-        entry = Note(hand, name, deadline=deadline, story=story)
+        entry = Note(hand, name, place=deadline, story=story)
         # The probe fails: another pause.
         entry.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
         entry.enter()
@@ -195,7 +195,7 @@ def test_a_probe_that_was_answered_lets_all_go(hand: Hand) -> None:
     story: list[str] = []
     hand.held_until = hand.now + 30.0
     for n in range(3):
-        Note(hand, str(n), deadline=n, story=story).enter()
+        Note(hand, str(n), place=n, story=story).enter()
     hand.advance(31)
     assert calls(story) == ["call 0", "call 1", "call 2"]
 
@@ -206,8 +206,8 @@ def test_who_does_not_wait_is_sent_away_before_and_as_it_opens(hand: Hand) -> No
     opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
     for entry in (
         opening,
-        Note(hand, "profile", deadline=1.0, patient=False, story=story),
-        Note(hand, "send", deadline=2.0, story=story),
+        Note(hand, "profile", place=1.0, patient=False, story=story),
+        Note(hand, "send", place=2.0, story=story),
     ):
         entry.enter()
     hand.run()
@@ -382,7 +382,7 @@ def test_a_refused_token_stops_the_channel_and_burns_nothing(
 
 
 def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(room: Rooms, sim: Sim) -> None:
-    limits = BreakerLimits(unauthorized_pause_seconds=0.4)
+    limits = BreakerLimits(unauthorized_pause_seconds=1.5)
     runs: list[str] = []
     bot = Bot()
 

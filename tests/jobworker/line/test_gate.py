@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import pytest
 
@@ -17,8 +18,9 @@ from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.keyed.pool import Pool
 from dispatcher.progress.tracker import ProgressTracker
 from jobworker.errors import GateClosed, LineAway
+from jobworker.handler_context import HandlerContext
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Ticket
+from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.metrics import GateMetrics
 from linedesk.contract import JobResult
 from tests.waiting import eventually
@@ -78,7 +80,7 @@ class Note:
 
     hand: Hand
     name: str
-    deadline: float = 0.0
+    place: float = 0.0
     ready: bool = True
     takes: float = 0.0
     patient: bool = True
@@ -90,8 +92,9 @@ class Note:
 
     def enter(self) -> Ticket:
         """Wait for a turn at the gate, as sends do."""
+        standing = Standing(TurnClass.CHAT, self.place)
         ticket = Ticket(
-            self.deadline, patient=self.patient, granted=self._take_turn, refused=self._refused
+            standing, patient=self.patient, granted=self._take_turn, refused=self._refused
         )
         self.hand.gate.enter(ticket)
         return ticket
@@ -135,7 +138,7 @@ def test_the_first_entry_is_called_at_once(hand: Hand) -> None:
 
 
 def test_starts_are_the_interval_apart(hand: Hand) -> None:
-    entries = [Note(hand, str(n), deadline=n) for n in range(4)]
+    entries = [Note(hand, str(n), place=n) for n in range(4)]
     for entry in entries:
         entry.enter()
     hand.advance(10)
@@ -143,7 +146,7 @@ def test_starts_are_the_interval_apart(hand: Hand) -> None:
 
 
 def test_a_long_call_delays_the_next_one_to_its_end(hand: Hand) -> None:
-    long, short = Note(hand, "long", takes=2.5), Note(hand, "short", deadline=1)
+    long, short = Note(hand, "long", takes=2.5), Note(hand, "short", place=1)
     long.enter()
     short.enter()
     hand.advance(10)
@@ -152,7 +155,7 @@ def test_a_long_call_delays_the_next_one_to_its_end(hand: Hand) -> None:
 
 def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
     """Connecting takes a while, or the thread does not run: LINE hears of it only then."""
-    slow, following = Note(hand, "slow", takes=0.4), Note(hand, "following", deadline=1)
+    slow, following = Note(hand, "slow", takes=0.4), Note(hand, "following", place=1)
     slow.on_call = lambda: setattr(hand, "sent_at", hand.now + 0.3)
     slow.enter()
     following.enter()
@@ -160,22 +163,22 @@ def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
     assert (slow.called, following.called) == ([100.0], [101.3])
 
 
-def test_the_most_urgent_goes_first(hand: Hand) -> None:
+def test_the_earliest_place_goes_first(hand: Hand) -> None:
     story: list[str] = []
-    for name, deadline in (("push", 160.0), ("late reply", 101.0), ("reply", 130.0)):
-        Note(hand, name, deadline=deadline, story=story).enter()
+    for name, place in (("third", 160.0), ("first", 101.0), ("second", 130.0)):
+        Note(hand, name, place=place, story=story).enter()
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == [
-        "call late reply",
-        "call reply",
-        "call push",
+        "call first",
+        "call second",
+        "call third",
     ]
 
 
-def test_equal_deadlines_are_served_as_they_came(hand: Hand) -> None:
+def test_equal_places_are_served_as_they_came(hand: Hand) -> None:
     story: list[str] = []
     for name in "abc":
-        Note(hand, name, deadline=5.0, story=story).enter()
+        Note(hand, name, place=5.0, story=story).enter()
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == ["call a", "call b", "call c"]
 
@@ -183,9 +186,9 @@ def test_equal_deadlines_are_served_as_they_came(hand: Hand) -> None:
 def test_one_that_comes_later_but_is_more_urgent_takes_the_next_turn(hand: Hand) -> None:
     story: list[str] = []
     for n in range(3):
-        Note(hand, str(n), deadline=200.0 + n, story=story).enter()
+        Note(hand, str(n), place=200.0 + n, story=story).enter()
     hand.advance(0.5)
-    Note(hand, "urgent", deadline=150.0, story=story).enter()
+    Note(hand, "urgent", place=150.0, story=story).enter()
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == [
         "call 0",
@@ -195,13 +198,13 @@ def test_one_that_comes_later_but_is_more_urgent_takes_the_next_turn(hand: Hand)
     ]
 
 
-def test_an_entry_moved_forward_is_served_by_its_new_deadline(hand: Hand) -> None:
+def test_an_entry_moved_forward_is_served_at_its_new_place(hand: Hand) -> None:
     story: list[str] = []
-    first = Note(hand, "first", deadline=1.0, story=story)
-    middle = Note(hand, "middle", deadline=50.0, story=story)
-    moved = Note(hand, "moved", deadline=60.0, story=story)
+    first = Note(hand, "first", place=1.0, story=story)
+    middle = Note(hand, "middle", place=50.0, story=story)
+    moved = Note(hand, "moved", place=60.0, story=story)
     tickets = [entry.enter() for entry in (first, middle, moved)]
-    hand.gate.move(tickets[2], 10.0)
+    hand.gate.move(tickets[2], Standing(TurnClass.CHAT, 10.0))
     hand.advance(10)
     assert [line for line in story if line.startswith("call")] == [
         "call first",
@@ -211,8 +214,8 @@ def test_an_entry_moved_forward_is_served_by_its_new_deadline(hand: Hand) -> Non
 
 
 def test_an_entry_that_declines_uses_no_turn(hand: Hand) -> None:
-    declining = [Note(hand, str(n), deadline=n, ready=False) for n in range(5)]
-    willing = Note(hand, "willing", deadline=9)
+    declining = [Note(hand, str(n), place=n, ready=False) for n in range(5)]
+    willing = Note(hand, "willing", place=9)
     for entry in (*declining, willing):
         entry.enter()
     hand.run()
@@ -263,7 +266,7 @@ def test_a_lease_lost_while_preparing_stops_the_call(hand: Hand) -> None:
 
 def test_an_interval_of_nothing_calls_one_after_the_other() -> None:
     hand = Hand(0.0)
-    entries = [Note(hand, str(n), deadline=n) for n in range(50)]
+    entries = [Note(hand, str(n), place=n) for n in range(50)]
     for entry in entries:
         entry.enter()
     hand.run()
@@ -323,11 +326,12 @@ class Caller:
 
     line: Line
     name: str
-    deadline: float
+    place: float
     takes: float = 0.0
 
     def enter(self) -> None:
-        self.line.gate.enter(Ticket(self.deadline, granted=self._take_turn))
+        standing = Standing(TurnClass.CHAT, self.place)
+        self.line.gate.enter(Ticket(standing, granted=self._take_turn))
 
     def _take_turn(self, ticket: Ticket) -> None:
         with self.line.gate.holding(ticket) as turn:
@@ -421,7 +425,7 @@ def test_a_thread_that_waits_for_its_turn_is_served_in_the_same_order(
     eventually(lambda: line.names)
 
     def on_a_thread() -> None:
-        with room.gate.turn(within_seconds=60.0), line.called("thread"):
+        with room.gate.turn(), line.called("thread"):
             pass
 
     thread = threading.Thread(target=on_a_thread)
@@ -432,6 +436,41 @@ def test_a_thread_that_waits_for_its_turn_is_served_in_the_same_order(
     thread.join(5)
     eventually(lambda: len(line.names) == 4)
     assert line.names == ["first", "urgent", "thread", "can wait"]
+
+
+class Running:
+    """The dispatcher's side of a handler's call."""
+
+    is_abandoned = False
+
+    def end(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("token", "order"),
+    [("t", ["first", "handler", "push"]), (None, ["first", "push", "handler"])],
+)
+def test_a_handler_s_own_call_is_as_urgent_as_the_answer_behind_it(
+    real: Callable[..., Real], token: str | None, order: list[str]
+) -> None:
+    room = real(0.05)
+    line, now = room.line, time.monotonic()
+    event = {"replyToken": token} if token else {}
+    document = {"_id": 1, "key": "U1", "acceptTime": datetime.now(UTC), "event": event}
+    Caller(line, "first", now, takes=0.05).enter()
+    eventually(lambda: line.names)
+
+    def handler() -> None:
+        with HandlerContext(document).under(Running()), room.gate.turn(), line.called("handler"):
+            pass
+
+    Caller(line, "push", now + 1).enter()
+    thread = threading.Thread(target=handler)
+    thread.start()
+    thread.join(5)
+    eventually(lambda: len(line.names) == 3)
+    assert line.names == order
 
 
 def test_a_call_that_raises_frees_the_gate(real: Callable[..., Real]) -> None:
@@ -467,7 +506,7 @@ def test_closing_releases_the_threads_that_wait(real: Callable[..., Real]) -> No
 
 
 def test_a_ticket_that_was_taken_back_uses_no_turn(hand: Hand) -> None:
-    gone, stays = Note(hand, "gone"), Note(hand, "stays", deadline=1)
+    gone, stays = Note(hand, "gone"), Note(hand, "stays", place=1)
     ticket = gone.enter()
     stays.enter()
     assert hand.gate.cancel(ticket)

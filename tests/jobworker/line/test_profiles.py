@@ -15,6 +15,7 @@ from jobworker.bot.talk import Talk
 from jobworker.line import profiles
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import BreakerLimits, BreakerState
+from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.profiles import ProfileLimits, has_time, is_fresh, profile_of
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
@@ -469,27 +470,65 @@ def test_a_name_that_line_does_not_tell_is_asked_for_with_the_next_event(
     eventually(lambda: people(desk, user.user_id).get("profile"))
 
 
+def test_a_read_before_an_answer_goes_before_pushes_and_counts_as_two_turns(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    users = [sim.add_user(f"客{n}") for n in range(3)]
+    desk = room(named)
+    gate, others = desk.desk.gate, Standing(TurnClass.CHAT, 0.0)
+    first_push = threading.Event()
+
+    def push(ticket: Ticket) -> None:
+        with gate.holding(ticket):
+            first_push.set()
+
+    with gate.turn():
+        gate.enter(Ticket(others, granted=push))
+        for user in users:
+            desk.says(user, "?")
+        eventually(lambda: gate.waiting == 4)
+        assert gate.turns_before(Ticket(Standing(TurnClass.CHAT, 0.0))) == 2 * 3
+        sim.delay_next("profile", 0.2)
+    eventually(lambda: fetched(sim, users[0]))
+    assert not first_push.is_set()
+    desk.until_quiet()
+    assert [texts(sim, user) for user in users] == [[f"客{n}"] for n in range(3)]
+
+
+def test_a_name_that_is_not_waited_for_any_more_leaves_the_gate(
+    room: Rooms, sim: Sim, named: Bot
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(named, line=limited(late_seconds=0.1))
+    with desk.desk.gate.turn():
+        desk.says(user, "?")
+        eventually(lambda: desk.pending())
+        assert desk.desk.gate.waiting == 1, "the answer"
+    desk.until_quiet()
+    assert texts(sim, user) == ["(名無し)"]
+
+
 # The rules by themselves.
 
 
 @pytest.mark.parametrize(
-    ("age_seconds", "waiting", "turn_seconds", "enough"),
+    ("age_seconds", "before", "turn_seconds", "enough"),
     [
         (0, 0, 0.1, True),
         (29.9, 0, 0.1, True),
         (30, 0, 0.0, False),
-        (0, 478, 0.1, True),
-        (0, 479, 0.1, False),
+        (0, 381, 0.1, True),
+        (0, 383, 0.1, False),
         (0, 100_000, 0.0, True),
         (20, 0, 20.0, False),
         (-5, 0, 0.1, True),
     ],
 )
 def test_time_for_a_profile(
-    age_seconds: float, waiting: int, turn_seconds: float, enough: bool
+    age_seconds: float, before: int, turn_seconds: float, enough: bool
 ) -> None:
     accepted = NOW - timedelta(seconds=age_seconds)
-    assert has_time(accepted, NOW, waiting=waiting, turn_seconds=turn_seconds) is enough
+    assert has_time(accepted, NOW, turns_before=before, turn_seconds=turn_seconds) is enough
 
 
 def test_freshness_ends_after_a_day() -> None:

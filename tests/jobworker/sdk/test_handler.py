@@ -467,15 +467,16 @@ def test_what_was_sent_is_in_applied_before_progress_is_saved(room: Rooms, sim: 
     assert texts(sim, user) == ["一"]
 
 
-def test_an_older_event_goes_first_while_its_token_is_good() -> None:
+def test_a_handler_knows_how_long_its_reply_token_is_good() -> None:
     now = datetime.now(UTC)
 
-    def left(age_seconds: float) -> float:
+    def left(age_seconds: float, **event: str) -> float:
         accepted = now - timedelta(seconds=age_seconds)
-        return HandlerContext({"_id": 1, "key": "U1", "acceptTime": accepted}).seconds_left
+        document = {"_id": 1, "key": "U1", "acceptTime": accepted, "event": event}
+        return HandlerContext(document).token_seconds
 
-    assert left(0) > left(20) > left(50) > 5
-    assert left(61) == 60
+    assert left(0, replyToken="t") > left(20, replyToken="t") > left(50, replyToken="t") > 5
+    assert left(61, replyToken="t") == left(0) == 0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ In each case the user sees the message exactly once, or the dead letter is there
 from __future__ import annotations
 
 import itertools
-import random
 import threading
 import time
 import uuid
@@ -25,12 +24,11 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.line import client as line_client
 from jobworker.line.breaker import BreakerLimits
-from jobworker.line.gate_order import Ticket
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending import outbox
 from jobworker.sending import send as send_module
-from jobworker.sending.send import ConversationOutbox, Moment, PendingSend, SendLimits
+from jobworker.sending.send import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
@@ -674,58 +672,10 @@ def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
     assert desk.letters() == []
 
 
-# The order of urgency within an outbox, by itself.
-
-
-def waiting(n: int, due: float) -> PendingSend:
-    made, limits = Moment(datetime.now(UTC), 0.0), SendLimits()
-    return PendingSend(a_send(id=str(n)), due, conversation="main/U1", limits=limits, made=made)
-
-
-def test_the_first_send_is_as_urgent_as_the_most_urgent_behind_it() -> None:
-    chosen = random.Random(5)
-    for _ in range(50):
-        box, left = ConversationOutbox("main/U1"), []
-        for n in range(chosen.randrange(1, 30)):
-            if left and chosen.random() < 0.4:
-                assert box.pop().send.id == left.pop(0)[0]
-            due = chosen.uniform(0, 100)
-            before = left and min(one[1] for one in left)
-            for first in list(box.sends)[:1]:
-                first.first(Ticket(before))
-            assert (box.append(waiting(n, due)) is not None) is bool(left and due < before)
-            left.append((str(n), due))
-            assert box.sends[0].deadline == min(one[1] for one in left)
-            assert box.ids == {one[0] for one in left}
-
-
-@pytest.mark.parametrize(
-    ("behind", "deadline"),
-    [
-        ([], 160.0),
-        ([200.0], 160.0),
-        ([120.0], 120.0),
-        ([200.0, 120.0], 120.0),
-        # Their time is past as well: the whole conversation goes behind the others.
-        ([90.0], 160.0),
-    ],
-)
-def test_a_send_that_failed_goes_behind_others_but_not_behind_its_own(
-    behind: list[float], deadline: float
-) -> None:
-    box = ConversationOutbox("main/U1")
-    for n, due in enumerate([95.0, *behind]):
-        box.append(waiting(n, due))
-    box.put_off(100.0, 160.0)
-    assert box.sends[0].deadline == deadline
-    box.pop()
-    assert not behind or box.sends[0].deadline == min(behind)
-
-
 def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     nothing: Any = None
     others = ("conversations", "deadletters", "schedule", "rate_limits", "call", "step", "later")
-    gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, deadline: None)
+    gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, standing: None)
     box = outbox.Outbox(gate=gate, **dict.fromkeys(others, nothing))
     effects = [a_send(id=f"E1/{n}").as_document() for n in range(10_000)]
     started = time.monotonic()

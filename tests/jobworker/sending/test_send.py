@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial, reduce
 from typing import Any
 
 import pytest
@@ -14,10 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod
 from jobworker.errors import NotSent
-from jobworker.line.gate_order import GateState, Order, Ticket, TicketState
+from jobworker.line.gate_order import GateState, Order, Standing, Ticket, TicketState, TurnClass
 from jobworker.sending.send import (
+    ConversationOutbox,
     Enter,
     Go,
+    LineEnds,
     MakeLetter,
     Moment,
     Move,
@@ -25,6 +29,7 @@ from jobworker.sending.send import (
     Rest,
     SendLimits,
     SendState,
+    standing_of,
 )
 from jobworker.sending.verdict import SendOutcome, SendVerdict
 from linedesk.store.errors import StoreUnavailable, WriteRefused
@@ -36,14 +41,22 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LIMITS = SendLimits(most_unanswered=4)
 
 
-def made(send: Send, deadline: float, conversation: str = "main/U1") -> PendingSend:
+def at_place(place: float) -> Standing:
+    return Standing(TurnClass.CHAT, place)
+
+
+def made(send: Send, place: float, conversation: str = "main/U1") -> PendingSend:
     at = Moment(NOW, 0.0)
-    return PendingSend(send, deadline, conversation=conversation, limits=LIMITS, made=at)
+    return PendingSend(send, at_place(place), conversation=conversation, limits=LIMITS, made=at)
+
+
+def a_ticket() -> Ticket:
+    return Ticket(at_place(1.0))
 
 
 def pending(state: SendState = BUSY, **send: Any) -> tuple[PendingSend, Ticket]:
     """A send in such a state, with the ticket that it has or had."""
-    one, ticket = made(a_send(at=NOW, **send), 100.0), Ticket(100.0)
+    one, ticket = made(a_send(at=NOW, **send), 100.0), Ticket(at_place(100.0))
     if state is not IDLE:
         assert one.first(ticket) == Enter(ticket)
     if state in (BUSY, RESTING, GONE):
@@ -69,23 +82,23 @@ def again(one: PendingSend, **more: Any) -> SendOutcome:
 
 @pytest.mark.parametrize("before", SendState)
 def test_the_first_of_an_outbox_begins_to_wait(before: SendState) -> None:
-    (one, _), ticket = pending(before), Ticket(1.0)
+    (one, _), ticket = pending(before), Ticket(at_place(1.0))
     assert one.first(ticket) == (Enter(ticket) if before is IDLE else None)
     assert one.state is (WAITING if before is IDLE else before)
 
 
 @pytest.mark.parametrize("before", SendState)
 def test_a_rest_that_is_over_begins_to_wait(before: SendState) -> None:
-    (one, _), ticket = pending(before), Ticket(1.0)
-    assert one.wake(ticket) == (Enter(ticket) if before is RESTING else None)
+    (one, _), ticket = pending(before), Ticket(at_place(1.0))
+    assert one.wake(lambda: ticket) == (Enter(ticket) if before is RESTING else None)
     assert one.state is (WAITING if before is RESTING else before)
 
 
 @pytest.mark.parametrize("before", SendState)
-def test_what_is_due_earlier_is_moved_at_the_gate_or_remembered(before: SendState) -> None:
+def test_what_is_worth_more_moves_the_ticket_at_the_gate(before: SendState) -> None:
     one, ticket = pending(before)
-    assert one.hurry(5.0) == (Move(ticket, 5.0) if before is WAITING else None)
-    assert (one.deadline, one.state) == (5.0, before)
+    assert one.hurry(at_place(5)) == (Move(ticket, at_place(5)) if before is WAITING else None)
+    assert one.state is before
 
 
 @pytest.mark.parametrize("before", SendState)
@@ -97,7 +110,7 @@ def test_a_turn_is_for_a_send_that_waits(before: SendState) -> None:
 
 def test_a_turn_of_another_ticket_is_not_wanted() -> None:
     one, _ = pending(WAITING)
-    assert not one.turn(Ticket(1.0))
+    assert not one.turn(Ticket(at_place(1.0)))
     assert one.state is WAITING
 
 
@@ -114,7 +127,7 @@ def test_what_was_given_up_neither_waits_nor_wakes_nor_takes_a_turn() -> None:
     for before in (WAITING, RESTING):
         one, ticket = pending(before)
         one.give_up("why")
-        assert one.wake(Ticket(1.0)) is None
+        assert one.wake(a_ticket) is None
         assert not one.turn(ticket)
         assert one.state is BUSY
 
@@ -122,10 +135,10 @@ def test_what_was_given_up_neither_waits_nor_wakes_nor_takes_a_turn() -> None:
 @pytest.mark.parametrize(
     "then",
     [
-        lambda one: one.again(Ticket(1.0)),
+        lambda one: one.again(Ticket(at_place(1.0))),
         lambda one: one.rest(1.0, "why"),
-        lambda one: one.failed(again(one), Ticket(1.0)),
-        lambda one: one.failed(again(one, wait_seconds=0), Ticket(1.0)),
+        lambda one: one.failed(again(one), a_ticket),
+        lambda one: one.failed(again(one, wait_seconds=0), a_ticket),
         lambda one: one.plan(NOW, lambda path: 0.0),
         lambda one: one.plan(NOW, lambda path: 9.0),
     ],
@@ -195,7 +208,8 @@ def test_a_reply_waits_for_its_endpoint_until_it_becomes_a_push() -> None:
     one, _ = pending(**a_reply())
     late = NOW + TOKEN_LIFE - timedelta(seconds=2)
     assert one.plan(late, lambda path: 30.0 * (path == SendMethod.REPLY.path)) == Rest(2.0)
-    one.wake(ticket := Ticket(1.0))
+    ticket = a_ticket()
+    one.wake(lambda: ticket)
     assert one.turn(ticket)
     go = one.plan(NOW + TOKEN_LIFE, lambda path: 30.0 * (path == SendMethod.REPLY.path))
     assert isinstance(go, Go)
@@ -206,31 +220,31 @@ def test_the_pauses_between_tries_are_bounded_and_say_why() -> None:
     one, ticket = pending()
     for _ in range(50):
         one.answer = NotSent("x")
-        told = one.failed(again(one), ticket)
+        told = one.failed(again(one), lambda: ticket)
         assert isinstance(told, Rest)
         assert 0 < told.seconds <= LIMITS.longest_pause_seconds
         assert one.reason is not None
         assert one.reason.startswith("no connection to LINE, next try at ")
-        assert one.wake(ticket) == Enter(ticket)
+        assert one.wake(lambda: ticket) == Enter(ticket)
         assert one.reason is None
         assert one.turn(ticket)
 
 
 def test_an_outcome_that_names_a_pause_gets_it() -> None:
     one, ticket = pending()
-    assert one.failed(again(one, wait_seconds=9.0), ticket) == Rest(9.0)
+    assert one.failed(again(one, wait_seconds=9.0), lambda: ticket) == Rest(9.0)
     one, ticket = pending()
-    assert one.failed(again(one, wait_seconds=0), ticket) == Enter(ticket)
+    assert one.failed(again(one, wait_seconds=0), lambda: ticket) == Enter(ticket)
     assert one.state is WAITING
 
 
 def test_tries_without_a_verdict_end_some_time() -> None:
     one, ticket = pending()
     for _ in range(3):
-        one.failed(again(one, unanswered=True), ticket)
-        one.failed(again(one), ticket)
+        one.failed(again(one, unanswered=True), lambda: ticket)
+        one.failed(again(one), lambda: ticket)
         one.state = BUSY
-    told = one.failed(again(one, unanswered=True), ticket)
+    told = one.failed(again(one, unanswered=True), lambda: ticket)
     assert told == MakeLetter("no verdict of LINE's in 4 tries")
 
 
@@ -242,6 +256,145 @@ def test_a_write_that_mongodb_does_not_confirm_is_repeated_soon() -> None:
     one.not_confirmed(WriteRefused(121))
     assert one.reason == "MongoDB refuses the write: code 121"
     assert one.state is BUSY
+
+
+# What a conversation is worth at the gate.
+
+
+def box_of(*sends: Send, now: float = 0.0, limits: SendLimits = LIMITS) -> ConversationOutbox:
+    """An outbox with these sends; the monotonic clock showed 0 at NOW."""
+    box = ConversationOutbox("main/U1", limits, LineEnds(limits))
+    for send in sends:
+        standing = standing_of(send, "main/U1", limits, now=now, at=NOW)
+        made = Moment(NOW, 0.0)
+        box.append(PendingSend(send, standing, conversation="main/U1", limits=limits, made=made))
+    return box
+
+
+def a_push(to: str | list[str], **more: Any) -> Send:
+    way = SendMethod.MULTICAST if isinstance(to, list) else SendMethod.PUSH
+    return a_send(way=way, to=to, at=NOW, **more)
+
+
+REPLY = a_send(id="r", at=NOW, **a_reply())
+
+
+@pytest.mark.parametrize(
+    ("send", "turn_class"),
+    [
+        (REPLY, TurnClass.LIVE),
+        (a_push("U1"), TurnClass.CHAT),
+        (a_push("U2"), TurnClass.OTHER),
+        (a_push(["U1"]), TurnClass.OTHER),
+    ],
+)
+def test_a_send_has_the_class_of_what_it_is_worth(send: Send, turn_class: TurnClass) -> None:
+    assert box_of(send).standing(0.0).class_at(0.0) is turn_class
+
+
+def test_a_reply_is_live_until_shortly_before_its_token_ends_and_then_a_late_one() -> None:
+    end = TOKEN_LIFE.total_seconds()
+    for now in (0.0, end - LIMITS.late_seconds - 0.1):
+        standing = box_of(REPLY).standing(now)
+        assert standing.class_at(now) is TurnClass.LIVE
+        assert standing.live_place == end
+    late = box_of(REPLY).standing(end - LIMITS.late_seconds)
+    assert late == Standing(TurnClass.OTHER, LIMITS.push_seconds)
+
+
+def test_a_reply_without_a_token_is_none_that_is_free() -> None:
+    event_without = a_send(at=NOW, way=SendMethod.REPLY, token=None, token_from=NOW)
+    assert box_of(event_without).standing(0.0).class_at(0.0) is TurnClass.OTHER
+
+
+def test_a_conversation_stands_by_the_best_of_what_it_has_to_send() -> None:
+    older = a_send(id="r0", at=NOW, **a_reply(token_from=NOW - timedelta(seconds=20)))
+    box = box_of(a_push(["U1"], id="m"), older, a_push("U1", id="p"), REPLY)
+    late = LIMITS.late_seconds
+    assert box.standing(0.0) == Standing(
+        TurnClass.CHAT, LIMITS.push_seconds, 60.0 - late, 40.0, 40.0 - late
+    )
+    # The older token counts no more.
+    assert (box.standing(38.0).live_place, box.standing(38.0).first_until) == (60.0, 60.0 - late)
+
+
+def test_after_a_call_the_rest_goes_to_the_end_as_if_its_token_began_now() -> None:
+    box = box_of(*(a_send(id=str(n), at=NOW, **a_reply()) for n in range(3)))
+    box.called(7.0)
+    box.pop()
+    standing = box.standing(7.0)
+    assert (standing.live_place, standing.live_until) == (67.0, 60.0 - LIMITS.late_seconds)
+
+
+def test_a_reply_that_became_a_push_is_worth_no_token() -> None:
+    (one, _), box = pending(**a_reply()), ConversationOutbox("main/U1", LIMITS, LineEnds(LIMITS))
+    one.standing = standing_of(one.send, "main/U1", LIMITS, now=0.0, at=NOW)
+    box.append(one)
+    refused = one.send.refused(next_way=SendMethod.PUSH)
+    told = one.failed(
+        SendOutcome(SendVerdict.AGAIN, refused, wait_seconds=0),
+        lambda: Ticket(box.standing(0.0)),
+    )
+    assert isinstance(told, Enter)
+    assert told.ticket.standing.class_at(0.0) is TurnClass.OTHER
+
+
+def test_the_end_of_the_line_outlasts_an_outbox_that_was_empty() -> None:
+    """A flood may be decided one by one, each answer after the one before has left."""
+    ends = LineEnds(LIMITS)
+    box = ConversationOutbox("main/U1", LIMITS, ends)
+    box.called(7.0)
+    assert [ends.of("main/U1"), ends.of("main/U2")] == [67.0, -math.inf]
+    for second in range(70):
+        ends.called("main/U2", 8.0 + second)
+    assert ends.of("main/U1") == -math.inf, "by then it would stand there anyway"
+
+
+def test_what_has_failed_is_worth_no_more_than_another_push_until_it_has_left() -> None:
+    """One on which LINE always fails would else be the breaker's probe again and again."""
+    box = box_of(a_push("U1", id="poison"), a_push("U1", id="behind"))
+    box.called(1.0, failed=True)
+    assert box.standing(1.0).turn_class is TurnClass.OTHER
+    box.pop()
+    assert box.standing(1.0).turn_class is TurnClass.CHAT
+
+
+@pytest.mark.parametrize("tried", [NOW, None])
+def test_an_answer_that_a_predecessor_tried_as_a_push_is_worth_no_token(
+    tried: datetime | None,
+) -> None:
+    as_push = a_send(at=NOW, **a_reply(tried_at=tried, tried_as=SendMethod.PUSH))
+    assert box_of(as_push).standing(0.0).class_at(0.0) is TurnClass.OTHER
+
+
+def test_a_clock_that_was_set_back_makes_nothing_wait_longer() -> None:
+    ahead = NOW + timedelta(hours=1)
+    for send in (
+        a_send(at=ahead, way=SendMethod.PUSH, to="U1"),
+        a_send(at=ahead, **a_reply(token_from=ahead)),
+    ):
+        standing = box_of(send).standing(0.0)
+        assert standing.place == LIMITS.push_seconds
+        assert min(standing.live_place, 60.0) == 60.0
+
+
+def test_what_is_recorded_behind_pulls_the_first_send_along() -> None:
+    box = box_of(a_push(["U1"], id="m"))
+    (first,) = box.sends
+    ticket = Ticket(box.standing(0.0))
+    first.first(ticket)
+    standing = standing_of(REPLY, "main/U1", LIMITS, now=0.0, at=NOW)
+    behind = PendingSend(
+        REPLY, standing, conversation="main/U1", limits=LIMITS, made=Moment(NOW, 0.0)
+    )
+    assert box.append(behind) == Move(ticket, standing)
+
+
+def test_a_full_outbox_says_so() -> None:
+    limits = SendLimits(most_per_conversation=2)
+    for count, is_full in ((1, False), (2, True)):
+        sends = [a_send(id=str(n), at=NOW, **a_reply()) for n in range(count)]
+        assert box_of(*sends, limits=limits).standing(0.0).is_full is is_full
 
 
 # Many sends at one gate, and every result carried out at any later moment.
@@ -290,19 +443,20 @@ class Machine(RuleBasedStateMachine):
             self.bag.append((outbox, one, result))
 
     def ticket(self, one: PendingSend) -> Ticket:
-        return Ticket(one.deadline)
+        outbox = self.outboxes[int(one.send.id.partition("/")[0])]
+        return Ticket(reduce(Standing.with_other, (each.standing for each in outbox.sends)))
 
-    @rule(which=st.integers(0, 2), deadline=st.integers(0, 9))
-    def record(self, which: int, deadline: int) -> None:
+    @rule(which=st.integers(0, 2), place=st.integers(0, 9))
+    def record(self, which: int, place: int) -> None:
         outbox = self.outboxes[which]
         outbox.made += 1
-        one = made(a_send(id=f"{which}/{outbox.made}", at=NOW), deadline)
+        one = made(a_send(id=f"{which}/{outbox.made}", at=NOW), place)
         outbox.sends.append(one)
         head = outbox.sends[0]
         if head is one:
             self.do(outbox, one, one.first(self.ticket(one)))
-        elif deadline < head.deadline:
-            self.do(outbox, head, head.hurry(deadline))
+        else:
+            self.do(outbox, head, head.hurry(one.standing))
 
     @precondition(lambda self: self.bag)
     @rule(data=st.data())
@@ -312,8 +466,8 @@ class Machine(RuleBasedStateMachine):
         match result:
             case Enter(ticket):
                 self.order.enter(ticket, now=0.0, away=False)
-            case Move(ticket, deadline):
-                self.order.move(ticket, deadline)
+            case Move(ticket, standing):
+                self.order.move(ticket, standing, now=0.0)
             case Rest():
                 self.clock.append((outbox, one))
             case MakeLetter(_, ticket):
@@ -326,7 +480,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def wake(self, data: st.DataObject) -> None:
         outbox, one = self.clock.pop(data.draw(st.integers(0, len(self.clock) - 1)))
-        self.do(outbox, one, one.wake(self.ticket(one)))
+        self.do(outbox, one, one.wake(partial(self.ticket, one)))
 
     @rule(which=st.integers(0, 2))
     def give_up(self, which: int) -> None:
@@ -340,7 +494,7 @@ class Machine(RuleBasedStateMachine):
     @rule(held=st.booleans(), noted=st.booleans())
     def a_thread_comes(self, held: bool, noted: bool) -> None:
         self.threads_called -= 1
-        ticket = self.order.grant()
+        ticket = self.order.grant(now=0.0, turn_seconds=0.1)
         if ticket is None:
             return
         assert self.call is None, "two turns at once"
@@ -394,7 +548,7 @@ class Machine(RuleBasedStateMachine):
         return call
 
     def leave(self, ticket: Ticket) -> None:
-        assert self.order.leave(ticket)
+        assert self.order.leave(ticket, called=True)
         self.threads_called += self.order.arm()
 
     # MongoDB confirms in the end, at any time.
@@ -403,7 +557,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def the_answer_is_durable(self) -> None:
         outbox, one, outcome = self.answers.pop(0)
-        self.do(outbox, one, one.failed(outcome, self.ticket(one)))
+        self.do(outbox, one, one.failed(outcome, partial(self.ticket, one)))
 
     @precondition(lambda self: self.letters_due)
     @rule(data=st.data())
