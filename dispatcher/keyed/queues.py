@@ -32,6 +32,8 @@ MOST_WHOLE = 100
 # One transaction moves so many documents to `held`, and about so many bytes.
 MOST_MOVED = 200
 MOST_MOVED_BYTES = 4 * 1024 * 1024
+# While others are ready, each so-manieth key that begins is one of them.
+SHARE_OF_OTHERS = 5
 # Why a document stands in `held`.
 WHY_PAUSED = "paused"
 WHY_SLOW = "waiting behind a slow handler"
@@ -222,6 +224,15 @@ class KeyQueue:
         return self.jobs[0] if self.jobs else None
 
     @property
+    def waits_for_answer(self) -> bool:
+        """Whether its first event came with a token for a free reply."""
+        head = self.head
+        if head is None or head.document is None:
+            return False
+        event = head.document.get("event")
+        return isinstance(event, dict) and bool(event.get("replyToken"))
+
+    @property
     def begun(self) -> float:
         """Monotonic seconds of when its first document, or its reading, first began; 0 before."""
         if self.jobs:
@@ -333,6 +344,12 @@ class KeyQueues:
         self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
             state: OrderedDict() for state in KeyState
         }
+        # Those that are ready, apart: whether their first event waits for an answer that is free.
+        self._ready: dict[bool, OrderedDict[KeyQueue, None]] = {
+            waits: OrderedDict() for waits in (True, False)
+        }
+        # How many of them began in a row while others were ready.
+        self._passed = 0
         # Keys that decided something which is not saved.
         self._dirty: dict[KeyQueue, None] = {}
         # Ids of decided documents that `held` still has.
@@ -362,8 +379,14 @@ class KeyQueues:
 
     @property
     def first_ready(self) -> KeyQueue | None:
-        """The key that `next` would begin."""
-        return next(iter(self._in[KeyState.READY]), None)
+        """The key that `next` would begin.
+
+        One whose event waits for an answer goes first, so that no person waits behind the events of
+        a thousand timers. Each fifth time another one goes that is ready.
+        """
+        answers, others = self._ready[True], self._ready[False]
+        is_their_turn = not answers or self._passed >= SHARE_OF_OTHERS - 1
+        return next(iter(others if others and is_their_turn else answers), None)
 
     @property
     def running(self) -> int:
@@ -441,10 +464,12 @@ class KeyQueues:
     # Threads work.
 
     def next(self, now: float) -> Run | Load | Recall | None:
-        """Begin the key that has been ready for longest; None if none is."""
+        """Begin `first_ready`; None if no key is ready."""
         queue = self.first_ready
         if queue is None:
             return None
+        is_answer = queue in self._ready[True]
+        self._passed = self._passed + 1 if is_answer and self._ready[False] else 0
         work: Run | Load | Recall
         head = queue.head
         if head is None:
@@ -721,6 +746,11 @@ class KeyQueues:
         if state is not before:
             if before is not None:
                 del self._in[before][queue]
+            if before is KeyState.READY:
+                for ready in self._ready.values():
+                    ready.pop(queue, None)
+            if state is KeyState.READY:
+                self._ready[queue.waits_for_answer][queue] = None
             self._in[state][queue] = None
             queue.state = state
         if state is KeyState.IDLE and queue.decided == queue.saved and not queue.moving:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from bson.dbref import DBRef
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -696,6 +697,43 @@ def test_what_an_operator_resumes_goes_behind_what_was_ready() -> None:
     run = queues.next(1.0)
     assert isinstance(run, Run)
     assert run.queue.key == (CHANNEL, "B")
+
+
+def an_event(name: str, key: str, event: Any) -> Document:
+    return {"_id": name, "channel": CHANNEL, "key": key, "eventId": name, "event": event}
+
+
+def answered(name: str) -> Document:
+    """The event of a person, who waits for an answer."""
+    return an_event(name, name, {"replyToken": name})
+
+
+def names_in_order(queues: KeyQueues) -> list[str]:
+    """The names of what begins, in order."""
+    names = []
+    while (run := queues.next(1.0)) is not None:
+        names.append(run.name)
+    return names
+
+
+def test_a_person_who_waits_for_an_answer_is_not_behind_hundreds_of_timers() -> None:
+    timers = (an_event(f"t{n}", f"U{n}", {"type": "timer"}) for n in range(300))
+    assert names_in_order(queues_of(*timers, answered("a")))[:3] == ["a", "t0", "t1"]
+
+
+def test_each_fifth_key_that_begins_is_another_one_however_many_wait_for_answers() -> None:
+    timers = [an_event(f"t{n}", f"U{n}", {}) for n in range(2)]
+    names = names_in_order(queues_of(*(answered(f"a{n}") for n in range(10)), *timers))
+    assert [names.index("t0"), names.index("t1")] == [4, 9]
+    assert [name for name in names if name[0] == "a"] == [f"a{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
+def test_what_is_no_event_waits_for_no_answer(event: Any) -> None:
+    queues = queues_of(an_event("x", "U1", event))
+    run = queues.next(1.0)
+    assert isinstance(run, Run)
+    assert not run.queue.waits_for_answer
 
 
 def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
