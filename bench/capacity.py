@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -27,16 +25,11 @@ from bson.raw_bson import RawBSONDocument
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from stack import DATABASE, running
 
-import linesim
-from linedesk.compose import children
-from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
-from linedesk.store.client import Client, connect
-from linedesk.store.collections import create_collections
+from linedesk.store.client import Client
 from linedesk.store.documents import CONVERSATIONS, RECVQ
 
-ROOT = Path(__file__).resolve().parent.parent
-DATABASE = "line_bot"
 USERS = 20
 # More than a conversation remembers, which is 100: from then on its document does not grow.
 TO_FILL = 110
@@ -69,38 +62,12 @@ class House:
     """The processes, and people who write to them."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
-        self.client: Client = stack.enter_context(connect(mongod.uri, app_name="bench"))
-        self.version = server_version(mongod.uri)
-        create_collections(self.client[DATABASE])
-        self._sim = stack.enter_context(linesim.running(rate_limits=False))
-        port = free_port()
-        self._sim.webhook_url = f"http://127.0.0.1:{port}/callback"
-        environ = {
-            **os.environ,
-            "LINE_CHANNEL_SECRET": self._sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": self._sim.token,
-            "LINE_API_BASE": self._sim.url,
-            "LINE_API_DATA_BASE": self._sim.url,
-            "LINE_ACCESS_INTERVAL_MS": "0",
-            "MONGODB_URI": mongod.uri,
-            "FRONTDESK_PORT": str(port),
-            "SPOOL_PATH": str(folder / "spool.db"),
-            "PYTHONPATH": str(ROOT),
-        }
-        self._pids = {"mongod": mongod.pid or 0}
-        for name in ("frontdesk", "dispatcher"):
-            process = children.start(
-                [sys.executable, "-m", name],
-                env=environ,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(children.stop, process, timeout_seconds=10)
-            self._pids[name] = process.pid
+        house = stack.enter_context(running(folder, LINE_ACCESS_INTERVAL_MS="0"))
+        self.client: Client = house.database.client
+        self.version = house.version
+        self._sim, self._pids = house.sim, house.pids
         self._users = [self._sim.add_user(f"客{number}") for number in range(USERS)]
-        while not self._sim.say(self._users[0], "準備").delivered:
-            threading.Event().wait(0.1)
+        house.until_taken(self._users[0], "準備")
 
     def cost(self, rate: float, seconds: float) -> Cost:
         """Of so many events a second, until all are answered; of none, with the rate 0."""

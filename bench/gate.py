@@ -8,25 +8,16 @@ would show the interval each time. Run it as `python bench/gate.py`.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import statistics
-import sys
 import tempfile
-import threading
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from stack import Running, running
 
-import linesim
-from linedesk.compose import children
-from linedesk.compose.private_mongod import EmbeddedMongod, free_port
-from linedesk.store.client import connect
-from linedesk.store.collections import create_collections
-
-ROOT = Path(__file__).resolve().parent.parent
 USERS = 20
 TURN = re.compile(r"turn since_last_access_ms=([0-9.]+)")
 
@@ -50,47 +41,17 @@ def pushing_bot() -> object:
 def gaps_ms(folder: Path, *, interval_ms: int, calls: int) -> list[float]:
     """Milliseconds between the starts of so many calls that wait together."""
     log = folder / "dispatcher.log"
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/callback"
-    with (
-        EmbeddedMongod(folder / "mongod") as mongod,
-        linesim.running(rate_limits=False, webhook_url=url) as sim,
-        log.open("wb") as output,
-    ):
-        with connect(mongod.uri, app_name="bench") as client:
-            create_collections(client["line_bot"])
-        environ = {
-            **os.environ,
-            "LINE_CHANNEL_SECRET": sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
-            "LINE_API_BASE": sim.url,
-            "LINE_ACCESS_INTERVAL_MS": str(interval_ms),
-            "MONGODB_URI": mongod.uri,
-            "FRONTDESK_PORT": str(port),
-            "SPOOL_PATH": str(folder / "spool.db"),
-            "BOT": "gate:bot",
-            "PYTHONPATH": f"{ROOT / 'bench'}{os.pathsep}{ROOT}",
-        }
-        started = [
-            children.start(
-                [sys.executable, "-m", *words], env=environ, stdout=output, stderr=output
-            )
-            for words in (["frontdesk"], ["dispatcher", "--verbose"])
-        ]
-        try:
-            _saturate(sim, calls)
-        finally:
-            for process in started:
-                children.stop(process, timeout_seconds=10)
+    settings = {"LINE_ACCESS_INTERVAL_MS": str(interval_ms), "BOT": "gate:bot"}
+    with log.open("wb") as output, running(folder, output=output, **settings) as stack:
+        _saturate(stack, calls)
     # The first one tells of no call before it, and the last ones may have been waited for.
     return [float(found) for found in TURN.findall(log.read_text("utf-8"))][1:calls]
 
 
-def _saturate(sim: linesim.Sim, calls: int) -> None:
+def _saturate(stack: Running, calls: int) -> None:
+    sim = stack.sim
     users = [sim.add_user(f"客{n}") for n in range(USERS)]
-    pause = threading.Event()
-    while not sim.say(users[0], str(calls // USERS)).delivered:
-        pause.wait(0.1)
+    stack.until_taken(users[0], str(calls // USERS))
     for user in users[1:]:
         sim.say(user, str(calls // USERS))
     for number in track(range(calls // USERS * USERS), "calls"):

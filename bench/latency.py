@@ -12,12 +12,9 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,18 +24,14 @@ from pymongo.collection import Collection
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from stack import running
 
 import linesim
-from linedesk.compose import children
-from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
-from linedesk.store.client import connect
 from linedesk.store.collections import create_collections
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents
 from linesim.model.deliveries import sign
 
-ROOT = Path(__file__).resolve().parent.parent
-DATABASE = "line_bot"
 LOG_NAME = "STOPWATCH_LOG"
 
 
@@ -63,38 +56,14 @@ def measure(folder: Path, *, rate: float, events: int) -> tuple[Times, str]:
     """Milliseconds of each event, bare and through linedesk, and the version of MongoDB."""
     log = folder / "started.log"
     log.touch()
-    with ExitStack() as stack:
-        mongod = stack.enter_context(EmbeddedMongod(folder / "mongod"))
-        with connect(mongod.uri, app_name="bench") as client:
-            create_collections(client[DATABASE])
-            # In a database of its own: the dispatcher would handle these, too.
-            create_collections(client["bare"])
-            bare = bare_times(client["bare"][RECVQ], rate=rate, events=events)
-        sim = stack.enter_context(linesim.running(rate_limits=False))
-        port = free_port()
-        sim.webhook_url = f"http://127.0.0.1:{port}/callback"
-        environ = {
-            **os.environ,
-            "LINE_CHANNEL_SECRET": sim.secret,
-            "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
-            "LINE_API_BASE": sim.url,
-            "MONGODB_URI": mongod.uri,
-            "FRONTDESK_PORT": str(port),
-            "BOT": "latency:bot",
-            "PYTHONPATH": f"{ROOT / 'bench'}{os.pathsep}{ROOT}",
-            LOG_NAME: str(log),
-        }
-        for name in ("frontdesk", "dispatcher"):
-            process = children.start(
-                [sys.executable, "-m", name],
-                env=environ,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(children.stop, process, timeout_seconds=10)
-        sent = send(sim, log, rate=rate, events=events)
+    with running(folder, BOT="latency:bot", **{LOG_NAME: str(log)}) as stack:
+        # In a database of its own: the dispatcher would handle these, too.
+        apart = stack.database.client["bare"]
+        create_collections(apart)
+        bare = bare_times(apart[RECVQ], rate=rate, events=events)
+        sent = send(stack.sim, log, rate=rate, events=events)
         times = {"bare insert to change stream": bare, "webhook to handler": waited(sent, log)}
-        return times, server_version(mongod.uri)
+        return times, stack.version
 
 
 def bare_times(recvq: Collection[Any], *, rate: float, events: int) -> list[float]:
