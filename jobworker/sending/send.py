@@ -349,7 +349,8 @@ class LineEnds:
         """LINE was called for it: what it has to send from now on goes to the end of the line."""
         self._ends[id_] = now + self._limits.push_seconds
         self._ends.move_to_end(id_)
-        while next(iter(self._ends.values())) <= now:
+        while next(iter(self._ends.values())) < now:
+            # It would stand there anyway.
             self._ends.popitem(last=False)
 
     def of(self, id_: str) -> float:
