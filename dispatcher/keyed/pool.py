@@ -174,7 +174,7 @@ class Pool:
         if self._scanning and self._is_held(key, document["_id"]):
             return False
         with self._lock:
-            is_first = self._queues.get(key) is None
+            is_first = again and self._queues.get(key) is None
             job = self._queues.put(document, token, key=key, again=again, now=time.monotonic())
             if job is None:
                 return False

@@ -173,7 +173,8 @@ class KeyQueue:
     """
 
     __slots__ = (
-        *("behind", "bypass", "decided", "held", "jobs", "key", "last", "looked", "moving"),
+        *("behind", "bypass", "decided", "held", "is_answer", "jobs", "key", "last", "looked"),
+        "moving",
         *("names", "running", "save_each", "saved", "state", "top", "waits"),
     )
 
@@ -200,6 +201,8 @@ class KeyQueue:
         self.looked = 0
         # Numbers and names of those decided without a record and not saved.
         self.names: list[tuple[int, str]] = []
+        # Whether its first event waited for an answer when the key became ready.
+        self.is_answer = False
         # The set in which it stands: written by `KeyQueues._place` alone.
         self.state: KeyState | None = None
 
@@ -344,6 +347,8 @@ class KeyQueues:
         self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
             state: OrderedDict() for state in KeyState
         }
+        self._running = self._in[KeyState.RUNNING]
+        self._unsaved = self._in[KeyState.UNSAVED]
         # Those that are ready, apart: whether their first event waits for an answer that is free.
         self._ready: dict[bool, OrderedDict[KeyQueue, None]] = {
             waits: OrderedDict() for waits in (True, False)
@@ -391,12 +396,12 @@ class KeyQueues:
     @property
     def running(self) -> int:
         """How many keys a thread is at."""
-        return len(self._in[KeyState.RUNNING])
+        return len(self._running)
 
     @property
     def save_is_urgent(self) -> bool:
         """Whether a key waits for a save, or more has to move than the last batch took."""
-        return bool(self._in[KeyState.UNSAVED] or self.has_to_move)
+        return bool(self._unsaved or self._to_move or self._moving)
 
     @property
     def has_to_move(self) -> bool:
@@ -468,19 +473,18 @@ class KeyQueues:
         queue = self.first_ready
         if queue is None:
             return None
-        is_answer = queue in self._ready[True]
-        self._passed = self._passed + 1 if is_answer and self._ready[False] else 0
+        self._passed = self._passed + 1 if queue.is_answer and self._ready[False] else 0
         work: Run | Load | Recall
         head = queue.head
-        if head is None:
-            work = Load(queue, most=self._slice_size, begun=now)
-        elif head.document is None:
-            near = islice(queue.jobs, self._most_whole)
-            work = Recall(queue, [job for job in near if job.document is None], begun=now)
-        else:
-            work = Run(head)
         if head is not None:
             head.begun = head.begun or now
+        if head is None:
+            work = Load(queue, most=self._slice_size, begun=now)
+        elif head.document is not None:
+            work = Run(head)
+        else:
+            near = islice(queue.jobs, self._most_whole)
+            work = Recall(queue, [job for job in near if job.document is None], begun=now)
         queue.running = work
         queue.bypass = False
         self._place(queue)
@@ -747,10 +751,10 @@ class KeyQueues:
             if before is not None:
                 del self._in[before][queue]
             if before is KeyState.READY:
-                for ready in self._ready.values():
-                    ready.pop(queue, None)
-            if state is KeyState.READY:
-                self._ready[queue.waits_for_answer][queue] = None
+                self._ready[queue.is_answer].pop(queue)
+            elif state is KeyState.READY:
+                queue.is_answer = queue.waits_for_answer
+                self._ready[queue.is_answer][queue] = None
             self._in[state][queue] = None
             queue.state = state
         if state is KeyState.IDLE and queue.decided == queue.saved and not queue.moving:
@@ -765,10 +769,10 @@ class KeyQueues:
             return KeyState.RUNNING
         if queue.waits is not None:
             return KeyState.DEFERRED
-        if queue.is_done:
+        if not queue.jobs and queue.is_done:
             return KeyState.IDLE
         # guard: paused-gets-no-thread -> never
-        if self.is_paused(queue) and not queue.bypass:
+        if self.pauses.rows and self.is_paused(queue) and not queue.bypass:
             return KeyState.PAUSED
         # guard: rests-while-it-moves -> never
         if queue.moving:
