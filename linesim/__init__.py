@@ -10,12 +10,13 @@ from linesim.judge.report import Report
 from linesim.judge.timers import Timer
 from linesim.model.clock import HandClock, ShiftedClock
 from linesim.model.endpoints import Rate
-from linesim.model.faults import Close, Late, Rule, Status
+from linesim.model.faults import BadMember, Close, Late, Rule, Status
 from linesim.model.options import Options
 from linesim.people.load import Load
 from linesim.people.sim import Sim
 
 __all__ = [
+    "BadMember",
     "Close",
     "HandClock",
     "Late",

@@ -25,7 +25,7 @@ from linesim.judge.checker import check
 from linesim.model import faults, ids, views
 from linesim.model.deliveries import Delivery, Event
 from linesim.model.errors import LineError, NotPossible, UnknownChat
-from linesim.model.faults import Close, Late, Outcome, Rule, Status
+from linesim.model.faults import BadMember, Close, Late, Outcome, Rule, Status
 from linesim.model.media import Medium, medium
 from linesim.model.recent import Recent
 from linesim.model.stream import Subscriber
@@ -276,8 +276,8 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class NewRule(BaseModel):
-    """A rule of linesim.model.faults. `seconds` is a late answer's, `retryAfter` a 429's, `status`
-    that of an HTML page or of garbage.
+    """A rule of linesim.model.faults. `seconds` is a late answer's, `retryAfter` a rate limit's,
+    `status` that of an HTML page or of garbage, `property` what the 400 for a message names.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -287,8 +287,12 @@ class NewRule(BaseModel):
         "html_error",
         "garbage",
         "too_many",
+        "monthly_limit",
+        "too_many_to_one",
+        "too_many_at_once",
         "unauthorized",
         "bad_request",
+        "bad_member",
         "close",
         "late",
     ]
@@ -300,6 +304,7 @@ class NewRule(BaseModel):
     seconds: float = Field(default=1.0, ge=0, le=3_600)
     retryAfter: int | None = Field(default=None, ge=0)  # noqa: N815 (as LINE writes its JSON)
     status: int | None = Field(default=None, ge=200, le=599)
+    property: str = Field(default="messages[0].text", min_length=1, max_length=200)
 
 
 class Misbehaviour(BaseModel):
@@ -365,13 +370,17 @@ class Trouble:
         return report.as_document()
 
 
-_OUTCOMES: dict[str, Callable[[NewRule], Outcome]] = {
+_OUTCOMES: dict[str, Callable[[NewRule], Outcome | BadMember]] = {
     "server_error": lambda new: faults.server_error(),
     "html_error": lambda new: _status(faults.html_error, new),
     "garbage": lambda new: _status(faults.garbage, new),
     "too_many": lambda new: faults.too_many(new.retryAfter),
+    "monthly_limit": lambda new: faults.monthly_limit(),
+    "too_many_to_one": lambda new: faults.too_many_to_one(),
+    "too_many_at_once": lambda new: faults.too_many_at_once(),
     "unauthorized": lambda new: faults.unauthorized(),
-    "bad_request": lambda new: faults.bad_request(),
+    "bad_request": lambda new: faults.bad_request(new.property),
+    "bad_member": lambda new: BadMember(),
     "close": lambda new: Close(),
     "late": lambda new: Late(new.seconds),
 }

@@ -131,6 +131,8 @@ class LineApi:
                 return refusal(error)
             planned_fault = self._platform.faults.take(endpoint.name)
             fault = planned_fault or self._platform.rules.take(call)
+            if fault is not None and fault.invites_retry and endpoint.takes_retry_key:
+                sending.note_failure(self._platform, call)
         return await self._through(fault, call, act)
 
     def _admit(self, endpoint: Endpoint, request: Request) -> None:

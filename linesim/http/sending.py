@@ -4,13 +4,13 @@ Whoever calls holds the simulator's lock, so that a token or key is judged and u
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from linesim.http import validation
 from linesim.http.answers import Answer, json_answer
 from linesim.model import errors, ids
 from linesim.model.calls import Call
 from linesim.model.platform import Platform
+from linesim.model.world import Way
 
 Sent = list[dict[str, str]]
 
@@ -29,32 +29,43 @@ def note_address(platform: Platform, call: Call) -> None:
 
 def reply(platform: Platform, call: Call) -> Answer:
     validation.check_reply(call.body)
+    call.token_lapsed = platform.reply_tokens.has_lapsed(call.body["replyToken"])
     spent = platform.reply_tokens.spend(call.body["replyToken"])
     sent = _sent_messages(platform, call)
     call.accepted = True
-    _show(platform, call, spent.chat_id, sent)
+    _deliver(platform, call, [spent.chat_id], "reply", sent)
     return json_answer({"sentMessages": sent})
 
 
 def push(platform: Platform, call: Call) -> Answer:
-    _refuse_accepted_key(platform, call)
+    _check_key(platform, call)
     validation.check_push(call.body)
     chat_id = call.body["to"]
     _refuse_unknown_chat(platform, chat_id)
-    sent = _accept_counted(platform, call, [chat_id])
+    platform.rate_limits.check_recipient(chat_id)
+    sent = _accept_counted(platform, call, [chat_id], "push")
     return json_answer({"sentMessages": sent})
 
 
 def multicast(platform: Platform, call: Call) -> Answer:
-    """User ids that nobody has are taken and reach nobody; ids of groups and rooms are refused."""
-    _refuse_accepted_key(platform, call)
+    """Ids of groups and rooms are refused by their place; unknown user ids as the options say.
+
+    LINE's reference lists unknown ids both as taken without arriving and as 400. A refused
+    multicast reaches no one at all ("The messages aren't sent to any user if an error is
+    returned"); one that is taken reaches friends only.
+    """
+    _check_key(platform, call)
     validation.check_multicast(call.body)
-    to = list(dict.fromkeys(call.body["to"]))
-    for place, user_id in enumerate(to):
-        if not user_id.startswith("U"):
+    for place, user_id in enumerate(call.body["to"]):
+        if not _is_member(platform, user_id):
             raise errors.invalid_property(f"to[{place}]")
-    _accept_counted(platform, call, to)
+    _accept_counted(platform, call, list(dict.fromkeys(call.body["to"])), "multicast")
     return json_answer({})
+
+
+def _is_member(platform: Platform, user_id: str) -> bool:
+    taken = platform.options.unknown_members == "taken"
+    return user_id.startswith("U") and (taken or user_id in platform.world.users)
 
 
 def validate(platform: Platform, call: Call) -> Answer:
@@ -62,35 +73,47 @@ def validate(platform: Platform, call: Call) -> Answer:
     return json_answer({})
 
 
-def _refuse_accepted_key(platform: Platform, call: Call) -> None:
+def note_failure(platform: Platform, call: Call) -> None:
+    """The call ends in a way after which its caller retries, so its key stands for this request."""
+    if call.retry_key is not None:
+        platform.retry_keys.note_failure(call.retry_key, call.endpoint, call.body)
+
+
+def _check_key(platform: Platform, call: Call) -> None:
+    """LINE blocks each further request with an accepted key, also one with another body."""
     if call.retry_key is None:
         return
     if known := platform.retry_keys.find(call.retry_key):
         call.accepted_request_id = known.request_id
         call.retry_differs = known.body != call.body
         raise errors.already_accepted(known.request_id, known.sent_messages)
+    if platform.retry_keys.differs(call.retry_key, call.endpoint, call.body):
+        call.retry_differs = True
+        raise errors.retry_key_changed()
 
 
 def _refuse_unknown_chat(platform: Platform, chat_id: str) -> None:
     """A user nobody has, or a group that the bot is not in; a user who blocked the bot is known."""
     group = platform.world.groups.get(chat_id)
     if chat_id not in platform.world.users and not (group and group.present):
-        raise errors.invalid_property("to")
+        raise errors.not_sent()
 
 
-def _accept_counted(platform: Platform, call: Call, to: Sequence[str]) -> Sent:
-    now = platform.clock.time()
-    reached = {chat_id: platform.world.people_reached(chat_id, now) for chat_id in to}
-    people = sum(len(users) for users in reached.values())
+def _accept_counted(platform: Platform, call: Call, to: Sequence[str], way: Way) -> Sent:
+    """Counted are the people reached, whatever the number of messages (docs, "Messaging API
+    pricing").
+    """
+    now, world = platform.clock.time(), platform.world
+    people = sum(len(world.people_reached(chat_id, way, now)) for chat_id in to)
     platform.quota.check(people)
     platform.quota.count(people)
+    call.paid = people
     sent = _sent_messages(platform, call)
     call.accepted = True
     if call.retry_key is not None:
         shown = sent if call.endpoint == "push" else []
         platform.retry_keys.accept(call.retry_key, call.request_id, call.body, shown)
-    for chat_id in to:
-        _show(platform, call, chat_id, sent)
+    _deliver(platform, call, to, way, sent)
     return sent
 
 
@@ -106,19 +129,27 @@ def _sent_messages(platform: Platform, call: Call) -> Sent:
     return sent
 
 
-def _show(platform: Platform, call: Call, chat_id: str, sent: Sequence[dict[str, Any]]) -> None:
-    """Where nobody is reached, for instance after a block, nothing arrives, and LINE does not say
-    so.
+def _deliver(platform: Platform, call: Call, to: Sequence[str], way: Way, sent: Sent) -> None:
+    """Notes the chats that the call does not reach, for instance after a block: LINE does not tell
+    its caller.
+
+    Whoever a hand-made event is from has been answered, known to linesim or not.
     """
-    now = platform.clock.time()
-    reached = platform.world.people_reached(chat_id, now)
-    answered_user = call.endpoint == "reply" and chat_id in platform.world.users
-    if not reached and not (answered_user and not platform.world.users[chat_id].blocked):
-        return
+    now, missed = platform.clock.time(), []
+    for chat_id in to:
+        if reason := platform.world.why_unreached(chat_id, way, now):
+            if way != "reply" or reason != "unknown":
+                missed.append((chat_id, reason))
+        elif platform.world.people_reached(chat_id, way, now):
+            _show(platform, call, chat_id, sent)
+    call.unreached = tuple(missed)
+
+
+def _show(platform: Platform, call: Call, chat_id: str, sent: Sent) -> None:
     for message, entry in zip(call.body["messages"], sent, strict=True):
         bubble = platform.chats.add(
             chat_id,
-            at=now,
+            at=platform.clock.time(),
             speaker="bot",
             message=message,
             message_id=entry["id"],

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from linesim.model.world import Unreached
+
 MOST_CALLS = 1_000_000
 API_HOST = "api.line.me"
 DATA_HOST = "api-data.line.me"
@@ -24,7 +26,9 @@ class Call:
     the call is under way and where the connection was closed on it. `connection` numbers the
     connection that it came by; `hung_up` is when the caller closed that before the answer.
     `chat_id`, `user_id` and `event_id` name what it addressed; for a reply, what its token belongs
-    to.
+    to. `paid` is how many people count toward the month's quota. `unreached` are the chats that a
+    call was accepted for and that it did not reach, each with the reason. `token_lapsed`: a reply
+    with a token that nothing had used before it ran out.
     """
 
     number: int
@@ -49,6 +53,9 @@ class Call:
     event_id: str | None = None
     accepted_request_id: str | None = None
     retry_differs: bool = False
+    paid: int = 0
+    unreached: tuple[tuple[str, Unreached], ...] = ()
+    token_lapsed: bool = False
     finished: float | None = None
 
     @property

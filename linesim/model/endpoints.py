@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from linesim.model import errors
 from linesim.model.clock import Clock
+from linesim.model.recent import Recent
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,13 @@ class Bucket:
 class RateLimits:
     """`rates` are LINE's own with those of the mapping instead of some; False: no limits.
 
-    Whoever calls holds the simulator's lock.
+    `to_one` limits the pushes to one chat, for which LINE tells no number; None: no limit. Whoever
+    calls holds the simulator's lock.
     """
 
-    def __init__(self, rates: Mapping[str, Rate] | bool, clock: Clock) -> None:
+    def __init__(
+        self, rates: Mapping[str, Rate] | bool, clock: Clock, *, to_one: Rate | None = None
+    ) -> None:
         own = {} if isinstance(rates, bool) else rates
         names = ENDPOINTS if rates is not False else ()
         self._clock = clock
@@ -105,22 +109,35 @@ class RateLimits:
         self._buckets = {
             each.name: Bucket(own.get(each.name, each.rate), now=now) for each in names
         }
+        self._to_one = to_one
+        self._chats: Recent[str, Bucket] = Recent(200_000)
 
     def check(self, endpoint: str) -> None:
         bucket = self._buckets.get(endpoint)
         if bucket and not bucket.take(self._clock.monotonic()):
             raise errors.rate_limited()
 
+    def check_recipient(self, chat_id: str) -> None:
+        """Refuses a push to a chat that has had too many."""
+        if self._to_one is None:
+            return
+        now = self._clock.monotonic()
+        bucket = self._chats.setdefault(chat_id, Bucket(self._to_one, now=now))
+        if not bucket.take(now):
+            raise errors.too_many_to_one()
+
 
 class Quota:
     """Counts the people reached by pushes and multicasts in a calendar month of Japan; replies are
-    free.
+    free, and so is a message that cannot be received (docs, "Messaging API pricing").
 
-    Whoever calls holds the simulator's lock.
+    `reserved` is what a delivery of LINE's console holds back while it lasts: LINE refuses what no
+    longer fits, and the consumption does not show it. Whoever calls holds the simulator's lock.
     """
 
     def __init__(self, limit: int | None, clock: Clock) -> None:
         self.limit = limit
+        self.reserved = 0
         self._clock = clock
         self._month = self._this_month()
         self._used = 0
@@ -137,7 +154,8 @@ class Quota:
 
     def check(self, people: int) -> None:
         """Refuses what would pass the limit, and anything at all once the limit is reached."""
-        if self.limit is not None and self.used + max(people, 1) > self.limit:
+        used = self.used + self.reserved
+        if self.limit is not None and used + max(people, 1) > self.limit:
             raise errors.monthly_limit()
 
     def count(self, people: int) -> None:

@@ -49,9 +49,15 @@ def invalid_body(details: Sequence[Mapping[str, str]]) -> LineError:
 
 
 def invalid_property(name: str) -> LineError:
+    """As in the reference's example for a multicast: `The property, to[1], in the request ...`."""
     return LineError(
-        400, f"The property, '{name}', in the request body is invalid (line: -, column: -)"
+        400, f"The property, {name}, in the request body is invalid (line: -, column: -)"
     )
+
+
+def not_sent() -> LineError:
+    """A push to a user, group or room that LINE does not know; it names no property."""
+    return LineError(400, "Failed to send messages")
 
 
 def invalid_reply_token() -> LineError:
@@ -85,6 +91,11 @@ def retry_key_malformed() -> LineError:
     return LineError(400, "The retry key must be a UUID in hexadecimal format")
 
 
+def retry_key_changed() -> LineError:
+    """LINE documents no answer ("retry may not work as you expect"), so this one is linesim's."""
+    return LineError(400, "The retry key was used for another request")
+
+
 def already_accepted(request_id: str, sent_messages: Sequence[Mapping[str, str]]) -> LineError:
     return LineError(
         409,
@@ -107,8 +118,26 @@ def media_type_not_supported(content_type: str) -> LineError:
 
 
 def rate_limited() -> LineError:
+    """The bucket of this endpoint is empty."""
     return LineError(429, "The API rate limit has been exceeded. Try again later.")
 
 
 def monthly_limit() -> LineError:
+    """Also where a call merely does not fit, or a delivery of LINE's console holds messages back
+    (reference, "Send narrowcast message").
+    """
     return LineError(429, "You have reached your monthly limit.")
+
+
+def too_many_to_one() -> LineError:
+    """Of pushes only ("A large number of messages were sent to the same user"). The reference
+    gives the condition and not the message.
+    """
+    return LineError(429, "You have sent too many messages to the same user.")
+
+
+def too_many_at_once() -> LineError:
+    """Of audience uploads only (reference, "Limit on the number of concurrent operations"), with
+    words of linesim's own.
+    """
+    return LineError(429, "The limit on the number of concurrent operations has been exceeded.")

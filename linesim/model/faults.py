@@ -61,6 +61,18 @@ class Drip:
     seconds: float
 
 
+@dataclass(frozen=True)
+class BadMember:
+    """Answer LINE's 400 that names a place of the recipients: that of the rule's user, else the
+    first one.
+    """
+
+    def status(self, call: Call, user: str | None) -> Status:
+        to = call.body.get("to") if isinstance(call.body, dict) else None
+        place = to.index(user) if isinstance(to, list) and user in to else 0
+        return _refusal(errors.invalid_property(f"to[{place}]"))
+
+
 Outcome = Status | Close | Late | Cut | Drip
 
 
@@ -76,6 +88,14 @@ class Fault:
     outcome: Outcome
     accept: bool
     times: int
+
+    @property
+    def invites_retry(self) -> bool:
+        """Whether the caller gets a 5xx or no answer, after which LINE's documentation says to
+        retry.
+        """
+        broken = isinstance(self.outcome, Status) and self.outcome.status >= 500
+        return broken or isinstance(self.outcome, Close)
 
 
 class Faults:
@@ -131,13 +151,28 @@ def too_many(retry_after: int | None = None) -> Status:
     return _refusal(errors.rate_limited(), headers)
 
 
+def monthly_limit() -> Status:
+    """LINE's 429 for the month's quota."""
+    return _refusal(errors.monthly_limit())
+
+
+def too_many_to_one() -> Status:
+    """LINE's 429 for many messages to the same user."""
+    return _refusal(errors.too_many_to_one())
+
+
+def too_many_at_once() -> Status:
+    """LINE's 429 for operations at the same time."""
+    return _refusal(errors.too_many_at_once())
+
+
 def unauthorized() -> Status:
     return _refusal(errors.not_authenticated("invalid token"))
 
 
-def bad_request() -> Status:
-    """LINE's 400 for a message that it does not take."""
-    detail = {"message": "May not be empty", "property": "messages[0].text"}
+def bad_request(property_: str = "messages[0].text") -> Status:
+    """LINE's 400 for a message that it does not take, with the property that is wrong."""
+    detail = {"message": "May not be empty", "property": property_}
     return _refusal(errors.invalid_body([detail]))
 
 
@@ -154,7 +189,7 @@ class Rule:
     the same; a success always has, and a 4xx never. Raises ValueError for what cannot be.
     """
 
-    outcome: Outcome
+    outcome: Outcome | BadMember
     endpoint: str = ANY
     user: str | None = None
     probability: float = 1.0
@@ -168,14 +203,21 @@ class Rule:
             raise ValueError(f"a probability is between 0 and 1, not {self.probability}")
         if self.count is not None and self.count < 1:
             raise ValueError(f"a count is at least 1, not {self.count}")
-        if self.accept and isinstance(self.outcome, Status) and 400 <= self.outcome.status < 500:
-            raise ValueError(f"LINE answers no {self.outcome.status} to what it has done")
+        status = self.outcome.status if isinstance(self.outcome, Status) else None
+        status = 400 if isinstance(self.outcome, BadMember) else status
+        if self.accept and status is not None and 400 <= status < 500:
+            raise ValueError(f"LINE answers no {status} to what it has done")
 
     @property
     def accepts(self) -> bool:
         """Whether LINE does what the call asks; of a late answer, whether before the wait."""
         success = isinstance(self.outcome, Status) and self.outcome.status < 300
         return self.accept or success
+
+    def outcome_of(self, call: Call) -> Outcome:
+        if isinstance(self.outcome, BadMember):
+            return self.outcome.status(call, self.user)
+        return self.outcome
 
     def is_about(self, call: Call) -> bool:
         return self.endpoint in (ANY, call.endpoint) and (
@@ -219,7 +261,7 @@ class Rules:
             if self._random.random() < rule.probability:
                 if standing.left is not None:
                     standing.left -= 1
-                return Fault(rule.outcome, rule.accepts, times=1)
+                return Fault(rule.outcome_of(call), rule.accepts, times=1)
         return None
 
     def clear(self) -> None:

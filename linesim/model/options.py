@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from linesim.model.calls import MOST_CALLS
 from linesim.model.clock import Clock, ShiftedClock
@@ -20,12 +21,15 @@ class Options:
     """Durations in seconds except where the name says milliseconds; port 0 is any free port.
 
     `quota`: counted messages a month, None for a plan without limit. `rate_limits`: True for LINE's
-    own, a mapping of endpoint names to replace some of them, False for none. `latency_ms`: how long
-    after doing what a call asks LINE answers it. `webhook_timeout_seconds` is how long LINE waits
-    for the bot server's answer. `most_calls` and `most_deliveries`: how many records of each are
-    kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long after the answer one
-    comes again, `overtaken_seconds` how long one is held back at most for another one to overtake
-    it, and `most_extras` how many are sent on top at once.
+    own, a mapping of endpoint names to replace some of them, False for none. `pushes_to_one`: how
+    many pushes one chat may get before LINE's 429 for a flood, None for no limit, since LINE tells
+    no number. `unknown_members`: whether a multicast to an id that LINE does not know is taken, or
+    refused with its place, since LINE's reference says both. `latency_ms`: how long after doing
+    what a call asks LINE answers it. `webhook_timeout_seconds` is how long LINE waits for the bot
+    server's answer. `most_calls` and `most_deliveries`: how many records of each are kept, the
+    newest. Of unruly webhooks: `redelivered_seconds` is how long after the answer one comes again,
+    `overtaken_seconds` how long one is held back at most for another one to overtake it, and
+    `most_extras` how many are sent on top at once.
     """
 
     webhook_url: str | None = None
@@ -36,6 +40,8 @@ class Options:
     reply_token_seconds: float = 60.0
     quota: int | None = None
     rate_limits: Mapping[str, Rate] | bool = True
+    pushes_to_one: Rate | None = None
+    unknown_members: Literal["taken", "refused"] = "taken"
     latency_ms: float = 0.0
     webhook_timeout_seconds: float = 2.0
     bot_name: str = "linedesk"

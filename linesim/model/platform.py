@@ -89,7 +89,7 @@ class Platform:
         self.message_ids = ids.MessageIds(self.clock.time())
         self.reply_tokens = ReplyTokens(options.reply_token_seconds, self.clock)
         self.retry_keys = RetryKeys(self.clock)
-        self.rate_limits = RateLimits(options.rate_limits, self.clock)
+        self.rate_limits = RateLimits(options.rate_limits, self.clock, to_one=options.pushes_to_one)
         self.quota = Quota(options.quota, self.clock)
         self.faults = Faults()
         self.rules = Rules()

@@ -4,7 +4,8 @@ LINE's rule for a redelivered webhook (reference, "Reply token"): its token is g
 again, unless it has been used or 20 minutes have passed since the event.
 
 Retry keys: an accepted key is answered 409 with the first request's id and sent messages for 24
-hours.
+hours. A retry has to be the same request (docs, "Retry failed API requests": "Don't change the
+content or the recipient").
 """
 
 import re
@@ -51,6 +52,11 @@ class ReplyTokens:
     def find(self, token: str) -> ReplyToken | None:
         return self._tokens.get(token)
 
+    def has_lapsed(self, token: str) -> bool:
+        """Whether a token that LINE gave ran out before anything used it."""
+        known = self._tokens.get(token)
+        return known is not None and not known.used and self._clock.monotonic() >= known.until
+
     def spend(self, token: str) -> ReplyToken:
         known = self._tokens.get(token)
         if known is None or known.used or self._clock.monotonic() >= known.until:
@@ -65,34 +71,64 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Accepted:
+    """`at` is when the first request with the key came, by which LINE counts its 24 hours."""
+
     request_id: str
     at: float
     body: Any
     sent_messages: Sequence[dict[str, str]]
 
 
-class RetryKeys:
-    """The newest 200,000 accepted keys of all endpoints together. Whoever calls holds the
-    simulator's lock.
+@dataclass(frozen=True)
+class Tried:
+    """The first request with a key that failed in a way after which callers retry."""
 
-    A refused call leaves no trace here, so its key stays good.
+    at: float
+    endpoint: str
+    body: Any
+
+
+class RetryKeys:
+    """The newest 200,000 accepted keys, and as many tried ones, of all endpoints together. Whoever
+    calls holds the simulator's lock.
+
+    A refused call leaves no trace here, so its key stays good. One that ended in a 5xx or without
+    an answer fixes the request that the key stands for.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._accepted: Recent[str, Accepted] = Recent(200_000)
+        self._tried: Recent[str, Tried] = Recent(200_000)
 
     def find(self, key: str) -> Accepted | None:
-        """What the key was accepted for within the last 24 hours; raises LineError for what is not
-        a UUID.
+        """What the key was accepted for within 24 hours of its first request; raises LineError for
+        what is not a UUID.
         """
         if not _UUID.fullmatch(key):
             raise errors.retry_key_malformed()
         known = self._accepted.get(key.lower())
-        if known and self._clock.monotonic() - known.at < SECONDS:
-            return known
-        return None
+        return known if known and self._is_valid(known.at) else None
+
+    def note_failure(self, key: str, endpoint: str, body: Any) -> None:
+        """A call with this key failed in a way after which callers retry."""
+        known = self._tried.get(key.lower())
+        if known is None or not self._is_valid(known.at):
+            self._tried.pop(key.lower(), None)
+            self._tried[key.lower()] = Tried(self._clock.monotonic(), endpoint, body)
+
+    def differs(self, key: str, endpoint: str, body: Any) -> bool:
+        """Whether the key came with another request before, which failed."""
+        known = self._tried.get(key.lower())
+        same = known is None or (known.endpoint, known.body) == (endpoint, body)
+        return known is not None and self._is_valid(known.at) and not same
+
+    def _is_valid(self, since: float) -> bool:
+        """LINE keeps a key for 24 hours after its first request."""
+        return self._clock.monotonic() - since < SECONDS
 
     def accept(self, key: str, request_id: str, body: Any, sent: Sequence[dict[str, str]]) -> None:
+        tried, now = self._tried.get(key.lower()), self._clock.monotonic()
+        first = tried.at if tried and self._is_valid(tried.at) else now
         self._accepted.pop(key.lower(), None)
-        self._accepted[key.lower()] = Accepted(request_id, self._clock.monotonic(), body, sent)
+        self._accepted[key.lower()] = Accepted(request_id, first, body, sent)

@@ -88,4 +88,7 @@ def call_view(call: Call) -> View:
         "eventId": call.event_id,
         "acceptedRequestId": call.accepted_request_id,
         "retryDiffers": call.retry_differs,
+        "paid": call.paid,
+        "unreached": dict(call.unreached),
+        "tokenLapsed": call.token_lapsed,
     }

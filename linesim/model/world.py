@@ -16,6 +16,8 @@ from linesim.model.errors import UnknownChat
 WROTE_LATELY_SECONDS = 7 * 24 * 60 * 60
 
 GroupKind = Literal["group", "room"]
+Way = Literal["reply", "push", "multicast"]
+Unreached = Literal["left", "unknown", "blocked", "no friend"]
 
 
 @dataclass
@@ -31,10 +33,19 @@ class User:
     language: str = "ja"
     picture_url: str = ""
 
-    def reachable(self, now: float) -> bool:
-        """LINE delivers a push to friends, and to whoever wrote in 1:1 within seven days."""
+    def takes_pushes(self, now: float) -> bool:
+        """LINE delivers a push to friends, and to users who wrote in 1:1 within seven days
+        (reference, "Conditions for sending push message").
+        """
         wrote_lately = self.wrote_at is not None and now - self.wrote_at < WROTE_LATELY_SECONDS
         return not self.blocked and (self.friend or wrote_lately)
+
+    @property
+    def takes_multicasts(self) -> bool:
+        """LINE delivers a multicast to friends only (reference, "Conditions for sending multicast
+        message").
+        """
+        return self.friend and not self.blocked
 
 
 @dataclass
@@ -81,12 +92,30 @@ class World:
         except KeyError:
             raise UnknownChat(f"no group or room {chat_id}") from None
 
-    def people_reached(self, chat_id: str, now: float) -> list[str]:
+    def people_reached(self, chat_id: str, way: Way, now: float) -> list[str]:
         """The users to whom a message to this chat is shown; empty where it arrives nowhere."""
+        if self.why_unreached(chat_id, way, now) is not None:
+            return []
+        group = self.groups.get(chat_id)
+        return list(group.members) if group else [chat_id]
+
+    def why_unreached(self, chat_id: str, way: Way, now: float) -> Unreached | None:
+        """Why a message that LINE takes for this chat arrives nowhere; None where it arrives.
+
+        LINE answers 200 all the same. A reply reaches the user who wrote, friend or not.
+        """
         if group := self.groups.get(chat_id):
-            return list(group.members) if group.present else []
+            return None if group.present else "left"
         user = self.users.get(chat_id)
-        return [chat_id] if user and user.reachable(now) else []
+        if user is None:
+            return "unknown"
+        if user.blocked:
+            return "blocked"
+        if way == "multicast":
+            arrives = user.takes_multicasts
+        else:
+            arrives = way == "reply" or user.takes_pushes(now)
+        return None if arrives else "no friend"
 
 
 MOST_BUBBLES = 10_000

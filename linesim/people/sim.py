@@ -259,6 +259,21 @@ class Sim(Records):
         with self.platform.watch.changing():
             self.platform.faults.plan(endpoint, outcome, accept=accept, times=times)
 
+    # LINE's console.
+
+    def reserve_quota(self, people: int) -> None:
+        """A delivery of LINE's console holds back so many messages of the month; 0 ends it.
+
+        The consumption does not show them, and LINE refuses what no longer fits.
+        """
+        with self.platform.watch.changing():
+            self.platform.quota.reserved = people
+
+    def spend_quota(self, people: int) -> None:
+        """LINE's console has sent a message to so many people, which the consumption shows."""
+        with self.platform.watch.changing():
+            self.platform.quota.count(people)
+
     # Time.
 
     def advance(self, seconds: float) -> None:

@@ -149,6 +149,35 @@ def test_what_cannot_be_done_is_refused(remote, act, status):
     assert remote.get("/deliveries") == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "status", "words"),
+    [
+        ({"outcome": "too_many", "retryAfter": 3}, 429, "rate limit"),
+        ({"outcome": "monthly_limit"}, 429, "monthly limit"),
+        ({"outcome": "too_many_to_one"}, 429, "same user"),
+        ({"outcome": "too_many_at_once"}, 429, "concurrent operations"),
+        ({"outcome": "bad_request", "property": "messages[1].text"}, 400, "messages[1].text"),
+        ({"outcome": "bad_member"}, 400, "to[0]"),
+    ],
+    ids=lambda value: value["outcome"] if isinstance(value, dict) else None,
+)
+def test_line_refuses_as_another_process_asks(remote, line, rule, status, words):
+    user = remote.user("太郎")
+    assert remote.post("/misbehave", {"rules": [rule]}).json() == {"added": 1}
+    refused = line.multicast([user])
+    assert (refused.status_code, words in refused.text) == (status, True)
+    assert refused.headers.get("retry-after") == ("3" if "retryAfter" in rule else None)
+    assert remote.sim.answers(user) == []
+
+
+def test_a_call_tells_what_it_cost_and_whom_it_missed(remote, line):
+    user = remote.user("太郎")
+    line.multicast([user, "U" + "0" * 32])
+    (call,) = remote.get("/calls")
+    assert (call["paid"], call["unreached"]) == (1, {"U" + "0" * 32: "unknown"})
+    assert call["tokenLapsed"] is False
+
+
 def test_a_blocked_bot_gets_nothing(remote):
     user = remote.user("太郎")
     remote.acts({"act": "unfollow", "user": user})

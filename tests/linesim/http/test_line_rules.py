@@ -7,6 +7,7 @@ import pytest
 import requests
 
 import linesim
+from tests.linesim.conftest import Line
 
 INVALID_TOKEN = {"message": "Invalid reply token"}
 PUSH = "/v2/bot/message/push"
@@ -143,6 +144,53 @@ class TestRetryKeys:
         line.push(taro.user_id, "b", retry_key=key)
         assert [call.retry_differs for call in sim.calls] == [False, False, True]
 
+    def test_another_body_or_recipient_under_an_accepted_key_reaches_nobody(self, sim, line, taro):
+        key, hanako = str(uuid.uuid4()), sim.add_user("花子")
+        line.multicast([taro.user_id], "a", retry_key=key)
+        assert line.multicast([taro.user_id, hanako.user_id], "a", retry_key=key).status_code == 409
+        assert line.push(hanako.user_id, "b", retry_key=key).status_code == 409
+        assert (sim.answers(hanako), len(sim.answers(taro))) == ([], 1)
+
+    @pytest.mark.parametrize("outcome", ["500", "closed"])
+    def test_another_body_or_recipient_under_a_key_that_failed_is_refused(
+        self, sim, line, taro, clock, outcome
+    ):
+        key, hanako = str(uuid.uuid4()), sim.add_user("花子")
+        ids = [taro.user_id, hanako.user_id]
+        if outcome == "500":
+            sim.answer_next("multicast", 500)
+            line.multicast(ids, "a", retry_key=key)
+        else:
+            sim.close_next("multicast")
+            with pytest.raises(requests.ConnectionError):
+                line.multicast(ids, "a", retry_key=key)
+        for to, text in ((ids[:1], "a"), (ids[::-1], "a"), (ids, "b")):
+            refused = line.multicast(to, text, retry_key=key.upper())
+            assert (refused.status_code, refused.json()) == (
+                400,
+                {"message": "The retry key was used for another request"},
+            )
+        assert line.push(taro.user_id, "a", retry_key=key).status_code == 400
+        assert [call.retry_differs for call in sim.calls] == [False] + [True] * 4
+        assert line.multicast(ids, "a", retry_key=key).status_code == 200
+
+    def test_a_key_lives_a_day_from_its_first_request(self, sim, line, taro, clock):
+        key = str(uuid.uuid4())
+        sim.answer_next("push", 500)
+        line.push(taro.user_id, retry_key=key)
+        clock.advance(23 * 3600)
+        assert line.push(taro.user_id, retry_key=key).status_code == 200
+        clock.advance(3600)
+        assert line.push(taro.user_id, retry_key=key).status_code == 200
+        assert len(sim.answers(taro)) == 2
+
+    def test_a_key_that_failed_is_free_again_after_a_day(self, sim, line, taro, clock):
+        key = str(uuid.uuid4())
+        sim.answer_next("push", 503)
+        line.push(taro.user_id, "a", retry_key=key)
+        clock.advance(24 * 3600)
+        assert line.push(taro.user_id, "b", retry_key=key).status_code == 200
+
     @pytest.mark.parametrize("key", ["x", "123", "123e4567e89b12d3a456426614174000"])
     def test_a_key_that_is_no_uuid_is_400(self, line, taro, key):
         assert line.push(taro.user_id, retry_key=key).status_code == 400
@@ -175,8 +223,7 @@ class TestAtOnce:
 class TestRecipients:
     def test_an_unknown_user_is_400(self, line):
         answer = line.push("U" + "0" * 32)
-        assert answer.status_code == 400
-        assert "'to'" in answer.json()["message"]
+        assert (answer.status_code, answer.json()) == (400, {"message": "Failed to send messages"})
 
     def test_a_group_without_the_bot_is_400(self, sim, line, taro):
         group = sim.add_group("家族", [taro], present=False)
@@ -202,9 +249,53 @@ class TestRecipients:
         assert line.multicast(ids).status_code == 200
         assert (len(sim.answers(taro)), len(sim.answers(hanako))) == (1, 1)
 
-    def test_a_multicast_to_a_group_is_400(self, sim, line, taro):
+    def test_a_multicast_reaches_friends_only(self, sim, line, taro):
+        writer, stranger = (sim.add_user(name, friend=False) for name in ("花子", "健太"))
+        sim.say(writer, "やあ")
+        ids = [taro.user_id, writer.user_id, stranger.user_id]
+        assert line.multicast(ids).status_code == 200
+        assert line.get("/v2/bot/message/quota/consumption").json() == {"totalUsage": 1}
+        assert [len(sim.answers(user)) for user in (taro, writer, stranger)] == [1, 0, 0]
+        assert line.push(writer.user_id).status_code == 200
+        assert len(sim.answers(writer)) == 1
+
+    def test_a_call_is_recorded_with_the_chats_that_it_did_not_reach(self, sim, line, taro):
+        writer, unknown = sim.add_user("花子", friend=False), "U" + "0" * 32
+        token = token_of(sim.say(taro, "やあ"))
+        sim.block(taro)
+        line.multicast([taro.user_id, writer.user_id, unknown])
+        line.push(writer.user_id)
+        line.reply(token)
+        assert [dict(call.unreached) for call in sim.calls] == [
+            {taro.user_id: "blocked", writer.user_id: "no friend", unknown: "unknown"},
+            {writer.user_id: "no friend"},
+            {taro.user_id: "blocked"},
+        ]
+
+    def test_a_stranger_who_wrote_is_reached_by_a_reply(self, sim, line):
+        writer = sim.add_user("花子", friend=False)
+        line.reply(token_of(sim.say(writer, "やあ")))
+        assert len(sim.answers(writer)) == 1
+        assert sim.calls[-1].unreached == ()
+
+    def test_a_multicast_to_a_group_is_400_with_its_place(self, sim, line, taro):
         group = sim.add_group("家族", [taro])
-        assert line.multicast([group.chat_id]).status_code == 400
+        answer = line.multicast([taro.user_id, taro.user_id, group.chat_id])
+        assert (answer.status_code, answer.json()) == (
+            400,
+            {"message": "The property, to[2], in the request body is invalid (line: -, column: -)"},
+        )
+        assert sim.answers(taro) == []
+
+    def test_a_multicast_can_refuse_an_unknown_user_by_its_place(self, bot, clock):
+        options = {"webhook_url": bot.url, "clock": clock, "unknown_members": "refused"}
+        with linesim.running(**options) as sim:
+            line, known = Line(sim), sim.add_user("太郎")
+            answer = line.multicast([known.user_id, "U" + "0" * 32])
+            line.session.close()
+        assert answer.status_code == 400
+        assert "to[1]" in answer.json()["message"]
+        assert sim.answers(known) == []
 
     @pytest.mark.parametrize("count", [0, 501])
     def test_a_multicast_takes_one_to_500_users(self, line, count):
@@ -244,6 +335,13 @@ class TestMessages:
             "messages[2].type",
             "messages[3].type",
         ]
+
+    def test_a_bad_message_of_a_multicast_is_named_and_reaches_no_one(self, sim, line, taro):
+        answer = line.multicast([taro.user_id], "a", "")
+        assert answer.status_code == 400
+        (detail,) = answer.json()["details"]
+        assert detail["property"] == "messages[1].text"
+        assert sim.answers(taro) == []
 
     @pytest.mark.parametrize(
         ("message", "wrong"),
@@ -325,6 +423,33 @@ class TestLimits:
         assert line.multicast([taro.user_id]).status_code == 429
         assert line.push(taro.user_id).status_code == 200
 
+    def test_a_blocked_retry_costs_a_token_too(self, bot, clock):
+        rates = {"push": linesim.Rate(2, 60)}
+        with linesim.running(webhook_url=bot.url, clock=clock, rate_limits=rates) as sim:
+            line, user, key = Line(sim), sim.add_user("太郎"), str(uuid.uuid4())
+            statuses = [line.push(user.user_id, retry_key=key).status_code for _ in range(3)]
+            line.session.close()
+        assert statuses == [200, 409, 429]
+
+    def test_many_pushes_to_the_same_user_are_429_and_hold_back_no_one_else(self, bot, clock):
+        rate = linesim.Rate(2, 60)
+        with linesim.running(webhook_url=bot.url, clock=clock, pushes_to_one=rate) as sim:
+            line = Line(sim)
+            taro, hanako = sim.add_user("太郎"), sim.add_user("花子")
+            statuses = [line.push(taro.user_id).status_code for _ in range(3)]
+            refused = sim.calls[-1]
+            others = [
+                line.push(hanako.user_id),
+                line.multicast([taro.user_id]),
+                line.reply(token_of(sim.say(taro, "やあ"))),
+            ]
+            clock.advance(30)
+            again = line.push(taro.user_id)
+            line.session.close()
+        assert statuses == [200, 200, 429]
+        assert refused.message == "You have sent too many messages to the same user."
+        assert [answer.status_code for answer in (*others, again)] == [200] * 4
+
     def test_without_limits_nothing_is_429(self, bot, clock):
         with linesim.running(webhook_url=bot.url, clock=clock, rate_limits=False) as sim:
             user = sim.add_user("太郎")
@@ -369,6 +494,36 @@ class TestQuota:
         assert line.multicast([taro.user_id, *others]).status_code == 429
         assert sim.answers(taro) == []
         assert line.multicast(others).status_code == 200
+
+    def test_what_does_not_fit_is_refused_while_smaller_ones_still_go(self, sim, line, taro):
+        group = sim.add_group("家族", [sim.add_user(f"客{n}") for n in range(4)])
+        refused = line.push(group.chat_id)
+        assert (refused.status_code, refused.json()) == (
+            429,
+            {"message": "You have reached your monthly limit."},
+        )
+        assert sim.answers(group) == []
+        assert line.push(taro.user_id).status_code == 200
+
+    def test_people_a_multicast_does_not_reach_take_none_of_it(self, sim, line, taro):
+        strangers = [sim.add_user(f"客{n}", friend=False).user_id for n in range(5)]
+        assert line.multicast([taro.user_id, *strangers]).status_code == 200
+        assert [call.paid for call in sim.calls] == [1]
+        assert line.get("/v2/bot/message/quota/consumption").json() == {"totalUsage": 1}
+
+    def test_a_delivery_of_the_console_holds_messages_back(self, sim, line, taro):
+        sim.reserve_quota(3)
+        refused = line.push(taro.user_id)
+        assert (refused.status_code, refused.json()) == (
+            429,
+            {"message": "You have reached your monthly limit."},
+        )
+        assert line.get("/v2/bot/message/quota/consumption").json() == {"totalUsage": 0}
+        assert line.reply(token_of(sim.say(taro, "やあ"))).status_code == 200
+        sim.reserve_quota(0)
+        sim.spend_quota(2)
+        assert line.get("/v2/bot/message/quota/consumption").json() == {"totalUsage": 2}
+        assert [line.push(taro.user_id).status_code for _ in range(2)] == [200, 429]
 
     def test_a_new_month_begins_anew(self, line, taro, clock):
         for _ in range(3):

@@ -15,10 +15,13 @@ STATUSES = {
     "garbage_error": (faults.garbage(500), 500),
     "too_many": (faults.too_many(), 429),
     "too_many_later": (faults.too_many(7), 429),
+    "monthly_limit": (faults.monthly_limit(), 429),
+    "too_many_to_one": (faults.too_many_to_one(), 429),
+    "too_many_at_once": (faults.too_many_at_once(), 429),
     "unauthorized": (faults.unauthorized(), 401),
     "bad_request": (faults.bad_request(), 400),
 }
-LINES_OWN = ("server_error", "too_many", "too_many_later", "unauthorized", "bad_request")
+LINES_OWN = tuple(name for name in STATUSES if name not in ("html_error", "garbage_error"))
 
 
 @pytest.fixture
@@ -51,6 +54,39 @@ def test_what_claims_to_be_lines_is_what_line_describes(name, endpoint):
     known = BY_NAME[endpoint]
     path = known.path.replace("user_id", "userId")
     check_answer(known.method, path, status, outcome.body)
+
+
+def test_the_four_429s_differ_by_their_words_only(sim, line, taro):
+    four = [name for name, (_, status) in STATUSES.items() if status == 429]
+    four.remove("too_many_later")
+    sim.misbehave(*(Rule(outcome=STATUSES[name][0], count=1) for name in four))
+    answers = [line.push(taro.user_id) for _ in four]
+    assert [answer.status_code for answer in answers] == [429] * 4
+    assert len({answer.json()["message"] for answer in answers}) == 4
+
+
+def test_a_bad_request_names_the_property_that_it_is_given(sim, line, taro):
+    sim.misbehave(Rule(outcome=faults.bad_request("messages[1].contents")))
+    (detail,) = line.push(taro.user_id).json()["details"]
+    assert detail["property"] == "messages[1].contents"
+
+
+@pytest.mark.parametrize("places", [(0,), (1,), (2,), (0, 2)])
+def test_a_bad_member_is_named_by_her_place(sim, line, taro, hanako, places):
+    ids = [hanako.user_id if place in places else taro.user_id for place in range(3)]
+    sim.misbehave(Rule(outcome=linesim.BadMember(), user=hanako.user_id, endpoint="multicast"))
+    answer = line.multicast(ids)
+    assert (answer.status_code, answer.json()) == (
+        400,
+        {
+            "message": f"The property, to[{places[0]}], in the request body is invalid "
+            "(line: -, column: -)"
+        },
+    )
+    assert not sim.answers(taro)
+    assert line.multicast([taro.user_id]).status_code == 200
+    with pytest.raises(ValueError, match="400"):
+        Rule(outcome=linesim.BadMember(), accept=True)
 
 
 @pytest.mark.parametrize("name", ["html_error", "garbage_error"])
