@@ -41,6 +41,7 @@ def check(
     """
     platform = sim.platform if isinstance(sim, Sim) else sim
     with platform.watch.reading():
+        life_seconds = platform.options.reply_token_seconds
         deliveries, calls = list(platform.deliveries), platform.calls.since()
         forgotten = platform.calls.count - len(calls)
     if deliveries:
@@ -53,6 +54,7 @@ def check(
         expect_timers=expect_timers,
         least_interval_seconds=least_interval_seconds,
         token_seconds=token_seconds,
+        token_life_seconds=life_seconds,
         forgotten=forgotten,
     )
 
@@ -66,9 +68,13 @@ def judge(
     expect_timers: Sequence[Timer] = (),
     least_interval_seconds: float = 0.0,
     token_seconds: float = TOKEN_SECONDS,
+    token_life_seconds: float = TOKEN_SECONDS,
     forgotten: int = 0,
 ) -> Report:
-    """As `check`, of records in order of their numbers."""
+    """As `check`, of records in order of their numbers.
+
+    `token_life_seconds`: how long LINE took each token; only counts depend on it.
+    """
     asked, begin = _asked_since(deliveries, since, expect)
     calls = [call for call in calls if call.started >= begin]
     said = said_in(calls)
@@ -76,6 +82,7 @@ def judge(
     repeats = conduct.Repeats(calls)
     answers = _answers(asked, repeats, token_seconds)
     hosts = conduct.by_host(calls)
+    reach = conduct.Reach(calls)
     timing = timers.judge(expect_timers, said)
     return Report(
         events_sent=len(asked),
@@ -101,6 +108,11 @@ def judge(
         timers_late=tuple(timing.late),
         timers_missing=tuple(timing.missing),
         timers_double=tuple(timing.double),
+        never_reached=tuple(reach.missed),
+        closed_chats=tuple(reach.closed),
+        paid_messages=sum(call.paid for call in calls),
+        replies_too_late=sum(call.token_lapsed for call in calls),
+        lapsed_tokens=tuple(conduct.lapsed_tokens(asked, calls, token_life_seconds)),
         calls=conduct.by_status(calls),
         forgotten=forgotten,
         seconds=_seconds(asked, calls),

@@ -1,18 +1,23 @@
-"""How the bot called LINE: how close together, over another call, and with what used up before.
+"""How the bot called LINE: how close together, over another call, with what used up or run out
+before, and for chats that the call could not reach.
 
 Pure over linesim's record of calls.
 """
 
-from collections import Counter, defaultdict
+import json
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
-from linesim.judge.history import Asked
-from linesim.judge.report import Pair
+from linesim.judge.history import SENDS, Asked, chats_of, messages_of, taken
+from linesim.judge.report import Finding, Missed, Pair
 from linesim.model.calls import Call
 
 # A call that takes longer has been given up by its caller, who may go on.
 ANSWER_SECONDS = 10.0
+# Why a chat is not reached that its user has closed to the bot.
+CLOSED_BY_USER = frozenset({"blocked", "left"})
 
 
 def by_host(calls: Iterable[Call]) -> dict[str, list[Call]]:
@@ -144,3 +149,61 @@ def by_status(calls: Iterable[Call]) -> dict[str, dict[str, int]]:
         open_ = "under way" if call.finished is None else "closed"
         counts[call.endpoint][str(call.status or open_)] += 1
     return {endpoint: dict(sorted(found.items())) for endpoint, found in sorted(counts.items())}
+
+
+def lapsed_tokens(
+    asked: Iterable[Asked], calls: Iterable[Call], life_seconds: float
+) -> Iterable[Finding]:
+    """Events that a push or multicast answered after their token had run out without being used.
+
+    Such an answer counts toward the month's quota; a reply in time would have been free.
+    """
+    used = {_token(call) for call in calls if call.accepted and call.endpoint == "reply"}
+    for each in asked:
+        if each.token is None or each.token in used:
+            continue
+        late = {
+            text: said[0].number
+            for text, said in zip(each.texts, each.said, strict=True)
+            if said and said[0].endpoint != "reply"
+            if said[0].at >= each.token_at + life_seconds
+        }
+        if late:
+            numbers = tuple(sorted(set(late.values())))
+            yield Finding(each.event_id, each.chat, tuple(late), numbers)
+
+
+def _token(call: Call) -> Any:
+    return call.body.get("replyToken") if isinstance(call.body, dict) else None
+
+
+class Reach:
+    """Chats that LINE took a message for without bringing it there, and that no later call brought
+    the same message to; each such call makes good for one.
+
+    `closed` are those whose user blocked the bot or removed it, `missed` all others.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        sends = [call for call in calls if call.accepted and call.endpoint in SENDS]
+        chats = {chat for call in sends for chat, _ in call.unreached}
+        waiting = _without(sends, chats) if chats else {}
+        found = {(each.call, each.chat): each for missed in waiting.values() for each in missed}
+        ordered = [found[place] for place in sorted(found)]
+        self.missed = [each for each in ordered if each.reason not in CLOSED_BY_USER]
+        self.closed = [each for each in ordered if each.reason in CLOSED_BY_USER]
+
+
+def _without(sends: Iterable[Call], chats: set[str]) -> Mapping[tuple[str, str], Iterable[Missed]]:
+    """What each of these chats still lacks in the end, by chat and message."""
+    waiting: defaultdict[tuple[str, str], deque[Missed]] = defaultdict(deque)
+    for call in sorted(sends, key=lambda call: (taken(call), call.number)):
+        reasons = dict(call.unreached)
+        for chat in chats.intersection(chats_of(call)):
+            for message in messages_of(call):
+                lacking = waiting[chat, json.dumps(message, sort_keys=True)]
+                if chat in reasons:
+                    lacking.append(Missed(chat, reasons[chat], call.number))
+                elif lacking:
+                    lacking.popleft()
+    return waiting

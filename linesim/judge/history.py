@@ -6,10 +6,12 @@ Pure: made of linesim's records, which it leaves as they are.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery, Event
 from linesim.model.events import chat_id_of
+from linesim.model.tokens import REDELIVERY_SECONDS
 
 SENDS = frozenset({"reply", "push", "multicast"})
 
@@ -28,6 +30,7 @@ def text_of(event: Event) -> Sequence[str]:
 class Asked:
     """One event. Times are seconds of time.monotonic(); `accepted` is its first 2xx.
 
+    `token` is its reply token, whose life began last at `token_at`, Unix time of linesim's clock.
     `said` has for each expected text the calls that said it, in the order in which LINE took them.
     """
 
@@ -36,6 +39,8 @@ class Asked:
     texts: Sequence[str]
     posted: float
     accepted: float | None = None
+    token: str | None = None
+    token_at: float = float("-inf")
     said: list[list[Call]] = field(default_factory=list)
 
     @property
@@ -51,12 +56,12 @@ class Asked:
     @property
     def begun(self) -> float:
         """When the first of its texts was taken; of an event that was answered at all."""
-        return min(_taken(calls[0]) for calls in self.said if calls)
+        return min(taken(calls[0]) for calls in self.said if calls)
 
     @property
     def done(self) -> float:
         """When the last of those of its texts that were said at all was first taken."""
-        return max(_taken(calls[0]) for calls in self.said if calls)
+        return max(taken(calls[0]) for calls in self.said if calls)
 
 
 def asked_in(deliveries: Iterable[Delivery], expect: Expect) -> dict[str, Asked]:
@@ -69,6 +74,7 @@ def asked_in(deliveries: Iterable[Delivery], expect: Expect) -> dict[str, Asked]
             if event_id := event.get("webhookEventId"):
                 asked = found.get(event_id) or _ask(found, event_id, event, delivery, expect)
                 _note(asked, delivery)
+                _note_token(asked, event, delivery)
     return found
 
 
@@ -89,26 +95,47 @@ def _note(asked: Asked, delivery: Delivery) -> None:
         asked.accepted = delivery.answered if known is None else min(known, delivery.answered)
 
 
+def _note_token(asked: Asked, event: Event, delivery: Delivery) -> None:
+    """A redelivered webhook renews its token until 20 minutes after the event (reference, "Reply
+    token").
+    """
+    token, happened_at = event.get("replyToken"), event.get("timestamp", delivery.at * 1000) / 1000
+    if isinstance(token, str) and delivery.at - happened_at <= REDELIVERY_SECONDS:
+        asked.token, asked.token_at = token, max(asked.token_at, delivery.at)
+
+
 def said_in(calls: Iterable[Call]) -> dict[Place, list[Call]]:
     """The accepted sends by chat and text, in the order in which LINE took them."""
     said: defaultdict[Place, list[Call]] = defaultdict(list)
     sends = (call for call in calls if call.accepted and call.endpoint in SENDS)
-    for call in sorted(sends, key=lambda call: (_taken(call), call.number)):
+    for call in sorted(sends, key=lambda call: (taken(call), call.number)):
         for place in _places(call):
             said[place].append(call)
     return said
 
 
 def _places(call: Call) -> Iterator[Place]:
-    body = call.body if isinstance(call.body, dict) else {}
-    chats = body.get("to") if call.endpoint == "multicast" else [call.chat_id]
-    for chat in dict.fromkeys(chats or ()):
-        for message in body.get("messages", ()):
-            if chat is not None and isinstance(text := message.get("text"), str):
+    for chat in chats_of(call):
+        for message in messages_of(call):
+            if isinstance(text := message.get("text"), str):
                 yield chat, text
 
 
-def _taken(call: Call) -> float:
+def chats_of(call: Call) -> list[str]:
+    """The chats that an accepted send is for, each once."""
+    body = call.body if isinstance(call.body, dict) else {}
+    chats = body.get("to") if call.endpoint == "multicast" else [call.chat_id]
+    return [chat for chat in dict.fromkeys(chats or ()) if chat is not None]
+
+
+def messages_of(call: Call) -> Sequence[dict[str, Any]]:
+    """The message objects of an accepted send."""
+    messages: Sequence[dict[str, Any]] = (call.body or {}).get("messages", ())
+    return messages
+
+
+def taken(call: Call) -> float:
+    """When LINE took it, in seconds of time.monotonic()."""
     return call.started if call.accepted_at is None else call.accepted_at
 
 

@@ -64,6 +64,21 @@ class TimerFinding:
         return f"{off} in {self.chat}" + _numbers(self.calls)
 
 
+@dataclass(frozen=True)
+class Missed:
+    """A chat for which LINE took a message that never arrived there, in this call or a later one.
+
+    `reason` is one of linesim.model.world.Unreached.
+    """
+
+    chat: str
+    reason: str
+    call: int
+
+    def __str__(self) -> str:
+        return f"{self.chat} (call {self.call}: {self.reason})"
+
+
 def _numbers(calls: tuple[int, ...]) -> str:
     return f" (calls {', '.join(map(str, calls))})" if calls else ""
 
@@ -81,6 +96,7 @@ PROBLEMS = {
     "timers_late": "timers late",
     "timers_missing": "timers that never came",
     "timers_double": "timers that came twice",
+    "never_reached": "addressed and never reached",
 }
 APART = {
     "events_sent": "events sent",
@@ -89,7 +105,12 @@ APART = {
     "answered_once": "answered once",
     "answered_unaccepted": "answered though never accepted",
     "excepted": "doubled by the one exception",
+    "calls_made": "calls made",
+    "paid_messages": "paid messages (people reached)",
     "used_tokens": "calls with a used reply token",
+    "replies_too_late": "replies after their token had run out",
+    "lapsed_tokens": "answered by a push after the reply token ran out",
+    "closed_chats": "addressed after a block or a removal",
     "forgotten": "records forgotten",
 }
 
@@ -102,8 +123,13 @@ class Report:
     that said so was lost. `excepted` are doubled and allowed to be: a reply of unknown outcome that
     could not be repeated within its token's minute. `used_tokens` counts all calls with a token
     that LINE had taken before; `used_tokens_again` are those made by who had heard so.
-    `closest_starts` is in seconds, by host of LINE's. `calls` is by endpoint, then by status;
-    "closed" is a call without an answer.
+    `replies_too_late` counts calls that LINE refused for a token that had run out unused;
+    `lapsed_tokens` are the events that a push or multicast answered after that. `paid_messages` is
+    what LINE counts toward the month's quota: the people reached, whatever the number of message
+    objects. `never_reached` are chats that LINE took a message for, which neither that call nor a
+    later one brought there, such as a multicast's member who is no friend; `closed_chats` are
+    those that their user closed to the bot. `closest_starts` is in seconds, by host of LINE's.
+    `calls` is by endpoint, then by status; "closed" is a call without an answer.
     """
 
     events_sent: int
@@ -125,6 +151,11 @@ class Report:
     timers_late: tuple[TimerFinding, ...] = ()
     timers_missing: tuple[TimerFinding, ...] = ()
     timers_double: tuple[TimerFinding, ...] = ()
+    never_reached: tuple[Missed, ...] = ()
+    closed_chats: tuple[Missed, ...] = ()
+    paid_messages: int = 0
+    replies_too_late: int = 0
+    lapsed_tokens: tuple[Finding, ...] = ()
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     forgotten: int = 0
     seconds: float = 0.0
@@ -132,6 +163,15 @@ class Report:
     @property
     def ok(self) -> bool:
         return not self.problems()
+
+    @property
+    def calls_by_endpoint(self) -> dict[str, int]:
+        """All calls, whatever became of them."""
+        return {endpoint: sum(statuses.values()) for endpoint, statuses in self.calls.items()}
+
+    @property
+    def calls_made(self) -> int:
+        return sum(self.calls_by_endpoint.values())
 
     def problems(self) -> list[str]:
         """Each kind of problem in one sentence, with how many there are and the first few."""
@@ -146,7 +186,13 @@ class Report:
 
     def as_document(self) -> dict[str, Any]:
         """The whole report as JSON."""
-        return {**asdict(self), "ok": self.ok, "problems": self.problems()}
+        return {
+            **asdict(self),
+            "calls_made": self.calls_made,
+            "calls_by_endpoint": self.calls_by_endpoint,
+            "ok": self.ok,
+            "problems": self.problems(),
+        }
 
     def table(self, title: str = "Verdict") -> Table:
         """The figures, then what is wrong in red."""

@@ -404,6 +404,140 @@ def test_a_repeated_push_under_its_key_is_none(sim, line, taro):
     assert report.calls == {"push": {"409": 1, "500": 1}}
 
 
+# Money, and whom a call does not reach.
+
+
+def test_paid_messages_are_counted_by_people_and_calls_by_endpoint(sim, line, taro):
+    friends = [sim.add_user(f"客{n}") for n in range(3)]
+    group = sim.add_group("皆", friends)
+    echo(line, sim, taro, "1")
+    line.push(group.chat_id, "2", "3")
+    line.push(group.chat_id, "")
+    line.multicast([taro.user_id, friends[0].user_id], "4")
+    report = check(sim)
+    assert (report.ok, report.paid_messages, report.calls_made) == (True, 5, 4)
+    assert report.calls_by_endpoint == {"multicast": 1, "push": 2, "reply": 1}
+    document = requests.get(f"{sim.url}/sim/verdict", timeout=10).json()
+    assert (document["paid_messages"], document["calls_made"]) == (5, 4)
+    assert document["calls_by_endpoint"] == report.calls_by_endpoint
+
+
+def test_a_repeated_push_is_paid_once(sim, line, taro):
+    sim.answer_next("push", 500, accept=True)
+    for _ in range(2):
+        line.push(taro.user_id, "1", retry_key=KEY)
+    assert check(sim).paid_messages == 1
+
+
+def test_a_reply_after_its_token_ran_out_is_counted(sim, line, taro, clock):
+    delivery = sim.say(taro, "1")
+    clock.advance(61)
+    line.reply(token_of(delivery), "1")
+    line.push(taro.user_id, "1")
+    report = check(sim)
+    assert (report.ok, report.replies_too_late, report.paid_messages) == (True, 1, 1)
+    (lapsed,) = report.lapsed_tokens
+    assert (lapsed.event_id, lapsed.chat) == (delivery.event_ids[0], taro.user_id)
+    assert (lapsed.texts, lapsed.calls) == (("1",), (2,))
+
+
+def test_a_token_that_was_never_used_before_a_late_push_is_counted(sim, line, taro, clock):
+    sim.say(taro, "1")
+    clock.advance(60)
+    line.push(taro.user_id, "1")
+    report = check(sim)
+    assert (report.ok, report.replies_too_late, len(report.lapsed_tokens)) == (True, 0, 1)
+
+
+def test_a_token_lapses_by_its_own_life_and_by_its_last_webhook(bot, clock):
+    with linesim.running(webhook_url=bot.url, clock=clock, reply_token_seconds=5) as sim:
+        line, user = Line(sim), sim.add_user("太郎")
+        renewed = sim.say(user, "1")
+        clock.advance(6)
+        sim.say(user, "2")
+        sim.redeliver(renewed)
+        clock.advance(4)
+        line.push(user.user_id, "1")
+        assert check(sim).lapsed_tokens == ()
+        clock.advance(1)
+        line.push(user.user_id, "2")
+        assert [each.texts for each in check(sim).lapsed_tokens] == [("2",)]
+        line.session.close()
+
+
+def test_a_redelivery_after_twenty_minutes_renews_no_token(sim, line, taro, clock):
+    delivery = sim.say(taro, "1")
+    clock.advance(20 * 60 + 1)
+    sim.redeliver(delivery)
+    line.push(taro.user_id, "1")
+    assert len(check(sim).lapsed_tokens) == 1
+
+
+@pytest.mark.parametrize("way", ["push within the minute", "reply first", "used token"])
+def test_what_did_not_wait_for_its_token_to_lapse_is_not_counted(sim, line, taro, clock, way):
+    token = token_of(sim.say(taro, "1"))
+    if way == "push within the minute":
+        line.push(taro.user_id, "1")
+    else:
+        line.reply(token, "1")
+        clock.advance(61)
+        line.push(taro.user_id, "もう一つ")
+    if way == "used token":
+        line.reply(token, "1")
+    report = check(sim)
+    assert (report.lapsed_tokens, report.replies_too_late) == ((), 0)
+
+
+def test_a_stranger_who_disappears_in_a_multicast_is_found(sim, line, taro):
+    stranger = sim.add_user("花子", friend=False)
+    for user in (taro, stranger):
+        sim.say(user, "皆")
+    line.multicast([taro.user_id, stranger.user_id], "皆")
+    report = check(sim)
+    assert found(report) == {"never_reached": 1}
+    (missed,) = report.never_reached
+    assert (missed.chat, missed.reason, missed.call) == (stranger.user_id, "no friend", 1)
+    assert f"{stranger.user_id} (call 1: no friend)" in report.problems()[0]
+    assert report.paid_messages == 1
+
+
+@pytest.mark.parametrize(("text", "lacking"), [("皆", 0), ("別", 1)])
+def test_a_stranger_who_then_gets_the_same_by_a_push_is_reached(sim, line, taro, text, lacking):
+    stranger = sim.add_user("花子", friend=False)
+    sim.say(stranger, "やあ")
+    line.multicast([taro.user_id, stranger.user_id], "皆")
+    line.push(stranger.user_id, text)
+    assert len(check(sim).never_reached) == lacking
+
+
+def test_what_came_before_does_not_make_good_for_what_was_lost(sim, line):
+    stranger = sim.add_user("花子", friend=False)
+    echo(line, sim, stranger, "皆")
+    line.multicast([stranger.user_id], "皆")
+    line.multicast([stranger.user_id], "皆")
+    assert len(check(sim).never_reached) == 2
+    line.push(stranger.user_id, "皆")
+    assert len(check(sim).never_reached) == 1
+
+
+def test_a_push_a_week_after_a_stranger_wrote_reaches_no_one(sim, line, clock):
+    stranger = sim.add_user("花子", friend=False)
+    sim.say(stranger, "前")
+    mark = sim.say(stranger, "後").number
+    clock.advance(7 * 24 * 3600)
+    line.push(stranger.user_id, "時間です")
+    report = check(sim, since=mark)
+    assert [each.reason for each in report.never_reached] == ["no friend"]
+
+
+def test_whoever_blocked_the_bot_is_counted_apart(sim, line, taro):
+    sim.block(taro)
+    line.push(taro.user_id, "1")
+    report = check(sim)
+    assert (report.ok, report.never_reached) == (True, ())
+    assert [(each.chat, each.reason) for each in report.closed_chats] == [(taro.user_id, "blocked")]
+
+
 # Planted: timers.
 
 
