@@ -101,7 +101,7 @@ def _note_token(asked: Asked, event: Event, delivery: Delivery) -> None:
     """
     token, happened_at = event.get("replyToken"), event.get("timestamp", delivery.at * 1000) / 1000
     if isinstance(token, str) and delivery.at - happened_at <= REDELIVERY_SECONDS:
-        asked.token, asked.token_at = token, max(asked.token_at, delivery.at)
+        asked.token, asked.token_at = token, delivery.at
 
 
 def said_in(calls: Iterable[Call]) -> dict[Place, list[Call]]:

@@ -473,10 +473,16 @@ def test_a_redelivery_after_twenty_minutes_renews_no_token(sim, line, taro, cloc
     assert len(check(sim).lapsed_tokens) == 1
 
 
-@pytest.mark.parametrize("way", ["push within the minute", "reply first", "used token"])
+@pytest.mark.parametrize(
+    "way", ["push within the minute", "reply first", "used token", "token used for something else"]
+)
 def test_what_did_not_wait_for_its_token_to_lapse_is_not_counted(sim, line, taro, clock, way):
     token = token_of(sim.say(taro, "1"))
     if way == "push within the minute":
+        line.push(taro.user_id, "1")
+    elif way == "token used for something else":
+        line.reply(token, "少々お待ちください")
+        clock.advance(61)
         line.push(taro.user_id, "1")
     else:
         line.reply(token, "1")
@@ -528,6 +534,13 @@ def test_a_push_a_week_after_a_stranger_wrote_reaches_no_one(sim, line, clock):
     line.push(stranger.user_id, "時間です")
     report = check(sim, since=mark)
     assert [each.reason for each in report.never_reached] == ["no friend"]
+
+
+def test_a_hand_made_event_of_a_user_whom_linesim_does_not_know_is_answered(sim, line):
+    source, token = {"type": "user", "userId": "U" + "0" * 32}, "f" * 32
+    sim.deliver({"type": "follow", "webhookEventId": "e1", "source": source, "replyToken": token})
+    assert line.reply(token, "ようこそ").ok
+    assert check(sim).ok
 
 
 def test_whoever_blocked_the_bot_is_counted_apart(sim, line, taro):
