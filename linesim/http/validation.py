@@ -110,7 +110,7 @@ def check_push(body: Any) -> None:
 
 
 def check_multicast(body: Any) -> None:
-    _refuse([*_recipients(body), *_messages(body)])
+    _refuse([*_recipients(body), *_messages(body), *_mentions(body)])
 
 
 def _refuse(problems: list[Problem]) -> None:
@@ -153,6 +153,17 @@ def _message(message: Any, where: str) -> Iterator[Problem]:
         yield from check(message.get(name), f"{where}.{name}")
     yield from _quick_reply(message, where)
     yield from _sender(message, where)
+
+
+def _mentions(body: dict[str, Any]) -> Iterator[Problem]:
+    """LINE takes mentions in replies and pushes only (reference, "Mention object")."""
+    messages = body.get("messages")
+    for place, message in enumerate(messages if isinstance(messages, list) else ()):
+        found = message.get("substitution") if isinstance(message, dict) else None
+        for name, value in (found if isinstance(found, dict) else {}).items():
+            if isinstance(value, dict) and value.get("type") == "mention":
+                where = f"messages[{place}].substitution.{name}"
+                yield problem(where, "Mentions can't be used in this API")
 
 
 def _quick_reply(message: dict[str, Any], where: str) -> Iterator[Problem]:

@@ -343,6 +343,27 @@ class TestMessages:
         assert detail["property"] == "messages[1].text"
         assert sim.answers(taro) == []
 
+    def test_mentions_are_for_replies_and_pushes_only(self, sim, line, taro):
+        group = sim.add_group("家族", [taro])
+        mentionee = {"type": "user", "userId": taro.user_id}
+        message = {
+            "type": "textV2",
+            "text": "{who} {smile}",
+            "substitution": {
+                "who": {"type": "mention", "mentionee": mentionee},
+                "smile": {"type": "emoji", "productId": "1", "emojiId": "2"},
+            },
+        }
+        body = {"messages": [{"type": "text", "text": "a"}, message]}
+        refused = line.post("/v2/bot/message/multicast", {"to": [taro.user_id], **body})
+        assert refused.status_code == 400
+        (detail,) = refused.json()["details"]
+        assert detail["property"] == "messages[1].substitution.who"
+        assert line.post(PUSH, {"to": group.chat_id, **body}).status_code == 200
+        token = token_of(sim.say(taro, "やあ", chat=group))
+        reply = line.post("/v2/bot/message/reply", {"replyToken": token, **body})
+        assert reply.status_code == 200
+
     @pytest.mark.parametrize(
         ("message", "wrong"),
         [

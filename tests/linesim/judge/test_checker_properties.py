@@ -224,3 +224,29 @@ def test_timers_are_met_one_by_one(chance):
     assert len(report.timers_late) == sum(at > due + 2 for due, at in met)
     assert len(report.timers_missing) == max(len(dues) - len(came), 0)
     assert len(report.timers_double) == (max(len(came) - len(dues), 0) if dues else 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(chances)
+def test_who_was_never_reached_is_found_by_following_each_message(chance):
+    made = calls(chance)
+    for each in made:
+        if chance.random() < 0.4:
+            each.unreached = ((each.chat_id, chance.choice(["no friend", "blocked"])),)
+    sends = [each for each in made if each.accepted and each.endpoint != "profile"]
+    sends.sort(key=lambda each: (each.accepted_at, each.number))
+    lost = []
+    for each in sends:
+        for message in each.body["messages"]:
+            same = [one for one in lost if one[:2] == (each.chat_id, message["text"])]
+            if each.unreached:
+                lost.append((each.chat_id, message["text"], each.number, each.unreached[0][1]))
+            elif same:
+                lost.remove(same[0])
+    report = judge([], made)
+    told = [*report.never_reached, *report.closed_chats]
+    assert {(one.chat, one.call, one.reason) for one in told} == {
+        (chat, number, reason) for chat, _, number, reason in lost
+    }
+    assert {one.reason for one in report.never_reached} <= {"no friend"}
+    assert {one.reason for one in report.closed_chats} <= {"blocked"}
