@@ -37,7 +37,7 @@ def ending_of(message: int | BaseException) -> ExitReason:
 
 
 def death_of(args: threading.ExceptHookArgs) -> BaseException:
-    """What a thread died of, for the inbox; says so where nobody else will."""
+    """What a thread died of, for the inbox; logged here where no later place does."""
     error = args.exc_value or RuntimeError("a thread ended without an error")
     name = args.thread.name if args.thread else "?"
     if isinstance(error, AccessRefused):

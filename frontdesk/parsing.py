@@ -1,8 +1,7 @@
 """The bytes of a webhook become documents: body, events, BSON.
 
-The body is bounded. Unknown types and fields pass untouched, since
-LINE adds them without notice. A document that BSON or MongoDB would refuse is refused here, in the
-request that brought it.
+The body is bounded. Unknown types and fields pass untouched, since LINE adds them without notice. A
+document that BSON or MongoDB would refuse is refused here, in the request that brought it.
 """
 
 from __future__ import annotations

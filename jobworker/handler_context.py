@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from jobworker.errors import GateClosed, WorkerError
 from linedesk.contract import HandlerCall
-from linedesk.store.documents import Document, name_of
+from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
@@ -32,7 +32,7 @@ class HandlerContext:
         self.context = {EVENT_ID: name_of(document), "key": document["key"]}
         self.withheld = False
         self._accepted: datetime = document[ACCEPT_TIME]
-        self._has_token = bool(document.get("event", {}).get("replyToken"))
+        self._has_token = text_of(document, "event", "replyToken") is not None
         self._handling: HandlerCall | None = None
         # Sends not to be made again; each mark by itself, since a handler may call from several
         # threads at a time.

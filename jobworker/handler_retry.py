@@ -29,8 +29,8 @@ class RetryLimits:
     store_pause_seconds: float = 5.0
     """At most, while MongoDB or the gate does not let the job be decided."""
     trying_seconds: float = 6 * 3600.0
-    """A handler is not tried beyond this since its first try: nobody waits for the answer any
-    more, and all that the user wrote since then waits behind it."""
+    """A handler is not tried beyond this since its first try: the answer comes too late by then,
+    and all that the user wrote since waits behind it."""
     passing_seconds: float = 600.0
     """The same for a fault of LINE's data host, or a long video, which is to cost no photo."""
 

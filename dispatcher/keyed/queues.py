@@ -21,7 +21,7 @@ from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
 from linedesk.contract import GiveUp, JobResult
 from linedesk.store.control import NO_PAUSES, Pauses
-from linedesk.store.documents import Document, name_of
+from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
 from linedesk.store.records.held import HeldRecord
 
@@ -232,8 +232,7 @@ class KeyQueue:
         head = self.head
         if head is None or head.document is None:
             return False
-        event = head.document.get("event")
-        return isinstance(event, dict) and bool(event.get("replyToken"))
+        return text_of(head.document, "event", "replyToken") is not None
 
     @property
     def begun(self) -> float:
@@ -347,8 +346,6 @@ class KeyQueues:
         self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
             state: OrderedDict() for state in KeyState
         }
-        self._running = self._in[KeyState.RUNNING]
-        self._unsaved = self._in[KeyState.UNSAVED]
         # Those that are ready, apart: whether their first event waits for an answer that is free.
         self._ready: dict[bool, OrderedDict[KeyQueue, None]] = {
             waits: OrderedDict() for waits in (True, False)
@@ -396,12 +393,12 @@ class KeyQueues:
     @property
     def running(self) -> int:
         """How many keys a thread is at."""
-        return len(self._running)
+        return len(self._in[KeyState.RUNNING])
 
     @property
     def save_is_urgent(self) -> bool:
         """Whether a key waits for a save, or more has to move than the last batch took."""
-        return bool(self._unsaved or self._to_move or self._moving)
+        return bool(self._in[KeyState.UNSAVED] or self.has_to_move)
 
     @property
     def has_to_move(self) -> bool:
@@ -769,10 +766,10 @@ class KeyQueues:
             return KeyState.RUNNING
         if queue.waits is not None:
             return KeyState.DEFERRED
-        if not queue.jobs and queue.is_done:
+        if queue.is_done:
             return KeyState.IDLE
         # guard: paused-gets-no-thread -> never
-        if self.pauses.rows and self.is_paused(queue) and not queue.bypass:
+        if self.is_paused(queue) and not queue.bypass:
             return KeyState.PAUSED
         # guard: rests-while-it-moves -> never
         if queue.moving:

@@ -161,12 +161,13 @@ class Gate:
     def _wait_for_turn(self) -> Ticket:
         """A ticket that was granted. What holds a thread is as urgent as the answer behind it."""
         answered, handler, now = threading.Event(), current_call(), self._monotonic()
-        place, token_end = now + PLACE_SECONDS, now
+        standing = Standing(TurnClass.CHAT, now + PLACE_SECONDS)
         if handler is not None:
             # It keeps its place when it comes again.
-            place, token_end = place - handler.age_seconds, now + handler.token_seconds
+            standing = Standing(TurnClass.CHAT, standing.place - handler.age_seconds)
+            standing = standing.with_token(now + handler.token_seconds)
         ticket = Ticket(
-            Standing(TurnClass.CHAT, place, token_end, token_end, token_end),
+            standing,
             patient=False,
             granted=lambda _: answered.set(),
             refused=lambda _: answered.set(),

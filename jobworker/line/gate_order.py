@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
+from linedesk.store.limits import TOKEN_LIFE
+
 # Places that were left are dropped from a heap once they are more than this and the others.
 MOST_LEFT_PLACES = 64
 # Whether tokens are in danger is found out again after so long: with thousands of waiting answers
 # that takes milliseconds.
 CHECK_SECONDS = 0.1
 # What has no reply token takes its place as if it had one that lives for so long.
-PLACE_SECONDS = 60.0
+PLACE_SECONDS = TOKEN_LIFE.total_seconds()
 
 
 class TurnClass(IntEnum):
@@ -68,6 +70,11 @@ class Standing:
             min(self.first_until, other.first_until),
             self.is_full or other.is_full,
         )
+
+    def with_token(self, end: float, *, reserve_seconds: float = 0.0) -> Standing:
+        """The same, LIVE until so long before the end of a reply token."""
+        last = end - reserve_seconds
+        return replace(self, live_until=last, live_place=end, first_until=last)
 
     def without_token(self) -> Standing:
         """The same, once its token is too old."""

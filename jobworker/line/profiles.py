@@ -146,7 +146,7 @@ class ProfileFetch:
     def _enter(self) -> None:
         end = self._token_end
         self._ticket = Ticket(
-            Standing(TurnClass.OTHER, end, end, end, end),
+            Standing(TurnClass.OTHER, end).with_token(end),
             patient=False,
             granted=self._take_turn,
             refused=self._refused,

@@ -453,7 +453,7 @@ class Outbox:
     def _try_again(self, one: PendingSend, outcome: SendOutcome) -> None:
         with self._lock:
             # One on which LINE always fails would else be the breaker's probe each time.
-            self._boxes[one.conversation].called(time.monotonic(), failed=True)
+            self._boxes[one.conversation].called(time.monotonic(), unanswered=outcome.unanswered)
             step = one.failed(outcome, partial(self._ticket, one))
         if isinstance(step, MakeLetter):
             self._make_letter(one, step.cause)

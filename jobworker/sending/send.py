@@ -41,7 +41,7 @@ class SendLimits:
     push_seconds: float = PLACE_SECONDS
     """A send without a token takes its place at the gate as if it had one that lives for so long;
     so does what a conversation still has to send after a call."""
-    late_seconds: float = 3.0
+    token_reserve_seconds: float = 3.0
     """So long before its end a reply token counts as too old to wait for: the call has to be
     written down and has to reach LINE."""
     most_unanswered: int = 1000
@@ -330,8 +330,8 @@ def standing_of(
     if not may_reply or not send.token or until is None:
         return Standing(turn_class, place)
     token_end = now + min(until - at, TOKEN_LIFE).total_seconds()
-    last = token_end - limits.late_seconds
-    return Standing(turn_class, place, last, token_end, last)
+    standing = Standing(turn_class, place)
+    return standing.with_token(token_end, reserve_seconds=limits.token_reserve_seconds)
 
 
 class LineEnds:
@@ -367,7 +367,7 @@ class ConversationOutbox:
     conversation costs each other one a single turn.
     """
 
-    __slots__ = ("_ends", "_has_failed", "_limits", "id", "ids", "sends", "waiters")
+    __slots__ = ("_ends", "_is_unanswered", "_limits", "id", "ids", "sends", "waiters")
 
     def __init__(self, id_: str, limits: SendLimits, ends: LineEnds) -> None:
         self.id = id_
@@ -375,8 +375,8 @@ class ConversationOutbox:
         self.sends: deque[PendingSend] = deque()
         self._limits = limits
         self._ends = ends
-        # Whether a call for the first send has failed.
-        self._has_failed = False
+        # Whether a call for the first send got no verdict.
+        self._is_unanswered = False
         # Jobs of the key that were set aside until there is room.
         self.waiters: list[Callable[[], None]] = []
 
@@ -393,17 +393,17 @@ class ConversationOutbox:
         """Take the first send out."""
         first = self.sends.popleft()
         self.ids.remove(first.send.id)
-        self._has_failed = False
+        self._is_unanswered = False
         return first
 
-    def called(self, now: float, *, failed: bool = False) -> None:
+    def called(self, now: float, *, unanswered: bool = False) -> None:
         """LINE was called for it: what is left goes to the end of the line.
 
-        What has failed is not worth more than any other push, or one on which LINE always fails
-        would be the breaker's probe again and again.
+        What got no verdict is not worth more than any other push until it has left, or one on which
+        LINE always fails would be the breaker's probe again and again.
         """
         self._ends.called(self.id, now)
-        self._has_failed = failed
+        self._is_unanswered = self._is_unanswered or unanswered
 
     def standing(self, now: float) -> Standing:
         """Where it stands at the gate."""
@@ -415,7 +415,7 @@ class ConversationOutbox:
 
     def _placed(self, standing: Standing) -> Standing:
         is_full = len(self.sends) >= self._limits.most_per_conversation
-        turn_class = TurnClass.OTHER if self._has_failed else standing.turn_class
+        turn_class = TurnClass.OTHER if self._is_unanswered else standing.turn_class
         placed = standing.not_before(self._ends.of(self.id))
         return replace(placed, turn_class=turn_class, is_full=is_full)
 

@@ -46,7 +46,7 @@ class SimClock(BackgroundThread):
         self._pause_seconds = pause_seconds
         self._http = PoolManager(maxsize=CONNECTIONS, retries=False)
         self._listeners: list[Callable[[], object]] = []
-        # As the thread heard last; nobody else writes it.
+        # As the thread heard last; it alone writes it.
         self._ahead = 0.0
 
     def now(self) -> datetime:

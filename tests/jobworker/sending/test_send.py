@@ -294,11 +294,11 @@ def test_a_send_has_the_class_of_what_it_is_worth(send: Send, turn_class: TurnCl
 
 def test_a_reply_is_live_until_shortly_before_its_token_ends_and_then_a_late_one() -> None:
     end = TOKEN_LIFE.total_seconds()
-    for now in (0.0, end - LIMITS.late_seconds - 0.1):
+    for now in (0.0, end - LIMITS.token_reserve_seconds - 0.1):
         standing = box_of(REPLY).standing(now)
         assert standing.class_at(now) is TurnClass.LIVE
         assert standing.live_place == end
-    late = box_of(REPLY).standing(end - LIMITS.late_seconds)
+    late = box_of(REPLY).standing(end - LIMITS.token_reserve_seconds)
     assert late == Standing(TurnClass.OTHER, LIMITS.push_seconds)
 
 
@@ -310,7 +310,7 @@ def test_a_reply_without_a_token_is_none_that_is_free() -> None:
 def test_a_conversation_stands_by_the_best_of_what_it_has_to_send() -> None:
     older = a_send(id="r0", at=NOW, **a_reply(token_from=NOW - timedelta(seconds=20)))
     box = box_of(a_push(["U1"], id="m"), older, a_push("U1", id="p"), REPLY)
-    late = LIMITS.late_seconds
+    late = LIMITS.token_reserve_seconds
     assert box.standing(0.0) == Standing(
         TurnClass.CHAT, LIMITS.push_seconds, 60.0 - late, 40.0, 40.0 - late
     )
@@ -323,7 +323,7 @@ def test_after_a_call_the_rest_goes_to_the_end_as_if_its_token_began_now() -> No
     box.called(7.0)
     box.pop()
     standing = box.standing(7.0)
-    assert (standing.live_place, standing.live_until) == (67.0, 60.0 - LIMITS.late_seconds)
+    assert (standing.live_place, standing.live_until) == (67.0, 60.0 - LIMITS.token_reserve_seconds)
 
 
 def test_a_reply_that_became_a_push_is_worth_no_token() -> None:
@@ -350,12 +350,20 @@ def test_the_end_of_the_line_outlasts_an_outbox_that_was_empty() -> None:
     assert ends.of("main/U1") == -math.inf, "by then it would stand there anyway"
 
 
-def test_what_has_failed_is_worth_no_more_than_another_push_until_it_has_left() -> None:
+def test_what_got_no_verdict_is_worth_no_more_than_another_push_until_it_has_left() -> None:
     """One on which LINE always fails would else be the breaker's probe again and again."""
     box = box_of(a_push("U1", id="poison"), a_push("U1", id="behind"))
-    box.called(1.0, failed=True)
-    assert box.standing(1.0).turn_class is TurnClass.OTHER
+    box.called(1.0, unanswered=True)
+    box.called(2.0)
+    assert box.standing(2.0).turn_class is TurnClass.OTHER
     box.pop()
+    assert box.standing(1.0).turn_class is TurnClass.CHAT
+
+
+def test_what_line_held_back_keeps_its_class() -> None:
+    """A 429 or a refused access token says nothing of the send."""
+    box = box_of(a_push("U1", id="p"))
+    box.called(1.0, unanswered=False)
     assert box.standing(1.0).turn_class is TurnClass.CHAT
 
 
