@@ -18,6 +18,7 @@ RECVQ = "recvq"
 PROGRESS = "progress"
 LEASES = "leases"
 CONVERSATIONS = "conversations"
+BATCHES = "batches"
 HELD = "held"
 SCHEDULE = "schedule"
 DEADLETTERS = "deadletters"
@@ -28,7 +29,7 @@ STATUS = "status"
 HISTORY = "history"
 AUDIT = "audit"
 
-SCHEMA = 2
+SCHEMA = 3
 """The form in which this release writes documents (docs/documents.md).
 
 It stands as `schema` in the dispatcher's row of `progress`; where none stands, it is 1.

@@ -1,8 +1,28 @@
-"""`pending` of a conversation: effects on their way, as `jobworker.effects` makes them."""
+"""Effects on their way: `outbox` and `call` of a conversation, and how both are read. Pure.
+
+`jobworker.effects` makes the effects. `outbox` is an object whose keys are places, so the sorted
+keys give the order in which the effects were recorded:
+
+    outbox: {"<epoch>-<running number of the process>": effect, ...}
+
+`call` is the one call of LINE that is under way or of unknown outcome, and names the places of the
+sends that travel in it, each of them tried:
+
+    call: {at, as, key, token, members}   sends of this conversation alone
+    call: {at, batch, members}            a claim: they travel in the multicast `batch`
+
+A claim counts only while its document in `batches` is ready. Releases before schema 3 wrote the
+array `pending` instead, whose sends name their try themselves. It stays until a dispatcher adopts
+the conversation.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, Final
+
+from linedesk.store.documents import Document
 
 EFFECT_ID: Final = "effectId"
 """How `control` and `status` name an effect."""
@@ -10,4 +30,84 @@ RETRY_KEY: Final = "retryKey"
 TOKEN_FROM: Final = "tokenFrom"
 """When the webhook with the reply token arrived."""
 TRIED_AT: Final = "triedAt"
-"""Of a send: when a try began whose outcome is unknown."""
+"""Of a send in a dead letter or in `pending`: when a try began whose outcome is unknown."""
+SEND: Final = "send"
+"""The `type` of a send."""
+
+OUTBOX: Final = "outbox"
+PENDING: Final = "pending"
+CALL: Final = "call"
+MEMBERS: Final = "members"
+"""Of `call`: the places of the sends that travel in it."""
+BATCH: Final = "batch"
+"""Of `call`: the `_id` in `batches`."""
+
+# The partial indexes of `conversations` have these filters, so a query needs them to be quick.
+WITH_OUTBOX: Mapping[str, Any] = {OUTBOX: {"$gt": {}}}
+"""Conversations whose outbox is not empty."""
+WITH_PENDING: Mapping[str, Any] = {f"{PENDING}.0": {"$exists": True}}
+"""Conversations with effects of an older release."""
+WITH_EFFECTS: Mapping[str, Any] = {"$or": [WITH_OUTBOX, WITH_PENDING]}
+
+_IS_OBJECT = {"$eq": [{"$type": f"${OUTBOX}"}, "object"]}
+OUTBOX_PAIRS: Mapping[str, Any] = {
+    "$objectToArray": {"$cond": {"if": _IS_OBJECT, "then": f"${OUTBOX}", "else": {}}}
+}
+"""In an aggregation: the outbox as pairs of place `k` and effect `v`, not sorted."""
+
+
+def place_of(epoch: int, number: int) -> str:
+    """The place of the effect that the leader of this epoch recorded under this number."""
+    return f"{epoch:010d}-{number:010d}"
+
+
+def effects_of(conversation: Mapping[str, Any]) -> list[tuple[str, Document]]:
+    """The effects of a conversation, each with its place, in the order of recording.
+
+    An entry of `pending` gets a place of epoch 0, and so comes first. Where an older release wrote
+    after the outbox, which the conversation's epoch tells, it gets a place of that epoch.
+    """
+    outbox = conversation.get(OUTBOX) or {}
+    epoch = _epoch_of_pending(conversation, outbox)
+    left = enumerate(conversation.get(PENDING) or ())
+    pending = [(place_of(epoch, index), effect) for index, effect in left]
+    return sorted([*pending, *outbox.items()], key=itemgetter(0))
+
+
+def effects_with_tries(
+    conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
+) -> list[tuple[str, Document]]:
+    """As `effects_of`, each send with its try of unknown outcome, as a dead letter has it.
+
+    `triedAt` and `as` are None where there is no such try. `retryKey` is the key that repeats the
+    try, and None where the send travelled with others. `is_ready` tells of an id whether that
+    document in `batches` is ready; it is asked for claims only.
+    """
+    call = conversation.get(CALL) or {}
+    counts = BATCH not in call or is_ready(call[BATCH])
+    members = call.get(MEMBERS, ()) if counts else ()
+    return [
+        (place, _told(effect, call if place in members else None))
+        for place, effect in effects_of(conversation)
+    ]
+
+
+def _epoch_of_pending(conversation: Mapping[str, Any], outbox: Mapping[str, Any]) -> int:
+    epoch = conversation.get("epoch")
+    newest = max(outbox, default=None)
+    if not isinstance(epoch, int) or newest is None:
+        return 0
+    return epoch if newest < place_of(epoch, 0) else 0
+
+
+def _told(effect: Document, call: Mapping[str, Any] | None) -> Document:
+    """A send with its try; other effects, and what was typed in a shell, as they are."""
+    if not isinstance(effect, Mapping) or effect.get("type") != SEND:
+        return effect
+    untried = {TRIED_AT: None, "as": None, **effect}
+    if call is None:
+        return untried
+    is_alone = BATCH not in call and len(call[MEMBERS]) == 1
+    key = (call.get("key") or effect.get(RETRY_KEY)) if is_alone else None
+    way = "multicast" if BATCH in call else call.get("as")
+    return {**untried, TRIED_AT: call.get("at"), "as": way, RETRY_KEY: key}

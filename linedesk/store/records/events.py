@@ -8,6 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 EVENT_ID: Final = "eventId"
-"""Also the field of `jobs`, `calls`, `pending` and `control` that names the event."""
+"""Also the field of `jobs`, `calls`, `outbox` and `control` that names the event."""
 ACCEPT_TIME: Final = "acceptTime"
 """When the front desk took the webhook."""

@@ -1,6 +1,6 @@
 """`deadletters`: what was given up, with its cause; an event's document, or a send or timer.
 
-A letter is decided as an effect of its conversation and becomes a row on its way out of `pending`.
+A letter is decided as an effect of its conversation and becomes a row on its way out of `outbox`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LetterRecord:
     """One of both is there: which, says what was given up."""
 
     def as_effect(self) -> dict[str, Any]:
-        """As it is recorded in `pending`."""
+        """As it is recorded in `outbox`."""
         given_up = {"document": self.document, "effect": self.effect}
         return {
             "id": self.id,

@@ -1,0 +1,100 @@
+"""Effects on their way are read in the order of recording, from an outbox of either form."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from linedesk.store.documents import Document
+from linedesk.store.records.effects import effects_of, effects_with_tries, place_of
+
+AT = datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)
+FIRST, SECOND, THIRD = (place_of(7, number) for number in (9, 10, 11))
+
+
+def send(number: int, **more: Any) -> Document:
+    return {"id": f"E{number}/0", "type": "send", "way": "push", "retryKey": f"K{number}"} | more
+
+
+def ids(conversation: Document) -> list[tuple[str, str]]:
+    return [(place, effect["id"]) for place, effect in effects_of(conversation)]
+
+
+def tries(conversation: Document, *ready: str) -> list[tuple[Any, ...]]:
+    """When, how and under which key each send was tried."""
+    told = effects_with_tries(conversation, is_ready=ready.__contains__)
+    return [(one["triedAt"], one["as"], one["retryKey"]) for _, one in told]
+
+
+def two(**call: Any) -> Document:
+    return {"epoch": 7, "outbox": {FIRST: send(1), SECOND: send(2)}, "call": {"at": AT} | call}
+
+
+@pytest.mark.parametrize("empty", [{}, {"outbox": {}}, {"pending": []}, {"outbox": None}])
+def test_an_outbox_that_is_empty_or_missing_has_no_effects(empty: Document) -> None:
+    assert effects_of(empty) == []
+
+
+def test_a_place_is_epoch_and_number_so_that_its_text_sorts() -> None:
+    assert place_of(7, 9) == "0000000007-0000000009"
+    places = [place_of(9, 99), place_of(10, 1), place_of(10, 2), place_of(10, 10)]
+    assert sorted(places) == places
+
+
+def test_effects_come_in_the_order_of_their_places_however_they_are_stored() -> None:
+    stored = {SECOND: send(2), place_of(10, 1): send(4), FIRST: send(1), THIRD: send(3)}
+    assert [id_ for _, id_ in ids({"outbox": stored})] == ["E1/0", "E2/0", "E3/0", "E4/0"]
+
+
+@pytest.mark.parametrize("epoch", [{}, {"epoch": None}, {"epoch": 6}, {"epoch": 7}])
+def test_what_an_older_release_left_comes_first(epoch: Document) -> None:
+    left = {"pending": [send(1), send(2)], "outbox": {FIRST: send(3)}}
+    first, second = "0000000000-0000000000", "0000000000-0000000001"
+    assert ids(left | epoch) == [(first, "E1/0"), (second, "E2/0"), (FIRST, "E3/0")]
+
+
+def test_without_an_outbox_of_this_form_the_places_are_of_no_epoch() -> None:
+    assert ids({"pending": [send(1)], "epoch": 7}) == [("0000000000-0000000000", "E1/0")]
+
+
+def test_what_an_older_release_wrote_after_a_roll_back_comes_last() -> None:
+    """Its epoch is above all that the newer release recorded before."""
+    left = {"pending": [send(3)], "outbox": {FIRST: send(1), SECOND: send(2)}, "epoch": 8}
+    assert ids(left) == [(FIRST, "E1/0"), (SECOND, "E2/0"), ("0000000008-0000000000", "E3/0")]
+
+
+def test_a_send_that_is_no_member_of_the_call_was_not_tried() -> None:
+    assert tries({"outbox": {FIRST: send(1)}}) == [(None, None, "K1")]
+    alone = two(**{"as": "push"}, key="C", members=[FIRST])
+    assert tries(alone) == [(AT, "push", "C"), (None, None, "K2")]
+
+
+def test_a_reply_that_travels_alone_keeps_the_key_under_which_it_may_become_a_push() -> None:
+    alone = two(**{"as": "reply"}, key=None, token="T", members=[FIRST])
+    assert tries(alone)[0] == (AT, "reply", "K1")
+
+
+@pytest.mark.parametrize("way", ["reply", "push"])
+def test_sends_that_travel_together_have_no_key_to_repeat_one_of_them(way: str) -> None:
+    together = two(**{"as": way}, key="C", members=[FIRST, SECOND])
+    assert tries(together) == [(AT, way, None), (AT, way, None)]
+
+
+def test_the_members_of_a_multicast_count_as_tried_only_while_it_is_ready() -> None:
+    claimed = two(batch="B", members=[FIRST])
+    assert tries(claimed, "B") == [(AT, "multicast", None), (None, None, "K2")]
+    assert tries(claimed, "another") == [(None, None, "K1"), (None, None, "K2")]
+
+
+def test_what_an_older_release_left_names_its_try_itself() -> None:
+    left = [send(1, triedAt=AT, **{"as": "push"}), send(2, triedAt=None, **{"as": "push"})]
+    assert tries({"pending": left}) == [(AT, "push", "K1"), (None, "push", "K2")]
+
+
+def test_what_is_no_send_stays_as_it_is() -> None:
+    others = [{"id": "E1", "type": "deadletter"}, {"id": "t", "type": "timer"}, {"x": 1}, 5]
+    outbox = {place_of(7, number): one for number, one in enumerate(others)}
+    told = effects_with_tries({"outbox": outbox}, is_ready=bool)
+    assert [effect for _, effect in told] == others
