@@ -22,6 +22,7 @@ var collections = [
   { name: "progress", options: {} },
   { name: "leases", options: {} },
   { name: "conversations", options: {} },
+  { name: "batches", options: {} },
   { name: "held", options: {} },
   { name: "schedule", options: {} },
   { name: "deadletters", options: {} },
@@ -50,6 +51,12 @@ var indexes = [
     }
   },
   {
+    collection: "conversations",
+    keys: { at: 1 },
+    options: { name: "outbox", partialFilterExpression: { outbox: { $gt: {} } } }
+  },
+  {
+    // Finds what an older release left, until it is adopted.
     collection: "conversations",
     keys: { at: 1 },
     options: { name: "pending", partialFilterExpression: { "pending.0": { $exists: true } } }
@@ -177,27 +184,86 @@ var views = [
     name: "v_outbox",
     on: "conversations",
     pipeline: [
-      // The condition on `at` brings in the partial index: a view takes no hint.
-      { $match: { at: { $exists: true }, "pending.0": { $exists: true } } },
-      { $unwind: { path: "$pending", includeArrayIndex: "place" } },
+      // The condition on `at` brings in the partial indexes: a view takes no hint.
+      {
+        $match: {
+          $or: [
+            { at: { $exists: true }, outbox: { $gt: {} } },
+            { at: { $exists: true }, "pending.0": { $exists: true } }
+          ]
+        }
+      },
+      {
+        $lookup: {
+          from: "batches",
+          localField: "call.batch",
+          foreignField: "_id",
+          pipeline: [{ $match: { state: "ready" } }, { $project: { _id: 1 } }],
+          as: "ready"
+        }
+      },
       {
         $project: {
-          _id: "$pending.id",
           channel: 1,
           key: 1,
-          place: { $toInt: "$place" },
-          type: "$pending.type",
-          way: "$pending.way",
-          eventId: "$pending.eventId",
-          at: "$pending.at",
-          messages: {
-            $cond: [{ $isArray: "$pending.messages" }, { $size: "$pending.messages" }, "$$REMOVE"]
+          "call.at": 1,
+          "call.as": 1,
+          // A claim counts only while its multicast is ready.
+          tried: {
+            $cond: [
+              {
+                $and: [
+                  { $isArray: "$call.members" },
+                  { $or: [{ $eq: [{ $type: "$call.batch" }, "missing"] }, { $ne: ["$ready", []] }] }
+                ]
+              },
+              "$call.members",
+              []
+            ]
           },
-          triedAt: "$pending.triedAt",
-          as: "$pending.as",
-          timer: "$pending.timer",
-          runAt: "$pending.runAt",
-          cause: "$pending.cause"
+          // What an older release left has its place in the document, `pending.<index>`.
+          effect: {
+            $concatArrays: [
+              {
+                $map: {
+                  input: { $range: [0, { $cond: [{ $isArray: "$pending" }, { $size: "$pending" }, 0] }] },
+                  as: "index",
+                  in: {
+                    k: { $concat: ["pending.", { $toString: "$$index" }] },
+                    v: { $arrayElemAt: ["$pending", "$$index"] }
+                  }
+                }
+              },
+              { $objectToArray: { $cond: [{ $eq: [{ $type: "$outbox" }, "object"] }, "$outbox", {}] } }
+            ]
+          }
+        }
+      },
+      { $unwind: "$effect" },
+      {
+        $project: {
+          _id: "$effect.v.id",
+          channel: 1,
+          key: 1,
+          place: "$effect.k",
+          type: "$effect.v.type",
+          way: "$effect.v.way",
+          eventId: "$effect.v.eventId",
+          at: "$effect.v.at",
+          messages: {
+            $cond: [{ $isArray: "$effect.v.messages" }, { $size: "$effect.v.messages" }, "$$REMOVE"]
+          },
+          triedAt: { $cond: [{ $in: ["$effect.k", "$tried"] }, "$call.at", "$effect.v.triedAt"] },
+          as: {
+            $cond: [
+              { $in: ["$effect.k", "$tried"] },
+              { $ifNull: ["$call.as", "multicast"] },
+              "$effect.v.as"
+            ]
+          },
+          timer: "$effect.v.timer",
+          runAt: "$effect.v.runAt",
+          cause: "$effect.v.cause"
         }
       }
     ]

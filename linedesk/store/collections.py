@@ -17,6 +17,7 @@ from pymongo.errors import OperationFailure
 
 from linedesk.store.documents import (
     AUDIT,
+    BATCHES,
     CALLS,
     CONTROL,
     CONVERSATIONS,
@@ -34,6 +35,7 @@ from linedesk.store.documents import (
 from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.conversations import UNSENT_AT
+from linedesk.store.records.effects import OUTBOX, PENDING, WITH_OUTBOX, WITH_PENDING
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.leases import NEVER_HELD
 from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REPLAYED_AT
@@ -187,14 +189,10 @@ INDEXES: Mapping[str, list[Index]] = {
         ),
     ],
     CONVERSATIONS: [
-        Index(
-            # Read with a hint: the filter makes it the list of conversations with an outbox.
-            [("at", ASCENDING)],
-            {
-                "name": "pending",
-                "partialFilterExpression": {"pending.0": {"$exists": True}},
-            },
-        ),
+        # Read with a hint: the filter makes each the list of conversations with an outbox.
+        Index([("at", ASCENDING)], {"name": OUTBOX, "partialFilterExpression": WITH_OUTBOX}),
+        # Finds what an older release left, until it is adopted.
+        Index([("at", ASCENDING)], {"name": PENDING, "partialFilterExpression": WITH_PENDING}),
         Index(
             [(UNSENT_AT, ASCENDING)],
             {
@@ -243,7 +241,10 @@ INDEXES: Mapping[str, list[Index]] = {
         Index([(DONE_AT, ASCENDING)], {"name": DONE_AT, "expireAfterSeconds": DAY_SECONDS}),
     ],
 }
-PLAIN = (PROGRESS, LEASES, CONVERSATIONS, HELD, SCHEDULE, DEADLETTERS, CONTROL, STATUS, AUDIT)
+PLAIN = (
+    *(PROGRESS, LEASES, CONVERSATIONS, BATCHES, HELD, SCHEDULE, DEADLETTERS),
+    *(CONTROL, STATUS, AUDIT),
+)
 NEIGHBOURS = (*CAPPED_BYTES, *PLAIN)
 """Every collection beside recvq."""
 

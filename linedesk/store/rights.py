@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from linedesk.store.documents import (
     AUDIT,
+    BATCHES,
     CALLS,
     CONTROL,
     CONVERSATIONS,
@@ -83,6 +84,8 @@ DISPATCHER = User(
         # this user, too.
         CONVERSATIONS: ALL,
         SCHEDULE: ALL,
+        # It deletes a multicast whose members have left.
+        BATCHES: ALL,
         HELD: ALL,
         DEADLETTERS: WRITE,
         CALLS: (*ADD, *CAP),

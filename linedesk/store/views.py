@@ -14,9 +14,27 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.store.collections import NAMESPACE_EXISTS
-from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE, Document
+from linedesk.store.documents import (
+    BATCHES,
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    RECVQ,
+    SCHEDULE,
+    Document,
+)
 from linedesk.store.errors import translated
-from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.batches import READY, STATE
+from linedesk.store.records.effects import (
+    BATCH,
+    CALL,
+    MEMBERS,
+    OUTBOX_PAIRS,
+    PENDING,
+    TRIED_AT,
+    WITH_OUTBOX,
+    WITH_PENDING,
+)
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_BY
@@ -29,6 +47,24 @@ class MongoView:
     on: str
     pipeline: Sequence[Document]
 
+
+# What an older release left has its place in the document, `pending.<index>`.
+_PENDING_PAIRS = {
+    "$map": {
+        "input": {
+            "$range": [0, {"$cond": [{"$isArray": f"${PENDING}"}, {"$size": f"${PENDING}"}, 0]}]
+        },
+        "as": "index",
+        "in": {
+            "k": {"$concat": [f"{PENDING}.", {"$toString": "$$index"}]},
+            "v": {"$arrayElemAt": [f"${PENDING}", "$$index"]},
+        },
+    }
+}
+_HAS_CALL = {"$isArray": f"${CALL}.{MEMBERS}"}
+# A claim counts only while its multicast is ready.
+_COUNTS = {"$or": [{"$eq": [{"$type": f"${CALL}.{BATCH}"}, "missing"]}, {"$ne": ["$ready", []]}]}
+_IS_TRIED = {"$in": ["$effect.k", "$tried"]}
 
 VIEWS: Mapping[str, MongoView] = {
     # Lists are read by index; one without a condition reads all that is listed, and no more.
@@ -74,27 +110,56 @@ VIEWS: Mapping[str, MongoView] = {
             }
         ],
     ),
-    # By the partial index, which the condition on `at` brings in: a view takes no hint.
+    # By the partial indexes, which the condition on `at` brings in: a view takes no hint.
     "v_outbox": MongoView(
         CONVERSATIONS,
         [
-            {"$match": {"at": {"$exists": True}, "pending.0": {"$exists": True}}},
-            {"$unwind": {"path": "$pending", "includeArrayIndex": "place"}},
+            {
+                "$match": {
+                    "$or": [
+                        {"at": {"$exists": True}, **one} for one in (WITH_OUTBOX, WITH_PENDING)
+                    ]
+                }
+            },
+            {
+                "$lookup": {
+                    "from": BATCHES,
+                    "localField": f"{CALL}.{BATCH}",
+                    "foreignField": "_id",
+                    "pipeline": [{"$match": {STATE: READY}}, {"$project": {"_id": 1}}],
+                    "as": "ready",
+                }
+            },
             {
                 "$project": {
-                    "_id": "$pending.id",
+                    **dict.fromkeys(("channel", "key", f"{CALL}.at", f"{CALL}.as"), 1),
+                    "tried": {"$cond": [{"$and": [_HAS_CALL, _COUNTS]}, f"${CALL}.{MEMBERS}", []]},
+                    "effect": {"$concatArrays": [_PENDING_PAIRS, OUTBOX_PAIRS]},
+                }
+            },
+            {"$unwind": "$effect"},
+            {
+                "$project": {
+                    "_id": "$effect.v.id",
                     **dict.fromkeys(("channel", "key"), 1),
-                    "place": {"$toInt": "$place"},
-                    **{name: f"$pending.{name}" for name in ("type", "way", EVENT_ID, "at")},
+                    "place": "$effect.k",
+                    **{name: f"$effect.v.{name}" for name in ("type", "way", EVENT_ID, "at")},
                     "messages": {
                         "$cond": [
-                            {"$isArray": "$pending.messages"},
-                            {"$size": "$pending.messages"},
+                            {"$isArray": "$effect.v.messages"},
+                            {"$size": "$effect.v.messages"},
                             "$$REMOVE",
                         ]
                     },
-                    **{name: f"$pending.{name}" for name in (TRIED_AT, "as", "timer", RUN_AT)},
-                    "cause": "$pending.cause",
+                    TRIED_AT: {"$cond": [_IS_TRIED, f"${CALL}.at", f"$effect.v.{TRIED_AT}"]},
+                    "as": {
+                        "$cond": [
+                            _IS_TRIED,
+                            {"$ifNull": [f"${CALL}.as", "multicast"]},
+                            "$effect.v.as",
+                        ]
+                    },
+                    **{name: f"$effect.v.{name}" for name in ("timer", RUN_AT, "cause")},
                 }
             },
         ],

@@ -50,9 +50,7 @@ WITH_PENDING: Mapping[str, Any] = {f"{PENDING}.0": {"$exists": True}}
 WITH_EFFECTS: Mapping[str, Any] = {"$or": [WITH_OUTBOX, WITH_PENDING]}
 
 _IS_OBJECT = {"$eq": [{"$type": f"${OUTBOX}"}, "object"]}
-OUTBOX_PAIRS: Mapping[str, Any] = {
-    "$objectToArray": {"$cond": {"if": _IS_OBJECT, "then": f"${OUTBOX}", "else": {}}}
-}
+OUTBOX_PAIRS: Mapping[str, Any] = {"$objectToArray": {"$cond": [_IS_OBJECT, f"${OUTBOX}", {}]}}
 """In an aggregation: the outbox as pairs of place `k` and effect `v`, not sorted."""
 
 

@@ -29,7 +29,7 @@ ALL = {
     "audit",
     "history",
     "jobs",
-    *("recvq", "progress", "leases", "conversations", "held", "schedule"),
+    *("recvq", "progress", "leases", "conversations", "batches", "held", "schedule"),
     *("deadletters", "calls", "control", "status"),
 }
 
@@ -59,7 +59,10 @@ def test_the_indexes_are_those_of_the_design(empty: Database[Document]) -> None:
     recvq = empty["recvq"].index_information()["eventId"]
     assert recvq["unique"] is True
     assert recvq["partialFilterExpression"] == {"eventId": {"$exists": True}}
-    pending = empty["conversations"].index_information()["pending"]
+    outboxes = empty["conversations"].index_information()
+    assert outboxes["outbox"]["key"] == [("at", 1)]
+    assert outboxes["outbox"]["partialFilterExpression"] == {"outbox": {"$gt": {}}}
+    pending = outboxes["pending"]
     assert pending["partialFilterExpression"] == {"pending.0": {"$exists": True}}
     by_key = empty["held"].index_information()["channel_key_n"]["key"]
     assert by_key == [("channel", 1), ("key", 1), ("n", 1)]
