@@ -33,7 +33,7 @@ from jobworker.handler_retry import (
 )
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
 from jobworker.metrics import since_ms
-from jobworker.record.conversations import Conversation, Conversations, Decision, checked
+from jobworker.record.conversations import Conversation, Conversations, Decision, Outbound, checked
 from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
 from jobworker.record.schedule import Schedule
 from jobworker.runs import (
@@ -227,7 +227,7 @@ class Decider:
         """Make the document's conversation this term's, and its outbox known."""
         id_ = conversation_id(document)
         stored = self._parts.conversations.adopt(id_, document)
-        self._parts.outbox.add(id_, stored.get("pending") or ())
+        self._parts.outbox.add(id_, Outbound.of(stored))
         return Conversation.from_document(id_, stored)
 
     def _finish(self, job: Job, run: JobRun, outcome: str | None = None) -> JobResult:

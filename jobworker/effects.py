@@ -1,4 +1,5 @@
-"""What stands in `pending`: sends, timers and dead letters, as typed values and as documents. Pure.
+"""What stands in a conversation's `outbox`, as typed values and as documents: sends, timers, dead
+letters; and in its `call`. Pure.
 
 Here is what an effect looks like and how it is told from another. What becomes of one is decided
 elsewhere: of a send in `jobworker.sending`, of a timer and of a letter in `jobworker.record`.
@@ -6,7 +7,7 @@ elsewhere: of a send in `jobworker.sending`, of a timer and of a letter in `jobw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -45,23 +46,27 @@ class SendMethod(Enum):
 
 @dataclass(frozen=True)
 class Send:
-    """One recorded send, as it stands in the outbox."""
+    """One recorded send, as it stands in the outbox or in a dead letter."""
 
     id: str
     event_id: str
     way: SendMethod
     to: str | list[str] | None
     messages: list[dict[str, Any]]
-    retry_key: str
+    retry_key: str | None
+    """For a call of its own. None in a letter whose try travelled together with other sends."""
     at: datetime
     token: str | None = None
+    """None also once LINE has said that it is used or too old."""
     token_from: datetime | None = None
     """When the webhook with the token arrived."""
     tried_at: datetime | None = None
+    """In a letter: when the call began whose outcome is unknown."""
     tried_as: SendMethod | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """The effect as it is recorded in `pending`."""
+        """The effect as it is recorded."""
+        tried = {TRIED_AT: self.tried_at, "as": self.tried_as.value if self.tried_as else None}
         return {
             "id": self.id,
             "type": "send",
@@ -73,8 +78,7 @@ class Send:
             "at": self.at,
             "token": self.token,
             TOKEN_FROM: self.token_from,
-            TRIED_AT: self.tried_at,
-            "as": self.tried_as.value if self.tried_as else None,
+            **(tried if self.tried_at else {}),
         }
 
     @classmethod
@@ -90,8 +94,8 @@ class Send:
             at=document["at"],
             token=document["token"],
             token_from=document[TOKEN_FROM],
-            tried_at=document[TRIED_AT],
-            tried_as=SendMethod(document["as"]) if document["as"] else None,
+            tried_at=document.get(TRIED_AT),
+            tried_as=SendMethod(document["as"]) if document.get("as") else None,
         )
 
     @property
@@ -99,13 +103,80 @@ class Send:
         """When its reply token runs out; None for a send that never was a reply."""
         return self.token_from + TOKEN_LIFE if self.token_from else None
 
-    def tried(self, way: SendMethod, now: datetime) -> Send:
-        """The send with a try written down, before the call."""
-        return replace(self, tried_at=self.tried_at or now, tried_as=way)
+    def tried(self, call: Call) -> Send:
+        """The send as its letter tells it, after a call of unknown outcome."""
+        key = call.key if len(call.members) == 1 else None
+        return replace(self, retry_key=key, tried_at=call.at, tried_as=call.way)
 
-    def refused(self, *, next_way: SendMethod | None = None) -> Send:
-        """The send after a definite refusal: nothing is unknown any more."""
-        return replace(self, tried_at=None, tried_as=next_way or self.tried_as)
+
+@dataclass(frozen=True)
+class Call:
+    """The one call of LINE for a conversation that is under way or of unknown outcome.
+
+    Its body is fixed: the messages of its members, in order.
+    """
+
+    at: datetime
+    way: SendMethod
+    members: tuple[str, ...]
+    """The places of its sends in the outbox."""
+    key: str | None = None
+    """The retry key; None for a reply."""
+    token: str | None = None
+    """The reply token; None for all else."""
+
+    def as_document(self) -> dict[str, Any]:
+        """As it stands in the conversation."""
+        return {
+            "at": self.at,
+            "as": self.way.value,
+            "key": self.key,
+            "token": self.token,
+            "members": list(self.members),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Call:
+        """The call that `as_document` wrote."""
+        return cls(
+            at=document["at"],
+            way=SendMethod(document["as"]),
+            members=tuple(document["members"]),
+            key=document["key"],
+            token=document["token"],
+        )
+
+
+def batch_of(conversation: Mapping[str, Any]) -> str | None:
+    """The batch in which the conversation's first sends travel: the retry key of its multicast."""
+    call = conversation.get("call")
+    return call.get("batch") if isinstance(call, Mapping) else None
+
+
+def moved(entries: Sequence[Any], place: Callable[[int], str]) -> Document:
+    """What to set in a conversation for the entries of the array that held its outbox before.
+
+    `place` gives an entry's place by its index. A try of unknown outcome becomes the call.
+    """
+    changes: Document = {}
+    for index, entry in enumerate(entries):
+        there = place(index)
+        changes[f"outbox.{there}"] = entry
+        if not isinstance(entry, Mapping) or entry.get("type") != "send":
+            continue
+        if entry.get(TRIED_AT) and "call" not in changes:
+            changes["call"] = _call_of(entry, there)
+        used_up = {"token": None} if entry.get("as") == SendMethod.PUSH.value else {}
+        kept = {name: value for name, value in entry.items() if name not in (TRIED_AT, "as")}
+        changes[f"outbox.{there}"] = kept | used_up
+    return changes
+
+
+def _call_of(tried: Mapping[str, Any], place: str) -> Document:
+    way = SendMethod(tried["as"])
+    is_reply = way is SendMethod.REPLY
+    key, token = (None, tried["token"]) if is_reply else (tried[RETRY_KEY], None)
+    return Call(tried[TRIED_AT], way, (place,), key, token).as_document()
 
 
 # Timers.

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jobworker.errors import BotError
+from linedesk.store.limits import MOST_MESSAGES
 
-# LINE's reference, "Text message": at most 5,000 characters, counted in UTF-16 code units;
-# "Send reply message": 1 to 5 message objects in one call.
+# LINE's reference, "Text message": at most 5,000 characters, counted in UTF-16 code units.
 TEXT_UNITS = 5_000
-MOST_MESSAGES = 5
 
 ZERO_WIDTH_JOINER = "\u200d"
 SKIN_TONES = range(0x1F3FB, 0x1F400)

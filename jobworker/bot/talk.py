@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobworker.bot.messages import MOST_MESSAGES, to_messages
+from jobworker.bot.messages import to_messages
 from jobworker.bot.states import STATE_TIMER, StateSlot, checked_state, without_empty
 from jobworker.bot.timers import Timers, checked_name
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk.store.documents import Document, key_of, name_of, text_of
+from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
 from linedesk.store.records.events import ACCEPT_TIME
 
 
@@ -45,10 +46,6 @@ class TalkContext:
     per_member: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
-
-
-# LINE's reference, "Send multicast message".
-MOST_USERS = 500
 
 
 class Talk:

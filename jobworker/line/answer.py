@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 # LINE tells the meanings of a 429 apart by these words only.
 MONTHLY_LIMIT = "monthly limit"
 SAME_USER = "same user"
+# How a 400 names what it is about: `messages[0].text`, `to[12]`.
+NAMED = re.compile(r"(messages|to)\[(\d{1,4})\]")
 
 
 @dataclass(frozen=True)
@@ -35,3 +40,19 @@ def is_endpoint_limit(answer: LineAnswer) -> bool:
     """
     words = answer.text.lower()
     return answer.status == 429 and MONTHLY_LIMIT not in words and SAME_USER not in words
+
+
+def named_in(answer: LineAnswer, part: str) -> list[int]:
+    """Which of the `messages`, or of the recipients (`to`), the details of a 400 name.
+
+    LINE's reference, "Error responses": `details[].property`.
+    """
+    if answer.status != 400 or not answer.whole:
+        return []
+    try:
+        details = json.loads(answer.text).get("details") or ()
+        names = [one.get("property") for one in details if isinstance(one, Mapping)]
+    except (ValueError, AttributeError, TypeError):
+        return []
+    found = (NAMED.match(name) for name in names if isinstance(name, str))
+    return sorted({int(one[2]) for one in found if one is not None and one[1] == part})

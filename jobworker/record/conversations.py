@@ -1,14 +1,17 @@
 """The `conversations` collection: one document a conversation, every write guarded by the epoch.
 
 Recording is the one atomic update that decides an event; an update that matches nothing is settled
-by reading. The outbox, `pending`, is written only here. Whether MongoDB can hold what a handler
+by reading. The outbox and the call under way are written only here and, for calls that carry sends
+of several conversations, in `jobworker.record.batches`. Whether MongoDB can hold what a handler
 decided is checked before the record.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -19,17 +22,25 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from jobworker.effects import is_timer, numbered
+from jobworker.effects import Call, batch_of, is_timer, moved, numbered
 from jobworker.errors import BotError
 from jobworker.record.record import epoch_of, n_of, still, unrecorded, update_of
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
-from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.letters import DEADLETTER
 
+# An effect and its place in the outbox.
+Placed = tuple[str, Document]
+
 SETTLE_TRIES = 5
+# The numbers below it are for entries of the array that held the outbox before.
+FIRST_NUMBER = 1_000_000
+WITH_OUTBOX = {"outbox": {"$gt": {}}}
+# The places of an outbox without what stands there, as a projection.
+PLACES = {"$map": {"input": {"$objectToArray": "$outbox"}, "in": "$$this.k"}}
+WITH_ARRAY = {"pending.0": {"$exists": True}}
 # Profiles of group members kept in one conversation's document; the longest known go first.
 MOST_MEMBERS = 200
 
@@ -113,7 +124,7 @@ class Decision:
 class Recorded:
     """How a record ended: by this process's own write, or found done and adopted."""
 
-    effects: Sequence[Document] = ()
+    effects: Sequence[Placed] = ()
     """What this very call wrote into the outbox."""
     adopted: Document | None = None
     """The conversation as stored, when its outbox holds what this process did not know of."""
@@ -130,9 +141,27 @@ class Recorded:
         return self.adopted is None and not self.unsent
 
     @property
-    def outbox(self) -> Sequence[Document]:
+    def outbox(self) -> Outbound:
         """What is to be carried out from here on."""
-        return self.effects if self.adopted is None else self.adopted.get("pending", ())
+        return Outbound(self.effects) if self.adopted is None else Outbound.of(self.adopted)
+
+
+@dataclass(frozen=True)
+class Outbound:
+    """What is to be carried out of a conversation, in order."""
+
+    effects: Sequence[Placed] = ()
+    call: Call | None = None
+    """A call of unknown outcome that a predecessor left."""
+    batch: str | None = None
+    """The retry key of the batch that a predecessor claimed its first sends for."""
+
+    @classmethod
+    def of(cls, conversation: Mapping[str, Any]) -> Outbound:
+        """All that stands in a conversation that was adopted."""
+        effects = sorted((conversation.get("outbox") or {}).items())
+        call, batch = conversation.get("call"), batch_of(conversation)
+        return cls(effects, None if call is None or batch else Call.from_document(call), batch)
 
 
 class Conversations:
@@ -145,12 +174,13 @@ class Conversations:
     def __init__(self, collection: Collection[Any]) -> None:
         self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
         self.epoch = 0
+        self._numbers = itertools.count(FIRST_NUMBER)
 
     def load(self, document: Mapping[str, Any]) -> Conversation:
         """The conversation that a recvq document belongs to."""
         id_ = conversation_id(document)
         with translated():
-            found = self._collection.find_one({"_id": id_}, {"pending": 0})
+            found = self._collection.find_one({"_id": id_}, {"outbox": 0, "pending": 0})
         return Conversation.from_document(id_, found)
 
     def record(
@@ -176,16 +206,26 @@ class Conversations:
         n = decision.read_n
         if n is None and decision.sets_timers:
             n = n_of(self._read(id_))
+        places = [self._next_place() for _ in decision.effects]
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
+            effects = list(zip(places, wanted.effects, strict=True))
             try:
                 # guard: applied-along ->
-                #     before = self._write(document, wanted, {**condition, **still(n)}, [name])
+                #     before = self._write(
+                #         document, wanted, effects, {**condition, **still(n)}, [name]
+                #     )
                 # guard: number-of-the-record ->
-                #     before = self._write(document, wanted, condition, [*unsaved, name])
-                before = self._write(document, wanted, {**condition, **still(n)}, [*unsaved, name])
+                #     before = self._write(document, wanted, effects, condition, [*unsaved, name])
+                before = self._write(
+                    document, wanted, effects, {**condition, **still(n)}, [*unsaved, name]
+                )
             except DuplicateKeyError:
                 found = self._read(id_)
+                if found is not None and found.get("pending"):
+                    self.adopt(id_)
+                    adopted = False
+                    continue
                 settled = self._settled(id_, found, name, message_id)
                 if settled is not None:
                     along = found is not None and set(unsaved) <= set(found.get("applied") or ())
@@ -197,12 +237,12 @@ class Conversations:
             except WriteRefused as error:
                 raise self._waiting_for_room(id_, error) from error
             else:
-                if before.get("pending") and not (
+                if before.get("waits") and not (
                     adopted  # guard: whole-outbox-first
                     and epoch_of(before) == self.epoch  # guard: older-epoch-is-seen
                 ):
                     return Recorded(adopted=self.adopt(id_), along=True)
-                return Recorded(wanted.effects)
+                return Recorded(effects)
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
 
     def _undecided(self, id_: str, name: str, message_id: str | None) -> Document:
@@ -211,6 +251,8 @@ class Conversations:
             "_id": id_,
             "applied": {"$ne": name},  # guard: decided-once
             **self._mine,  # guard: epoch-of-the-record
+            # What stands in the array goes first, so it is moved before.
+            "pending.0": {"$exists": False},
         }
         # guard: unsent-in-the-record
         if message_id is not None:
@@ -221,30 +263,38 @@ class Conversations:
         self,
         document: Mapping[str, Any],
         decision: Decision,
+        effects: Sequence[Placed],
         condition: Document,
         applied: Sequence[str],
     ) -> Document:
-        """Record it; the epoch and the outbox as they were before."""
+        """Record it; returns the epoch, and whether the outbox held anything, as it was before."""
         update = update_of(
             document,
             decision.changes,
-            decision.effects,
+            effects,
             gone=decision.gone,
             applied=applied,
             epoch=self.epoch,
         )
         with writing_one():
             before: Document | None = self._collection.find_one_and_update(
-                condition, update, {"epoch": 1, "pending.id": 1}, upsert=True
+                condition, update, {"epoch": 1, "waits": {"$gt": ["$outbox", {}]}}, upsert=True
             )
         return before or {}
+
+    def _next_place(self) -> str:
+        return self._place(next(self._numbers))
+
+    def _place(self, number: int) -> str:
+        """A place in an outbox. They sort in the order of recording: several new fields of one
+        update are stored in the order of their names.
+        """
+        return f"{self.epoch:010d}-{number:010d}"
 
     def _waiting_for_room(self, id_: str, error: WriteRefused) -> StoreUnavailable:
         """What a refused record ends with: a wait, if the outbox takes the room and will leave."""
         with translated():
-            waits = self._collection.find_one(
-                {"_id": id_, "pending.0": {"$exists": True}}, {"n": 1}
-            )
+            waits = self._collection.find_one({"_id": id_, **WITH_OUTBOX}, {"n": 1})
         if error.is_too_large and waits is not None:
             return StoreUnavailable("the outbox has to shrink before it holds more")
         return error
@@ -303,60 +353,120 @@ class Conversations:
             else:
                 if found is None:
                     raise Replaced(f"a conversation belongs to an epoch above {self.epoch}")
-                return found
+                return self._without_array(found)
         raise StoreUnavailable("the conversation is not adopted: it may be waiting for a majority")
 
     def with_outbox(self) -> list[str]:
         """The ids of all conversations with an outbox, the oldest record first."""
         with translated():
-            rows = self._collection.find({"pending.0": {"$exists": True}}, {"_id": 1})
-            return [row["_id"] for row in rows.hint("pending").sort("at", 1)]
+            rows = [
+                *self._collection.find(WITH_OUTBOX, {"at": 1}).hint("outbox"),
+                *self._collection.find(WITH_ARRAY, {"at": 1}).hint("pending"),
+            ]
+        rows.sort(key=lambda row: row["at"])
+        return list(dict.fromkeys(row["_id"] for row in rows))
 
-    def adopt_all(self, ids: Sequence[str]) -> Iterator[Document]:
-        """Adopt conversations by one update; then each with its outbox, in no order."""
-        these = {"_id": {"$in": list(ids)}}
+    def adopt_all(self, ids: Sequence[str]) -> None:
+        """Adopt conversations by one update."""
         with writing_one():
-            # guard: epoch-before-outbox ->
-            #     early = list(self._collection.find(these, {"epoch": 1, "pending": 1}))
-            #     mine = {**these, **self._mine}
-            #     self._collection.update_many(mine, {"$set": {"epoch": self.epoch}})
-            #     yield from early
-            #     return
-            self._collection.update_many({**these, **self._mine}, {"$set": {"epoch": self.epoch}})
-            for row in self._collection.find(these, {"epoch": 1, "pending": 1}):
+            self._collection.update_many(
+                {"_id": {"$in": list(ids)}, **self._mine}, {"$set": {"epoch": self.epoch}}
+            )
+
+    def adopted(self, ids: Sequence[str]) -> Iterator[Document]:
+        """Conversations that were adopted, each with its outbox, in no order."""
+        wanted = {"epoch": 1, "outbox": 1, "pending": 1, "call": 1}
+        with translated():
+            for row in self._collection.find({"_id": {"$in": list(ids)}}, wanted):
                 self._refuse_above(row)
                 if epoch_of(row) < self.epoch:
                     raise StoreUnavailable("right after an election a read may lag behind")
-                yield row
+                yield self._without_array(row)
 
-    def note_try(self, id_: str, effect: Mapping[str, Any]) -> bool:
-        """Write down `triedAt` and `as`, before a call or as its answer changed them.
-
-        False if the effect is no longer pending.
-        """
-        changes = {f"pending.$.{name}": effect[name] for name in (TRIED_AT, "as")}
-        condition = {"_id": id_, "epoch": self.epoch, "pending.id": effect["id"]}
+    def _without_array(self, conversation: Document) -> Document:
+        """The conversation with its outbox as an object; until schema 2 it was an array."""
+        entries = conversation.pop("pending", None)
+        if not entries:
+            return conversation
+        changes = moved(entries, self._place)
+        this = {"_id": conversation["_id"], "epoch": self.epoch}
         with writing_one():
-            answer = self._collection.update_one(condition, {"$set": changes})
-        return bool(answer.matched_count) or self._refuse_successor(id_)
+            found: Document | None = self._collection.find_one_and_update(
+                {**this, **WITH_ARRAY},
+                {"$set": changes, "$unset": {"pending": ""}},
+                return_document=ReturnDocument.AFTER,
+            ) or self._collection.find_one(this)
+        if found is None or found.get("pending"):
+            self._refuse_successor(conversation["_id"])
+            raise StoreUnavailable("right after an election a read may lag behind")
+        return found
 
-    def give_up(self, id_: str, letter: Mapping[str, Any]) -> None:
-        """Have the effect "dead letter" stand in the place of the send that it is about."""
-        condition = {"_id": id_, "epoch": self.epoch, "pending.id": letter["id"]}
-        try:
+    # The outbox.
+
+    def note_call(self, id_: str, call: Call) -> bool:
+        """Write down the call that is made next; False if its first send is there no more.
+
+        A call that stands there stays: another one of this process's may be under way, and this
+        write be late. One that memory does not know of was itself written late, and gives way.
+        """
+        first, late = call.members[0], None
+        for _ in range(SETTLE_TRIES):
+            condition = {"_id": id_, "epoch": self.epoch, **there([first])}
+            # guard: no-call-stands
+            condition["call.at"] = {"$in": [None, late]}
             with writing_one():
-                answer = self._collection.update_one(condition, {"$set": {"pending.$": letter}})
-        except WriteRefused:
-            # The few bytes more find no room: then it stands there as a send to the end.
-            return
+                update = {"$set": {"call": call.as_document()}}
+                if self._collection.update_one(condition, update).matched_count:
+                    return True
+            found = self._refuse_successor(id_)
+            if first not in (found.get("places") or ()):
+                return False
+            late = (found.get("call") or {}).get("at")
+        raise StoreUnavailable("the call is not written down: it may be waiting for a majority")
+
+    def end_call(
+        self, id_: str, call: Call, *, done: Sequence[str] = (), used_up: Sequence[str] = ()
+    ) -> None:
+        """The call has LINE's verdict: sends that are done leave, tokens are used up, both by
+        place. What is left is free for another call.
+        """
+        gone = dict.fromkeys((f"outbox.{place}" for place in done), "")
+        update: Document = {"$unset": {"call": "", **gone}}
+        if used_up:
+            update["$set"] = dict.fromkeys((f"outbox.{place}.token" for place in used_up), None)
+        self._end(id_, call, used_up, update)
+
+    def give_up(
+        self, id_: str, letters: Mapping[str, Mapping[str, Any]], call: Call | None = None
+    ) -> None:
+        """Have effects "dead letter" stand in the places of what they are about.
+
+        That ends their call, if there was one.
+        """
+        update: Document = {"$set": {f"outbox.{place}": one for place, one in letters.items()}}
+        if call is not None:
+            update["$unset"] = {"call": ""}
+        # Where the few bytes more find no room, they stand there as they are to the end.
+        with suppress(WriteRefused):
+            self._end(id_, call, letters, update)
+
+    def _end(self, id_: str, call: Call | None, there: Iterable[str], update: Document) -> None:
+        condition = {"_id": id_, "epoch": self.epoch, **there(there)}
+        if call is not None:
+            # A write that comes late ends no later call.
+            condition["call.at"] = call.at
+        with writing_one():
+            answer = self._collection.update_one(condition, update)
         if answer.matched_count == 0:
             self._refuse_successor(id_)
 
-    def remove(self, id_: str, *effect_ids: str) -> None:
+    def remove(self, id_: str, *places: str) -> None:
         """Take carried-out effects from the outbox; harmless if they are gone."""
-        gone = {"pending": {"id": {"$in": effect_ids}}}
+        gone = dict.fromkeys((f"outbox.{place}" for place in places), "")
         with writing_one():
-            answer = self._collection.update_one({"_id": id_, "epoch": self.epoch}, {"$pull": gone})
+            answer = self._collection.update_one(
+                {"_id": id_, "epoch": self.epoch}, {"$unset": gone}
+            )
         if answer.matched_count == 0:
             self._refuse_successor(id_)
 
@@ -367,7 +477,7 @@ class Conversations:
 
     def _read(self, id_: str) -> Document | None:
         """What a record goes by."""
-        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1}
+        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1, "pending.id": 1}
         with translated():
             return self._collection.find_one({"_id": id_}, wanted)
 
@@ -389,15 +499,22 @@ class Conversations:
         # guard: decided-by-none-again -> return Recorded(adopted=self.adopt(id_))
         return None
 
-    def _refuse_successor(self, id_: str) -> bool:
+    def _refuse_successor(self, id_: str) -> Document:
+        """What a call goes by. Raises Replaced where the conversation is a successor's."""
+        wanted = {"epoch": 1, "call.at": 1, "places": PLACES}
         with translated():
-            found = self._collection.find_one({"_id": id_}, {"epoch": 1})
-        self._refuse_above(found or {})
-        return False
+            found: Document = self._collection.find_one({"_id": id_}, wanted) or {}
+        self._refuse_above(found)
+        return found
 
     def _refuse_above(self, found: Mapping[str, Any]) -> None:
         if epoch_of(found) > self.epoch:
             raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
+
+
+def there(places: Iterable[str]) -> Document:
+    """The condition that effects stand in the outbox: a write that comes late makes none anew."""
+    return {f"outbox.{place}": {"$exists": True} for place in places}
 
 
 # State, data and outbox together must stay well below MOST_DOCUMENT_BYTES.

@@ -243,6 +243,7 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
     tried = given_up.tried_at
     if (
         tried is not None
+        and given_up.retry_key is not None
         and given_up.tried_as is not SendMethod.REPLY
         and now < tried + RETRY_KEY_LIFE
     ):

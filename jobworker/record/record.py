@@ -23,30 +23,31 @@ NEW: Mapping[str, Any] = {
 def update_of(
     document: Mapping[str, Any],
     changes: Mapping[str, Any],
-    effects: Sequence[Document],
+    effects: Sequence[tuple[str, Document]],
     *,
     gone: Sequence[str] = (),
     applied: Sequence[str],
     epoch: int,
 ) -> Document:
-    """What the record of a recvq document writes, also where there is no conversation yet."""
+    """What the record of a recvq document writes, also where there is no conversation yet.
+
+    `effects` come with their places in the outbox.
+    """
     fields = {**named(document), **changes}
+    sent = {f"outbox.{place}": effect for place, effect in effects}
     empty = {**NEW, "kind": None}
     return {
         **({"$unset": dict.fromkeys(gone, "")} if gone else {}),
-        "$set": {**fields, "epoch": epoch, "at": datetime.now(UTC)},
+        "$set": {**fields, **sent, "epoch": epoch, "at": datetime.now(UTC)},
         "$setOnInsert": {k: v for k, v in empty.items() if k not in fields},
         "$inc": {"n": 1},
-        "$push": {
-            "applied": {"$each": applied, "$slice": -APPLIED},
-            "pending": {"$each": effects},
-        },
+        "$push": {"applied": {"$each": applied, "$slice": -APPLIED}},
     }
 
 
 def unrecorded(document: Mapping[str, Any]) -> Document:
     """The conversation of a recvq document in which nothing is recorded yet."""
-    nothing: Document = {"n": 0, "applied": [], "pending": [], "at": datetime.now(UTC)}
+    nothing: Document = {"n": 0, "applied": [], "outbox": {}, "at": datetime.now(UTC)}
     return {**NEW, "kind": None, **named(document), **nothing}
 
 

@@ -114,7 +114,8 @@ class Schedule:
         return self._waits(id_, row, n, concern) or self._stands(row, n, concern)
 
     def _waits(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
-        condition = {"_id": id_, "pending": {"$elemMatch": {"type": TIMER, "timer": row, "n": n}}}
+        asked = {"type": TIMER, "timer": row, "n": n}
+        condition = {"_id": id_, "$or": [holds(asked), {"pending": {"$elemMatch": asked}}]}
         return _finds(self._conversations, condition, concern)
 
     def _stands(self, row: str, n: Document, concern: ReadConcern) -> bool:

@@ -1,8 +1,9 @@
-"""Carrying out what was recorded: each conversation's outbox, in order, one send at a time.
+"""Carrying out what was recorded: each conversation's outbox, in order, one call at a time.
 
-A send that waits, for its turn or for its next try, is a ticket at the gate or with the clock,
-never a blocked thread. Dead letters and timers do not wait behind sends. What dies here is found
-by the successor in `pending` and carried on by the rules of `jobworker.sending.verdict`.
+What waits, for a turn or for the next try, is a ticket at the gate or with the clock, never a
+blocked thread. Dead letters and timers do not wait behind sends. What dies here is found by the
+successor in the conversation's `outbox` and `call`, and carried on by the rules of
+`jobworker.sending.verdict`.
 """
 
 from __future__ import annotations
@@ -18,24 +19,27 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import bson
 import pymongo
 
-from jobworker.effects import Send, SendMethod, is_timer, of_effect
+from jobworker.effects import Call, Send, SendMethod, is_timer, of_effect
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
 from jobworker.line.gate_order import Ticket
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics, since_ms
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import Conversations, Outbound, Placed
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.schedule import Schedule
-from jobworker.sending.send import (
+from jobworker.sending.conversation_outbox import (
+    Caller,
+    CallState,
     ConversationOutbox,
     Enter,
     Go,
     LineEnds,
-    MakeLetter,
+    MakeLetters,
     Moment,
     Move,
     NextStep,
@@ -45,7 +49,14 @@ from jobworker.sending.send import (
     standing_of,
     told_of,
 )
-from jobworker.sending.verdict import QUOTA, ReplyUnknown, SendOutcome, SendVerdict, judge
+from jobworker.sending.verdict import (
+    QUOTA,
+    CallOutcome,
+    ReplyUnknown,
+    SendVerdict,
+    Tried,
+    judge,
+)
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.clock import boottime
 from linedesk.store.documents import Document
@@ -59,7 +70,7 @@ log = logging.getLogger(__name__)
 LIMITS = SendLimits()
 # Outboxes of a predecessor that are loaded by one step.
 LOADED_AT_ONCE = 500
-# Ids carried out lately: a conversation read before the removal may still show them.
+# Of what was carried out lately: a conversation read before the removal may still show it.
 KEPT_GONE = 20_000
 # Among the first sends of so many conversations those that wait longest are looked for.
 LOOKED_AT = 500
@@ -72,7 +83,7 @@ Pause = Callable[[StoreUnavailable], float]
 class Outbox:
     """All outboxes of the process, and what is carried out of them.
 
-    The states of its sends change under one lock (see `jobworker.sending.send`). What a change
+    Their states change under one lock (see `jobworker.sending.conversation_outbox`). What a change
     asks for, at the gate, by the clock or in MongoDB, is done when the lock is free.
 
     `call` posts to LINE: `call(path, body, retry_key=…, **context)` returns its answer or raises
@@ -113,9 +124,11 @@ class Outbox:
         self._boxes: dict[str, ConversationOutbox] = {}
         self._ends = LineEnds(limits)
         self._count = 0
-        # Ids of timers that are on their way to `schedule`.
-        self._timers: set[str] = set()
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._size = 0
+        # Timers that are on their way to `schedule`, by conversation and place.
+        self._timers: set[tuple[str, str]] = set()
+        # What was carried out lately, by conversation and place.
+        self._gone: OrderedDict[tuple[str, str], None] = OrderedDict()
         # Conversations whose outbox a predecessor left and that are not loaded yet; None until that
         # is known.
         self._left: dict[str, None] | None = None
@@ -127,7 +140,7 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether reading may go on."""
-        return len(self) < self._limits.most_in_all
+        return len(self) < self._limits.most_in_all and self._size < self._limits.most_bytes_in_all
 
     @property
     def is_loaded(self) -> bool:
@@ -157,34 +170,35 @@ class Outbox:
         """Whether the conversation's outbox is full; then `resume` is called once it is not."""
         with self._lock:
             box = self._boxes.get(id_)
-            if box is None or len(box.sends) < self._limits.most_per_conversation:
+            if box is None or not box.is_full:
                 return False
             box.waiters.append(resume)
             return True
 
-    def add(self, id_: str, effects: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, id_: str, outbound: Outbound) -> None:
         """Carry out what was recorded; what is known already, or done, is passed over.
 
-        The first time in a term these are all effects of the conversation, which belongs to this
+        The first time in a term this is the conversation's whole outbox, which belongs to this
         process by then.
         """
         follow: list[Action] = []
-        timers: list[Mapping[str, Any]] = []
+        timers: list[Placed] = []
         with self._lock:
-            for effect in effects:
+            for place, effect in outbound.effects:
                 try:
                     if is_timer(effect):
-                        timers.append(effect)
+                        timers.append((place, effect))
                     elif effect["type"] == DEADLETTER:
-                        written = partial(self._write_letter, id_, effect)
+                        written = partial(self._write_letter, id_, place, effect)
                         follow.append(partial(self._by_step, written, "dead letter not written"))
                     elif effect["type"] == "send":
-                        follow.append(self._append(id_, Send.from_document(effect)))
+                        self._append(id_, place, effect, follow)
                     else:
                         log.error("unknown effect left in the outbox id=%s", effect["id"])
                 except (KeyError, TypeError, ValueError):
                     # Made by hand, since linedesk writes them whole.
                     log.exception("broken effect left in the outbox conversation=%s", id_)
+            follow.append(self._begin(id_, outbound))
             follow.append(self._take_timers(id_, timers))
             self._note_adopted(id_)
         for action in follow:
@@ -197,10 +211,10 @@ class Outbox:
         """
         with self._lock:
             # Boxes go once they are empty, so the oldest come first.
-            heads = [(b.id, b.sends[0]) for b in islice(self._boxes.values(), LOOKED_AT)]
+            heads = [(b, b.sends[0].send) for b in islice(self._boxes.values(), LOOKED_AT)]
             refused = list(self._refused.values())
-        heads.sort(key=lambda head: head[1].send.at)
-        told = [_told(id_, one, at_gate) for id_, one in heads[:limit]]
+        heads.sort(key=lambda head: head[1].at)
+        told = [_told(box, send, at_gate) for box, send in heads[:limit]]
         return [*refused, *told][:limit]
 
     def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
@@ -215,9 +229,8 @@ class Outbox:
                 is_loaded = self._left is not None and id_ not in self._left
                 # guard: under-way-until-loaded -> return False
                 return not is_loaded
-            one = box.sends[0]
-            step = one.give_up(cause)
-        self._do(one, step)
+            step = box.give_up(cause)
+        self._do(box, step)
         return True
 
     # What a predecessor left.
@@ -252,46 +265,57 @@ class Outbox:
             raise
 
     def _adopt(self, ids: Sequence[str]) -> None:
-        adopted = {one["_id"]: one for one in self._conversations.adopt_all(ids)}
+        # guard: epoch-before-outbox ->
+        #     adopted = {one["_id"]: one for one in self._conversations.adopted(ids)}
+        #     self._conversations.adopt_all(ids)
+        self._conversations.adopt_all(ids)
+        adopted = {one["_id"]: one for one in self._conversations.adopted(ids)}
         # The oldest first, as they were found.
         for id_ in ids:
             if id_ in adopted:
-                self.add(id_, adopted[id_].get("pending") or ())
+                self.add(id_, Outbound.of(adopted[id_]))
         with self._lock:
             self._forget_left(ids)
 
-    # Under the lock; what they return is done without it.
+    # Under the lock; what they return, or append, is done without it.
 
-    def _append(self, id_: str, send: Send) -> Action:
-        box = self._boxes.get(id_) or ConversationOutbox(id_, self._limits, self._ends)
-        if send.id in self._gone or send.id in box.ids:
-            return lambda: None
-        self._boxes[id_] = box
+    def _append(self, id_: str, place: str, effect: Document, follow: list[Action]) -> None:
+        box = self._boxes.get(id_)
+        if (id_, place) in self._gone or (box is not None and place in box.places):
+            return
+        send = Send.from_document(effect)
+        if box is None:
+            box = ConversationOutbox(id_, self._limits, self._ends, self._take_turn)
+            self._boxes[id_] = box
         made = Moment(datetime.now(UTC), boottime())
         standing = standing_of(send, id_, self._limits, now=time.monotonic(), at=made.at)
-        one = PendingSend(send, standing, conversation=id_, limits=self._limits, made=made)
-        moved = box.append(one)
+        one = PendingSend(place, send, standing, made, len(bson.encode(effect)))
+        follow.append(partial(self._do, box, box.append(one)))
         self._count += 1
-        first = box.sends[0]
-        step = one.first(self._ticket(one)) if first is one else moved
-        return partial(self._do, first, step)
+        self._size += one.size
 
-    def _take_timers(self, id_: str, timers: Iterable[Mapping[str, Any]]) -> Action:
+    def _begin(self, id_: str, outbound: Outbound) -> Action:
+        """Have the conversation wait for its turn, if it has anything to send and does not yet."""
+        box = self._boxes.get(id_)
+        if box is None:
+            return lambda: None
+        if box.state is CallState.IDLE and outbound.call is not None and box.members(outbound.call):
+            box.call = outbound.call
+        return partial(self._do, box, box.begin(time.monotonic()))
+
+    def _take_timers(self, id_: str, timers: Iterable[Placed]) -> Action:
         """Take timers in hand, all in one step.
 
         Those that have left their outbox may come once more: their numbers make it harmless.
         """
-        fresh = {one["id"]: one for one in timers if one["id"] not in self._timers}
+        fresh = [one for one in timers if (id_, one[0]) not in self._timers]
         if not fresh:
             return lambda: None
-        self._timers.update(fresh)
+        self._timers.update((id_, place) for place, _ in fresh)
         self._count += len(fresh)
-        entered = partial(self._enter_timers, id_, deque(fresh.values()), list(fresh), {})
+        places = [place for place, _ in fresh]
+        entered = partial(self._enter_timers, id_, deque(fresh), places, {})
         return partial(self._by_step, entered, "timers not entered")
-
-    def _ticket(self, one: PendingSend) -> Ticket:
-        standing = self._boxes[one.conversation].standing(time.monotonic())
-        return Ticket(standing, granted=partial(self._take_turn, one))
 
     def _note_adopted(self, id_: str) -> None:
         self._forget_left([id_])
@@ -305,264 +329,275 @@ class Outbox:
             if self._left is not None:
                 self._left.pop(id_, None)
 
-    # A send: everything from here on happens without the lock, save its changes of state.
+    # A call: everything from here on happens without the lock, save changes of state.
 
-    def _do(self, one: PendingSend, step: NextStep | None) -> None:
-        """What a change of the send's state asks for."""
+    def _do(self, box: Caller, step: NextStep | None) -> None:
+        """What a change of state asks for."""
         match step:
             case Enter(ticket):
                 self._gate.enter(ticket)
             case Move(ticket, standing):
                 self._gate.move(ticket, standing)
             case Rest(seconds):
-                self._later(seconds, partial(self._wake, one))
-            case MakeLetter(cause, ticket):
+                self._later(seconds, partial(self._wake, box))
+            case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._gate.cancel(ticket)
-                self._step(partial(self._make_letter, one, cause))
+                self._step(partial(self._make_letters, box, places, cause))
 
-    def _wake(self, one: PendingSend) -> None:
+    def _wake(self, box: Caller) -> None:
         with self._lock:
-            step = one.wake(partial(self._ticket, one))
-        self._do(one, step)
+            step = box.wake(time.monotonic())
+        self._do(box, step)
 
-    def _take_turn(self, one: PendingSend, ticket: Ticket) -> None:
+    def _take_turn(self, box: Caller, ticket: Ticket) -> None:
         """On a thread of the pool: the gate's turn has come."""
         with self._gate.holding(ticket) as turn:
             with self._lock:
-                if not one.turn(ticket):
+                if not box.turn(ticket):
                     return
-                plan = one.plan(one.now(boottime()), self._rate_limits.seconds)
+                plan = box.plan(boottime(), self._rate_limits.seconds)
             if isinstance(plan, Go):
-                follow = self._go(one, plan, turn)
+                follow = self._go(box, plan, turn)
             else:
-                follow = partial(self._do, one, plan)
+                follow = partial(self._do, box, plan)
         # The gate is free for others by now.
         follow()
 
-    def _go(self, one: PendingSend, go: Go, turn: Turn) -> Action:
-        """Write the try down, then call; returns what follows once the gate is free."""
-        hindrance = self._note(one, go.note) if go.note is not None else None
+    def _go(self, box: ConversationOutbox, go: Go, turn: Turn) -> Action:
+        """Write the call down, then make it; returns what follows once the gate is free."""
+        hindrance = self._note(box, go)
         if hindrance is not None:
             return hindrance
         if not turn.may_call():
-            return partial(self._call_off, one, go)
+            return partial(self._call_off, box, go)
         turn.begin()
-        one.calling()
-        started = one.now(boottime())
+        box.calling()
+        tried = box.tried(go.call, boottime())
+        members = [one.send for one in box.members(go.call)]
         log.debug(
-            "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f",
-            one.send.id,
-            go.way.value,
+            "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
+            members[0].id,
+            go.call.way.value,
             turn.waited_seconds * 1000,
-            since_ms(one.send.token_from or one.send.at),
+            since_ms(members[0].token_from or members[0].at),
+            len(members),
         )
-        one.answer = answer_or_error(partial(self._post, one, go.way))
+        box.answer = answer_or_error(partial(self._post, box, go.call, members))
         # Before the gate is free for the next to the same endpoint.
-        self._rate_limits.note(go.way.path, one.answer)
-        return partial(self._judge, one, go.way, started)
+        self._rate_limits.note(go.call.way.path, box.answer)
+        return partial(self._judge, box, tried)
 
-    def _note(self, one: PendingSend, tried: Send) -> Action | None:
-        """Write the try down, before anything leaves; returns what follows where that fails."""
+    def _note(self, box: ConversationOutbox, go: Go) -> Action | None:
+        """Write the call down, before anything leaves; returns what follows where that fails."""
+        if not go.is_new:
+            box.noted(go)
+            return None
         try:
             with pymongo.timeout(self._limits.note_seconds):
-                is_pending = self._conversations.note_try(one.conversation, tried.as_document())
+                is_there = self._conversations.note_call(box.id, go.call)
         except WriteRefused as error:
             # No call without its note; as a dead letter it leaves room for those behind it.
-            return partial(self._do, one, MakeLetter(str(error)))
+            return partial(self._do, box, MakeLetters(str(error), box.given_up_places()))
         except StoreUnavailable as error:
-            log.warning("try not written down, waiting id=%s error=%s", tried.id, error)
-            # Nothing was called, so it stays fresh here; a successor may see it as tried, and
+            log.warning("call not written down, waiting conversation=%s error=%s", box.id, error)
+            # Nothing was called, so it is new again here; a successor may see it as tried, and
             # then takes the careful road for nothing.
             with self._lock:
-                step = one.not_noted(error)
-            return partial(self._do, one, step)
-        if not is_pending:
-            log.info("send is no longer pending id=%s", tried.id)
-            return partial(self._finished, one)
-        one.noted(tried)
+                step = box.not_noted(error)
+            return partial(self._do, box, step)
+        if not is_there:
+            log.info("send is in the outbox no more conversation=%s", box.id)
+            return partial(self._left, box, go.call.members[:1])
+        box.noted(go)
         return None
 
-    def _call_off(self, one: PendingSend, go: Go) -> None:
+    def _call_off(self, box: ConversationOutbox, go: Go) -> None:
         """The gate did not let it call: the lease is not fresh, or the process stops."""
-        one.called_off(go)
+        box.called_off(go)
         # guard: stop-strikes-out
-        if go.note is not None and self._gate.is_closed:
-            self._strike_out(one)
+        if go.is_new and self._gate.is_closed:
+            self._strike_out(box, go.call)
         with self._lock:
-            step = one.again(self._ticket(one))
-        self._do(one, step)
+            step = box.again(time.monotonic())
+        self._do(box, step)
 
-    def _strike_out(self, one: PendingSend) -> None:
-        """A successor would take the try that was not made for one of unknown outcome."""
+    def _strike_out(self, box: ConversationOutbox, call: Call) -> None:
+        """A successor would take the call that was not made for one of unknown outcome."""
         try:
             with pymongo.timeout(self._limits.note_seconds):
-                self._conversations.note_try(one.conversation, one.send.as_document())
+                self._conversations.end_call(box.id, call)
         except StoreUnavailable as error:
-            log.warning("try not struck out id=%s error=%s", one.send.id, error)
+            log.warning("call not struck out conversation=%s error=%s", box.id, error)
 
-    def _post(self, one: PendingSend, way: SendMethod) -> LineAnswer:
-        send = one.send
-        body: dict[str, Any] = {"messages": send.messages}
-        if way is SendMethod.REPLY:
-            body["replyToken"] = send.token
+    def _post(self, box: ConversationOutbox, call: Call, members: Sequence[Send]) -> LineAnswer:
+        body: dict[str, Any] = {"messages": [one for send in members for one in send.messages]}
+        if call.way is SendMethod.REPLY:
+            body["replyToken"] = call.token
         else:
-            body["to"] = send.to
+            body["to"] = members[0].to
+        events = list(dict.fromkeys(send.event_id for send in members))
         return self._call(
-            way.path,
+            call.way.path,
             body,
-            retry_key=None if way is SendMethod.REPLY else send.retry_key,
-            eventId=send.event_id,
-            key=one.conversation.partition("/")[2],
-            attempt=one.calls,
+            retry_key=call.key,
+            eventId=events[0],
+            events=events[1:],
+            key=box.chat,
+            attempt=box.calls,
         )
 
-    def _judge(self, one: PendingSend, way: SendMethod, started: datetime) -> None:
+    def _judge(self, box: ConversationOutbox, tried: Tried) -> None:
         """Settle the answer, all on this thread: a stop drops steps, and the next process would
-        take a try that LINE refused for one of unknown outcome.
+        take a call that LINE refused for one of unknown outcome.
         """
-        outcome = judge(
-            one.send,
-            way,
-            one.answer,
-            was_tried=one.was_tried,
-            started=started,
-            reply_unknown=self._reply_unknown,
-        )
+        outcome = judge(tried, box.answer, reply_unknown=self._reply_unknown)
+        call = tried.call
         if outcome.unproved:
-            log.warning("reply of unknown outcome, not provable id=%s", one.send.id)
+            log.warning("reply of unknown outcome, not provable conversation=%s", box.id)
             self._figures.unproved_replies.inc()
         if outcome.cause == QUOTA:
             self._quota_met()
         if outcome.ending is SendVerdict.AGAIN:
-            settle = partial(self._write_answer, one, outcome)
-            self._settle(one, settle, "answer not written down")
+            settle = partial(self._write_answer, box, call, outcome)
+            self._settle(box, settle, "answer not written down")
         elif outcome.ending is SendVerdict.DEAD:
-            self._make_letter(one, one.refused(outcome).cause)
+            if not outcome.stands:
+                # LINE has none of it: a letter of it is carried out as a new send.
+                box.was_tried = False
+            self._make_letters(box, outcome.refused, outcome.cause)
         else:
-            settle = partial(self._remove, one)
-            self._settle(one, settle, "send not removed")
+            settle = partial(self._remove, box, call)
+            self._settle(box, settle, "send not removed")
 
-    def _write_answer(self, one: PendingSend, outcome: SendOutcome) -> Action:
-        """Make durable what the answer changed of the try, before another one."""
+    def _write_answer(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> Action:
+        """Make durable what the answer changed, before another try."""
         # guard: refusal-is-durable-first
-        if outcome.send != one.send:
-            self._conversations.note_try(one.conversation, outcome.send.as_document())
-        return partial(self._try_again, one, outcome)
+        if not outcome.stands:
+            used_up = box.used_up(call) if outcome.token_used_up else ()
+            self._conversations.end_call(box.id, call, used_up=used_up)
+        return partial(self._try_again, box, call, outcome)
 
-    def _try_again(self, one: PendingSend, outcome: SendOutcome) -> None:
+    def _try_again(self, box: ConversationOutbox, call: Call, outcome: CallOutcome) -> None:
         with self._lock:
+            box.settle(call, outcome)
             # One on which LINE always fails would else be the breaker's probe each time.
-            self._boxes[one.conversation].called(time.monotonic(), unanswered=outcome.unanswered)
-            step = one.failed(outcome, partial(self._ticket, one))
-        if isinstance(step, MakeLetter):
-            self._make_letter(one, step.cause)
+            box.called(time.monotonic(), unanswered=outcome.unanswered)
+            step = box.failed(outcome, time.monotonic())
+        if isinstance(step, MakeLetters):
+            self._make_letters(box, step.places, step.cause)
             return
         self._figures.send_retries.inc()
         if isinstance(step, Rest):
             log.warning(
-                "send not accepted, trying again id=%s answer=%s seconds=%.1f",
-                *(one.send.id, told_of(one.answer), step.seconds),
+                "call not accepted, trying again conversation=%s answer=%s seconds=%.1f",
+                *(box.id, told_of(box.answer), step.seconds),
             )
-        self._do(one, step)
+        self._do(box, step)
 
-    def _remove(self, one: PendingSend) -> Action:
-        self._conversations.remove(one.conversation, one.send.id)
-        return partial(self._finished, one)
+    def _remove(self, box: ConversationOutbox, call: Call) -> Action:
+        self._conversations.end_call(box.id, call, done=call.members)
+        return partial(self._left, box, call.members)
 
-    def _make_letter(self, one: PendingSend, cause: str) -> None:
-        """Give it up: no successor tries it again from here on, wherever this process dies."""
-        send = one.send
-        log.error("send given up id=%s cause=%s answer=%s", send.id, cause, told_of(one.answer))
-        letter = of_effect(send.as_document(), one.conversation, cause=cause, attempts=one.calls)
+    def _make_letters(self, box: ConversationOutbox, places: Sequence[str], cause: str) -> None:
+        """Give sends up: no successor tries them again from here on, wherever this process dies."""
+        call, wanted = box.call, set(places)
+        is_unknown = call is not None and box.was_tried
+        letters = {}
+        for one in box.sends:
+            if one.place in wanted:
+                send = one.send.tried(call) if call is not None and is_unknown else one.send
+                log.error(
+                    "send given up id=%s cause=%s answer=%s", send.id, cause, told_of(box.answer)
+                )
+                effect = send.as_document()
+                letters[one.place] = of_effect(effect, box.id, cause=cause, attempts=box.calls)
 
         def give_up() -> Action:
-            self._give_up(one.conversation, letter)
-            return partial(self._finished, one)
+            self._give_up(box.id, letters, call)
+            return partial(self._left, box, list(letters))
 
-        self._settle(one, give_up, "dead letter not written")
+        self._settle(box, give_up, "dead letter not written")
 
-    def _finished(self, one: PendingSend) -> None:
-        """The first send left its outbox: the next one follows."""
+    def _left(self, box: ConversationOutbox, places: Sequence[str]) -> None:
+        """Sends have left the outbox: what is behind them follows."""
         with self._lock:
-            box = self._boxes[one.conversation]
-            box.pop()
-            if one.calls:
+            before = len(box.sends), box.size
+            if box.calls:
                 box.called(time.monotonic())
-            one.gone()
-            self._count -= 1
-            self._remember(one.send.id)
-            following = box.sends[0] if box.sends else None
-            if following is None:
-                del self._boxes[one.conversation]
-                step = None
+            box.left(places)
+            self._count -= before[0] - len(box.sends)
+            self._size -= before[1] - box.size
+            for place in places:
+                self._remember(box.id, place)
+            if box.sends:
+                step = box.begin(time.monotonic())
             else:
-                step = following.first(self._ticket(following))
+                del self._boxes[box.id]
+                step = None
             waiters, box.waiters = box.waiters, []
-        if following is not None:
-            self._do(following, step)
+        self._do(box, step)
         for resume in waiters:
             resume()
 
-    def _remember(self, effect_id: str) -> None:
+    def _remember(self, id_: str, place: str) -> None:
         """Under the lock."""
-        self._gone[effect_id] = None
+        self._gone[id_, place] = None
         if len(self._gone) > KEPT_GONE:
             self._gone.popitem(last=False)
 
     # Dead letters and timers: without the gate, at once.
 
-    def _give_up(self, id_: str, letter: Mapping[str, Any]) -> None:
-        """Make a dead letter of an effect. All of it may be repeated, also by a successor.
+    def _give_up(
+        self, id_: str, letters: Mapping[str, Mapping[str, Any]], call: Call | None = None
+    ) -> None:
+        """Make dead letters of effects. All of it may be repeated, also by a successor.
 
-        The outbox has it as a letter before others can see and replay it: else a successor might
-        carry out what was replayed as well.
+        The outbox has them as letters before others can see and replay them: else a successor
+        might carry out what was replayed as well.
         """
         # guard: letter-in-the-outbox-first
-        self._conversations.give_up(id_, letter)
-        self._write_letter(id_, letter)
+        self._conversations.give_up(id_, letters, call)
+        for place, letter in letters.items():
+            self._write_letter(id_, place, letter)
 
-    def _write_letter(self, id_: str, letter: Mapping[str, Any]) -> None:
+    def _write_letter(self, id_: str, place: str, letter: Mapping[str, Any]) -> None:
         """Bring a letter that stands in the outbox to `deadletters`."""
         self._deadletters.write(letter)
-        self._conversations.remove(id_, letter["id"])
+        self._conversations.remove(id_, place)
 
     def _enter_timers(
-        self,
-        id_: str,
-        left: deque[Mapping[str, Any]],
-        ids: Sequence[str],
-        letters: dict[str, Document],
+        self, id_: str, left: deque[Placed], places: Sequence[str], letters: dict[str, Document]
     ) -> None:
         """Bring timers to their rows. All of it may be repeated, also by a successor.
 
         What MongoDB refused once has its place in `letters`, and nothing else becomes of it.
         """
         # guard: row-before-it-leaves ->
-        #     self._conversations.remove(id_, *ids)
+        #     self._conversations.remove(id_, *places)
         #     while left:
-        #         self._enter_timer(id_, left.popleft(), letters)
+        #         self._enter_timer(id_, *left.popleft(), letters)
         while left:
-            self._enter_timer(id_, left[0], letters)
+            self._enter_timer(id_, *left[0], letters)
             left.popleft()
-        self._conversations.remove(id_, *ids)
+        self._conversations.remove(id_, *places)
         with self._lock:
-            self._timers.difference_update(ids)
-            self._count -= len(ids)
-        log.debug("timers entered conversation=%s count=%d", id_, len(ids))
+            self._timers.difference_update((id_, place) for place in places)
+            self._count -= len(places)
+        log.debug("timers entered conversation=%s count=%d", id_, len(places))
 
     def _enter_timer(
-        self, id_: str, effect: Mapping[str, Any], letters: dict[str, Document]
+        self, id_: str, place: str, effect: Mapping[str, Any], letters: dict[str, Document]
     ) -> None:
-        letter = letters.get(effect["id"])
+        letter = letters.get(place)
         if letter is None:
             refused = self._schedule.enter(effect)
             if refused is None:
                 return
             log.error("timer given up id=%s cause=%s", effect["id"], refused)
             letter = of_effect(effect, id_, cause=refused, attempts=1)
-            letters[effect["id"]] = letter
-        self._give_up(id_, letter)
+            letters[place] = letter
+        self._give_up(id_, {place: letter})
 
     # Until MongoDB has confirmed.
 
@@ -575,14 +610,14 @@ class Outbox:
 
         self._step(partial(self._until_confirmed, act, failed, pause))
 
-    def _settle(self, one: PendingSend, act: Callable[[], Action], failed: str) -> None:
-        """Do it for a send that this thread has, until MongoDB has confirmed; then what follows."""
+    def _settle(self, box: ConversationOutbox, act: Callable[[], Action], failed: str) -> None:
+        """Do it for a box that this thread has, until MongoDB has confirmed; then what follows."""
 
         def pause(error: StoreUnavailable) -> float:
             with self._lock:
-                return one.not_confirmed(error)
+                return box.not_confirmed(error)
 
-        self._until_confirmed(act, f"{failed} id={one.send.id}", pause)
+        self._until_confirmed(act, f"{failed} conversation={box.id}", pause)
 
     def _until_confirmed(self, act: Callable[[], Action | None], failed: str, pause: Pause) -> None:
         try:
@@ -602,14 +637,13 @@ def _told_of_refused(id_: str, error: WriteRefused) -> Document:
     return {"channel": channel, "key": key, **unknown, "why": f"its outbox waits: {error}"}
 
 
-def _told(id_: str, one: PendingSend, at_gate: str) -> Document:
-    channel, _, key = id_.partition("/")
-    send = one.send
+def _told(box: ConversationOutbox, first: Send, at_gate: str) -> Document:
+    channel, _, key = box.id.partition("/")
     return {
         "channel": channel,
         "key": key,
-        EVENT_ID: send.event_id,
-        EFFECT_ID: send.id,
-        "since": send.at,
-        "why": f"a send waits: {one.reason}" if one.reason else at_gate,
+        EVENT_ID: first.event_id,
+        EFFECT_ID: first.id,
+        "since": first.at,
+        "why": f"a send waits: {box.reason}" if box.reason else at_gate,
     }

@@ -1,19 +1,26 @@
-"""How one send reaches LINE once, through crashes, time-outs and 5xx (architecture: G5). Pure.
+"""How one call reaches LINE once, through crashes, time-outs and 5xx (architecture: G5). Pure.
 
 The rules, by what is known of earlier tries. *Fresh*: none, or each definitely refused. *Tried*:
-the outcome of one is unknown, and `tried_at` stands in the outbox. A reply has a token that LINE
-takes once; a push has a retry key under which LINE takes it once within 24 hours.
+the outcome of one is unknown, and the call stands in its conversation. A reply has a token that
+LINE takes once; a push has a retry key under which LINE takes it once within 24 hours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod
+from jobworker.effects import RETRY_KEY_LIFE, Call, Send, SendMethod
 from jobworker.errors import LineError, NotSendable, NotSent
-from jobworker.line.answer import MONTHLY_LIMIT, LineAnswer, is_endpoint_limit, is_no_verdict
+from jobworker.line.answer import (
+    MONTHLY_LIMIT,
+    LineAnswer,
+    is_endpoint_limit,
+    is_no_verdict,
+    named_in,
+)
 
 # Of a send that LINE never had: a token that ran out on Friday evening can be replaced on Monday;
 # what is older should not reach people by surprise, so an operator decides.
@@ -32,7 +39,7 @@ class ReplyUnknown(Enum):
 
 
 class SendVerdict(Enum):
-    """What one try of a send came to."""
+    """What one try of a call came to."""
 
     SENT = "sent"
     AGAIN = "again"
@@ -41,11 +48,45 @@ class SendVerdict(Enum):
 
 
 @dataclass(frozen=True)
-class SendOutcome:
-    """The ending of a try, and the send as it has to stand in the outbox now."""
+class Tried:
+    """One call that was made, and what is known of it besides LINE's answer."""
+
+    call: Call
+    messages: Sequence[int]
+    """How many messages each of its members brings, in order."""
+    was_tried: bool = False
+    """Whether an earlier try of the same call is of unknown outcome."""
+    token_was_good: bool = False
+    """Whether its reply token was young enough when the call began."""
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether it travelled on a reply token."""
+        return self.call.way is SendMethod.REPLY
+
+    def members_with(self, messages: Sequence[int]) -> list[str]:
+        """The places of the members that brought these of its messages."""
+        brought_by = [
+            place
+            for place, count in zip(self.call.members, self.messages, strict=True)
+            for _ in range(count)
+        ]
+        return list(dict.fromkeys(brought_by[i] for i in messages if i < len(brought_by)))
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """What a try of a call came to."""
 
     ending: SendVerdict
-    send: Send
+    stands: bool = False
+    """Whether an outcome is unknown, so that the next try has to be the same call again."""
+    token_used_up: bool = False
+    """Whether LINE refuses its reply token."""
+    refused: Sequence[str] = ()
+    """Of a call that is DEAD: the places of what LINE refuses. The others go on without them."""
+    narrower: bool = False
+    """Whether the next call is to carry fewer, since LINE does not say which one it refuses."""
     cause: str = ""
     wait_seconds: float | None = None
     """Wait at least this long before the next try; None: back off; 0: at once."""
@@ -56,97 +97,84 @@ class SendOutcome:
 
 
 def expired(send: Send, now: datetime) -> str | None:
-    """Why a send is too old to be tried at all; None while it is not."""
-    if send.tried_at is not None:
-        too_old = now >= send.tried_at + RETRY_KEY_LIFE
-        return "outcome unknown for 23 hours" if too_old else None
+    """Why a send that was not called is too old to be; None while it is not."""
     return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
 
 
-def way_of(send: Send, now: datetime) -> SendMethod:
-    """How to try next a send that is not too old."""
-    if send.tried_at is not None and send.tried_as is not None:
-        return send.tried_as
-    until = send.token_until
-    may_reply = (
-        send.way is SendMethod.REPLY
-        and send.token
-        and send.tried_as is not SendMethod.PUSH  # guard: once-push-never-reply
-    )
-    if may_reply and until is not None and now < until:
-        return SendMethod.REPLY
-    return SendMethod.PUSH if send.way is SendMethod.REPLY else send.way
+def outlived(call: Call, now: datetime) -> str | None:
+    """Why a call of unknown outcome is not repeated any more; None while it is."""
+    return "outcome unknown for 23 hours" if now >= call.at + RETRY_KEY_LIFE else None
 
 
 def judge(
-    send: Send,
-    way: SendMethod,
-    answer: LineAnswer | LineError,
-    *,
-    was_tried: bool,
-    started: datetime,
-    reply_unknown: ReplyUnknown,
-) -> SendOutcome:
-    """What an answer means for the send that stands in the outbox as tried.
-
-    `was_tried`: an earlier try is of unknown outcome. `started`: when the call began.
-    """
+    tried: Tried, answer: LineAnswer | LineError, *, reply_unknown: ReplyUnknown
+) -> CallOutcome:
+    """What an answer means for a call that stands in its conversation."""
     if isinstance(answer, NotSendable):
-        return _dead(send, was_tried, "it cannot be written as JSON")
+        return _dead(tried, "it cannot be written as JSON")
     if isinstance(answer, NotSent):
-        return _again(send, was_tried, definite=True)
+        return _again(tried, definite=True)
     if isinstance(answer, LineError) or is_no_verdict(answer.status):
-        return replace(_again(send, was_tried, definite=False), unanswered=True)
-    if answer.status < 300 or (answer.status == 409 and way is not SendMethod.REPLY):
-        return SendOutcome(SendVerdict.SENT, send)
-    if way is SendMethod.REPLY and answer.status == 400 and not answer.whole:
+        return replace(_again(tried, definite=False), unanswered=True)
+    if answer.status < 300 or (answer.status == 409 and not tried.is_reply):
+        return CallOutcome(SendVerdict.SENT)
+    if tried.is_reply and answer.status == 400 and not answer.whole:
         # A refusal, but whether of the token or of the message is not known.
-        return _again(send, was_tried, definite=True)
-    if way is SendMethod.REPLY and _is_invalid_token(answer):
-        return _invalid_token(send, was_tried, started, reply_unknown)
+        return _again(tried, definite=True)
+    if tried.is_reply and _is_invalid_token(answer):
+        return _invalid_token(tried, reply_unknown)
     if answer.status == 429:
-        return _too_many(send, way, answer, was_tried)
+        return _too_many(tried, answer)
     if answer.status == 401:
         # Nothing is wrong with the send; the breaker keeps it at the gate.
-        return _again(send, was_tried, definite=True, wait_seconds=0)
-    return _dead(send, was_tried, f"LINE refused it with {answer.status}")
+        return _again(tried, definite=True, wait_seconds=0)
+    return _refused(tried, answer)
 
 
-def _again(
-    send: Send, was_tried: bool, *, definite: bool, wait_seconds: float | None = None
-) -> SendOutcome:
-    """Try again; a definite refusal clears the try, unless an earlier one is unknown."""
-    stands = send.refused() if definite and not was_tried else send
-    return SendOutcome(SendVerdict.AGAIN, stands, wait_seconds=wait_seconds)
+def _again(tried: Tried, *, definite: bool, wait_seconds: float | None = None) -> CallOutcome:
+    """Try again; a definite refusal ends the call, unless an earlier try of it is unknown."""
+    stands = tried.was_tried or not definite
+    return CallOutcome(SendVerdict.AGAIN, stands, wait_seconds=wait_seconds)
 
 
-def _dead(send: Send, was_tried: bool, cause: str) -> SendOutcome:
-    """Give it up; a definite refusal clears the try, unless an earlier one is unknown."""
-    return SendOutcome(SendVerdict.DEAD, send if was_tried else send.refused(), cause=cause)
+def _dead(tried: Tried, cause: str) -> CallOutcome:
+    """Give all of it up. Its letters say whether an earlier try may have arrived."""
+    members = tried.call.members
+    return CallOutcome(SendVerdict.DEAD, tried.was_tried, refused=members, cause=cause)
+
+
+def _refused(tried: Tried, answer: LineAnswer) -> CallOutcome:
+    """LINE refuses the call for what is in it: what it names is given up, or all of a lone send."""
+    cause = f"LINE refused it with {answer.status}"
+    if tried.was_tried or len(tried.call.members) == 1:
+        return _dead(tried, cause)
+    named = tried.members_with(named_in(answer, "messages"))
+    if not named:
+        return CallOutcome(SendVerdict.AGAIN, narrower=True, wait_seconds=0)
+    return CallOutcome(SendVerdict.DEAD, refused=named, cause=cause)
 
 
 def _is_invalid_token(answer: LineAnswer) -> bool:
     return answer.status == 400 and INVALID_REPLY_TOKEN in answer.text.lower()
 
 
-def _invalid_token(
-    send: Send, was_tried: bool, started: datetime, reply_unknown: ReplyUnknown
-) -> SendOutcome:
-    as_push = send.refused(next_way=SendMethod.PUSH)
-    if not was_tried:
-        return SendOutcome(SendVerdict.AGAIN, as_push, wait_seconds=0)
-    if send.token_until is not None and started < send.token_until:
-        # The token was good, so the earlier try of unknown outcome has used it.
-        return SendOutcome(SendVerdict.SENT, send)
+def _invalid_token(tried: Tried, reply_unknown: ReplyUnknown) -> CallOutcome:
+    # guard: used-up-token-is-noted -> without_it = CallOutcome(SendVerdict.AGAIN, wait_seconds=0)
+    without_it = CallOutcome(SendVerdict.AGAIN, token_used_up=True, wait_seconds=0)
+    if not tried.was_tried:
+        return without_it
+    if tried.token_was_good:
+        # So the earlier try of unknown outcome has used it.
+        return CallOutcome(SendVerdict.SENT)
     if reply_unknown is ReplyUnknown.DROP:
-        return SendOutcome(SendVerdict.DROPPED, send, unproved=True)
-    return SendOutcome(SendVerdict.AGAIN, as_push, wait_seconds=0, unproved=True)
+        return CallOutcome(SendVerdict.DROPPED, unproved=True)
+    return replace(without_it, unproved=True)
 
 
-def _too_many(send: Send, way: SendMethod, answer: LineAnswer, was_tried: bool) -> SendOutcome:
-    if way is not SendMethod.REPLY and MONTHLY_LIMIT in answer.text.lower():
-        return _dead(send, was_tried, QUOTA)
+def _too_many(tried: Tried, answer: LineAnswer) -> CallOutcome:
+    if not tried.is_reply and MONTHLY_LIMIT in answer.text.lower():
+        return _dead(tried, QUOTA)
     # What LINE says of the endpoint is waited for there (`is_endpoint_limit`), since by then a
     # reply may have become a push. A Retry-After of 0 must not make a hot loop of it.
     own = not is_endpoint_limit(answer) and answer.retry_after
-    return _again(send, was_tried, definite=True, wait_seconds=own or None)
+    return _again(tried, definite=True, wait_seconds=own or None)

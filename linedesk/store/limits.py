@@ -25,3 +25,7 @@ SAFE_ORDER_SLACK = 500
 
 # LINE's reference, "Reply token": good for a minute from the webhook's arrival.
 TOKEN_LIFE = timedelta(minutes=1)
+# LINE's reference, "Send reply message": 1 to 5 message objects in one call.
+MOST_MESSAGES = 5
+# LINE's reference, "Send multicast message": 1 to 500 users in one call.
+MOST_USERS = 500

@@ -1,0 +1,173 @@
+"""Calls that carry the same sends of many conversations: multicasts, each a row of `batches`.
+
+A row is `open` while sends are claimed for it, and `ready` before LINE is called. A claim whose row
+is not there counts for nothing, and only an open row becomes ready. So of a leader and the next
+one, one alone has the sends: the next one adopts the conversations, which ends the claiming, and
+then removes what is open. What is ready is repeated under its key, which is LINE's retry key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pymongo import UpdateOne
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from jobworker.record.conversations import Conversations, there
+from linedesk.store.client import DURABLE, MAJORITY
+from linedesk.store.documents import BATCHES, CONVERSATIONS, Document
+from linedesk.store.errors import translated, writing_one
+
+OPEN = "open"
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class ReadyBatch:
+    """A multicast whose body and recipients are fixed."""
+
+    key: str
+    at: datetime
+    members: Mapping[str, Sequence[str]]
+    """The places of its sends by conversation."""
+
+
+class Batches:
+    """Reads and writes for the holder of the conversations' epoch.
+
+    Every method raises StoreUnavailable when MongoDB does not confirm in time, and may be repeated.
+    """
+
+    def __init__(self, database: Database[Any], conversations: Conversations) -> None:
+        self._rows = _durable(database[BATCHES])
+        self._collection = _durable(database[CONVERSATIONS])
+        self._conversations = conversations
+
+    def open(self, key: str, at: datetime) -> None:
+        """Begin a batch, before anything is claimed for it."""
+        try:
+            with writing_one():
+                self._rows.insert_one({"_id": key, "epoch": self._epoch, "state": OPEN, "at": at})
+        except DuplicateKeyError:
+            # A try before was late.
+            return
+
+    def claim(self, key: str, at: datetime, wanted: Mapping[str, Sequence[str]]) -> list[str]:
+        """Claim the sends at these places; returns the conversations that are claimed.
+
+        Only chats with a friend, since a multicast reaches no other user and does not say so.
+        """
+        claims = [
+            UpdateOne(
+                {
+                    "_id": id_,
+                    "epoch": self._epoch,
+                    "kind": "user",
+                    "friend": True,  # guard: friends-only
+                    "call": None,
+                    **there(places),
+                },
+                {"$set": {"call": {"batch": key, "at": at, "members": list(places)}}},
+            )
+            for id_, places in wanted.items()
+        ]
+        these = {"_id": {"$in": list(wanted)}, "call.batch": key, "epoch": self._epoch}
+        with writing_one():
+            self._collection.bulk_write(claims, ordered=False)
+            return [row["_id"] for row in self._collection.find(these, {"_id": 1})]
+
+    def ready(self, key: str, members: Mapping[str, Sequence[str]]) -> bool:
+        """Fix the recipients; False if a successor has removed the batch."""
+        rows = [{"_id": id_, "places": list(places)} for id_, places in members.items()]
+        still_open = {
+            "_id": key,
+            "epoch": self._epoch,
+            "state": OPEN,  # guard: only-an-open-batch
+        }
+        with writing_one():
+            answer = self._rows.update_one(still_open, {"$set": {"state": READY, "members": rows}})
+        return bool(answer.matched_count)
+
+    def end(self, batch: ReadyBatch) -> None:
+        """LINE has it: its sends leave their outboxes, then its row goes."""
+        # guard: members-leave-first ->
+        #     self._remove(batch.key)
+        #     self._let_go(batch.key, batch.members, done=True)
+        self._let_go(batch.key, batch.members, done=True)
+        self._remove(batch.key)
+
+    def call_off(self, key: str, members: Mapping[str, Sequence[str]]) -> None:
+        """Nothing of it has reached LINE: its row goes, then its sends are free."""
+        self._remove(key)
+        self._let_go(key, members)
+
+    def take_over(self) -> list[ReadyBatch]:
+        """The ready ones that predecessors left; the others are gone from then on.
+
+        Only once their conversations are adopted: until then a predecessor may claim more.
+        """
+        with writing_one():
+            self._rows.delete_many({**self._older, "state": OPEN})
+            self._rows.update_many(self._older, {"$set": {"epoch": self._epoch}})
+            return [_ready(row) for row in self._rows.find({"state": READY})]
+
+    def take(self, key: str) -> ReadyBatch | None:
+        """The same for one batch that an adopted conversation names."""
+        with writing_one():
+            self._rows.delete_one({"_id": key, **self._older, "state": OPEN})
+            self._rows.update_one({"_id": key, **self._older}, {"$set": {"epoch": self._epoch}})
+            row = self._rows.find_one({"_id": key, "state": READY})
+        return None if row is None else _ready(row)
+
+    def messages(self, batch: ReadyBatch) -> list[Document] | None:
+        """What it sends, from a conversation that it has not left yet; None if it has left all."""
+        these = {"_id": {"$in": list(batch.members)}, "call.batch": batch.key}
+        with translated():
+            row = self._collection.find_one(these, {"outbox": 1})
+        if row is None:
+            return None
+        places = batch.members[row["_id"]]
+        return [message for place in places for message in row["outbox"][place]["messages"]]
+
+    def _let_go(
+        self, key: str, members: Mapping[str, Sequence[str]], *, done: bool = False
+    ) -> None:
+        def gone(places: Iterable[str]) -> Document:
+            return dict.fromkeys((f"outbox.{place}" for place in places if done), "")
+
+        updates = [
+            UpdateOne(
+                {"_id": id_, "epoch": self._epoch, "call.batch": key},
+                {"$unset": {"call": "", **gone(places)}},
+            )
+            for id_, places in members.items()
+        ]
+        if updates:
+            with writing_one():
+                self._collection.bulk_write(updates, ordered=False)
+
+    def _remove(self, key: str) -> None:
+        with writing_one():
+            self._rows.delete_one({"_id": key, "epoch": self._epoch})
+
+    @property
+    def _epoch(self) -> int:
+        return self._conversations.epoch
+
+    @property
+    def _older(self) -> Document:
+        return {"epoch": {"$lt": self._epoch}}
+
+
+def _ready(row: Mapping[str, Any]) -> ReadyBatch:
+    members = {one["_id"]: one["places"] for one in row["members"]}
+    return ReadyBatch(row["_id"], row["at"], members)
+
+
+def _durable(collection: Collection[Any]) -> Collection[Any]:
+    return collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)

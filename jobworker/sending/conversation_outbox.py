@@ -1,0 +1,565 @@
+"""The sends of a conversation: one call at a time on its way to LINE, as a state machine. Pure.
+
+The state changes under the outbox's lock; what belongs to a call (`call`, `answer`, `calls`) is
+changed by the one thread that has it. What a method returns is done after the lock is free, so
+results can overtake each other: a send is given up before the ticket has reached the gate, or a
+turn comes that is no longer wanted. Both change nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import reduce
+from itertools import islice
+
+from jobworker.effects import Call, Send, SendMethod
+from jobworker.errors import LineError, NotSent, OutcomeUnknown
+from jobworker.line.answer import LineAnswer
+from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
+from jobworker.sending.verdict import CallOutcome, Tried, expired, outlived
+from linedesk.runtime.backoff import pause_seconds
+from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE
+
+
+@dataclass(frozen=True)
+class SendLimits:
+    """How long sends wait for what, how often they are tried, and how many may wait."""
+
+    note_seconds: float = 2.0
+    """For writing a try down, since the gate is held meanwhile. It usually takes milliseconds."""
+    first_pause_seconds: float = 0.5
+    """Before the second try; the pause grows with each further one."""
+    longest_pause_seconds: float = 60.0
+    store_pause_seconds: float = 5.0
+    """At most, between two tries of a write that MongoDB did not confirm."""
+    push_seconds: float = PLACE_SECONDS
+    """A send without a token takes its place at the gate as if it had one that lives for so long;
+    so does what a conversation still has to send after a call."""
+    token_reserve_seconds: float = 3.0
+    """So long before its end a reply token counts as too old to wait for: the call has to be
+    written down and has to reach LINE."""
+    most_unanswered: int = 1000
+    """Tries of one call without a verdict of LINE's. At a pause of half a minute on average that is
+    eight hours, twice LINE's longest outage of 2026; a message on which LINE always fails has to
+    end some time."""
+    most_per_conversation: int = 100
+    """Sends of one conversation; beyond them its key is set aside."""
+    most_bytes_per_conversation: int = 2 * 1024 * 1024
+    """As BSON; beyond them its key is set aside as well."""
+    most_in_all: int = 10_000
+    """Effects of all outboxes; beyond them reading pauses."""
+    most_bytes_in_all: int = 64 * 1024 * 1024
+    """Of the sends of all outboxes; beyond them reading pauses."""
+    most_adopted: int = 50_000
+    """Conversations known to have all of their outbox in memory, some megabytes. One that was
+    forgotten costs one write more with its next event."""
+
+
+class CallState(Enum):
+    """What becomes of the next call; see the table of `Caller`."""
+
+    IDLE = "idle"
+    """There is nothing to send."""
+    WAITING = "waiting"
+    """Its ticket is at the gate, or on its way there."""
+    BUSY = "busy"
+    """A thread has it, or comes back to it: everything that it writes or calls happens here."""
+    RESTING = "resting"
+    """The clock has it."""
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Have the ticket enter the gate."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True)
+class Move:
+    """Let the ticket at the gate stand there as well."""
+
+    ticket: Ticket
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Have the clock wake it."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class MakeLetters:
+    """Make dead letters of the sends at these places. The ticket, if any, is cancelled first."""
+
+    cause: str
+    places: Sequence[str]
+    ticket: Ticket | None = None
+
+
+@dataclass(frozen=True)
+class Go:
+    """Call LINE, once the call is written down; `is_new` says that it does not stand there yet."""
+
+    call: Call
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One moment by the wall clock and by the time since boot."""
+
+    at: datetime
+    boottime: float
+
+
+NextStep = Enter | Move | Rest | MakeLetters
+
+
+class Caller:
+    """What calls LINE, one call at a time: the outbox of a conversation, or a batch of several.
+
+    | state | there is something to send | more urgent | its turn | given up |
+    | --- | --- | --- | --- | --- |
+    | IDLE | WAITING: `begin`, Enter | - | - | - |
+    | WAITING: at the gate | noted | Move | BUSY | BUSY: MakeLetters with its ticket |
+    | BUSY: with a thread | noted | noted | - | noted |
+    | RESTING: with the clock | noted | noted | - | BUSY: MakeLetters |
+
+    RESTING becomes WAITING by `wake`, BUSY by `again`; both Enter. `-`: nothing changes. A give-up
+    that was noted counts when it would become WAITING or RESTING: it stays BUSY instead, with
+    MakeLetters. Once LINE has the message it has no effect.
+
+    | the thread finds | the caller becomes |
+    | --- | --- |
+    | too old, refused for good, or too many tries in vain | BUSY with MakeLetters, then as below |
+    | the endpoint is held back (429), until a reply becomes a push at the latest | RESTING |
+    | the call cannot be written down in time; nothing was called, so it is new again | RESTING |
+    | its first send is in the outbox no more | as below |
+    | written down, but the lease is stale | WAITING; in memory the call is none |
+    | written down, but the process stops | the same, and the call is struck out durably |
+    | LINE has it | BUSY until it is out of the outbox, then as below |
+    | again | BUSY until what the answer changed is durable, then RESTING, or WAITING at once |
+
+    As below: WAITING with what is left to send, else IDLE. While MongoDB does not confirm a write
+    it stays BUSY: nothing else takes it up.
+    """
+
+    def __init__(self, limits: SendLimits, granted: Callable[[Caller, Ticket], None]) -> None:
+        self.state = CallState.IDLE
+        self.reason: str | None = None
+        """Why it rests, in words for a person; None while it waits for a turn or is called."""
+        self.call: Call | None = None
+        """The call that stands in MongoDB."""
+        self.calls = 0
+        """How often LINE was called since a send left."""
+        self.was_tried = False
+        """Whether a try before the present one is of unknown outcome."""
+        self.answer: LineAnswer | LineError = OutcomeUnknown("not called")
+        """What LINE said last."""
+        self._limits = limits
+        self._granted = granted
+        self._ticket: Ticket | None = None
+        self._given_up: str | None = None
+        self._failures = 0
+        self._unanswered = 0
+
+    def standing(self, now: float) -> Standing:
+        """Where it stands at the gate; `now` is the monotonic time."""
+        raise NotImplementedError
+
+    def given_up_places(self) -> Sequence[str]:
+        """What becomes dead letters if it is given up now."""
+        raise NotImplementedError
+
+    # By any thread.
+
+    def begin(self, now: float) -> Enter | None:
+        """There is something to send."""
+        return self._wait(now) if self.state is CallState.IDLE else None
+
+    def wake(self, now: float) -> Enter | None:
+        """Its rest is over; nothing if it was given up meanwhile."""
+        return self._wait(now) if self.state is CallState.RESTING else None
+
+    def hurry(self, standing: Standing) -> Move | None:
+        """What stands behind pulls it along."""
+        if self.state is CallState.WAITING and self._ticket is not None:
+            return Move(self._ticket, standing)
+        return None
+
+    def turn(self, ticket: Ticket) -> bool:
+        """A turn came; whether it is still wanted."""
+        # guard: given-up-before-its-turn
+        if self.state is not CallState.WAITING or self._ticket is not ticket:
+            return False
+        self.state = CallState.BUSY
+        return True
+
+    def take_along(self) -> Ticket | None:
+        """Its sends travel in a batch: a thread has it until `again`. Returns what to cancel."""
+        self.state = CallState.BUSY
+        return self._ticket
+
+    def give_up(self, cause: str) -> MakeLetters | None:
+        """Have its next call become dead letters: now, or once the thread that has it is done."""
+        if self._given_up is not None or self.state is CallState.IDLE:
+            return None
+        self._given_up = cause
+        # guard: call-under-way-ends-first
+        if self.state is CallState.BUSY:
+            return None
+        ticket = self._ticket if self.state is CallState.WAITING else None
+        self.state = CallState.BUSY
+        return MakeLetters(cause, self.given_up_places(), ticket)
+
+    # By the thread that has it, in BUSY.
+
+    def noted(self, go: Go) -> None:
+        """The call stands in MongoDB."""
+        self.call, self.was_tried = go.call, not go.is_new
+
+    def not_noted(self, error: StoreUnavailable) -> Rest | MakeLetters:
+        """The call could not be written down in time."""
+        seconds = self.not_confirmed(error)
+        return self.rest(seconds, _reason(error))
+
+    def called_off(self, go: Go) -> None:
+        """Nothing was called, so a call that was written down for this turn is none."""
+        if go.is_new:
+            self.call = None
+
+    def calling(self) -> None:
+        """LINE is called now."""
+        self.calls += 1
+
+    def again(self, now: float) -> Enter | MakeLetters:
+        """Wait for another turn at once."""
+        if self._given_up is not None:
+            return MakeLetters(self._given_up, self.given_up_places())
+        return self._wait(now)
+
+    def rest(self, seconds: float, reason: str) -> Rest | MakeLetters:
+        """Wait for the clock."""
+        if self._given_up is not None:
+            return MakeLetters(self._given_up, self.given_up_places())
+        self.state, self.reason = CallState.RESTING, reason
+        return Rest(seconds)
+
+    def failed(self, outcome: CallOutcome, now: float) -> Enter | Rest | MakeLetters:
+        """It has to be tried again, and what the answer changed is durable."""
+        self._unanswered += outcome.unanswered
+        if self._unanswered >= self._limits.most_unanswered:
+            cause = f"no verdict of LINE's in {self._unanswered} tries"
+            return MakeLetters(cause, self.given_up_places())
+        self._failures += 1
+        seconds = outcome.wait_seconds
+        if seconds is None:
+            seconds = pause_seconds(
+                self._failures,
+                first=self._limits.first_pause_seconds,
+                most=self._limits.longest_pause_seconds,
+            )
+        if not seconds:
+            return self.again(now)
+        return self.rest(seconds, next_try_words(words_of(self.answer), seconds))
+
+    def not_confirmed(self, error: StoreUnavailable) -> float:
+        """MongoDB did not confirm a write; how long to wait before it is repeated."""
+        self._failures += 1
+        self.reason = _reason(error)
+        return pause_seconds(self._failures, most=self._limits.store_pause_seconds)
+
+    def settled(self) -> None:
+        """Sends have left: what is left begins anew."""
+        self.call, self.calls, self.was_tried = None, 0, False
+        self._given_up, self._failures, self._unanswered = None, 0, 0
+
+    def _wait(self, now: float) -> Enter:
+        self.state, self.reason = CallState.WAITING, None
+        self._ticket = Ticket(self.standing(now), granted=lambda one: self._granted(self, one))
+        return Enter(self._ticket)
+
+
+def standing_of(
+    send: Send, conversation: str, limits: SendLimits, *, now: float, at: datetime
+) -> Standing:
+    """What a send is worth at the gate by itself; `now` is the monotonic time of moment `at`."""
+    own_chat = send.way is SendMethod.PUSH and send.to == conversation.partition("/")[2]
+    turn_class = TurnClass.CHAT if own_chat else TurnClass.OTHER
+    # Nothing is younger than now, whatever a clock said that was set since.
+    place = now + min(0.0, (send.at - at).total_seconds()) + limits.push_seconds
+    until = send.token_until
+    if send.way is not SendMethod.REPLY or not send.token or until is None:
+        return Standing(turn_class, place)
+    token_end = now + min(until - at, TOKEN_LIFE).total_seconds()
+    standing = Standing(turn_class, place)
+    return standing.with_token(token_end, reserve_seconds=limits.token_reserve_seconds)
+
+
+class LineEnds:
+    """Where in line the conversations stand for which LINE was called lately.
+
+    Kept apart from their outboxes: the answers to a flood may be decided one by one, each after the
+    one before has left.
+    """
+
+    def __init__(self, limits: SendLimits) -> None:
+        self._limits = limits
+        self._ends: OrderedDict[str, float] = OrderedDict()
+
+    def called(self, id_: str, now: float) -> None:
+        """LINE was called for it: what it has to send from now on goes to the end of the line."""
+        self._ends[id_] = now + self._limits.push_seconds
+        self._ends.move_to_end(id_)
+        while next(iter(self._ends.values())) < now:
+            # It would stand there anyway.
+            self._ends.popitem(last=False)
+
+    def of(self, id_: str) -> float:
+        """The place before which it does not stand."""
+        return self._ends.get(id_, -math.inf)
+
+
+@dataclass(eq=False, slots=True)
+class PendingSend:
+    """One send of an outbox, with what is known of it here."""
+
+    place: str
+    send: Send
+    standing: Standing
+    """What it is worth at the gate by itself."""
+    made: Moment
+    size: int = 0
+    """Its bytes as BSON."""
+
+    def now(self, boottime: float) -> datetime:
+        """The time by a clock that is never set: were it set back, a token that has run out would
+        look good, and LINE's refusal of it like a proof that an earlier try has used it.
+        """
+        # guard: time-since-boot -> return datetime.now(UTC)
+        return self.made.at + timedelta(seconds=boottime - self.made.boottime)
+
+    def token_lives(self, boottime: float) -> bool:
+        """Whether its reply token is young enough for a call that begins now."""
+        until = self.send.token_until
+        may_reply = self.send.way is SendMethod.REPLY and self.send.token is not None
+        return may_reply and until is not None and self.now(boottime) < until
+
+    def travels_to(self, chat: str) -> bool:
+        """Whether it goes to the conversation's own chat, as a reply or a push."""
+        way = self.send.way
+        return way is SendMethod.REPLY or (way is SendMethod.PUSH and self.send.to == chat)
+
+
+class ConversationOutbox(Caller):
+    """One conversation's sends in order, and the call that carries the first of them.
+
+    Sends to the conversation's own chat travel together as far as LINE takes them in one call, on
+    the newest reply token that lives, else as a push. None waits for company.
+
+    The conversation stands at the gate by the best of what its sends are worth, so an answer pulls
+    along what has to go before it. After a call that leaves more behind, it goes to the end of the
+    line, as if its token began now: a flood of one conversation costs each other one a single turn.
+    """
+
+    def __init__(
+        self,
+        id_: str,
+        limits: SendLimits,
+        ends: LineEnds,
+        granted: Callable[[Caller, Ticket], None],
+    ) -> None:
+        super().__init__(limits, granted)
+        self.id = id_
+        self.chat = id_.partition("/")[2]
+        """The id of its user, group or room at LINE."""
+        self.places: set[str] = set()
+        self.sends: deque[PendingSend] = deque()
+        self.size = 0
+        self.most_users = MOST_USERS
+        """How many conversations may share its next call."""
+        # Jobs of the key that were set aside until there is room.
+        self.waiters: list[Callable[[], None]] = []
+        self._ends = ends
+        # How many sends may travel together next.
+        self._most_together = MOST_MESSAGES
+        # Whether a call for the first send got no verdict.
+        self._is_unanswered = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its key is set aside until something has left."""
+        return (
+            len(self.sends) >= self._limits.most_per_conversation
+            or self.size >= self._limits.most_bytes_per_conversation
+        )
+
+    def append(self, one: PendingSend) -> Move | None:
+        """Put a send behind the others; what follows for the ticket at the gate."""
+        self.places.add(one.place)
+        self.sends.append(one)
+        self.size += one.size
+        if len(self.sends) > self._limits.most_per_conversation:
+            return None
+        return self.hurry(self._placed(one.standing))
+
+    def left(self, places: Sequence[str]) -> None:
+        """These sends are in the outbox no more."""
+        gone = set(places)
+        self.size -= sum(one.size for one in self.sends if one.place in gone)
+        self.sends = deque(one for one in self.sends if one.place not in gone)
+        self.places -= gone
+        self._is_unanswered = False
+        self._most_together, self.most_users = MOST_MESSAGES, MOST_USERS
+        self.settled()
+        self.state = CallState.IDLE
+
+    def called(self, now: float, *, unanswered: bool = False) -> None:
+        """LINE was called for it: what is left goes to the end of the line.
+
+        What got no verdict is not worth more than any other push until it has left, or one on which
+        LINE always fails would be the breaker's probe again and again.
+        """
+        self._ends.called(self.id, now)
+        self._is_unanswered = self._is_unanswered or unanswered
+
+    def members(self, call: Call) -> list[PendingSend]:
+        """The sends that travel in a call."""
+        wanted = set(call.members)
+        return [one for one in self.sends if one.place in wanted]
+
+    def given_up_places(self) -> Sequence[str]:
+        """The first send; with all that travel with it in a call of unknown outcome."""
+        return self.call.members if self.call is not None else (self.sends[0].place,)
+
+    # By the thread that has it.
+
+    def plan(
+        self, boottime: float, held_seconds: Callable[[str], float]
+    ) -> MakeLetters | Rest | Go:
+        """What to do with the turn. `held_seconds` says how long an endpoint is held back."""
+        first = self.sends[0]
+        now = first.now(boottime)
+        cause = self._given_up
+        if self.call is None:
+            cause = cause or expired(first.send, now)
+            go = Go(self._next_call(boottime, now), is_new=True)
+        else:
+            cause = cause or outlived(self.call, now)
+            go = Go(self.call, is_new=False)
+        if cause:
+            return MakeLetters(cause, self.given_up_places())
+        if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
+            reason = next_try_words("LINE answered 429 for all such calls", seconds)
+            return self.rest(seconds, reason)
+        return go
+
+    def together(self) -> list[PendingSend]:
+        """The first sends, as far as they travel in one call."""
+        run: list[PendingSend] = []
+        room = MOST_MESSAGES
+        for one in islice(self.sends, self._most_together):
+            room -= len(one.send.messages)
+            if run and (room < 0 or not one.travels_to(self.chat)):
+                break
+            run.append(one)
+            if not one.travels_to(self.chat):
+                break
+        return run
+
+    def _next_call(self, boottime: float, now: datetime) -> Call:
+        run = self.together()
+        places = tuple(one.place for one in run)
+        living = [one.send for one in run if one.token_lives(boottime)]
+        if living:
+            # The others may serve what comes behind, if LINE takes none of this call.
+            newest = max(living, key=lambda send: send.token_from or send.at)
+            return Call(now, SendMethod.REPLY, places, token=newest.token)
+        way = run[0].send.way
+        key = run[0].send.retry_key if len(run) == 1 else None
+        # A key stands for one body.
+        key = key or str(uuid.uuid4())
+        return Call(now, SendMethod.PUSH if way is SendMethod.REPLY else way, places, key=key)
+
+    def tried(self, call: Call, boottime: float) -> Tried:
+        """What is known of a call that begins now."""
+        members = self.members(call)
+        return Tried(
+            call,
+            [len(one.send.messages) for one in members],
+            was_tried=self.was_tried,
+            token_was_good=any(
+                one.send.token == call.token and one.token_lives(boottime) for one in members
+            ),
+        )
+
+    def used_up(self, call: Call) -> list[str]:
+        """The places of the sends whose token a call has."""
+        return [one.place for one in self.sends if call.token and one.send.token == call.token]
+
+    def settle(self, call: Call, outcome: CallOutcome) -> None:
+        """What the answer changed is durable, and the call is to be tried again."""
+        if not outcome.stands:
+            self.call = None
+        if outcome.narrower:
+            self._most_together = max(1, len(call.members) // 2)
+        if outcome.token_used_up:
+            for one in self.sends:
+                if one.send.token == call.token:
+                    one.send = replace(one.send, token=None)
+                    one.standing = one.standing.without_token()
+
+    def standing(self, now: float) -> Standing:
+        """Where it stands at the gate."""
+        # What waits behind a full outbox is not decided yet, save what one handler sends.
+        ahead = islice(self.sends, self._limits.most_per_conversation)
+        worth = (one.standing for one in ahead)
+        # A token that is too old is worth no place.
+        return self._placed(reduce(Standing.with_other, (one.at(now) for one in worth)))
+
+    def _placed(self, standing: Standing) -> Standing:
+        turn_class = TurnClass.OTHER if self._is_unanswered else standing.turn_class
+        placed = standing.not_before(self._ends.of(self.id))
+        return replace(placed, turn_class=turn_class, is_full=self.is_full)
+
+    def _held_back(self, go: Go, boottime: float, seconds: float) -> float:
+        """How long to wait for the endpoint, or until a reply travels as a push instead."""
+        if not go.is_new or go.call.way is not SendMethod.REPLY:
+            return seconds
+        ends = [
+            (one.send.token_until - one.now(boottime)).total_seconds()
+            for one in self.members(go.call)
+            if one.send.token == go.call.token and one.send.token_until is not None
+        ]
+        return min([seconds, *ends])
+
+
+def _reason(error: StoreUnavailable) -> str:
+    return str(error) if isinstance(error, WriteRefused) else "MongoDB did not confirm in time"
+
+
+def told_of(answer: LineAnswer | LineError) -> str:
+    """What LINE said, for a log line: a status or the kind of failure, never a text."""
+    return str(answer.status) if isinstance(answer, LineAnswer) else type(answer).__name__
+
+
+def words_of(answer: LineAnswer | LineError) -> str:
+    """What LINE said, for a person."""
+    if isinstance(answer, LineAnswer):
+        return f"LINE answered {answer.status}"
+    return "no connection to LINE" if isinstance(answer, NotSent) else "LINE did not answer"
+
+
+def next_try_words(why: str, seconds: float) -> str:
+    """Why something rests, and until when, in UTC as in the log."""
+    return f"{why}, next try at {datetime.now(UTC) + timedelta(seconds=seconds):%H:%M:%S} UTC"
