@@ -28,7 +28,7 @@ from stack import Running, running
 import linesim
 from jobworker.effects import Send, SendMethod
 from jobworker.line.gate_order import Order, Standing, Ticket
-from jobworker.sending.send import (
+from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
     LineEnds,
     Moment,

@@ -36,8 +36,8 @@ from jobworker.record.schedule import Schedule
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
+from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.outbox import LIMITS, Outbox
-from jobworker.sending.send import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult

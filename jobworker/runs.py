@@ -19,7 +19,7 @@ from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.row_log import RowLog
-from jobworker.sending.send import next_try_words
+from jobworker.sending.conversation_outbox import next_try_words
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document, name_of
 from linedesk.store.records.events import ACCEPT_TIME

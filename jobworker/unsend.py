@@ -114,17 +114,28 @@ class Notes:
                     return
         raise StoreUnavailable("the unsend is not noted: it may be waiting for a majority")
 
-    def empty_pending(self, id_: str, message_id: str) -> None:
+    def empty_letters(self, id_: str, message_id: str) -> None:
         """Empty the message in dead letters that have not left the conversation's outbox yet."""
-        condition = {"_id": id_, "pending.document.event.message.id": message_id}
+        letters = {
+            "$filter": {
+                "input": {"$objectToArray": {"$ifNull": ["$outbox", {}]}},
+                "cond": {"$eq": ["$$this.v.document.event.message.id", {"$literal": message_id}]},
+            }
+        }
+        wanted = {"letters": letters, "pending": 1}
+        this = {"_id": id_}
         with writing_one():
-            found = self._collection.find_one(condition, {"pending": 1}) or {"pending": []}
-            for effect in found["pending"]:
+            found = self._collection.find_one(this, wanted) or {}
+            for one in found.get("letters") or ():
+                at = f"outbox.{one['k']}"
+                changes = emptied(one["v"]["document"], at=f"{at}.")
+                self._collection.update_one({**this, at: {"$exists": True}}, {"$set": changes})
+            for effect in found.get("pending") or ():
                 document = effect.get("document", {})
                 if message_id_of(document) == message_id:
                     changes = emptied(document, at="pending.$.")
-                    this = {"_id": id_, "pending.id": effect["id"]}
-                    self._collection.update_one(this, {"$set": changes})
+                    entry = {**this, "pending.id": effect["id"]}
+                    self._collection.update_one(entry, {"$set": changes})
 
     def _note(self, document: Mapping[str, Any], message_id: str) -> Document:
         first = unrecorded(document)
@@ -202,7 +213,7 @@ class Unsends:
     def _carry_out(self, document: Document, message_id: str) -> None:
         """Note it first, so that no copy made from now on is missed; then empty those there are.
 
-        A letter goes from `pending` to `deadletters`, so they are emptied in this order.
+        A letter goes from the outbox to `deadletters`, so they are emptied in this order.
         """
         try:
             self._notes.add(document, message_id)
@@ -218,7 +229,7 @@ class Unsends:
             for row in list(self._held.find({**same, "document.event.message.id": message_id})):
                 self._empty_copy(row["document"])
         try:
-            self._notes.empty_pending(conversation_id(document), message_id)
+            self._notes.empty_letters(conversation_id(document), message_id)
         finally:
             # Also where MongoDB refuses the conversation for good.
             self.deadletters.empty(document, message_id)

@@ -22,9 +22,7 @@ from jobworker.record.conversations import Conversations, there
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import BATCHES, CONVERSATIONS, Document
 from linedesk.store.errors import translated, writing_one
-
-OPEN = "open"
-READY = "ready"
+from linedesk.store.records.batches import OPEN, READY, STATE
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Batches:
         """Begin a batch, before anything is claimed for it."""
         try:
             with writing_one():
-                self._rows.insert_one({"_id": key, "epoch": self._epoch, "state": OPEN, "at": at})
+                self._rows.insert_one({"_id": key, "epoch": self._epoch, STATE: OPEN, "at": at})
         except DuplicateKeyError:
             # A try before was late.
             return
@@ -87,10 +85,10 @@ class Batches:
         still_open = {
             "_id": key,
             "epoch": self._epoch,
-            "state": OPEN,  # guard: only-an-open-batch
+            STATE: OPEN,  # guard: only-an-open-batch
         }
         with writing_one():
-            answer = self._rows.update_one(still_open, {"$set": {"state": READY, "members": rows}})
+            answer = self._rows.update_one(still_open, {"$set": {STATE: READY, "members": rows}})
         return bool(answer.matched_count)
 
     def end(self, batch: ReadyBatch) -> None:
@@ -112,16 +110,16 @@ class Batches:
         Only once their conversations are adopted: until then a predecessor may claim more.
         """
         with writing_one():
-            self._rows.delete_many({**self._older, "state": OPEN})
+            self._rows.delete_many({**self._older, STATE: OPEN})
             self._rows.update_many(self._older, {"$set": {"epoch": self._epoch}})
-            return [_ready(row) for row in self._rows.find({"state": READY})]
+            return [_ready(row) for row in self._rows.find({STATE: READY})]
 
     def take(self, key: str) -> ReadyBatch | None:
         """The same for one batch that an adopted conversation names."""
         with writing_one():
-            self._rows.delete_one({"_id": key, **self._older, "state": OPEN})
+            self._rows.delete_one({"_id": key, **self._older, STATE: OPEN})
             self._rows.update_one({"_id": key, **self._older}, {"$set": {"epoch": self._epoch}})
-            row = self._rows.find_one({"_id": key, "state": READY})
+            row = self._rows.find_one({"_id": key, STATE: READY})
         return None if row is None else _ready(row)
 
     def messages(self, batch: ReadyBatch) -> list[Document] | None:

@@ -29,6 +29,7 @@ from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
+from linedesk.store.records.effects import OUTBOX_PAIRS, WITH_OUTBOX, WITH_PENDING, place_of
 from linedesk.store.records.letters import DEADLETTER
 
 # An effect and its place in the outbox.
@@ -37,10 +38,8 @@ Placed = tuple[str, Document]
 SETTLE_TRIES = 5
 # The numbers below it are for entries of the array that held the outbox before.
 FIRST_NUMBER = 1_000_000
-WITH_OUTBOX = {"outbox": {"$gt": {}}}
 # The places of an outbox without what stands there, as a projection.
-PLACES = {"$map": {"input": {"$objectToArray": "$outbox"}, "in": "$$this.k"}}
-WITH_ARRAY = {"pending.0": {"$exists": True}}
+PLACES = {"$map": {"input": OUTBOX_PAIRS, "in": "$$this.k"}}
 # Profiles of group members kept in one conversation's document; the longest known go first.
 MOST_MEMBERS = 200
 
@@ -289,7 +288,7 @@ class Conversations:
         """A place in an outbox. They sort in the order of recording: several new fields of one
         update are stored in the order of their names.
         """
-        return f"{self.epoch:010d}-{number:010d}"
+        return place_of(self.epoch, number)
 
     def _waiting_for_room(self, id_: str, error: WriteRefused) -> StoreUnavailable:
         """What a refused record ends with: a wait, if the outbox takes the room and will leave."""
@@ -361,7 +360,7 @@ class Conversations:
         with translated():
             rows = [
                 *self._collection.find(WITH_OUTBOX, {"at": 1}).hint("outbox"),
-                *self._collection.find(WITH_ARRAY, {"at": 1}).hint("pending"),
+                *self._collection.find(WITH_PENDING, {"at": 1}).hint("pending"),
             ]
         rows.sort(key=lambda row: row["at"])
         return list(dict.fromkeys(row["_id"] for row in rows))
@@ -392,7 +391,7 @@ class Conversations:
         this = {"_id": conversation["_id"], "epoch": self.epoch}
         with writing_one():
             found: Document | None = self._collection.find_one_and_update(
-                {**this, **WITH_ARRAY},
+                {**this, **WITH_PENDING},
                 {"$set": changes, "$unset": {"pending": ""}},
                 return_document=ReturnDocument.AFTER,
             ) or self._collection.find_one(this)
@@ -450,8 +449,8 @@ class Conversations:
         with suppress(WriteRefused):
             self._end(id_, call, letters, update)
 
-    def _end(self, id_: str, call: Call | None, there: Iterable[str], update: Document) -> None:
-        condition = {"_id": id_, "epoch": self.epoch, **there(there)}
+    def _end(self, id_: str, call: Call | None, places: Iterable[str], update: Document) -> None:
+        condition = {"_id": id_, "epoch": self.epoch, **there(places)}
         if call is not None:
             # A write that comes late ends no later call.
             condition["call.at"] = call.at

@@ -114,9 +114,17 @@ class Schedule:
         return self._waits(id_, row, n, concern) or self._stands(row, n, concern)
 
     def _waits(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
-        asked = {"type": TIMER, "timer": row, "n": n}
-        condition = {"_id": id_, "$or": [holds(asked), {"pending": {"$elemMatch": asked}}]}
-        return _finds(self._conversations, condition, concern)
+        effects = {"$objectToArray": {"$ifNull": ["$outbox", {}]}}
+        is_later = {
+            "$and": [
+                {"$eq": ["$$this.v.type", TIMER]},
+                {"$eq": ["$$this.v.timer", {"$literal": row}]},
+                {"$gt": ["$$this.v.n", n["$gt"]]},
+            ]
+        }
+        waits = {"$expr": {"$anyElementTrue": [{"$map": {"input": effects, "in": is_later}}]}}
+        before = {"pending": {"$elemMatch": {"type": TIMER, "timer": row, "n": n}}}
+        return _finds(self._conversations, {"_id": id_, "$or": [waits, before]}, concern)
 
     def _stands(self, row: str, n: Document, concern: ReadConcern) -> bool:
         return _finds(self._rows, {"_id": row, "n": n}, concern)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 
 from jobworker.effects import Call, Send, SendMethod
@@ -154,7 +154,7 @@ class Caller:
     it stays BUSY: nothing else takes it up.
     """
 
-    def __init__(self, limits: SendLimits, granted: Callable[[Caller, Ticket], None]) -> None:
+    def __init__(self, limits: SendLimits, granted: Callable[[Ticket], None]) -> None:
         self.state = CallState.IDLE
         self.reason: str | None = None
         """Why it rests, in words for a person; None while it waits for a turn or is called."""
@@ -286,7 +286,7 @@ class Caller:
 
     def _wait(self, now: float) -> Enter:
         self.state, self.reason = CallState.WAITING, None
-        self._ticket = Ticket(self.standing(now), granted=lambda one: self._granted(self, one))
+        self._ticket = Ticket(self.standing(now), granted=self._granted)
         return Enter(self._ticket)
 
 
@@ -377,9 +377,9 @@ class ConversationOutbox(Caller):
         id_: str,
         limits: SendLimits,
         ends: LineEnds,
-        granted: Callable[[Caller, Ticket], None],
+        granted: Callable[[ConversationOutbox, Ticket], None],
     ) -> None:
-        super().__init__(limits, granted)
+        super().__init__(limits, partial(granted, self))
         self.id = id_
         self.chat = id_.partition("/")[2]
         """The id of its user, group or room at LINE."""

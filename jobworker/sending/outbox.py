@@ -33,7 +33,6 @@ from jobworker.record.conversations import Conversations, Outbound, Placed
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.schedule import Schedule
 from jobworker.sending.conversation_outbox import (
-    Caller,
     CallState,
     ConversationOutbox,
     Enter,
@@ -331,7 +330,7 @@ class Outbox:
 
     # A call: everything from here on happens without the lock, save changes of state.
 
-    def _do(self, box: Caller, step: NextStep | None) -> None:
+    def _do(self, box: ConversationOutbox, step: NextStep | None) -> None:
         """What a change of state asks for."""
         match step:
             case Enter(ticket):
@@ -345,12 +344,12 @@ class Outbox:
                     self._gate.cancel(ticket)
                 self._step(partial(self._make_letters, box, places, cause))
 
-    def _wake(self, box: Caller) -> None:
+    def _wake(self, box: ConversationOutbox) -> None:
         with self._lock:
             step = box.wake(time.monotonic())
         self._do(box, step)
 
-    def _take_turn(self, box: Caller, ticket: Ticket) -> None:
+    def _take_turn(self, box: ConversationOutbox, ticket: Ticket) -> None:
         """On a thread of the pool: the gate's turn has come."""
         with self._gate.holding(ticket) as turn:
             with self._lock:
@@ -408,7 +407,7 @@ class Outbox:
             return partial(self._do, box, step)
         if not is_there:
             log.info("send is in the outbox no more conversation=%s", box.id)
-            return partial(self._left, box, go.call.members[:1])
+            return partial(self._leave, box, go.call.members[:1])
         box.noted(go)
         return None
 
@@ -497,7 +496,7 @@ class Outbox:
 
     def _remove(self, box: ConversationOutbox, call: Call) -> Action:
         self._conversations.end_call(box.id, call, done=call.members)
-        return partial(self._left, box, call.members)
+        return partial(self._leave, box, call.members)
 
     def _make_letters(self, box: ConversationOutbox, places: Sequence[str], cause: str) -> None:
         """Give sends up: no successor tries them again from here on, wherever this process dies."""
@@ -515,11 +514,11 @@ class Outbox:
 
         def give_up() -> Action:
             self._give_up(box.id, letters, call)
-            return partial(self._left, box, list(letters))
+            return partial(self._leave, box, list(letters))
 
         self._settle(box, give_up, "dead letter not written")
 
-    def _left(self, box: ConversationOutbox, places: Sequence[str]) -> None:
+    def _leave(self, box: ConversationOutbox, places: Sequence[str]) -> None:
         """Sends have left the outbox: what is behind them follows."""
         with self._lock:
             before = len(box.sends), box.size

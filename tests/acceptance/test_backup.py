@@ -57,7 +57,7 @@ def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(
         )
         sim.answer_next("push", 500, times=1000)
         room.says(hanako, "push")
-        waits = eventually(lambda: [e for e in room.pending() if e["triedAt"] is not None])
+        waits = eventually(lambda: [e for e in room.effects() if e["triedAt"] is not None])
         event = sim.drafts.text(taro, "held")
         held = make_document(event, channel="main", accept_time=datetime.now(UTC))
         place = {"_id": held["_id"], "n": 1, "key": held["key"], "channel": "main"}

@@ -24,7 +24,7 @@ from dispatcher.keyed.call_claim import CallClaim
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import Conversations
-from jobworker.sending.send import SendLimits
+from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult
 from linedesk.runtime.logging import masking
@@ -620,7 +620,7 @@ def test_a_missing_right_gives_no_event_up(
     desk.says(sim.add_user("花子"), "?")
     eventually(lambda: deaths)
     assert isinstance(deaths[0], AccessRefused)
-    assert (len(runs), desk.letters(), desk.pending()) == (1, [], [])
+    assert (len(runs), desk.letters(), desk.effects()) == (1, [], [])
 
 
 def test_a_worker_that_was_replaced_ends_its_thread(

@@ -18,7 +18,7 @@ from jobworker.errors import GateClosed, LineAway
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Conversations
 from jobworker.runs import TYPE_CHARACTERS, JobMemo, JobRun, Runs, undecided_words
-from jobworker.sending.send import SendLimits
+from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.contract import JobResult
 from linedesk.runtime.metrics import MetricsSnapshots

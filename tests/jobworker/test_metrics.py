@@ -24,7 +24,7 @@ from jobworker.line.hosts import Hosts
 from jobworker.line.quota import Quota
 from jobworker.metrics import OTHER, GateMetrics, Use, Used, WorkerMetrics, endpoint_of
 from jobworker.record.dead_letters import DeadLetters
-from jobworker.sending.send import SendLimits
+from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document
@@ -272,7 +272,7 @@ def test_a_send_that_rests_says_why(room: Rooms, sim: Sim, status: int | None, w
     (row,) = eventually(lambda: [one for one in desk.desk.waiting() if one["why"].startswith(why)])
     assert (row["channel"], row["key"]) == ("main", user.user_id)
     assert row["eventId"] == document["eventId"]
-    assert row["effectId"] == desk.pending()[0]["id"]
+    assert row["effectId"] == desk.effects()[0]["id"]
     assert row["since"] >= document["acceptTime"]
     assert SECRET_WORDS not in str(row)
 

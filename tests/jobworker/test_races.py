@@ -360,7 +360,7 @@ def test_a_record_that_comes_after_its_successor_decided_nothing_is_refused(
     at_lease.go_on.set()
     eventually(lambda: deaths or frozen.unfinished == 0)
     assert [type(one) for one in deaths] == [Replaced]
-    assert silent.pending() == []
+    assert silent.effects() == []
     # Nor does a later term find anything to send.
     room(Bot(), epoch=3).until_quiet()
     assert texts(sim, user) == (["前"] if known else [])
@@ -913,7 +913,7 @@ def test_a_cancel_that_moves_to_its_row_while_a_ring_asks_for_it_is_seen(
         def ask(*args: Any) -> Any:
             answer = method(*args)
             point.go_on.set()
-            eventually(lambda: not desk.pending())
+            eventually(lambda: not desk.effects())
             return answer
 
         return ask

@@ -16,7 +16,7 @@ from jobworker.errors import MayArriveTwice
 from jobworker.handler_retry import AFTER_A_SEND, given_up
 from jobworker.line.client import LineClient
 from jobworker.record.dead_letters import anew
-from jobworker.sending.send import PendingSend, SendLimits, SendState
+from jobworker.sending.conversation_outbox import PendingSend, SendLimits, SendState
 from linedesk import Bot
 from linedesk.contract import GiveUp
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
@@ -106,7 +106,7 @@ def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
     user, asked = sim.add_user("花子"), list[bool]()
 
     def but_once() -> bool:
-        if asked or not any(effect["triedAt"] for effect in one.pending()):
+        if asked or not any(effect["triedAt"] for effect in one.effects()):
             return True
         sending = first_of(one, user.user_id)
         assert sending.state is SendState.BUSY

@@ -18,11 +18,12 @@ from dispatcher.progress.tracker import ProgressTracker
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
-from jobworker.sending.send import SendLimits
+from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
+from linedesk.store.records.effects import WITH_EFFECTS, effects_of
 from linesim import Sim
 from tests.waiting import eventually
 
@@ -160,15 +161,16 @@ class Room:
     def _is_quiet(self) -> bool:
         outbox = self.desk.outbox
         is_done = outbox.is_loaded and self.unfinished == 0 and not len(outbox)
-        return is_done and not self.pending()
+        return is_done and not self.effects()
 
     @property
     def unfinished(self) -> int:
         return self.pool.standing()[0]
 
-    def pending(self) -> list[Document]:
-        rows = self.database.conversations.find({"pending.0": {"$exists": True}})
-        return [effect for row in rows for effect in row["pending"]]
+    def effects(self) -> list[Document]:
+        """All that stands in outboxes, a conversation's in order."""
+        rows = self.database.conversations.find(WITH_EFFECTS)
+        return [effect for row in rows for _, effect in effects_of(row)]
 
     def conversation(self, key: str) -> Document:
         found: Document | None = self.database.conversations.find_one({"_id": f"{CHANNEL}/{key}"})

@@ -405,7 +405,7 @@ def test_timers_do_not_wait_behind_a_send_that_is_stuck(
     desk.desk.gate.close()
     desk.says(user, "say, egg 180")
     eventually(lambda: database[SCHEDULE].find_one({"name": "egg"}))
-    eventually(lambda: [one["type"] for one in desk.pending()] == ["send"])
+    eventually(lambda: [one["type"] for one in desk.effects()] == ["send"])
     assert len(desk.desk.outbox) == 1
 
 
@@ -485,7 +485,7 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
 
     def unsure(letters: DeadLetters, letter: Document) -> None:
         # Nobody may set it any more by then, whoever dies here and whatever MongoDB takes later.
-        assert sorted(one["type"] for one in desk.pending()) == ["deadletter", "timer"]
+        assert sorted(one["type"] for one in desk.effects()) == ["deadletter", "timer"]
         write(letters, letter)
         written.append(letter)
         if len(written) == 1:
@@ -546,7 +546,7 @@ def test_a_timer_waits_for_mongodb_with_all_its_event_set(
     def failing(schedule: Schedule, effect: Any) -> Any:
         asked.append(effect["name"])
         if asked.count("rice") in (1, 2) and effect["name"] == "rice":
-            assert len(desk.pending()) == 2
+            assert len(desk.effects()) == 2
             raise StoreUnavailable("away")
         return enter(schedule, effect)
 
@@ -572,7 +572,7 @@ def test_effects_on_their_way_are_counted_and_taken_in_hand_once(
     desk.says(user, "egg 180, rice 180")
     desk.until_decided()
     id_, outbox = f"{CHANNEL}/{user.user_id}", desk.desk.outbox
-    pending = desk.pending()
+    pending = desk.effects()
     outbox.add(id_, pending)
     assert len(outbox) == 2
     go_on.set()

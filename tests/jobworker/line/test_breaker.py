@@ -14,7 +14,7 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import GateClosed, LineAway
 from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
 from jobworker.line.client import LineClient
-from jobworker.sending.send import SendLimits
+from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
@@ -331,7 +331,7 @@ def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(room: Rooms, si
         desk.pool.step(lambda: barrier.wait(5) and None)
     barrier.wait(5)
     assert len(sim.calls) == made
-    assert len(desk.pending()) == 50
+    assert len(desk.effects()) == 50
 
 
 def test_a_message_on_which_line_always_fails_does_not_keep_it_open(

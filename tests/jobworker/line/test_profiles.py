@@ -169,9 +169,9 @@ def test_while_line_must_not_be_called_the_bot_runs_without_a_name(
     desk.until_decided()
     assert desk.desk.breaker.state is BreakerState.UNAUTHORIZED
     assert sum(fetched(sim, user) for user in users) == 1
-    sent = {effect["messages"][0]["text"] for effect in desk.pending()}
+    sent = {effect["messages"][0]["text"] for effect in desk.effects()}
     assert sent == {"(名無し)"}
-    assert len(desk.pending()) == 3
+    assert len(desk.effects()) == 3
 
 
 def test_a_profile_that_still_waits_after_half_a_minute_is_left(
@@ -183,7 +183,7 @@ def test_a_profile_that_still_waits_after_half_a_minute_is_left(
     with desk.desk.gate.turn():
         desk.says(user, "?")
         desk.until_decided()
-        assert [one["messages"][0]["text"] for one in desk.pending()] == ["(名無し)"]
+        assert [one["messages"][0]["text"] for one in desk.effects()] == ["(名無し)"]
     desk.until_quiet()
     assert (texts(sim, user), fetched(sim, user)) == (["(名無し)"], 0)
 
@@ -502,7 +502,7 @@ def test_a_name_that_is_not_waited_for_any_more_leaves_the_gate(
     desk = room(named, line=limited(late_seconds=0.1))
     with desk.desk.gate.turn():
         desk.says(user, "?")
-        eventually(lambda: desk.pending())
+        eventually(lambda: desk.effects())
         assert desk.desk.gate.waiting == 1, "the answer"
     desk.until_quiet()
     assert texts(sim, user) == ["(名無し)"]

@@ -14,7 +14,7 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.rate_limits import RateLimits
-from jobworker.sending.send import PendingSend
+from jobworker.sending.conversation_outbox import PendingSend
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
@@ -127,7 +127,7 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
     sim.wait_for(lambda: all(texts(sim, user) == ["r"] for user in replied))
     desk.until_decided()
     # What was sent leaves its outbox a moment later.
-    eventually(lambda: desk.desk.gate.waiting == 0 and len(desk.pending()) == 20)
+    eventually(lambda: desk.desk.gate.waiting == 0 and len(desk.effects()) == 20)
     assert [call.endpoint for call in sim.calls[before:]].count("push") == 1
     # Each asked once, and then waits for the clock without a turn: no spin. The first one comes
     # back from its own pause.
@@ -169,7 +169,7 @@ def test_one_user_s_limit_holds_back_that_user_alone(room: Rooms, sim: Sim) -> N
     sim.answer_next("push", 429, FLOOD, headers={"Retry-After": "300"})
     desk = room(a_bot())
     desk.says(flooded, "p")
-    eventually(lambda: desk.pending() and desk.pending()[0]["triedAt"] is None)
+    eventually(lambda: desk.effects() and desk.effects()[0]["triedAt"] is None)
     desk.says(other, "p")
     sim.wait_for(lambda: texts(sim, other) == ["p"])
     assert texts(sim, flooded) == []

@@ -17,7 +17,7 @@ from pymongo.database import Database
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.record.conversations import MOST_MEMBERS, Conversations, Decision
 from jobworker.record.record import APPLIED
-from jobworker.sending.send import SendLimits
+from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect

@@ -124,7 +124,7 @@ def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
     with Room(database, sim, pushing_bot()) as desk:
         desk.says(user, "?")
         assert stopped.wait(5)
-    assert desk.pending() == []
+    assert desk.effects() == []
     assert [one["cause"] for one in desk.letters()] == ["LINE refused it with 400"]
 
 
@@ -145,7 +145,7 @@ def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_bee
     eventually(lambda: deaths)
     assert isinstance(deaths[0], Replaced)
     assert desk.letters() == []
-    assert [effect["type"] for effect in desk.pending()] == ["send"]
+    assert [effect["type"] for effect in desk.effects()] == ["send"]
 
 
 @pytest.mark.usefixtures("spacious")

@@ -27,8 +27,8 @@ from jobworker.line.breaker import BreakerLimits
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending import outbox
-from jobworker.sending import send as send_module
-from jobworker.sending.send import SendLimits
+from jobworker.sending import conversation_outbox
+from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
@@ -354,7 +354,7 @@ def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None
     asked: list[bool] = []
 
     def lease_is_fresh() -> bool:
-        pending = desks[0].pending() if desks else []
+        pending = desks[0].effects() if desks else []
         noted = any(effect["triedAt"] for effect in pending)
         asked.append(noted)
         # Lost just after the try was noted, and there again a moment later.
@@ -376,7 +376,7 @@ def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, 
     stopped = threading.Event()
 
     def lease_is_fresh() -> bool:
-        if not desks or not any(effect["triedAt"] for effect in desks[0].pending()):
+        if not desks or not any(effect["triedAt"] for effect in desks[0].effects()):
             return True
         # Written down, and the call would be next.
         desks[0].desk.stop()
@@ -388,7 +388,7 @@ def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, 
     desks.append(desk)
     desk.says(user, "?")
     assert stopped.wait(5)
-    eventually(lambda: [effect["triedAt"] for effect in desk.pending()] == [None])
+    eventually(lambda: [effect["triedAt"] for effect in desk.effects()] == [None])
     assert len(sim.calls) == before
 
 

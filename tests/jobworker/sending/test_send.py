@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod
 from jobworker.errors import NotSent
 from jobworker.line.gate_order import GateState, Order, Standing, Ticket, TicketState, TurnClass
-from jobworker.sending.send import (
+from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
     Enter,
     Go,
