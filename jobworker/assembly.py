@@ -30,6 +30,7 @@ from jobworker.line.profiles import LaterProfiles, ProfileFetch, ProfileLimits
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics
+from jobworker.record.batches import Batches
 from jobworker.record.conversations import Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.schedule import Schedule
@@ -209,6 +210,7 @@ class BotWorker:
         unsends = Unsends(database, conversations, figures=figures)
         schedule = Schedule(database)
         self.outbox = Outbox(
+            batches=Batches(database, conversations),
             conversations=conversations,
             deadletters=unsends.deadletters,
             schedule=schedule,

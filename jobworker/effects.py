@@ -147,12 +147,6 @@ class Call:
         )
 
 
-def batch_of(conversation: Mapping[str, Any]) -> str | None:
-    """The batch in which the conversation's first sends travel: the retry key of its multicast."""
-    call = conversation.get("call")
-    return call.get("batch") if isinstance(call, Mapping) else None
-
-
 def moved(entries: Sequence[Any], place: Callable[[int], str]) -> Document:
     """What to set in a conversation for the entries of the array that held its outbox before.
 

@@ -40,6 +40,7 @@ class CallLog(RowLog):
             event_id=context.get(EVENT_ID),
             key=context.get("key"),
             attempt=context.get("attempt", 1),
+            also=context.get("also") or (),
         )
         started = time.monotonic()
         try:

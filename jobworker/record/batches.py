@@ -16,12 +16,12 @@ from typing import Any
 from pymongo import UpdateOne
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from jobworker.record.conversations import Conversations, there
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import BATCHES, CONVERSATIONS, Document
-from linedesk.store.errors import translated, writing_one
+from linedesk.store.errors import StoreUnavailable, translated, writing_one
 from linedesk.store.records.batches import OPEN, READY, STATE
 
 
@@ -76,7 +76,7 @@ class Batches:
         ]
         these = {"_id": {"$in": list(wanted)}, "call.batch": key, "epoch": self._epoch}
         with writing_one():
-            self._collection.bulk_write(claims, ordered=False)
+            self._write(claims)
             return [row["_id"] for row in self._collection.find(these, {"_id": 1})]
 
     def ready(self, key: str, members: Mapping[str, Sequence[str]]) -> bool:
@@ -94,33 +94,35 @@ class Batches:
     def end(self, batch: ReadyBatch) -> None:
         """LINE has it: its sends leave their outboxes, then its row goes."""
         # guard: members-leave-first ->
-        #     self._remove(batch.key)
+        #     self.remove(batch.key)
         #     self._let_go(batch.key, batch.members, done=True)
         self._let_go(batch.key, batch.members, done=True)
-        self._remove(batch.key)
+        self.remove(batch.key)
 
     def call_off(self, key: str, members: Mapping[str, Sequence[str]]) -> None:
         """Nothing of it has reached LINE: its row goes, then its sends are free."""
-        self._remove(key)
+        self.remove(key)
         self._let_go(key, members)
 
     def take_over(self) -> list[ReadyBatch]:
-        """The ready ones that predecessors left; the others are gone from then on.
-
-        Only once their conversations are adopted: until then a predecessor may claim more.
-        """
-        with writing_one():
-            self._rows.delete_many({**self._older, STATE: OPEN})
-            self._rows.update_many(self._older, {"$set": {"epoch": self._epoch}})
-            return [_ready(row) for row in self._rows.find({STATE: READY})]
+        """The ready ones that predecessors left; those that were open are gone from then on."""
+        return self._taken(self._older)
 
     def take(self, key: str) -> ReadyBatch | None:
-        """The same for one batch that an adopted conversation names."""
+        """The same for one batch, which an adopted conversation names."""
+        return next(iter(self._taken({"_id": key})), None)
+
+    def _taken(self, which: Document) -> list[ReadyBatch]:
         with writing_one():
-            self._rows.delete_one({"_id": key, **self._older, STATE: OPEN})
-            self._rows.update_one({"_id": key, **self._older}, {"$set": {"epoch": self._epoch}})
-            row = self._rows.find_one({"_id": key, STATE: READY})
-        return None if row is None else _ready(row)
+            keys = [row["_id"] for row in self._rows.find(which, {"_id": 1})]
+            these = {"_id": {"$in": keys}, "epoch": {"$lte": self._epoch}}
+            self._rows.delete_many({**these, **self._older, STATE: OPEN})
+            self._rows.update_many(these, {"$set": {"epoch": self._epoch}})
+            found = [_ready(row) for row in self._rows.find({**these, STATE: READY})]
+        for batch in found:
+            # Before it ends each one has to leave it, also one whose outbox is not loaded yet.
+            self._conversations.adopt_all(list(batch.members))
+        return found
 
     def messages(self, batch: ReadyBatch) -> list[Document] | None:
         """What it sends, from a conversation that it has not left yet; None if it has left all."""
@@ -129,8 +131,8 @@ class Batches:
             row = self._collection.find_one(these, {"outbox": 1})
         if row is None:
             return None
-        places = batch.members[row["_id"]]
-        return [message for place in places for message in row["outbox"][place]["messages"]]
+        sends = (row["outbox"].get(place) or {} for place in batch.members[row["_id"]])
+        return [message for send in sends for message in send.get("messages", ())]
 
     def _let_go(
         self, key: str, members: Mapping[str, Sequence[str]], *, done: bool = False
@@ -145,11 +147,20 @@ class Batches:
             )
             for id_, places in members.items()
         ]
-        if updates:
-            with writing_one():
-                self._collection.bulk_write(updates, ordered=False)
+        with writing_one():
+            self._write(updates)
 
-    def _remove(self, key: str) -> None:
+    def _write(self, updates: Sequence[UpdateOne]) -> None:
+        """Each by itself; what one of them met is no reason of the others'."""
+        if not updates:
+            return
+        try:
+            self._collection.bulk_write(updates, ordered=False)
+        except BulkWriteError as error:
+            raise StoreUnavailable("a batch is not written as a whole") from error
+
+    def remove(self, key: str) -> None:
+        """Its row goes; what is still claimed for it is free by that."""
         with writing_one():
             self._rows.delete_one({"_id": key, "epoch": self._epoch})
 

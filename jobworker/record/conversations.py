@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,15 +23,23 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from jobworker.effects import Call, batch_of, is_timer, moved, numbered
+from jobworker.effects import Call, is_timer, moved, numbered
 from jobworker.errors import BotError
 from jobworker.record.record import epoch_of, n_of, still, unrecorded, update_of
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
-from linedesk.store.records.effects import OUTBOX_PAIRS, WITH_OUTBOX, WITH_PENDING, place_of
+from linedesk.store.records.effects import (
+    OUTBOX_PAIRS,
+    WITH_OUTBOX,
+    WITH_PENDING,
+    effects_of,
+    place_of,
+)
 from linedesk.store.records.letters import DEADLETTER
+
+log = logging.getLogger(__name__)
 
 # An effect and its place in the outbox.
 Placed = tuple[str, Document]
@@ -146,21 +155,35 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A conversation's first sends travel in a batch (`jobworker.record.batches`)."""
+
+    key: str
+    places: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Outbound:
     """What is to be carried out of a conversation, in order."""
 
     effects: Sequence[Placed] = ()
-    call: Call | None = None
-    """A call of unknown outcome that a predecessor left."""
-    batch: str | None = None
-    """The retry key of the batch that a predecessor claimed its first sends for."""
+    call: Call | Claim | None = None
+    """What a predecessor called, or may have."""
 
     @classmethod
     def of(cls, conversation: Mapping[str, Any]) -> Outbound:
         """All that stands in a conversation that was adopted."""
-        effects = sorted((conversation.get("outbox") or {}).items())
-        call, batch = conversation.get("call"), batch_of(conversation)
-        return cls(effects, None if call is None or batch else Call.from_document(call), batch)
+        call = conversation.get("call")
+        try:
+            if call is not None and "batch" in call:
+                call = Claim(call["batch"], tuple(call["members"]))
+            elif call is not None:
+                call = Call.from_document(call)
+        except (KeyError, TypeError, ValueError):
+            # Made by hand, since linedesk writes it whole.
+            log.exception("broken call left in the outbox conversation=%s", conversation["_id"])
+            call = None
+        return cls(effects_of(conversation), call)
 
 
 class Conversations:

@@ -8,6 +8,8 @@ turn comes that is no longer wanted. Both change nothing here.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import uuid
 from collections import OrderedDict, deque
@@ -60,6 +62,10 @@ class SendLimits:
     most_adopted: int = 50_000
     """Conversations known to have all of their outbox in memory, some megabytes. One that was
     forgotten costs one write more with its next event."""
+
+
+# LINE's reference, "Source user": ids of users begin with it, those of groups with C, rooms with R.
+USER = "U"
 
 
 class CallState(Enum):
@@ -210,6 +216,11 @@ class Caller:
         self.state = CallState.BUSY
         return self._ticket
 
+    @property
+    def given_up_for(self) -> str | None:
+        """Why it was given up, if it was and a thread still has it."""
+        return self._given_up
+
     def give_up(self, cause: str) -> MakeLetters | None:
         """Have its next call become dead letters: now, or once the thread that has it is done."""
         if self._given_up is not None or self.state is CallState.IDLE:
@@ -288,6 +299,18 @@ class Caller:
         self.state, self.reason = CallState.WAITING, None
         self._ticket = Ticket(self.standing(now), granted=self._granted)
         return Enter(self._ticket)
+
+
+def _same_for_all(run: Sequence[PendingSend]) -> bytes | None:
+    """A digest of their messages; None for what quotes a message or mentions people of one chat."""
+    messages = [message for one in run for message in one.send.messages]
+    try:
+        text = json.dumps(messages, sort_keys=True)
+    except (TypeError, ValueError):
+        return None
+    if '"quoteToken"' in text or '"mention' in text:
+        return None
+    return hashlib.blake2b(text.encode()).digest()
 
 
 def standing_of(
@@ -387,12 +410,14 @@ class ConversationOutbox(Caller):
         self.sends: deque[PendingSend] = deque()
         self.size = 0
         self.most_users = MOST_USERS
-        """How many conversations may share its next call."""
+        """How many conversations may share its next call; 1 where LINE would not tell of it."""
         # Jobs of the key that were set aside until there is room.
         self.waiters: list[Callable[[], None]] = []
         self._ends = ends
         # How many sends may travel together next.
         self._most_together = MOST_MESSAGES
+        # What `body` found of the first sends.
+        self._body: tuple[tuple[str, ...], bytes | None] = ((), None)
         # Whether a call for the first send got no verdict.
         self._is_unanswered = False
 
@@ -476,6 +501,27 @@ class ConversationOutbox(Caller):
             if not one.travels_to(self.chat):
                 break
         return run
+
+    @property
+    def body(self) -> bytes | None:
+        """Stands for the messages of the next call; None where they are this chat's alone."""
+        run = self.together()
+        places = tuple(one.place for one in run)
+        if self._body[0] != places:
+            self._body = places, _same_for_all(run)
+        return self._body[1]
+
+    def may_share(self, boottime: float) -> bool:
+        """Whether its next call may be one for other users as well: a push to its own user that
+        LINE takes in a multicast, and no answer behind it that is free for now.
+        """
+        return (
+            self.call is None
+            and self.chat.startswith(USER)
+            and self.sends[0].travels_to(self.chat)
+            and self.body is not None
+            and not any(one.token_lives(boottime) for one in self.sends)
+        )
 
     def _next_call(self, boottime: float, now: datetime) -> Call:
         run = self.together()

@@ -29,9 +29,11 @@ from jobworker.line.gate import Gate, Turn
 from jobworker.line.gate_order import Ticket
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics, since_ms
-from jobworker.record.conversations import Conversations, Outbound, Placed
+from jobworker.record.batches import Batches
+from jobworker.record.conversations import Claim, Conversations, Outbound, Placed
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.schedule import Schedule
+from jobworker.sending.batching import Batching, Boxes
 from jobworker.sending.conversation_outbox import (
     CallState,
     ConversationOutbox,
@@ -104,6 +106,7 @@ class Outbox:
         reply_unknown: ReplyUnknown = ReplyUnknown.PUSH,
         figures: WorkerMetrics | None = None,
         quota_met: Action = lambda: None,
+        batches: Batches,
         limits: SendLimits = LIMITS,
     ) -> None:
         self._conversations = conversations
@@ -135,6 +138,25 @@ class Outbox:
         self._refused: dict[str, Document] = {}
         # Conversations adopted in this term whose outbox was added as a whole.
         self._adopted: OrderedDict[str, None] = OrderedDict()
+        self._batching = Batching(
+            Boxes(
+                lock=self._lock,
+                waiting=self._boxes,
+                do=self._do,
+                leave=self._leave,
+                gone=self._remember,
+                make_letters=self._make_letters,
+                until_confirmed=self._until_confirmed,
+            ),
+            rows=batches,
+            gate=gate,
+            rate_limits=rate_limits,
+            call=call,
+            step=step,
+            later=later,
+            quota_met=quota_met,
+            limits=limits,
+        )
 
     @property
     def has_room(self) -> bool:
@@ -229,7 +251,10 @@ class Outbox:
                 # guard: under-way-until-loaded -> return False
                 return not is_loaded
             step = box.give_up(cause)
+            follow = self._batching.given_up(box)
         self._do(box, step)
+        if follow is not None:
+            follow()
         return True
 
     # What a predecessor left.
@@ -238,6 +263,7 @@ class Outbox:
         left = self._conversations.with_outbox()
         with self._lock:
             self._left = {id_: None for id_ in left if id_ not in self._adopted}
+        self._batching.take_over()
         self._by_step(partial(self._load, left), "outboxes not loaded")
 
     def _load(self, left: Sequence[str]) -> None:
@@ -298,8 +324,12 @@ class Outbox:
         box = self._boxes.get(id_)
         if box is None:
             return lambda: None
-        if box.state is CallState.IDLE and outbound.call is not None and box.members(outbound.call):
-            box.call = outbound.call
+        if box.state is CallState.IDLE and outbound.call is not None:
+            if isinstance(outbound.call, Claim):
+                if box.places.intersection(outbound.call.places):
+                    return self._batching.claimed(box, outbound.call) or (lambda: None)
+            elif box.members(outbound.call):
+                box.call = outbound.call
         return partial(self._do, box, box.begin(time.monotonic()))
 
     def _take_timers(self, id_: str, timers: Iterable[Placed]) -> Action:
@@ -342,7 +372,10 @@ class Outbox:
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._gate.cancel(ticket)
-                self._step(partial(self._make_letters, box, places, cause))
+                unknown = box.call
+                self._step(
+                    partial(self._make_letters, box, places, cause, box.call, unknown=unknown)
+                )
 
     def _wake(self, box: ConversationOutbox) -> None:
         with self._lock:
@@ -356,7 +389,14 @@ class Outbox:
                 if not box.turn(ticket):
                     return
                 plan = box.plan(boottime(), self._rate_limits.seconds)
-            if isinstance(plan, Go):
+                company = self._batching.company(box, plan) if isinstance(plan, Go) else []
+                tickets = [one.take_along() for one in company]
+            for their in tickets:
+                if their is not None:
+                    self._gate.cancel(their)
+            if company:
+                follow = self._batching.go([box, *company], turn)
+            elif isinstance(plan, Go):
                 follow = self._go(box, plan, turn)
             else:
                 follow = partial(self._do, box, plan)
@@ -435,14 +475,13 @@ class Outbox:
             body["replyToken"] = call.token
         else:
             body["to"] = members[0].to
-        events = list(dict.fromkeys(send.event_id for send in members))
         return self._call(
             call.way.path,
             body,
             retry_key=call.key,
-            eventId=events[0],
-            events=events[1:],
+            eventId=members[0].event_id,
             key=box.chat,
+            also=[{EVENT_ID: send.event_id, "key": box.chat} for send in members[1:]],
             attempt=box.calls,
         )
 
@@ -461,10 +500,8 @@ class Outbox:
             settle = partial(self._write_answer, box, call, outcome)
             self._settle(box, settle, "answer not written down")
         elif outcome.ending is SendVerdict.DEAD:
-            if not outcome.stands:
-                # LINE has none of it: a letter of it is carried out as a new send.
-                box.was_tried = False
-            self._make_letters(box, outcome.refused, outcome.cause)
+            unknown = call if outcome.stands else None
+            self._make_letters(box, outcome.refused, outcome.cause, call, unknown=unknown)
         else:
             settle = partial(self._remove, box, call)
             self._settle(box, settle, "send not removed")
@@ -484,7 +521,7 @@ class Outbox:
             box.called(time.monotonic(), unanswered=outcome.unanswered)
             step = box.failed(outcome, time.monotonic())
         if isinstance(step, MakeLetters):
-            self._make_letters(box, step.places, step.cause)
+            self._make_letters(box, step.places, step.cause, box.call, unknown=box.call)
             return
         self._figures.send_retries.inc()
         if isinstance(step, Rest):
@@ -498,14 +535,23 @@ class Outbox:
         self._conversations.end_call(box.id, call, done=call.members)
         return partial(self._leave, box, call.members)
 
-    def _make_letters(self, box: ConversationOutbox, places: Sequence[str], cause: str) -> None:
-        """Give sends up: no successor tries them again from here on, wherever this process dies."""
-        call, wanted = box.call, set(places)
-        is_unknown = call is not None and box.was_tried
-        letters = {}
+    def _make_letters(
+        self,
+        box: ConversationOutbox,
+        places: Sequence[str],
+        cause: str,
+        call: Call | None = None,
+        *,
+        unknown: Call | None = None,
+    ) -> None:
+        """Give sends up: no successor tries them again from here on, wherever this process dies.
+
+        `call` is the one that stands in the conversation, `unknown` the one that LINE may have.
+        """
+        wanted, letters = set(places), {}
         for one in box.sends:
             if one.place in wanted:
-                send = one.send.tried(call) if call is not None and is_unknown else one.send
+                send = one.send if unknown is None else one.send.tried(unknown)
                 log.error(
                     "send given up id=%s cause=%s answer=%s", send.id, cause, told_of(box.answer)
                 )
@@ -527,8 +573,7 @@ class Outbox:
             box.left(places)
             self._count -= before[0] - len(box.sends)
             self._size -= before[1] - box.size
-            for place in places:
-                self._remember(box.id, place)
+            self._remember(box.id, places)
             if box.sends:
                 step = box.begin(time.monotonic())
             else:
@@ -539,10 +584,11 @@ class Outbox:
         for resume in waiters:
             resume()
 
-    def _remember(self, id_: str, place: str) -> None:
+    def _remember(self, id_: str, places: Sequence[str]) -> None:
         """Under the lock."""
-        self._gone[id_, place] = None
-        if len(self._gone) > KEPT_GONE:
+        for place in places:
+            self._gone[id_, place] = None
+        while len(self._gone) > KEPT_GONE:
             self._gone.popitem(last=False)
 
     # Dead letters and timers: without the gate, at once.
@@ -602,12 +648,7 @@ class Outbox:
 
     def _by_step(self, act: Action, failed: str) -> None:
         """Have a thread do it, again and again until MongoDB has confirmed it."""
-        failures = itertools.count(1)
-
-        def pause(_: StoreUnavailable) -> float:
-            return pause_seconds(next(failures), most=self._limits.store_pause_seconds)
-
-        self._step(partial(self._until_confirmed, act, failed, pause))
+        self._step(partial(self._until_confirmed, act, failed))
 
     def _settle(self, box: ConversationOutbox, act: Callable[[], Action], failed: str) -> None:
         """Do it for a box that this thread has, until MongoDB has confirmed; then what follows."""
@@ -618,7 +659,10 @@ class Outbox:
 
         self._until_confirmed(act, f"{failed} conversation={box.id}", pause)
 
-    def _until_confirmed(self, act: Callable[[], Action | None], failed: str, pause: Pause) -> None:
+    def _until_confirmed(
+        self, act: Callable[[], Action | None], failed: str, pause: Pause | None = None
+    ) -> None:
+        pause = pause or self._growing_pause()
         try:
             follow = act()
         except StoreUnavailable as error:
@@ -628,6 +672,14 @@ class Outbox:
             return
         if follow is not None:
             follow()
+
+    def _growing_pause(self) -> Pause:
+        failures = itertools.count(1)
+
+        def pause(_: StoreUnavailable) -> float:
+            return pause_seconds(next(failures), most=self._limits.store_pause_seconds)
+
+        return pause
 
 
 def _told_of_refused(id_: str, error: WriteRefused) -> Document:

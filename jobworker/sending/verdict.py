@@ -53,7 +53,7 @@ class Tried:
 
     call: Call
     messages: Sequence[int]
-    """How many messages each of its members brings, in order."""
+    """How many messages each of its members brings, in order; empty for a batch."""
     was_tried: bool = False
     """Whether an earlier try of the same call is of unknown outcome."""
     token_was_good: bool = False
@@ -146,7 +146,7 @@ def _dead(tried: Tried, cause: str) -> CallOutcome:
 def _refused(tried: Tried, answer: LineAnswer) -> CallOutcome:
     """LINE refuses the call for what is in it: what it names is given up, or all of a lone send."""
     cause = f"LINE refused it with {answer.status}"
-    if tried.was_tried or len(tried.call.members) == 1:
+    if tried.was_tried or len(tried.messages) <= 1:
         return _dead(tried, cause)
     named = tried.members_with(named_in(answer, "messages"))
     if not named:

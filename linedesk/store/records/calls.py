@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -26,6 +26,8 @@ class CallRecord:
     status: int | None = None
     """None where LINE did not answer."""
     request_id: str | None = None
+    also: Sequence[Mapping[str, Any]] = ()
+    """What travelled in it besides, `{eventId, key}` each; left out where nothing did."""
 
     @classmethod
     def from_document(cls, row: Mapping[str, Any]) -> CallRecord:
@@ -40,6 +42,7 @@ class CallRecord:
             ms=row.get("ms") or 0.0,
             status=row.get("status"),
             request_id=row.get(REQUEST_ID),
+            also=row.get("also") or (),
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -54,4 +57,5 @@ class CallRecord:
             EVENT_ID: self.event_id,
             "key": self.key,
             "attempt": self.attempt,
+            **({"also": list(self.also)} if self.also else {}),
         }

@@ -1,0 +1,137 @@
+"""A multicast that carries the same first sends of several conversations. Pure.
+
+What travels in it, and what LINE's answer means for it. Its place in MongoDB is the business of
+`jobworker.record.batches`, the way there that of `jobworker.sending.batching`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import reduce
+from itertools import islice
+from typing import Any
+
+from jobworker.effects import Call, SendMethod
+from jobworker.errors import LineError
+from jobworker.line.answer import LineAnswer, named_in
+from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.record.batches import ReadyBatch
+from jobworker.sending.conversation_outbox import (
+    Caller,
+    CallState,
+    ConversationOutbox,
+    Go,
+    MakeLetters,
+    Rest,
+    SendLimits,
+    next_try_words,
+)
+from jobworker.sending.verdict import (
+    CallOutcome,
+    ReplyUnknown,
+    SendVerdict,
+    Tried,
+    judge,
+    outlived,
+)
+
+
+def company_of(
+    box: ConversationOutbox, others: Iterable[ConversationOutbox], boottime: float
+) -> list[ConversationOutbox]:
+    """The conversations that wait with the same first sends; none unless both may travel so.
+
+    What has an answer waiting whose token is good goes by itself, free.
+    """
+    if not box.may_share(boottime):
+        return []
+    most = box.most_users - 1
+    same = (
+        one
+        for one in others
+        if one is not box
+        and one.state is CallState.WAITING
+        and one.body == box.body
+        and one.most_users > 1
+        and one.may_share(boottime)
+    )
+    return list(islice(same, most))
+
+
+class Batch(Caller):
+    """One multicast that is ready, on its way to LINE; see the table of `Caller`.
+
+    The conversations in it are BUSY until it has LINE's verdict. Recipients and body are fixed, so
+    a conversation that is given up meanwhile leaves it, and is called all the same.
+    """
+
+    def __init__(
+        self,
+        ready: ReadyBatch,
+        messages: Sequence[Mapping[str, Any]],
+        boxes: Iterable[ConversationOutbox],
+        *,
+        now: float,
+        limits: SendLimits,
+        granted: Callable[[Batch, Ticket], None],
+        was_tried: bool = False,
+    ) -> None:
+        super().__init__(limits, lambda ticket: granted(self, ticket))
+        self.ready = ready
+        self.messages = messages
+        self.boxes = {box.id: box for box in boxes}
+        """Those of its conversations that are in memory."""
+        self.call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
+        self.was_tried = was_tried
+        # As a push of no conversation in memory yet; else by the best of them.
+        place = Standing(TurnClass.CHAT, now + limits.push_seconds)
+        self._standing = reduce(
+            Standing.with_other, (box.standing(now) for box in self.boxes.values()), place
+        )
+
+    @property
+    def users(self) -> list[str]:
+        """Its recipients at LINE."""
+        return [id_.partition("/")[2] for id_ in self.ready.members]
+
+    def standing(self, now: float) -> Standing:
+        """That of the best of its conversations when it was made."""
+        return self._standing.at(now)
+
+    def given_up_places(self) -> Sequence[str]:
+        """All its conversations."""
+        return tuple(self.ready.members)
+
+    def plan(self, now: datetime, held_seconds: float) -> MakeLetters | Rest | Go:
+        """What to do with the turn; `held_seconds` is how long the endpoint is held back."""
+        assert self.call is not None
+        if cause := outlived(self.call, now):
+            return MakeLetters(cause, self.given_up_places())
+        if held_seconds:
+            reason = next_try_words("LINE answered 429 for all such calls", held_seconds)
+            return self.rest(held_seconds, reason)
+        return Go(self.call, is_new=False)
+
+    def judged(self, answer: LineAnswer | LineError) -> CallOutcome:
+        """What an answer means; `refused` names conversations.
+
+        What may concern one of them alone gives up none: where LINE does not say whom or what it
+        refuses, and for a month's limit, which their number may have met, the next call carries
+        half as many.
+        """
+        assert self.call is not None
+        tried = Tried(self.call, (), was_tried=self.was_tried)
+        outcome = judge(tried, answer, reply_unknown=ReplyUnknown.PUSH)
+        if self.was_tried or not isinstance(answer, LineAnswer):
+            return outcome
+        if outcome.ending is not SendVerdict.DEAD:
+            return outcome
+        ids = list(self.ready.members)
+        named = [ids[i] for i in named_in(answer, "to") if i < len(ids)]
+        if named:
+            return replace(outcome, refused=named)
+        if named_in(answer, "messages"):
+            return outcome
+        return CallOutcome(SendVerdict.AGAIN, narrower=True, cause=outcome.cause, wait_seconds=0)

@@ -1,0 +1,411 @@
+"""Carrying out the same sends of many conversations in one call.
+
+The conversation whose turn it is takes along those that wait with the same; none waits for company.
+They are claimed in MongoDB before the call, and leave their outboxes after it, by the protocol of
+`jobworker.record.batches`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import pymongo
+
+from jobworker.effects import SendMethod
+from jobworker.line.answer import LineAnswer
+from jobworker.line.client import answer_or_error
+from jobworker.line.gate import Gate, Turn
+from jobworker.line.gate_order import Ticket
+from jobworker.line.rate_limits import RateLimits
+from jobworker.record.batches import Batches, ReadyBatch
+from jobworker.record.conversations import Claim
+from jobworker.sending.batch import Batch, company_of
+from jobworker.sending.conversation_outbox import (
+    CallState,
+    ConversationOutbox,
+    Enter,
+    Go,
+    MakeLetters,
+    NextStep,
+    Rest,
+    SendLimits,
+    told_of,
+)
+from jobworker.sending.verdict import QUOTA, CallOutcome, SendVerdict
+from linedesk.runtime.clock import boottime
+from linedesk.store.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+Action = Callable[[], None]
+MULTICAST = SendMethod.MULTICAST.path
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What the outbox lends: its conversations, and what is done with one that left a batch."""
+
+    lock: Lock
+    waiting: Mapping[str, ConversationOutbox]
+    """All conversations by id; under the lock."""
+    do: Callable[[ConversationOutbox, NextStep | None], None]
+    leave: Callable[[ConversationOutbox, Sequence[str]], None]
+    """These of its sends have left the conversation's outbox."""
+    gone: Callable[[str, Sequence[str]], None]
+    """Under the lock: the same of a conversation that is not in memory yet."""
+    make_letters: Callable[..., None]
+    """As the outbox's own: `(box, places, cause, call, unknown=…)`."""
+    until_confirmed: Callable[[Callable[[], Action | None], str], None]
+    """Do it, again and again, until MongoDB has confirmed it; then what follows."""
+
+
+class Batching:
+    """All batches of the process."""
+
+    def __init__(
+        self,
+        boxes: Boxes,
+        *,
+        rows: Batches,
+        gate: Gate,
+        rate_limits: RateLimits,
+        call: Callable[..., LineAnswer],
+        step: Callable[[Action], None],
+        later: Callable[[float, Action], None],
+        quota_met: Action,
+        limits: SendLimits,
+    ) -> None:
+        self._boxes = boxes
+        self._rows = rows
+        self._gate = gate
+        self._rate_limits = rate_limits
+        self._call = call
+        self._step = step
+        self._later = later
+        self._quota_met = quota_met
+        self._limits = limits
+        # Under the lock of the boxes: the batches on their way, and the conversations whose batch
+        # is not known yet.
+        self._batches: dict[str, Batch] = {}
+        self._unknown: dict[str, dict[str, tuple[ConversationOutbox, Sequence[str]]]] = {}
+
+    # A turn of a conversation that has company.
+
+    def company(self, box: ConversationOutbox, go: Go) -> list[ConversationOutbox]:
+        """Under the lock: the conversations that travel along; a thread has them from here on."""
+        if (
+            not go.is_new
+            or go.call.way is not SendMethod.PUSH
+            or self._rate_limits.seconds(MULTICAST)
+        ):
+            return []
+        return company_of(box, self._boxes.waiting.values(), boottime())
+
+    def go(self, boxes: Sequence[ConversationOutbox], turn: Turn) -> Action:
+        """Claim their sends and call; returns what follows once the gate is free."""
+        key, at = str(uuid.uuid4()), boxes[0].sends[0].now(boottime())
+        wanted = {box.id: tuple(one.place for one in box.together()) for box in boxes}
+        try:
+            with pymongo.timeout(self._limits.note_seconds):
+                members = self._claim(key, at, wanted)
+        except StoreUnavailable as error:
+            log.warning("batch not written down, waiting batch=%s error=%s", key, error)
+            return partial(self._call_off, key, wanted, boxes)
+        strangers = [box for box in boxes if box.id not in members]
+        for box in strangers:
+            box.most_users = 1
+        if len(members) < 2:
+            return partial(self._call_off, key, wanted, boxes)
+        self._release(strangers)
+        claimed = [box for box in boxes if box.id in members]
+        messages = [message for one in claimed[0].together() for message in one.send.messages]
+        with self._boxes.lock:
+            batch = self._batch(ReadyBatch(key, at, members), messages, claimed)
+            batch.take_along()
+        return self._make_call(batch, turn)
+
+    def _claim(
+        self, key: str, at: datetime, wanted: Mapping[str, Sequence[str]]
+    ) -> dict[str, Sequence[str]]:
+        """The conversations that are in; fewer than two where it cannot be one call."""
+        self._rows.open(key, at)
+        claimed = set(self._rows.claim(key, at, wanted))
+        members = {id_: places for id_, places in wanted.items() if id_ in claimed}
+        if len(members) > 1 and not self._rows.ready(key, members):
+            # A successor has removed it; the next write says so.
+            return {}
+        return members
+
+    def _batch(
+        self,
+        ready: ReadyBatch,
+        messages: Sequence[Mapping[str, Any]],
+        boxes: Sequence[ConversationOutbox],
+        *,
+        was_tried: bool = False,
+    ) -> Batch:
+        """Under the lock."""
+        batch = self._batches[ready.key] = Batch(
+            ready,
+            messages,
+            boxes,
+            now=time.monotonic(),
+            limits=self._limits,
+            granted=self._take_turn,
+            was_tried=was_tried,
+        )
+        return batch
+
+    # A batch on its way.
+
+    def _take_turn(self, batch: Batch, ticket: Ticket) -> None:
+        """On a thread of the pool: the gate's turn has come."""
+        with self._gate.holding(ticket) as turn:
+            with self._boxes.lock:
+                if not batch.turn(ticket):
+                    return
+                plan = batch.plan(datetime.now(UTC), self._rate_limits.seconds(MULTICAST))
+            if isinstance(plan, Go):
+                follow = self._make_call(batch, turn)
+            else:
+                follow = partial(self._do, batch, plan)
+        follow()
+
+    def _make_call(self, batch: Batch, turn: Turn) -> Action:
+        if not turn.may_call():
+            return partial(self._called_off, batch)
+        turn.begin()
+        batch.calling()
+        for box in batch.boxes.values():
+            box.calling()
+        log.debug("sending batch=%s users=%d", batch.ready.key, len(batch.users))
+        batch.answer = answer_or_error(partial(self._post, batch))
+        # Before the gate is free for the next to the same endpoint.
+        self._rate_limits.note(MULTICAST, batch.answer)
+        return partial(self._judge, batch)
+
+    def _post(self, batch: Batch) -> LineAnswer:
+        senders = [
+            {"eventId": one.send.event_id, "key": box.chat}
+            for box in batch.boxes.values()
+            for one in box.sends
+            if one.place in batch.ready.members[box.id]
+        ]
+        first = senders[0] if senders else {}
+        return self._call(
+            MULTICAST,
+            {"to": batch.users, "messages": batch.messages},
+            retry_key=batch.ready.key,
+            **first,
+            also=senders[1:],
+            attempt=batch.calls,
+        )
+
+    def _called_off(self, batch: Batch) -> None:
+        """The gate did not let it call: the lease is not fresh, or the process stops."""
+        if self._gate.is_closed and not batch.was_tried:
+            # A successor would take it for one of unknown outcome.
+            boxes = list(batch.boxes.values())
+            self._call_off(batch.ready.key, batch.ready.members, boxes)
+            return
+        with self._boxes.lock:
+            step = batch.again(time.monotonic())
+        self._do(batch, step)
+
+    def _judge(self, batch: Batch) -> None:
+        """Settle the answer, all on this thread, as for a call of one conversation."""
+        outcome = batch.judged(batch.answer)
+        ready = batch.ready
+        if outcome.cause == QUOTA:
+            self._quota_met()
+        if outcome.ending is SendVerdict.SENT:
+
+            def end() -> Action:
+                self._rows.end(ready)
+                return partial(self._sent, batch)
+
+            self._boxes.until_confirmed(end, f"batch not removed batch={ready.key}")
+        elif outcome.stands and outcome.ending is SendVerdict.AGAIN:
+            self._try_again(batch, outcome)
+        elif outcome.stands:
+            self._give_up(batch, outcome.cause)
+        else:
+
+            def let_go() -> Action:
+                self._rows.call_off(ready.key, ready.members)
+                return partial(self._refused, batch, outcome)
+
+            self._boxes.until_confirmed(let_go, f"batch not called off batch={ready.key}")
+
+    def _sent(self, batch: Batch) -> None:
+        members = batch.ready.members
+        with self._boxes.lock:
+            boxes = self._forget(batch)
+            for id_, places in members.items():
+                if id_ not in batch.boxes:
+                    # Its outbox may have been read before they left, and be loaded hereafter.
+                    self._boxes.gone(id_, places)
+        for box in boxes:
+            self._boxes.leave(box, members[box.id])
+
+    def _try_again(self, batch: Batch, outcome: CallOutcome) -> None:
+        """Its outcome is unknown, so the next try is the same call."""
+        batch.was_tried = True
+        with self._boxes.lock:
+            step = batch.failed(outcome, time.monotonic())
+            for box in batch.boxes.values():
+                box.reason = batch.reason
+            given_up = [box for box in batch.boxes.values() if box.given_up_for]
+            dropped = [self._drop(batch, box) for box in given_up]
+        for drop in dropped:
+            drop()
+        if isinstance(step, Rest):
+            log.warning(
+                "batch not accepted, trying again batch=%s answer=%s seconds=%.1f",
+                *(batch.ready.key, told_of(batch.answer), step.seconds),
+            )
+        self._do(batch, step)
+
+    def _refused(self, batch: Batch, outcome: CallOutcome) -> None:
+        """Nothing of it has reached LINE, and its conversations are free."""
+        with self._boxes.lock:
+            boxes = self._forget(batch)
+        half = max(1, len(batch.ready.members) // 2)
+        is_dead = outcome.ending is SendVerdict.DEAD
+        for box in boxes:
+            box.answer = batch.answer
+            if box.id in outcome.refused:
+                self._boxes.make_letters(box, batch.ready.members[box.id], outcome.cause)
+                continue
+            now = time.monotonic()
+            with self._boxes.lock:
+                if outcome.narrower:
+                    box.most_users = half
+                step = box.again(now) if is_dead else box.failed(outcome, now)
+            self._boxes.do(box, step)
+
+    def _give_up(self, batch: Batch, cause: str) -> None:
+        """Nothing is known of it, and it is not repeated any more."""
+
+        def give_up() -> Action:
+            with self._boxes.lock:
+                boxes, batch.boxes = list(batch.boxes.values()), {}
+            for box in boxes:
+                self._letters(batch, box, cause)
+            if self._rows.messages(batch.ready) is not None:
+                raise StoreUnavailable("not all of its conversations have left it yet")
+            self._rows.remove(batch.ready.key)
+            return partial(self._ended, batch)
+
+        self._boxes.until_confirmed(give_up, f"batch not given up batch={batch.ready.key}")
+
+    def _ended(self, batch: Batch) -> None:
+        with self._boxes.lock:
+            self._forget(batch)
+
+    def _letters(self, batch: Batch, box: ConversationOutbox, cause: str) -> None:
+        box.answer = batch.answer
+        places, call = batch.ready.members[box.id], batch.call
+        self._boxes.make_letters(box, places, cause, call, unknown=call)
+
+    def given_up(self, box: ConversationOutbox) -> Action | None:
+        """Under the lock: an operator gave up a send that may be in a batch. What follows."""
+        for batch in self._batches.values():
+            if box.id in batch.boxes and batch.state is not CallState.BUSY:
+                return self._drop(batch, box)
+        # A call under way ends first.
+        return None
+
+    def _drop(self, batch: Batch, box: ConversationOutbox) -> Action:
+        """Under the lock: the conversation leaves it; LINE may have its send all the same."""
+        del batch.boxes[box.id]
+        return partial(self._letters, batch, box, box.given_up_for or "")
+
+    def _do(self, batch: Batch, step: NextStep | None) -> None:
+        match step:
+            case Enter(ticket):
+                self._gate.enter(ticket)
+            case Rest(seconds):
+                self._later(seconds, partial(self._wake, batch))
+            case MakeLetters(cause, _, _):
+                self._step(partial(self._give_up, batch, cause))
+
+    def _wake(self, batch: Batch) -> None:
+        with self._boxes.lock:
+            step = batch.wake(time.monotonic())
+        self._do(batch, step)
+
+    # What is not called.
+
+    def _call_off(
+        self, key: str, wanted: Mapping[str, Sequence[str]], boxes: Sequence[ConversationOutbox]
+    ) -> None:
+        def call_off() -> Action:
+            self._rows.call_off(key, wanted)
+            return partial(self._release, boxes)
+
+        self._boxes.until_confirmed(call_off, f"batch not called off batch={key}")
+
+    def _release(self, boxes: Iterable[ConversationOutbox]) -> None:
+        """They wait for turns of their own, each in its old place."""
+        for box in boxes:
+            with self._boxes.lock:
+                step = box.again(time.monotonic())
+            self._boxes.do(box, step)
+
+    # What predecessors left.
+
+    def take_over(self) -> None:
+        """Have the batches repeated that predecessors left ready. Raises StoreUnavailable."""
+        for ready in self._rows.take_over():
+            self._settle(ready.key, ready)
+
+    def claimed(self, box: ConversationOutbox, claim: Claim) -> Action | None:
+        """Under the lock: a predecessor claimed the conversation's first sends. What follows."""
+        box.take_along()
+        batch = self._batches.get(claim.key)
+        if batch is not None:
+            batch.boxes[box.id] = box
+            return None
+        is_asked = claim.key in self._unknown
+        self._unknown.setdefault(claim.key, {})[box.id] = box, claim.places
+        return None if is_asked else partial(self._step, partial(self._ask, claim.key))
+
+    def _ask(self, key: str) -> None:
+        def ask() -> Action:
+            return partial(self._settle, key, self._rows.take(key))
+
+        self._boxes.until_confirmed(ask, f"batch not found batch={key}")
+
+    def _settle(self, key: str, ready: ReadyBatch | None) -> None:
+        """The batch is known now: it is repeated, or its claims count for nothing."""
+        messages = self._rows.messages(ready) if ready is not None else None
+        step: NextStep | None = None
+        with self._boxes.lock:
+            if key in self._batches:
+                return
+            unknown = self._unknown.pop(key, {})
+            boxes = [box for box, _ in unknown.values()]
+            batch = None
+            if ready is not None and messages is not None:
+                batch = self._batch(ready, messages, boxes, was_tried=True)
+                step = batch.begin(time.monotonic())
+        if batch is not None:
+            log.info("batch of a predecessor is repeated batch=%s", key)
+            self._do(batch, step)
+            return
+        # Its claims count for nothing.
+        self._call_off(key, {id_: places for id_, (_, places) in unknown.items()}, boxes)
+
+    def _forget(self, batch: Batch) -> list[ConversationOutbox]:
+        """Under the lock: it is none any more; its conversations."""
+        self._batches.pop(batch.ready.key, None)
+        return list(batch.boxes.values())
