@@ -116,9 +116,7 @@ VIEWS: Mapping[str, MongoView] = {
         [
             {
                 "$match": {
-                    "$or": [
-                        {"at": {"$exists": True}, **one} for one in (WITH_OUTBOX, WITH_PENDING)
-                    ]
+                    "$or": [{"at": {"$exists": True}, **one} for one in (WITH_OUTBOX, WITH_PENDING)]
                 }
             },
             {
