@@ -29,6 +29,7 @@ from stack import DATABASE, running
 
 from linedesk.store.client import Client
 from linedesk.store.documents import CONVERSATIONS, RECVQ
+from linedesk.store.records.effects import WITH_EFFECTS
 
 USERS = 20
 # More than a conversation remembers, which is 100: from then on its document does not grow.
@@ -90,7 +91,7 @@ class House:
         deadline = time.monotonic() + SETTLE_SECONDS
         outboxes = self.client[DATABASE][CONVERSATIONS]
         pause = threading.Event()
-        while self._unanswered() or outboxes.find_one({"pending.0": {"$exists": True}}):
+        while self._unanswered() or outboxes.find_one(WITH_EFFECTS):
             if time.monotonic() > deadline:
                 raise SystemExit("some messages were not answered")
             pause.wait(0.2)

@@ -80,7 +80,7 @@ def rows_of(collection: str, number: int) -> Document:
         return {"at": at, **call, "requestId": f"r{number}", "eventId": event_id, "key": key}
     if collection == "conversations":
         profile = {"displayName": f"客{number}"}
-        return {"_id": f"main/{key}", **whose, "profile": profile, "applied": [], "pending": []}
+        return {"_id": f"main/{key}", **whose, "profile": profile, "applied": [], "outbox": {}}
     if collection == "deadletters":
         return {"_id": event_id, **whose, "cause": "handler: ValueError", "lastAt": at}
     if collection == "held":

@@ -206,8 +206,30 @@ var linedesk = (() => {
     return found;
   };
 
-  const effects = (conversation) =>
-    (conversation?.pending || []).map((one) => only(one, (name) => EFFECT.includes(name)));
+  // What a conversation needs for its effects.
+  const OUTBOX = fields("outbox", "pending", "call", "epoch");
+  const placeOf = (epoch, index) => [epoch, index].map((value) => String(value).padStart(10, "0")).join("-");
+
+  // The effects of an outbox and of what an older release left, by their places.
+  const placed = ({ outbox = {}, pending = [], epoch }) => {
+    const newest = Object.keys(outbox).sort().pop();
+    const mine = placeOf(number(epoch) || 0, 0);
+    const since = newest !== undefined && newest < mine ? number(epoch) : 0;
+    const left = pending.map((one, index) => [placeOf(since, index), one]);
+    return [...left, ...Object.entries(outbox)].sort(([one], [other]) => (one < other ? -1 : 1));
+  };
+
+  // A claim counts only while its multicast is ready.
+  const counts = ({ batch }) => batch === undefined || first("batches", { _id: batch, state: "ready" }, { _id: 1 });
+
+  const effects = (conversation) => {
+    const { call } = conversation || {};
+    const tried = call && counts(call) ? call.members || [] : [];
+    return placed(conversation || {}).map(([place, effect]) => {
+      const its = tried.includes(place) ? { triedAt: call.at, as: call.as || "multicast" } : {};
+      return only({ ...effect, ...its }, (name) => EFFECT.includes(name));
+    });
+  };
 
   // The rows that name an event, each found by an index: [collection, rows, the field that dates them].
   const naming = (name, document) => {
@@ -216,7 +238,7 @@ var linedesk = (() => {
     const letters = [name, beginning(`${name}/`)].flatMap((id) => rows("deadletters", { _id: id }, LETTER));
     const replays = { $or: [`replay:${name}:`, `replay:${name}/`].map((one) => ({ eventId: beginning(one) })) };
     const own = [document, ...letters, ...runs, ...calls].find((one) => one?.key && one?.channel);
-    const conversation = own && first("conversations", { _id: whose(own) }, { applied: 1, pending: 1 });
+    const conversation = own && first("conversations", { _id: whose(own) }, { applied: 1, ...OUTBOX });
     const held = document ? { _id: document._id } : own && { channel: own.channel, key: own.key, "document.eventId": name };
     const timers = own && { _id: beginning(`${whose(own)}/`), setBy: name };
     const leader = leading(processes()) || {};

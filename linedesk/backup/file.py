@@ -28,6 +28,7 @@ from bson.raw_bson import RawBSONDocument
 
 from linedesk.settings.errors import BackupError
 from linedesk.store.documents import (
+    BATCHES,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
@@ -42,7 +43,8 @@ from linedesk.store.limits import MOST_INTERNAL_BYTES
 FORMAT = 1
 # In this order an import can do with one pass for looking and one for writing: what was given up
 # already goes before what becomes a dead letter, and outboxes before the rows they lead to.
-COLLECTIONS = (PROGRESS, DEADLETTERS, HELD, CONVERSATIONS, SCHEDULE)
+# An export of an older release has no batches.
+COLLECTIONS = (PROGRESS, DEADLETTERS, HELD, BATCHES, CONVERSATIONS, SCHEDULE)
 
 HEADER = "header"
 TRAILER = "trailer"

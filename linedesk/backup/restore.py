@@ -40,6 +40,7 @@ from linedesk.settings.settings import Settings
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, EPOCHS, INDEXES, require_schema
 from linedesk.store.documents import (
+    BATCHES,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
@@ -51,6 +52,9 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import SetupError, StoreUnavailable, translated
 from linedesk.store.insert import DUPLICATE_KEY
+from linedesk.store.records.batches import READY
+from linedesk.store.records.batches import STATE as BATCH_STATE
+from linedesk.store.records.effects import WITH_EFFECTS
 from linedesk.store.records.leases import EPOCH, IMPORTING, OWNER, UNTIL, LeaseRecord
 
 # What the owner of the lease begins with; so no dispatcher takes it for a dead one of its kind.
@@ -177,7 +181,9 @@ def write(
     """
     _make_indexes(database)
     _insert_all(database, left, hold, wrote)
-    for name in STATE:
+    # A multicast goes after its members: until then it tells an import that begins anew whether
+    # they were tried.
+    for name in (*STATE, BATCHES):
         _empty(database[name], hold)
     _insert_all(database, written, hold, wrote)
 
@@ -385,8 +391,10 @@ def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
 def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
     """Letters of what waits in the outboxes of a database that is replaced."""
     with translated():
-        for conversation in database[CONVERSATIONS].find({"pending.0": {"$exists": True}}):
-            yield from restored.left(conversation)
+        rows = database[BATCHES].find({BATCH_STATE: READY}, {"_id": 1})
+        ready = {row["_id"] for row in rows}
+        for conversation in database[CONVERSATIONS].find(WITH_EFFECTS):
+            yield from restored.left(conversation, is_ready=ready.__contains__)
 
 
 def _written(reader: BackupReader, restored: Restored) -> Iterator[Written]:

@@ -19,6 +19,7 @@ from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
 from linedesk.scheduler.rows import BrokenRow, fired_timer
 from linedesk.store.documents import (
+    BATCHES,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
@@ -30,7 +31,17 @@ from linedesk.store.documents import (
 )
 from linedesk.store.queue.replays import asks_for_effect, under_replay
 from linedesk.store.records import letters
-from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.batches import READY, STATE
+from linedesk.store.records.effects import (
+    CALL,
+    OUTBOX,
+    PENDING,
+    RETRY_KEY,
+    SEND,
+    TRIED_AT,
+    effects_of,
+    effects_with_tries,
+)
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, EXPIRES_AT
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_BY
@@ -82,6 +93,8 @@ class Restored:
         self._decided: set[tuple[str, str]] = set()
         # Timers on their way to `schedule`, of each row the latest.
         self._timers: dict[str, Mapping[str, Any]] = {}
+        # Multicasts of which a call may have been made at the moment of the export.
+        self._ready: set[str] = set()
         # Messages that were taken back, of which copies may not have been emptied yet.
         self._unsent: set[tuple[str, str | None]] = set()
         self.is_known: Callable[[Document], bool] = lambda place: False
@@ -94,9 +107,11 @@ class Restored:
 
     def look(self, collection: str, document: RawBSONDocument) -> None:
         """Learn what is needed to carry any document of the export."""
-        epoch = document.get("epoch") if collection in (PROGRESS, CONVERSATIONS) else None
-        if isinstance(epoch, int):
+        epoch = document.get("epoch")
+        if collection in (PROGRESS, BATCHES, CONVERSATIONS) and isinstance(epoch, int):
             self.highest_epoch = max(self.highest_epoch, epoch)
+        if collection == BATCHES and document.get(STATE) == READY:
+            self._ready.add(str(document["_id"]))
         if collection == HELD:
             held = _document_of(document)
             self._held.add(_place(held))
@@ -107,7 +122,7 @@ class Restored:
             applied = ((id_, str(name)) for name in document.get("applied") or ())
             self._decided.update(self._held.intersection(applied))
             self._unsent.update((id_, str(message)) for message in document.get("unsent") or ())
-            for effect in document.get("pending") or ():
+            for _, effect in effects_of(document):
                 if _is_timer(effect):
                     self._note_timer(effect)
 
@@ -173,15 +188,22 @@ class Restored:
         yield self._given_up(letter)
 
     def _conversation(self, document: Mapping[str, Any]) -> Iterator[Written]:
-        for effect in _effects_of(document):
+        for effect in _waiting(document, is_ready=self._ready.__contains__):
             # It may have gone out after the export.
             yield self._ended(document, _perhaps_done(effect, at=self._at), cause=WAITED_IN_OUTBOX)
-        emptied: Document = {"pending": []} if "pending" in document else {}
-        yield CONVERSATIONS, {**dict(document), "epoch": self.epoch, **emptied}
+        empty: Document = {OUTBOX: {}, PENDING: []}
+        emptied = {name: value for name, value in empty.items() if name in document}
+        kept = {name: value for name, value in document.items() if name != CALL}
+        yield CONVERSATIONS, {**kept, "epoch": self.epoch, **emptied}
 
-    def left(self, document: Mapping[str, Any]) -> Iterator[Written]:
-        """What stays of a conversation that is to go: letters of what waits in its outbox."""
-        for effect in _effects_of(document):
+    def left(
+        self, document: Mapping[str, Any], *, is_ready: Callable[[str], bool]
+    ) -> Iterator[Written]:
+        """What stays of a conversation that is to go: letters of what waits in its outbox.
+
+        `is_ready` tells of a multicast of its database whether a call of it may have been made.
+        """
+        for effect in _waiting(document, is_ready=is_ready):
             yield from self._counted(iter([self._ended(document, effect, cause=REPLACED)]))
 
     def _ended(self, document: Mapping[str, Any], effect: Document, *, cause: str) -> Written:
@@ -251,20 +273,26 @@ def _place(document: Mapping[str, Any]) -> tuple[str, str]:
     return conversation_id(document), name_of(document)
 
 
-def _effects_of(conversation: Mapping[str, Any]) -> Iterator[Document]:
+def _waiting(
+    conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
+) -> Iterator[Document]:
     """What waits in an outbox, but for timers; what somebody made by hand gets an id."""
-    for place, effect in enumerate(conversation.get("pending") or ()):
+    for place, effect in effects_with_tries(conversation, is_ready=is_ready):
         if not _is_timer(effect):
             id_ = f"{conversation['_id']}/{conversation.get('n')}/{place}"
             yield {"id": id_, **effect}
 
 
 def _perhaps_done(effect: Document, *, at: datetime) -> Document:
-    """A send as one of unknown outcome, from that moment on."""
-    if effect.get("type") != "send":
+    """A send as one of unknown outcome, from that moment on.
+
+    One that was not tried by then may have travelled together with others since, so its own retry
+    key proves nothing.
+    """
+    if effect.get("type") != SEND or effect.get(TRIED_AT):
         return effect
     tried_as = effect.get("as") or effect.get("way")
-    return {**effect, TRIED_AT: effect.get(TRIED_AT) or at, "as": tried_as}
+    return {**effect, TRIED_AT: at, "as": tried_as, RETRY_KEY: None}
 
 
 def _is_timer(effect: Mapping[str, Any]) -> bool:

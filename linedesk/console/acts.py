@@ -20,7 +20,7 @@ from pymongo.database import Database
 from linedesk.console import processes
 from linedesk.console.dead_letters import Replaying
 from linedesk.console.errors import NotDone
-from linedesk.console.reading import reported
+from linedesk.console.reading import outbox_of, reported
 from linedesk.store import control
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
@@ -36,7 +36,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, StoreUnavailable, translated
 from linedesk.store.records.audit import DONE, AuditRecord
-from linedesk.store.records.effects import EFFECT_ID, TRIED_AT
+from linedesk.store.records.effects import CALL, EFFECT_ID, OUTBOX, PENDING, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
@@ -225,9 +225,9 @@ def _is_of(one: Mapping[str, Any], whose: Mapping[str, str]) -> bool:
 
 
 def _send_head(database: Database[Any], channel: str, key: str) -> Head | None:
-    fields = {"pending.id": 1, "pending.type": 1, "pending.at": 1, f"pending.{TRIED_AT}": 1}
+    fields = [OUTBOX, PENDING, CALL, "epoch"]
     row = database[CONVERSATIONS].find_one({"_id": f"{channel}/{key}"}, fields) or {}
-    sends = [one for one in row.get("pending") or () if one.get("type") == "send"]
+    sends = [one for one in outbox_of(database, row) if one.get("type") == SEND]
     if not sends:
         return None
     first = sends[0]

@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from jobworker.bot.states import STATE_TIMER
 from linedesk.console.errors import NotOneConversation
+from linedesk.console.reading import outbox_of
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.effects import TRIED_AT
@@ -39,6 +40,8 @@ class ConversationView:
     """One conversation as it stands in the database."""
 
     conversation: Document
+    outbox: list[Document]
+    """What waits in its outbox, in order; each send with its try."""
     timers: list[Document]
     """Its rows of `schedule` that wait, the next one first."""
     held: list[Document]
@@ -77,6 +80,7 @@ def read_conversation(database: Database[Any], id_: str) -> ConversationView:
         waiting = {**starting(f"{id_}/"), RUN_AT: {"$ne": None}, "name": {"$ne": STATE_TIMER}}
         return ConversationView(
             conversation,
+            outbox=outbox_of(database, conversation),
             timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row[RUN_AT]),
             held=list(database[HELD].find(whose, {"since": 1, "why": 1}).sort("n", 1)),
             letters=_letters(database, whose),
@@ -110,7 +114,7 @@ def conversation_summary(view: ConversationView) -> Document:
             for user, place in (found.get("states") or {}).items()
         ],
         "timers": [_timer(row, found) for row in view.timers],
-        "outbox": _outbox(found.get("pending", ())),
+        "outbox": _outbox(view.outbox),
         "held": {
             "count": len(view.held),
             "since": min((row["since"] for row in view.held), default=None),

@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.dead_letters import LISTED
-from linedesk.console.reading import reported
+from linedesk.console.reading import outbox_of, reported
 from linedesk.console.tracing import held_by_event_id
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import Control, Pauses
@@ -29,6 +29,7 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
+from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS, PENDING
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import SET_BY
 from linedesk.store.redaction import message_id_of
@@ -54,8 +55,8 @@ class Facts:
     calls: list[Document]
     was_applied: bool
     was_unsent: bool
-    pending: list[Document]
-    """What it decided and is not carried out yet."""
+    effects: list[Document]
+    """What it decided and is not carried out yet, in order; each send with its try."""
     timers: list[Document]
     """Rows of `schedule` that it set last."""
     letter: Document | None
@@ -99,7 +100,7 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
         calls=_newest(database, CALLS, name, MOST_CALLS),
         was_applied=bool(inside.get("applied")),
         was_unsent=bool(inside.get("unsent")) or bool((document or {}).get("unsent")),
-        pending=inside.get("pending") or [],
+        effects=outbox_of(database, inside),
         timers=_timers(database, name, whose),
         letter=letter,
         letters=_letters_of_effects(database, name),
@@ -152,14 +153,18 @@ def _whose(*found: Document | None) -> str | None:
 def _inside(
     database: Database[Any], name: str, whose: str | None, document: Document | None
 ) -> Document:
-    """What its conversation holds of it."""
-    own = {"$eq": [f"$$this.{EVENT_ID}", name]}
-    its_letter = {"$eq": ["$$this.id", name]}
-    pending: Document = {"input": {"$ifNull": ["$pending", []]}, "cond": {"$or": [own, its_letter]}}
+    """What its conversation holds of it: of the outbox its own effects, and its letter."""
+
+    def own(effects: Any, effect: str) -> Document:
+        names = [{"$eq": [f"{effect}.{field}", name]} for field in (EVENT_ID, "id")]
+        return {"$filter": {"input": effects, "cond": {"$or": names}}}
+
     fields: Document = {
         "applied": {"$in": [name, {"$ifNull": ["$applied", []]}]},
         "unsent": {"$in": [message_id_of(document or {}) or "", {"$ifNull": ["$unsent", []]}]},
-        "pending": {"$filter": pending},
+        OUTBOX: {"$arrayToObject": own(OUTBOX_PAIRS, "$$this.v")},
+        PENDING: own({"$ifNull": [f"${PENDING}", []]}, "$$this"),
+        **dict.fromkeys((CALL, "epoch"), 1),
     }
     stages: list[Mapping[str, Any]] = [{"$match": {"_id": whose}}, {"$project": fields}]
     return next(iter(database[CONVERSATIONS].aggregate(stages)), {})

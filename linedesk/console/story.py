@@ -25,7 +25,7 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import translated
 from linedesk.store.queue.replays import REPLAY
 from linedesk.store.records.calls import REQUEST_ID
-from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAYED_AT
 from linedesk.store.records.runs import WAITED_MS
@@ -58,7 +58,7 @@ def steps_of(facts: Facts, *, text: bool = False) -> list[Step]:
         *_received(facts, text=text),
         *_taken_back(facts),
         *(_run(row, is_given_up=facts.letter is not None) for row in facts.runs),
-        *(_pending(effect, text=text) for effect in facts.pending),
+        *(_on_its_way(effect, text=text) for effect in facts.effects),
         *(_call(row) for row in facts.calls),
         *(_timer(row, facts) for row in facts.timers),
         *(_letter(row) for row in (facts.letter, *facts.letters) if row is not None),
@@ -157,7 +157,7 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
     return Step(row.get("at"), "run", words + took, _details(row, RUN))
 
 
-def _pending(effect: Document, *, text: bool) -> Step:
+def _on_its_way(effect: Document, *, text: bool) -> Step:
     details = _details(effect, EFFECT)
     if isinstance(effect.get("messages"), list):
         details["messages"] = effect["messages"] if text else len(effect["messages"])
@@ -334,7 +334,7 @@ def _is_decided(facts: Facts) -> bool:
 def _decided(facts: Facts) -> tuple[Stands, str]:
     sent = [row for row in facts.calls if is_sent(row)]
     failed = [row for row in facts.letters if not row.get(REPLAYED_AT)]
-    waiting = [one for one in facts.pending if one.get("type") == "send"]
+    waiting = [one for one in facts.effects if one.get("type") == SEND]
     if failed:
         return (
             "given up",
@@ -432,7 +432,7 @@ def _gaps(facts: Facts) -> Iterator[str]:
     effects = facts.runs[-1].get("effects") if facts.runs else None
     if effects == 0:
         yield "no call was made: the handler returned nothing"
-    elif not any((facts.calls, facts.pending, facts.letter, facts.letters, facts.timers)):
+    elif not any((facts.calls, facts.effects, facts.letter, facts.letters, facts.timers)):
         yield "no call of it stands in calls: overwritten since, or none was made"
 
 

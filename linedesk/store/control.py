@@ -24,7 +24,7 @@ from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, translated
 from linedesk.store.records.control import DONE_AT
-from linedesk.store.records.effects import EFFECT_ID
+from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, PENDING
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER
 
@@ -306,7 +306,13 @@ class Control:
 
         Told by what is stored, so that a successor says the same of what its predecessor did.
         """
-        letter = {"pending": {"$elemMatch": {"id": release.name, "type": DEADLETTER}}}
+        pairs = {"$map": {"input": OUTBOX_PAIRS, "in": ["$$this.v.id", "$$this.v.type"]}}
+        letter = {
+            "$or": [
+                {"$expr": {"$in": [[release.name, DEADLETTER], pairs]}},
+                {PENDING: {"$elemMatch": {"id": release.name, "type": DEADLETTER}}},
+            ]
+        }
         # In this order, since a letter is written before it leaves the outbox.
         if self._has(CONVERSATIONS, {"_id": release.conversation, **letter}):
             return None

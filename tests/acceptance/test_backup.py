@@ -16,7 +16,8 @@ from linedesk.backup.export import export_to
 from linedesk.cli import main
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
-from linedesk.store.documents import make_document
+from linedesk.store.documents import Document, make_document
+from linedesk.store.records.effects import effects_with_tries
 from tests.acceptance.backup_bots import keeper, texts
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
@@ -29,6 +30,12 @@ def lost(client: Client) -> Iterator[Database[Any]]:
     create_collections(lost, capped_bytes=MEGABYTE)
     yield lost
     client.drop_database(lost.name)
+
+
+def tried(database: Database[Any]) -> list[Document]:
+    """The sends of which a try is of unknown outcome."""
+    found = [effects_with_tries(row, is_ready=bool) for row in database.conversations.find()]
+    return [effect for effects in found for _, effect in effects if effect.get("triedAt")]
 
 
 def command(house: Any, *arguments: str) -> str:
@@ -57,7 +64,7 @@ def test_after_an_import_state_goes_on_nothing_old_is_sent_and_nothing_is_lost(
         )
         sim.answer_next("push", 500, times=1000)
         room.says(hanako, "push")
-        waits = eventually(lambda: [e for e in room.effects() if e["triedAt"] is not None])
+        waits = eventually(lambda: tried(lost))
         event = sim.drafts.text(taro, "held")
         held = make_document(event, channel="main", accept_time=datetime.now(UTC))
         place = {"_id": held["_id"], "n": 1, "key": held["key"], "channel": "main"}

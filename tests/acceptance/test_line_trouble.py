@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from linedesk.store.records.effects import effects_of
+
 
 def texts_of(sim: Any, user: Any) -> list[str]:
     return [bubble.text for bubble in sim.answers(user)]
@@ -33,8 +35,8 @@ def test_a_wrong_token_burns_nothing_and_a_restart_with_a_good_one_brings_all_ho
     for text in ("一", "二"):
         for user in users:
             sim.say(user, text)
-    pending = {"pending.1.triedAt": None, "pending.1": {"$exists": True}}
-    house.wait_for(lambda: house.database.conversations.count_documents(pending) == 20)
+    conversations = house.database.conversations
+    house.wait_for(lambda: [len(effects_of(row)) for row in conversations.find()] == [2] * 20)
 
     assert [call.status for call in sim.calls] == [401]
     (error,) = errors_in(house.log_of(wrong))

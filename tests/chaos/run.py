@@ -13,7 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE
+from linedesk.store.documents import (
+    BATCHES,
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    RECVQ,
+    SCHEDULE,
+)
+from linedesk.store.records.effects import CALL, WITH_EFFECTS, effects_of
 from linesim.judge.checker import check
 from linesim.judge.history import said_in
 from linesim.judge.report import Report
@@ -153,8 +161,11 @@ def _is_owed(city: City) -> bool:
 
 def _left(city: City) -> list[str]:
     """What is stored and should not be once all is carried out."""
-    pending = city.rows(CONVERSATIONS, {"pending.0": {"$exists": True}})
-    left = [f"{row['_id']} has {len(row['pending'])} effects in its outbox" for row in pending]
+    waiting = city.rows(CONVERSATIONS, WITH_EFFECTS)
+    left = [f"{row['_id']} has {len(effects_of(row))} effects in its outbox" for row in waiting]
+    calling = city.rows(CONVERSATIONS, {CALL: {"$exists": True}})
+    left += [f"{row['_id']} has a call that never ended" for row in calling]
+    left += [f"the multicast {row['_id']} is still there" for row in city.rows(BATCHES)]
     left += [f"{row['_id']} is still held" for row in city.rows(HELD)]
     left += wrong_rows(city.rows(SCHEDULE))
     spool = city.readiness().get("spool")

@@ -23,6 +23,7 @@ from rich.cells import cell_len
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document, make_heartbeat
+from linedesk.store.records.effects import place_of
 from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,10 @@ QUESTIONS = {
     "user with text": "linedesk.user('main/U1', { text: true })",
     "nobody": "linedesk.user('U-of-nobody')",
     "dead": "linedesk.dead()",
+    **{
+        f"outbox {key}": f"linedesk.user('{key}')"
+        for key in ("alone", "claimed", "counted", "left", "both", "rolled-back")
+    },
 }
 
 
@@ -157,7 +162,8 @@ def fill(database: Database[Any]) -> None:
     person = {"displayName": "花子", "statusMessage": SECRET, "at": NOW}
     conversation = {"_id": "main/U1", **USER, "kind": "user", "profile": person, "n": 3, "at": NOW}
     conversation |= {"state": "asked", "data": {"said": SECRET}, "applied": ["e1", "e5"]}
-    database["conversations"].insert_one({**conversation, "pending": [send]})
+    database["conversations"].insert_one({**conversation, "outbox": {place_of(7, 1): send}})
+    fill_outboxes(database, {name: send[name] for name in ("type", "way", "messages", "token")})
     held = {"_id": documents[2]["_id"], "n": 9, **USER, "document": documents[2], "since": ago(50)}
     database["held"].insert_one({**held, "why": "the handler failed 2 times"})
     timer = {**USER, "name": "tea", "n": 1, "setBy": "e1", "data": SECRET, "every": None}
@@ -191,6 +197,29 @@ def fill(database: Database[Any]) -> None:
     leader["scheduler"] = "dispatcher"
     unasked = process("scheduler", 900, silent=60)
     database["status"].insert_many([leader, stale, ended, unasked, *desks])
+
+
+def fill_outboxes(database: Database[Any], send: Mapping[str, Any]) -> None:
+    """Of users who have only an outbox, each of another form."""
+    first, second = place_of(7, 9), place_of(7, 10)
+    stored = {second: {**send, "id": "second"}, first: {**send, "id": "first"}}
+    left = [{**send, "id": "old", "triedAt": NOW, "as": "push"}, {**send, "id": "older"}]
+    call = {"at": NOW, "as": "reply", "token": "token", "key": "retry-key", "members": [first]}
+    claim = {"at": NOW, "batch": "retry-key", "members": [first, second]}
+    outboxes: Mapping[str, Document] = {
+        "alone": {"outbox": stored, "call": call},
+        "claimed": {"outbox": stored, "call": claim},
+        "counted": {"outbox": stored, "call": {**claim, "batch": "ready"}},
+        "left": {"pending": left},
+        "both": {"pending": left, "outbox": stored, "epoch": 7},
+        "rolled-back": {"pending": left, "outbox": stored, "epoch": 8},
+    }
+    database["conversations"].insert_many(
+        {"_id": f"main/{key}", "channel": "main", "key": key, **one}
+        for key, one in outboxes.items()
+    )
+    states = {"retry-key": "open", "ready": "ready"}
+    database["batches"].insert_many({"_id": id_, "state": state} for id_, state in states.items())
 
 
 def ask(uri: str, database: Database[Any], code: str) -> str:
@@ -356,6 +385,25 @@ def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> N
     assert [one["status"] for one in user.told["calls"]] == [500, 200]
     assert "looked through the newest 6 rows of jobs, back to 20" in user.page
     assert "no conversation is kept" in answers["nobody"].page
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("alone", [("first", "reply"), ("second", None)]),
+        ("claimed", [("first", None), ("second", None)]),
+        ("counted", [("first", "multicast"), ("second", "multicast")]),
+        ("left", [("old", "push"), ("older", None)]),
+        ("both", [("old", "push"), ("older", None), ("first", None), ("second", None)]),
+        ("rolled-back", [("first", None), ("second", None), ("old", "push"), ("older", None)]),
+    ],
+)
+def test_an_outbox_of_either_form_is_told_in_its_order_with_its_tries(
+    key: str, expected: list[tuple[str, str | None]], answers: Mapping[str, Answer]
+) -> None:
+    outbox = answers[f"outbox {key}"].told["outbox"]
+    assert [(one["id"], one.get("as")) for one in outbox] == expected
+    assert [one.get("triedAt") for one in outbox] == [NOW if way else None for _, way in expected]
 
 
 def test_dead_tells_the_newest_letters(answers: Mapping[str, Answer]) -> None:

@@ -20,6 +20,7 @@ from pymongo.database import Database
 from dispatcher.lease import Lease, owner_name
 from dispatcher.progress.document import Progress
 from dispatcher.progress.tracker import ProgressTracker
+from jobworker.effects import SendMethod
 from jobworker.record.conversations import Conversations, Decision
 from linedesk.backup.export import export_to, write_export
 from linedesk.backup.file import AS_STORED, BackupReader
@@ -38,6 +39,7 @@ from linedesk.settings.errors import BackupError, NotImported
 from linedesk.store.client import Client
 from linedesk.store.collections import INDEXES, MEGABYTE, create_collections
 from linedesk.store.documents import (
+    BATCHES,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
@@ -49,6 +51,7 @@ from linedesk.store.documents import (
     make_heartbeat,
 )
 from linedesk.store.errors import Replaced
+from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import a_send
@@ -67,10 +70,13 @@ def now() -> datetime:
 NOW = now()
 
 
+PLACE = place_of(3, 1)
+
+
 def a_conversation(key: str = KEY, **more: Any) -> dict[str, Any]:
     names = {"_id": f"main/{key}", "channel": "main", "key": key, "kind": "user", "state": "待つ"}
     data = {"data": {"a.b": {"$date": "いつか"}, "$inc": 1.0}, "until": NOW}
-    return names | data | {"n": 4, "epoch": 3, "applied": ["E1"], "pending": [], "at": NOW} | more
+    return names | data | {"n": 4, "epoch": 3, "applied": ["E1"], "outbox": {}, "at": NOW} | more
 
 
 def a_row(name: str = "egg", **more: Any) -> dict[str, Any]:
@@ -88,8 +94,11 @@ def a_letter(name: str = "E0") -> dict[str, Any]:
 
 def fill(database: Database[Any]) -> None:
     database[CONVERSATIONS].insert_many(
-        [a_conversation(), a_conversation("U太郎", pending=[a_send().as_document()])]
+        [a_conversation(), a_conversation("U太郎", outbox={PLACE: a_send().as_document()})]
     )
+    members = [{"_id": "main/U太郎", "places": [PLACE]}]
+    batch = {"_id": "B", "epoch": 12, "at": NOW, "state": "ready", "members": members}
+    database[BATCHES].insert_one(batch)
     database[SCHEDULE].insert_many([a_row(), a_row("tea", runAt=NOW - timedelta(hours=1))])
     database[DEADLETTERS].insert_one(a_letter())
     database[PROGRESS].insert_one({"_id": "dispatcher", "epoch": 12, "token": {"x": 1}})
@@ -153,7 +162,7 @@ def target(shared: Callable[[str], Database[Any]]) -> Database[Any]:
 
 
 def emptied(database: Database[Any]) -> Database[Any]:
-    for name in (*STATE, PROGRESS, RECVQ, LEASES, HELD):
+    for name in (*STATE, BATCHES, PROGRESS, RECVQ, LEASES, HELD):
         database[name].delete_many({})
     create_collections(database)
     return database
@@ -202,7 +211,17 @@ def test_an_export_is_whole_and_for_its_owner_alone(
     assert "conversations 2, schedule 2" in answer.stderr
     with path.open("rb") as stream:
         found = {document.raw for _, document in BackupReader(stream).documents()}
-    assert found == {row for rows in whole(source, PROGRESS, *STATE).values() for row in rows}
+    assert found == {
+        row for rows in whole(source, PROGRESS, BATCHES, *STATE).values() for row in rows
+    }
+
+
+def test_a_database_that_no_init_has_upgraded_yet_is_exported_too(
+    run: Run, source: Database[Any], tmp_path: Path
+) -> None:
+    source.drop_collection(BATCHES)
+    answer = run(source, "export", str(tmp_path / "export.gz"))
+    assert "batches 0, conversations 2" in answer.stderr
 
 
 def test_in_a_folder_it_gets_a_name_of_its_own(
@@ -307,7 +326,7 @@ def test_what_was_exported_comes_back_under_a_new_epoch(
     found = list(target[CONVERSATIONS].find().sort("_id", 1))
     epoch = target[PROGRESS].find_one()["epoch"]  # type: ignore[index]
     expected = source[CONVERSATIONS].find().sort("_id", 1)
-    assert found == [{**row, "epoch": epoch, "pending": []} for row in expected]
+    assert found == [{**row, "epoch": epoch, "outbox": {}} for row in expected]
     # Above any that a frozen process of the database that is gone can have had.
     assert epoch > 1_000_000
     assert target[SCHEDULE].find_one({"name": "egg"}) == source[SCHEDULE].find_one({"name": "egg"})
@@ -330,7 +349,8 @@ def test_a_letter_on_its_way_does_not_replace_the_one_that_had_arrived(
     run: Run, source: Database[Any], target: Database[Any], tmp_path: Path
 ) -> None:
     on_its_way = {**a_letter(), "id": "E0", "type": "deadletter", "cause": "not emptied yet"}
-    source[CONVERSATIONS].update_one({"key": KEY}, {"$set": {"pending": [on_its_way]}})
+    outbox = {"$set": {"outbox": {PLACE: on_its_way}}}
+    source[CONVERSATIONS].update_one({"key": KEY}, outbox)
     run(target, "import", str(export_to(source, tmp_path / "export.gz")))
     assert target[DEADLETTERS].find_one({"_id": "E0"})["cause"] == "?"  # type: ignore[index]
 
@@ -610,7 +630,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
         target[HELD].insert_one({"_id": document["_id"], "n": n, "document": document})
     send = {**a_send(at=now()).as_document(), "id": "E8/0"}
     target[CONVERSATIONS].insert_one(
-        a_conversation(applied=["E6", "E7", "E8", "H1"], pending=[send])
+        a_conversation(applied=["E6", "E7", "E8", "H1"], outbox={PLACE: send})
     )
     Progress(target[PROGRESS], feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": first, "ring.0": first}})
@@ -628,6 +648,23 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     assert letter is not None
     assert letter["effect"] == send
     assert "        1  restored: replaced before it was sent" in answer.stdout
+
+
+def test_a_multicast_goes_with_its_members_which_count_as_tried(
+    run: Run, target: Database[Any], export: Path
+) -> None:
+    """Else the next dispatcher would call for it, and the replays would bring it again."""
+    outbox = {PLACE: a_send(id="E8/0", way=SendMethod.PUSH, at=now()).as_document()}
+    claim = {"at": NOW, "batch": "B1", "members": [PLACE]}
+    target[CONVERSATIONS].insert_one(a_conversation(outbox=outbox, call=claim))
+    target[BATCHES].insert_many([{"_id": "B1", "state": "ready"}, {"_id": "B2", "state": "open"}])
+    run(target, "import", str(export), "--replace", str(export.with_name("before.gz")))
+    assert target[BATCHES].find_one() is None
+    assert all("call" not in row for row in target[CONVERSATIONS].find())
+    letter = target[DEADLETTERS].find_one({"cause": REPLACED})
+    assert letter is not None
+    told = {name: letter["effect"][name] for name in ("triedAt", "as", "retryKey")}
+    assert told == {"triedAt": NOW, "as": "multicast", "retryKey": None}
 
 
 def test_a_timer_that_has_rung_here_since_the_export_becomes_no_letter(

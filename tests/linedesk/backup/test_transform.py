@@ -35,6 +35,7 @@ from linedesk.store.documents import (
     make_document,
 )
 from linedesk.store.queue.replays import effect_again, replay_name
+from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.jobworker.worker_harness import a_send
 
@@ -76,10 +77,33 @@ def plain(document: Mapping[str, Any]) -> Document:
     return bson.decode(bson.encode(document), bson.CodecOptions(tz_aware=True))
 
 
-def a_conversation(*pending: Document, **more: Any) -> Document:
+def a_conversation(*effects: Document, **more: Any) -> Document:
+    outbox = {place_of(3, number): effect for number, effect in enumerate(effects)}
     names = {"_id": ID, "channel": "main", "key": KEY, "state": "待つ", "data": {"a.b": {"$x": 1}}}
-    counts = {"n": 7, "epoch": 3, "applied": ["E1"], "pending": list(pending)}
+    counts = {"n": 7, "epoch": 3, "applied": ["E1"], "outbox": outbox}
     return names | counts | more
+
+
+CALL_KEY = "the key of the call"
+
+
+def a_call(way: str, *, members: int = 1) -> Document:
+    """The call by which the first sends of a conversation travel."""
+    places = [place_of(3, number) for number in range(members)]
+    key = None if way == "reply" else CALL_KEY
+    return {"at": AT - HOUR, "as": way, "key": key, "token": None, "members": places}
+
+
+def untried(send: Send) -> Document:
+    """As it stands in an outbox, where the call tells of its tries."""
+    names = ("triedAt", "as")
+    return {name: value for name, value in send.as_document().items() if name not in names}
+
+
+def tries(found: Database) -> list[tuple[Any, ...]]:
+    """When and how each send that became a letter was tried, and the key that repeats it."""
+    effects = [letter["effect"] for letter in found[DEADLETTERS]]
+    return [(one["triedAt"], one["as"], one["retryKey"]) for one in effects]
 
 
 def a_row(name: str = "egg", *, run_at: datetime | None = NOW + HOUR, **more: Any) -> Document:
@@ -108,8 +132,11 @@ def a_held(name: str = "E9", **more: Any) -> Document:
 
 
 def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() -> None:
-    found, _ = restored(conversations=[a_conversation(a_send().as_document())])
-    assert found[CONVERSATIONS] == [{**a_conversation(), "epoch": 77}]
+    waits = a_conversation(untried(a_send()), call=a_call("push"))
+    left = a_conversation(pending=[a_send().as_document()])
+    found, _ = restored(conversations=[waits, left])
+    emptied = {**a_conversation(), "epoch": 77}
+    assert found[CONVERSATIONS] == [emptied, {**emptied, "pending": []}]
 
 
 def test_a_text_that_is_no_utf_8_stops_nothing() -> None:
@@ -130,7 +157,7 @@ def test_the_highest_epoch_of_an_export_is_known() -> None:
 @pytest.mark.parametrize("way", [SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST])
 def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMethod) -> None:
     send = a_send(way=way, at=AT, token="t" if way is SendMethod.REPLY else None)
-    found, one = restored(conversations=[a_conversation(send.as_document())])
+    found, one = restored(conversations=[a_conversation(untried(send))])
     [letter] = found[DEADLETTERS]
     names = {name: letter[name] for name in ("_id", "channel", "key", "cause", "attempts")}
     assert names == {
@@ -141,7 +168,9 @@ def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMetho
         "attempts": 0,
     }
     assert is_sound(letter)
-    # It may have gone out right after the export, as what it was.
+    # It may have gone out right after the export, as what it was, and together with others.
+    tried = (letter["effect"]["triedAt"], letter["effect"]["as"], letter["effect"]["retryKey"])
+    assert tried == (AT, way.value, None)
     late = AT + timedelta(days=2)
     with pytest.raises(MayArriveTwice):
         anew(letter["effect"], name="replay:E1/0:1", now=late)
@@ -150,19 +179,59 @@ def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMetho
     assert one.became[WAITED_IN_OUTBOX] == 1
 
 
-def test_a_push_is_replayed_under_its_own_key_while_line_keeps_it() -> None:
-    send = a_send(way=SendMethod.PUSH, at=AT)
-    found, _ = restored(conversations=[a_conversation(send.as_document())])
+def test_a_push_that_was_tried_alone_is_replayed_under_its_key_while_line_keeps_it() -> None:
+    send = untried(a_send(way=SendMethod.PUSH, at=AT))
+    tried = a_conversation(send, call=a_call("push", members=1))
+    found, _ = restored(conversations=[tried])
     again = anew(found[DEADLETTERS][0]["effect"], name="replay:E1/0:1", now=NOW)
-    assert again["retryKey"] == send.retry_key
+    assert again["retryKey"] == CALL_KEY
 
 
-def test_what_was_known_of_a_try_stays() -> None:
+@pytest.mark.parametrize("way", ["reply", "push"])
+def test_sends_that_were_tried_together_have_no_key_for_a_replay(way: str) -> None:
+    sends = [untried(a_send(id=f"E1/{number}")) for number in range(2)]
+    found, _ = restored(conversations=[a_conversation(*sends, call=a_call(way, members=2))])
+    assert tries(found) == [(AT - HOUR, way, None)] * 2
+
+
+@pytest.mark.parametrize(("state", "tried"), [("open", (AT, "push")), ("ready", None)])
+def test_members_of_a_multicast_count_as_tried_in_it_once_it_was_ready(
+    state: str, tried: tuple[datetime, str] | None
+) -> None:
+    claim = {"at": AT - HOUR, "batch": "B", "members": [place_of(3, 0)]}
+    claimed = a_conversation(untried(a_send(way=SendMethod.PUSH)), call=claim)
+    batch = {"_id": "B", "epoch": 9, "at": AT - HOUR, "state": state, "members": []}
+    found, one = restored(batches=[batch], conversations=[claimed])
+    assert tries(found) == [(*(tried or (AT - HOUR, "multicast")), None)]
+    # It is gone with its members.
+    assert set(found) == {CONVERSATIONS, SCHEDULE, DEADLETTERS}
+    assert one.highest_epoch == 9
+
+
+def test_what_an_older_release_knew_of_a_try_stays() -> None:
     earlier = AT - HOUR
     send = a_send(way=SendMethod.REPLY, tried_at=earlier, tried_as=SendMethod.PUSH)
-    found, _ = restored(conversations=[a_conversation(send.as_document())])
-    again = Send.from_document(found[DEADLETTERS][0]["effect"])
-    assert (again.tried_at, again.tried_as) == (earlier, SendMethod.PUSH)
+    left = a_conversation(untried(a_send(id="E2/0")), pending=[send.as_document()])
+    found, _ = restored(conversations=[left])
+    assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E1/0", "E2/0"]
+    assert tries(found)[0] == (earlier, "push", send.retry_key)
+
+
+def test_of_a_database_that_is_replaced_only_what_was_tried_counts_as_tried() -> None:
+    """No dispatcher runs any more, so what stands there is known."""
+    one = Restored(at=AT, now=NOW)
+    sends = [untried(a_send(id=f"E1/{number}", way=SendMethod.PUSH)) for number in range(2)]
+
+    def left(call: Document, *ready: str) -> list[tuple[Any, ...]]:
+        document = a_conversation(*sends, call=call)
+        found = one.left(document, is_ready=ready.__contains__)
+        return tries({DEADLETTERS: [dict(letter) for _, letter in found]})
+
+    fresh = (None, None, sends[1]["retryKey"])
+    assert left(a_call("push", members=1)) == [(AT - HOUR, "push", CALL_KEY), fresh]
+    claim = {"at": AT - HOUR, "batch": "B", "members": [place_of(3, 0)]}
+    assert left(claim, "B") == [(AT - HOUR, "multicast", None), fresh]
+    assert left(claim) == [fresh, fresh]
 
 
 def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
@@ -181,7 +250,7 @@ def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
 def test_an_effect_that_somebody_made_by_hand_is_kept_as_a_letter() -> None:
     odd = [{"type": "wish"}, {"id": "x", "type": "timer"}]
     found, _ = restored(conversations=[a_conversation(*odd)])
-    assert [letter["_id"] for letter in found[DEADLETTERS]] == [f"{ID}/7/0", "x"]
+    assert [letter["_id"] for letter in found[DEADLETTERS]] == [f"{ID}/7/{place_of(3, 0)}", "x"]
 
 
 # Timers.

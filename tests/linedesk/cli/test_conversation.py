@@ -23,6 +23,7 @@ from linedesk.console.conversation import ConversationView, conversation_summary
 from linedesk.console.format import for_long, show_page
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.records.effects import place_of
 from tests.jobworker.worker_harness import a_send
 from tests.linedesk.cli.test_dead import an_event_letter
 
@@ -87,9 +88,8 @@ def test_the_readme_shows_what_the_command_prints(
         at=recorded,
     )
     every = {"at": "08:30", "tz": "Asia/Tokyo"}
-    standing = ConversationView(
-        found, [a_row(f"{found['_id']}/ask", runAt=ask, every=every)], [], 0
-    )
+    timer = a_row(f"{found['_id']}/ask", runAt=ask, every=every)
+    standing = ConversationView(found, outbox=[], timers=[timer], held=[], letters=0)
     show_page(page(conversation_summary(standing), now=recorded + timedelta(seconds=7)))
     assert capsys.readouterr().out == shown[1]
 
@@ -108,7 +108,7 @@ def people(database: Database[Any]) -> Database[Any]:
     now = datetime.now(UTC)
     messages = [{"type": "text", "text": SECRET}]
     sends = [
-        a_send(id="01A/0", at=now - timedelta(minutes=3), tried_at=now, messages=messages),
+        a_send(id="01A/0", at=now - timedelta(minutes=3), messages=messages),
         a_send(id="01A/1", at=now - timedelta(minutes=2), messages=messages),
     ]
     members = {TARO: {"displayName": "太郎"}, HANAKO: {"displayName": "花子"}}
@@ -122,7 +122,8 @@ def people(database: Database[Any]) -> Database[Any]:
                 until=now + timedelta(seconds=250),
                 data={"at": {"hour": 8}, "名前": "はな"},
                 n=12,
-                pending=[one.as_document() for one in sends],
+                outbox={place_of(3, n): one.as_document() for n, one in enumerate(sends)},
+                call={"at": now, "as": "push", "key": "K", "members": [place_of(3, 0)]},
             ),
             a_conversation(TARO, profile={"displayName": "太郎"}, friend=False),
             a_conversation(GROUP, kind="group", friend=None, members=members, states={TARO: place}),

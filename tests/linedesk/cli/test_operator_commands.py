@@ -68,7 +68,7 @@ def database(client: Client) -> Iterator[Database[Any]]:
             a_call(at=ago(56, now=now), requestId=None, status=None, endpoint="/v2/bot/profile"),
         ]
     )
-    named = {"_id": f"main/{HANAKO}", "profile": {"displayName": "花子"}, "pending": []}
+    named = {"_id": f"main/{HANAKO}", "profile": {"displayName": "花子"}, "outbox": {}}
     database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
     database.history.insert_one({"at": ago(30, now=now), "queueDocuments": 5, "waitP99": 0.004})
     yield database

@@ -9,6 +9,8 @@ from typing import Any
 from bson import ObjectId
 from pymongo.database import Database
 
+from linedesk.store.records.effects import place_of
+
 USER, OTHER, GROUP = (f"{letter}{'0123456789abcdef' * 2}" for letter in "URC")
 EVENT = "01JD3ZQ8Q0T9XK4M5N6P7R8S9T"
 SECRET_TEXT = "今日は会えません"
@@ -278,17 +280,16 @@ def conversation() -> dict[str, Any]:
         "n": 31,
         "epoch": 7,
         "applied": [EVENT],
-        "pending": [
-            {
+        "outbox": {
+            place_of(7, 1): {
                 "id": f"{EVENT}/0",
                 "eventId": EVENT,
                 "type": "send",
                 "way": "reply",
                 "messages": [{"type": "text", "text": SECRET_TEXT}],
                 "at": moment(30),
-                "triedAt": None,
             }
-        ],
+        },
         "unsent": [],
         "at": moment(30),
     }

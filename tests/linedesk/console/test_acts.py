@@ -17,6 +17,7 @@ from linedesk.store.client import Client, connect
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
+from linedesk.store.records.effects import place_of
 from tests.dispatcher.faults import failing
 from tests.linedesk.console.hand import HANAKO, a_dispatcher, an_event, empty, one_for_all
 
@@ -197,12 +198,11 @@ def test_the_head_is_what_the_dispatcher_tells_else_what_is_held_first(
 
 
 def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Database[Any]) -> None:
-    pending = [
-        {"id": "01E/timer/egg", "type": "timer"},
-        {"id": "01E/0", "type": "send", "triedAt": datetime.now(UTC)},
-        {"id": "01E/1", "type": "send"},
-    ]
-    own.conversations.insert_one({"_id": f"main/{HANAKO}", "pending": pending})
+    effects = [("01E/timer/egg", "timer"), ("01E/0", "send"), ("01E/1", "send")]
+    outbox = {place_of(7, n): {"id": id_, "type": what} for n, (id_, what) in enumerate(effects)}
+    call = {"at": datetime.now(UTC), "as": "push", "members": [place_of(7, 1)]}
+    conversation = {"_id": f"main/{HANAKO}", "outbox": outbox, "call": call}
+    own.conversations.insert_one(conversation)
     # The dispatcher tells of sends that wait, too: their events are decided.
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "effectId": "01E/0"}
     own.status.insert_one(a_dispatcher(now=datetime.now(UTC), waiting=[waiting]))
@@ -216,3 +216,11 @@ def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Database[Any]) -> No
         only([event, head], None)
     with pytest.raises(NotDone, match="nothing of it waits"):
         only([head], "event")
+
+
+def test_a_send_that_an_older_release_left_can_be_released(own: Database[Any]) -> None:
+    pending = [{"id": "01E/0", "type": "send", "triedAt": None}]
+    own.conversations.insert_one({"_id": f"main/{HANAKO}", "pending": pending})
+    (head,) = heads(own, "main", HANAKO)
+    assert head.named == {"effectId": "01E/0"}
+    assert head.why == "1 wait in its outbox; the first: not taken by LINE yet"

@@ -21,6 +21,7 @@ from linedesk.console.tracing import event_of
 from linedesk.store.client import Client
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
+from linedesk.store.records.effects import place_of
 from tests.linedesk.console.hand import (
     HANAKO,
     NOW,
@@ -43,7 +44,7 @@ KNOWN = Facts(
     calls=[],
     was_applied=False,
     was_unsent=False,
-    pending=[],
+    effects=[],
     timers=[],
     letter=None,
     letters=[],
@@ -142,10 +143,10 @@ def test_a_replay_names_what_it_is_a_replay_of() -> None:
 
 
 def test_a_send_that_line_refuses_waits_in_the_outbox() -> None:
-    pending = [
+    effects = [
         {"id": "01E/0", "type": "send", "way": "push", "at": LATER, "messages": [{"text": TEXT}]}
     ]
-    told = story(runs=[a_run()], calls=[a_call(at=LATER, status=429)], pending=pending)
+    told = story(runs=[a_run()], calls=[a_call(at=LATER, status=429)], effects=effects)
     assert told.stands == "sending"
     assert told.verdict.endswith("LINE's last answer was 429")
     assert TEXT not in json.dumps(told.as_json(), ensure_ascii=False)
@@ -204,8 +205,8 @@ def test_without_a_dispatcher_that_is_the_reason(row: Document | None) -> None:
 
 
 def test_a_predecessors_letter_in_the_outbox_is_told() -> None:
-    pending = [{"id": "01E", "type": "deadletter", "cause": "handler: KeyError", "lastAt": LATER}]
-    told = story(pending=pending, was_applied=True)
+    letter = {"id": "01E", "type": "deadletter", "cause": "handler: KeyError", "lastAt": LATER}
+    told = story(effects=[letter], was_applied=True)
     assert "its dead letter is on its way" in told.steps[-1].words
 
 
@@ -224,7 +225,7 @@ def test_what_was_overwritten_is_named() -> None:
 def test_text_shows_only_where_it_is_asked_for() -> None:
     send = {"id": "01E/0", "type": "send", "way": "reply", "token": "a token", "messages": [TEXT]}
     plain, asked = (
-        json.dumps(story(text=text, pending=[send]).as_json(), ensure_ascii=False)
+        json.dumps(story(text=text, effects=[send]).as_json(), ensure_ascii=False)
         for text in (False, True)
     )
     assert TEXT not in plain
@@ -264,10 +265,11 @@ def _fill(database: Database[Any]) -> None:
             "profile": {"displayName": "花子"},
             "applied": ["01E"],
             "unsent": [],
-            "pending": [
-                {"id": "01E/1", "type": "send", "eventId": "01E", "way": "push", "messages": []},
-                {"id": "01X/0", "type": "send", "eventId": "01X", "way": "push", "messages": []},
-            ],
+            "outbox": {
+                place_of(7, n): {"id": id_, "type": "send", "eventId": id_[:3], "way": "push"}
+                for n, id_ in enumerate(("01E/1", "01X/0"))
+            },
+            "call": {"at": NOW, "as": "push", "members": [place_of(7, 0)]},
         }
     )
     timer = {"_id": f"main/{HANAKO}/egg", "name": "egg", "runAt": NOW, "setBy": "01E", "n": 1}
@@ -302,8 +304,30 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert (told.asked, told.event_id) == ("req-1", "01E")
     assert sorted(kinds(told)) == ["call", "letter", "received", "run", "send", "timer"]
     assert told.verdict == "decided, but one of its effects was given up: quota"
+    [waiting] = [step.words for step in told.steps if step.kind == "send"]
+    assert waiting == "a push waits in the outbox: a try is of unknown outcome"
     held = tell(told_of, "01F")
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
+
+
+def test_a_story_tells_of_an_outbox_of_either_form(client: Client) -> None:
+    send = {"id": "01E/0", "type": "send", "eventId": "01E", "way": "push", "messages": []}
+    own = {"_id": f"main/{HANAKO}", "channel": "main", "key": HANAKO, "applied": ["01E"]}
+    claim = {"at": NOW, "batch": "B", "members": [place_of(7, 1)]}
+
+    def tries(database: Database[Any], **conversation: Any) -> list[bool]:
+        database.conversations.replace_one({"_id": own["_id"]}, own | conversation, upsert=True)
+        sends = [step for step in tell(database, "01E").steps if step.kind == "send"]
+        return ["unknown outcome" in step.words for step in sends]
+
+    with one_for_all(client) as database:
+        database.recvq.insert_one(an_event("01E", at=ago(60)))
+        assert tries(database, pending=[send | {"triedAt": NOW}, send]) == [True, False]
+        claimed = {"outbox": {place_of(7, 1): send}, "call": claim}
+        assert tries(database, **claimed) == [False]
+        database.batches.insert_one({"_id": "B", "state": "ready"})
+        assert tries(database, **claimed) == [True]
+        assert tries(database, **claimed, pending=[send]) == [False, True]
 
 
 def test_progress_tells_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:

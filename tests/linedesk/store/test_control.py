@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import bson
@@ -14,6 +15,7 @@ from pymongo.write_concern import WriteConcern
 from linedesk.store.control import NO_PAUSES, NOTHING_STUCK, Control, Pause, Pauses, Scope
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, StoreUnavailable
+from linedesk.store.records.effects import place_of
 from tests.linedesk.store.lagging import LaggingSet
 
 NOW = datetime.now(UTC)
@@ -172,18 +174,28 @@ def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document
     assert control.outcome_of(second) is None
 
 
-def test_what_came_of_a_release_is_told_by_what_is_stored(database: Database[Document]) -> None:
+@pytest.mark.parametrize(
+    "stored",
+    [
+        lambda effects: {"pending": effects},
+        lambda effects: {"outbox": {place_of(3, n): one for n, one in enumerate(effects)}},
+    ],
+)
+def test_what_came_of_a_release_is_told_by_what_is_stored(
+    database: Database[Document], stored: Callable[[list[Document]], Document]
+) -> None:
     control = Control(database)
     of_event = control.release("main", "U1", {"eventId": "E1"}, by="taro")
     of_send = control.release("main", "U1", {"effectId": "E1/0"}, by="taro")
+    conversation = {"_id": "main/U1"}
     sends = [{"id": name, "type": "send"} for name in ("E1", "E1/0")]
-    database[CONVERSATIONS].insert_one({"_id": "main/U1", "pending": sends})
+    database[CONVERSATIONS].insert_one(conversation | stored(sends))
     assert control.came_of(of_send) == NOTHING_STUCK
-    letters = {"$set": {"pending.$[].type": "deadletter"}}
-    database[CONVERSATIONS].update_one({"_id": "main/U1"}, letters)
+    letters = [{**one, "type": "deadletter"} for one in sends]
+    database[CONVERSATIONS].replace_one(conversation, stored(letters))
     assert control.came_of(of_event) is None
     database[DEADLETTERS].insert_many([{"_id": "E1"}, {"_id": "E1/0"}])
-    database[CONVERSATIONS].update_one({"_id": "main/U1"}, {"$set": {"pending": []}})
+    database[CONVERSATIONS].replace_one(conversation, stored([]))
     assert control.came_of(of_event) == "the event E1 is a dead letter"
     assert control.came_of(of_send) == "the send E1/0 is a dead letter"
 
