@@ -94,6 +94,7 @@ class LineSide:
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         figures: WorkerMetrics,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.hosts = hosts = Hosts.of(
             line.api_base,
@@ -119,7 +120,9 @@ class LineSide:
         self.rate_limits = line.rate_limits()
         self._later = later
         self._stopping = threading.Event()
-        self.quota = Quota(hosts.api.gate, get=self.client.get, later=later, figures=figures)
+        self.quota = Quota(
+            hosts.api.gate, get=self.client.get, later=later, figures=figures, now=now
+        )
         self.contents = ContentDownloads(
             hosts.data,
             line.token,
@@ -203,7 +206,13 @@ class BotWorker:
         ageing = Ageing(database, days=letter_days)
         self.rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look))
         self.line = side = LineSide(
-            line, calls, step=step, later=later, lease_is_fresh=lease_is_fresh, figures=figures
+            line,
+            calls,
+            step=step,
+            later=later,
+            lease_is_fresh=lease_is_fresh,
+            figures=figures,
+            now=now,
         )
         conversations = Conversations(database[CONVERSATIONS])
         unsends = Unsends(database, conversations, figures=figures)
@@ -219,7 +228,7 @@ class BotWorker:
             later=later,
             reply_unknown=line.reply_unknown,
             figures=figures,
-            quota_met=side.quota.ask_soon,
+            quota_met=side.quota.met,
             limits=line.send_limits,
         )
         figures.outbox_effects.set_function(self.outbox.__len__)
@@ -240,6 +249,7 @@ class BotWorker:
             names=self.names,
             api=side.messaging_api,
             content=side.contents.fetch,
+            quota=lambda: side.quota.month,
             later=later,
             lease_is_fresh=lease_is_fresh,
             runs=runs,

@@ -31,6 +31,7 @@ from jobworker.handler_retry import (
     given_up,
     raised,
 )
+from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, checked
@@ -77,6 +78,8 @@ class DeciderParts:
     """Counts and notes each run of a job."""
     content: Callable[..., Any] = no_content
     """Fetches what a user sent: `content(message, to)` (see `jobworker.bot.content`)."""
+    quota: Callable[[], MonthlyQuota] = MonthlyQuota
+    """What is known of the month's messages; quick."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The bot's own settings."""
@@ -296,6 +299,7 @@ class Decider:
             load=lambda: self._parts.conversations.load(document),
             api=self._parts.api,
             content=self._parts.content,
+            quota=self._parts.quota,
             now=self._parts.now,
             per_member=self._bot.per_member,
             settings=self._parts.settings,
