@@ -17,6 +17,7 @@ from jobworker.bot.bot import Bot
 from jobworker.bot.content import LIMITS as CONTENT_LIMITS
 from jobworker.bot.content import ContentDownloads, ContentLimits
 from jobworker.decider import Decider, DeciderParts
+from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
 from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
@@ -25,12 +26,14 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Hosts
+from jobworker.line.loading import LIMITS as LOADING_LIMITS
+from jobworker.line.loading import LoadingAnimations, LoadingLimits, no_animation
 from jobworker.line.profiles import LIMITS as PROFILE_LIMITS
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, ProfileLimits
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import Conversation, Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.schedule import Schedule
 from jobworker.row_log import RowWriter
@@ -77,6 +80,9 @@ class LineSettings:
     """Makes what holds back the endpoints that answered 429."""
     profile_limits: ProfileLimits = PROFILE_LIMITS
     content_limits: ContentLimits = CONTENT_LIMITS
+    loading_animation: bool = True
+    """Whether a user sees that a slow handler is at work."""
+    loading_limits: LoadingLimits = LOADING_LIMITS
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -178,6 +184,26 @@ class LineSide:
             limits=self._line.profile_limits,
         )
 
+    def animate(
+        self,
+        load: Callable[[Document], Conversation],
+        *,
+        step: Callable[[Callable[[], None]], None],
+    ) -> Callable[[Document, HandlerContext], Callable[[], None]]:
+        """What shows users that a handler begins; `load` reads a conversation."""
+        if not self._line.loading_animation:
+            return no_animation
+        animations = LoadingAnimations(
+            self.hosts.api.gate,
+            rate_limits=self.rate_limits,
+            post=self.client.post,
+            load=load,
+            step=step,
+            later=self._later,
+            limits=self._line.loading_limits,
+        )
+        return animations.begin
+
 
 class BotWorker:
     """A bot's worker with what calls LINE and the log of calls, and one end for all of them."""
@@ -249,6 +275,7 @@ class BotWorker:
             names=self.names,
             api=side.messaging_api,
             content=side.contents.fetch,
+            animate=side.animate(conversations.load, step=step),
             quota=lambda: side.quota.month,
             later=later,
             lease_is_fresh=lease_is_fresh,
