@@ -17,6 +17,7 @@ from jobworker.bot.bot import Bot
 from jobworker.bot.content import LIMITS as CONTENT_LIMITS
 from jobworker.bot.content import ContentDownloads, ContentLimits
 from jobworker.decider import Decider, DeciderParts
+from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
 from jobworker.line.breaker import LIMITS as BREAKER_LIMITS
@@ -25,13 +26,15 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Hosts
+from jobworker.line.loading import LIMITS as LOADING_LIMITS
+from jobworker.line.loading import LoadingAnimations, LoadingLimits, no_animation
 from jobworker.line.profiles import LIMITS as PROFILE_LIMITS
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, ProfileLimits
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.batches import Batches
-from jobworker.record.conversations import Conversations
+from jobworker.record.conversations import Conversation, Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.schedule import Schedule
 from jobworker.row_log import RowWriter
@@ -78,6 +81,9 @@ class LineSettings:
     """Makes what holds back the endpoints that answered 429."""
     profile_limits: ProfileLimits = PROFILE_LIMITS
     content_limits: ContentLimits = CONTENT_LIMITS
+    loading_animation: bool = True
+    """Whether a user sees that a slow handler is at work."""
+    loading_limits: LoadingLimits = LOADING_LIMITS
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -95,6 +101,7 @@ class LineSide:
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         figures: WorkerMetrics,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.hosts = hosts = Hosts.of(
             line.api_base,
@@ -120,7 +127,9 @@ class LineSide:
         self.rate_limits = line.rate_limits()
         self._later = later
         self._stopping = threading.Event()
-        self.quota = Quota(hosts.api.gate, get=self.client.get, later=later, figures=figures)
+        self.quota = Quota(
+            hosts.api.gate, get=self.client.get, later=later, figures=figures, now=now
+        )
         self.contents = ContentDownloads(
             hosts.data,
             line.token,
@@ -176,6 +185,26 @@ class LineSide:
             limits=self._line.profile_limits,
         )
 
+    def animate(
+        self,
+        load: Callable[[Document], Conversation],
+        *,
+        step: Callable[[Callable[[], None]], None],
+    ) -> Callable[[Document, HandlerContext], Callable[[], None]]:
+        """What shows users that a handler begins; `load` reads a conversation."""
+        if not self._line.loading_animation:
+            return no_animation
+        animations = LoadingAnimations(
+            self.hosts.api.gate,
+            rate_limits=self.rate_limits,
+            post=self.client.post,
+            load=load,
+            step=step,
+            later=self._later,
+            limits=self._line.loading_limits,
+        )
+        return animations.begin
+
 
 class BotWorker:
     """A bot's worker with what calls LINE and the log of calls, and one end for all of them."""
@@ -204,7 +233,13 @@ class BotWorker:
         ageing = Ageing(database, days=letter_days)
         self.rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look))
         self.line = side = LineSide(
-            line, calls, step=step, later=later, lease_is_fresh=lease_is_fresh, figures=figures
+            line,
+            calls,
+            step=step,
+            later=later,
+            lease_is_fresh=lease_is_fresh,
+            figures=figures,
+            now=now,
         )
         conversations = Conversations(database[CONVERSATIONS])
         unsends = Unsends(database, conversations, figures=figures)
@@ -221,7 +256,7 @@ class BotWorker:
             later=later,
             reply_unknown=line.reply_unknown,
             figures=figures,
-            quota_met=side.quota.ask_soon,
+            quota_met=side.quota.met,
             limits=line.send_limits,
         )
         figures.outbox_effects.set_function(self.outbox.__len__)
@@ -242,6 +277,8 @@ class BotWorker:
             names=self.names,
             api=side.messaging_api,
             content=side.contents.fetch,
+            animate=side.animate(conversations.load, step=step),
+            quota=lambda: side.quota.month,
             later=later,
             lease_is_fresh=lease_is_fresh,
             runs=runs,

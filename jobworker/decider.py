@@ -31,6 +31,8 @@ from jobworker.handler_retry import (
     given_up,
     raised,
 )
+from jobworker.line.loading import no_animation
+from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import LaterProfiles, ProfileFetch, is_fresh
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, Outbound, checked
@@ -77,6 +79,10 @@ class DeciderParts:
     """Counts and notes each run of a job."""
     content: Callable[..., Any] = no_content
     """Fetches what a user sent: `content(message, to)` (see `jobworker.bot.content`)."""
+    animate: Callable[[Document, HandlerContext], Callable[[], None]] = no_animation
+    """A handler begins: shows it to the user, and returns what has to be called at its end."""
+    quota: Callable[[], MonthlyQuota] = MonthlyQuota
+    """What is known of the month's messages; quick."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The bot's own settings."""
@@ -296,6 +302,7 @@ class Decider:
             load=lambda: self._parts.conversations.load(document),
             api=self._parts.api,
             content=self._parts.content,
+            quota=self._parts.quota,
             now=self._parts.now,
             per_member=self._bot.per_member,
             settings=self._parts.settings,
@@ -316,12 +323,14 @@ class Decider:
             self._parts.runs.waited(job.document, memo.first_at)
         memo.tries += 1
         memo.call = HandlerContext(job.document)
+        end_animation = self._parts.animate(job.document, memo.call)
         run.begin_handler()
         try:
             with memo.call.under(job.begin_handler()):
                 handler()
         finally:
             run.end_handler()
+            end_animation()
 
     def _note_friendship(self, talk: Talk) -> None:
         kind = talk.raw.get("type")

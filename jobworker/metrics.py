@@ -14,7 +14,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured
+from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured, Values
 
 OTHER = "other"
 # The words of which LINE's reference makes the paths of its Messaging API.
@@ -105,9 +105,21 @@ class WorkerMetrics:
             "Replies of unknown outcome that can be neither proved nor repeated; each may have "
             "come twice, or not at all (REPLY_UNKNOWN).",
         )
-        self.quota = self._measured(
-            Figure("quota_messages", "Messages that LINE's plan allows this month."),
-            Figure("quota_used_messages", "Messages counted this month, by LINE's word."),
+        self._ask_quota: Callable[[], Values] = dict
+        Measured(
+            self._registry,
+            (
+                Figure("quota_messages", "Messages that LINE's plan allows this month."),
+                Figure(
+                    "quota_used_messages",
+                    "Messages of this month: LINE's count and what was sent since.",
+                ),
+                Figure(
+                    "quota_closed_since_seconds",
+                    "Unix time since when all messages of the month are used.",
+                ),
+            ),
+            ask=lambda: self._ask_quota(),
         )
         self.unwritten_rows = self._each(
             "unwritten_rows",
@@ -181,6 +193,10 @@ class WorkerMetrics:
     def watch_token(self, is_refused: Callable[[], bool]) -> None:
         """Ask whether LINE refuses the access token, whenever the figures are read."""
         self._token_refused.set_function(lambda: float(is_refused()))
+
+    def watch_quota(self, ask: Callable[[], Values]) -> None:
+        """Ask what is known of the month's messages, whenever the figures are read."""
+        self._ask_quota = ask
 
     # How they are made.
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         NotRunning,
         TalkEnded,
     )
+    from jobworker.line.month import MonthlyQuota
     from jobworker.sdk.api_client import ApiClient
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "ExternalContent",
     "GateClosed",
     "LineAway",
+    "MonthlyQuota",
     "NotRunning",
     "Talk",
     "TalkEnded",
@@ -69,6 +71,7 @@ _MODULES = {
         "NotRunning",
         "TalkEnded",
     ),
+    "jobworker.line.month": ("MonthlyQuota",),
     "jobworker.sdk.api_client": ("ApiClient",),
 }
 

@@ -20,6 +20,7 @@ from jobworker.bot.states import STATE_TIMER, StateSlot, checked_state, without_
 from jobworker.bot.timers import Timers, checked_name
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
+from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
@@ -36,12 +37,13 @@ class TalkContext:
     """What a talk reaches beyond its event.
 
     `load` reads the conversation, `api` gives the SDK's client, `content` fetches what a user
-    sent, `now` tells the time that timers are set by.
+    sent, `quota` says what is left of the month, `now` tells the time that timers are set by.
     """
 
     load: Callable[[], Conversation]
     api: Callable[[], Any]
     content: Callable[..., Any] = no_content
+    quota: Callable[[], MonthlyQuota] = MonthlyQuota
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     per_member: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -192,6 +194,16 @@ class Talk:
         handler's thread.
         """
         return self._around.content(message, to, **bounds)
+
+    @property
+    def quota(self) -> MonthlyQuota:
+        """What the plan leaves of the month for pushes and multicasts: `limit`, `used`, `left` and
+        `is_closed`. Numbers are None where LINE has not said or sets no limit.
+
+        No call is made: LINE's approximate count is up to ten minutes old, and what linedesk has
+        sent since is added.
+        """
+        return self._around.quota()
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -70,7 +70,13 @@ class LineClient:
         self._pool.clear()
 
     def post(
-        self, path: str, body: Mapping[str, Any], *, retry_key: str | None = None, **context: Any
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        retry_key: str | None = None,
+        limit_seconds: float | None = None,
+        **context: Any,
     ) -> LineAnswer:
         """POST JSON. `context` (eventId, key, attempt) goes to the row. Raises LineError."""
         headers = {"X-Line-Retry-Key": retry_key} if retry_key else {}
@@ -78,7 +84,14 @@ class LineClient:
             data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
             raise NotSendable(type(error).__name__) from error
-        return self._call("POST", path, data, {**JSON_HEADERS, **headers}, context)
+        return self._call(
+            "POST",
+            path,
+            data,
+            {**JSON_HEADERS, **headers},
+            context,
+            limit_seconds=limit_seconds,
+        )
 
     def get(
         self, path: str, *parts: str, limit_seconds: float | None = None, **context: Any

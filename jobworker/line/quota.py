@@ -1,33 +1,31 @@
-"""How many messages LINE's plan allows this month, and how many it has counted: asked now and
-then, also while the gate is busy.
+"""Asks LINE how many messages its plan allows this month and how many it has counted.
+
+What follows from the answers is in `jobworker.line.month`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
+from jobworker.line.month import SOON_SECONDS, Month, MonthlyQuota, limit_in, used_in
 from jobworker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 
-# A dispatcher that starts has more urgent things to ask.
+# A dispatcher that starts has more urgent calls to make. No push waits for a reading.
 FIRST_SECONDS = 60.0
-EVERY_SECONDS = 600.0
-# After a send that was refused, at most this often.
-SOON_SECONDS = 60.0
-# What LINE said longer ago tells nothing any more.
+# Figures that are older say nothing any more.
 STALE_SECONDS = 1800.0
 
 LIMIT = "/v2/bot/message/quota"
@@ -35,10 +33,14 @@ USED = "/v2/bot/message/quota/consumption"
 
 
 class Quota:
-    """The figures of the month, asked by one ticket of the gate at a time.
+    """The month's messages, read every ten minutes, at midnight in Japan, and after a refused send.
 
-    Of the two calls of a round the second is made only after LINE answered the first, so that
-    these end points alone never open the breaker. A round that fails is not repeated.
+    A reading is two calls, each by a ticket in the class of the pushes, so a busy gate makes them,
+    too. The second call is made only after LINE answered the first, so these endpoints alone never
+    open the breaker. A reading that fails is repeated only for a refused send, after a minute.
+
+    Any thread may ask. `now` is the wall clock, by which LINE's month begins. Nothing is stored: a
+    process that starts in a closed month learns it by its first refused push.
     """
 
     def __init__(
@@ -48,41 +50,101 @@ class Quota:
         get: Callable[..., LineAnswer],
         later: Callable[[float, Callable[[], None]], None],
         figures: WorkerMetrics,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gate = gate
         self._get = get
         self._later = later
-        self._figures = figures
+        self._now = now
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        # Both under _lock.
-        self._is_asking = False
-        self._asked_at = -math.inf
-        # Of the round under way, by one thread after the other.
+        # All below under _lock.
+        self._month = Month()
+        self._is_reading = False
+        self._due = math.inf
+        self._begun_at = -math.inf
+        self._told_at = -math.inf
+        self._was_closed = False
+        # Of the reading under way, by one thread after the other.
         self._limit: int | None = None
-        self._known_at = -math.inf
+        figures.watch_quota(self._figures)
 
     def start(self) -> None:
-        """Ask in a while, and then again and again."""
-        self._later(FIRST_SECONDS, self._tick)
+        """Read in a while, and then again and again."""
+        self._plan(FIRST_SECONDS)
 
-    def ask_soon(self) -> None:
-        """LINE refused a send since the month's messages are used up."""
-        self._ask(unless_within_seconds=SOON_SECONDS)
-
-    def _tick(self) -> None:
-        if self._monotonic() - self._known_at > STALE_SECONDS:
-            self._figures.quota.set({})
-        self._ask()
-        self._later(EVERY_SECONDS, self._tick)
-
-    def _ask(self, *, unless_within_seconds: float = 0.0) -> None:
+    @property
+    def month(self) -> MonthlyQuota:
+        """What is known of the month; quick."""
         with self._lock:
-            now = self._monotonic()
-            if self._is_asking or now - self._asked_at < unless_within_seconds:
+            return self._look()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a push or multicast is not worth a call."""
+        return self.month.is_closed
+
+    @property
+    def left(self) -> int | None:
+        """How many people can still be reached; None where that is unknown or without limit."""
+        return self.month.left
+
+    def met(self) -> None:
+        """LINE refused a send for the monthly limit: read soon, at most once a minute."""
+        with self._lock:
+            self._month.refused(self._now())
+            seconds = self._begun_at + SOON_SECONDS - self._monotonic()
+        self._plan(max(0.0, seconds))
+
+    def paid(self, people: int) -> None:
+        """LINE took a push or multicast for so many people."""
+        with self._lock:
+            self._month.paid(people, self._now())
+
+    def _look(self) -> MonthlyQuota:
+        """Under the lock: as of now."""
+        if self._monotonic() - self._told_at > STALE_SECONDS:
+            self._month.forget()
+        found = self._month.quota(self._now())
+        if found.is_closed is not self._was_closed:
+            self._was_closed = found.is_closed
+            if found.is_closed:
+                log.warning(
+                    "the month's messages are used up: replies only, until a reading shows room "
+                    "limit=%s used=%s",
+                    *(found.limit, found.used),
+                )
+            else:
+                log.info("the month has room again limit=%s used=%s", found.limit, found.used)
+        return found
+
+    def _figures(self) -> dict[str, float | None]:
+        with self._lock:
+            found, since = self._look(), self._month.closed_since
+        return {
+            "quota_messages": found.limit,
+            "quota_used_messages": found.used,
+            "quota_closed_since_seconds": since.timestamp() if since else None,
+        }
+
+    # One reading.
+
+    def _plan(self, seconds: float) -> None:
+        """Begin a reading in so many seconds at the latest."""
+        with self._lock:
+            due = self._monotonic() + seconds
+            if self._is_reading or due >= self._due:
                 return
-            self._is_asking, self._asked_at = True, now
+            self._due = due
+        self._later(seconds, partial(self._read, due))
+
+    def _read(self, due: float) -> None:
+        with self._lock:
+            if due != self._due:
+                # An earlier one took its place.
+                return
+            self._due, self._is_reading = math.inf, True
         self._enter(LIMIT)
 
     def _enter(self, path: str) -> None:
@@ -90,10 +152,12 @@ class Quota:
         self._gate.enter(Ticket(standing, granted=partial(self._take_turn, path)))
 
     def _take_turn(self, path: str, ticket: Ticket) -> None:
-        """On a thread of the pool: the gate's turn has come for one call of the round."""
+        """On a thread of the pool: the gate's turn has come for one call of the reading."""
         answer = None
         with self._gate.holding(ticket) as turn:
             if turn.may_call():
+                if path == LIMIT:
+                    self._begin()
                 turn.begin()
                 answer = answer_or_error(lambda: self._get(path))
         if answer is None:
@@ -101,33 +165,33 @@ class Quota:
         else:
             self._settle(path, answer)
 
+    def _begin(self) -> None:
+        with self._lock:
+            self._month.begin(self._now())
+            self._begun_at = self._monotonic()
+
     def _settle(self, path: str, answer: LineAnswer | LineError) -> None:
         """The limit first, then what is used of it."""
-        told = _told(answer)
-        if told is None:
-            log.info("quota not told endpoint=%s", path)
-        elif path == LIMIT:
-            self._limit = _whole(told.get("value")) if told.get("type") == "limited" else None
-            self._enter(USED)
-            return
-        else:
-            self._known_at = self._monotonic()
-            used = _whole(told.get("totalUsage"))
-            self._figures.quota.set({"quota_messages": self._limit, "quota_used_messages": used})
+        try:
+            if path == LIMIT:
+                self._limit = limit_in(answer)
+                self._enter(USED)
+                return
+            self._end(used_in(answer))
+        except ValueError as error:
+            log.info("quota not known endpoint=%s error=%s", path, error)
+            self._end(None)
+
+    def _end(self, used: int | None) -> None:
+        """The reading is over, with LINE's count or in vain; plan the next one."""
         with self._lock:
-            self._is_asking = False
-
-
-def _told(answer: LineAnswer | LineError) -> dict[str, Any] | None:
-    """LINE's JSON; None for anything else."""
-    if not isinstance(answer, LineAnswer) or answer.status != 200:
-        return None
-    try:
-        told = json.loads(answer.text)
-    except ValueError:
-        return None
-    return told if isinstance(told, dict) else None
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+            now = self._now()
+            if used is None:
+                self._month.failed(now)
+            else:
+                self._month.told(self._limit, used, now)
+                self._told_at = self._monotonic()
+            self._is_reading = False
+            self._look()
+            seconds = self._month.next_seconds(now)
+        self._plan(seconds)

@@ -228,6 +228,8 @@ def _line(seen: Overview) -> Text:
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
         told.append(f"quota {used} of {seen.quota.messages:,.0f}")
+        if seen.quota.closed_since is not None:
+            told.append(f", closed since {local(seen.quota.closed_since)}", "bold red")
     return told if told.plain else Text("-", "dim")
 
 

@@ -156,4 +156,5 @@ def _line_settings(settings: Settings) -> LineSettings:
         threads=settings.dispatcher_threads,
         reply_unknown=ReplyUnknown(settings.reply_unknown),
         handler_seconds=settings.handler_limit_seconds,
+        loading_animation=settings.loading_animation,
     )

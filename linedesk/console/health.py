@@ -211,11 +211,24 @@ def token_refused() -> HealthProblem:
     return HealthProblem("bad", "LINE", "LINE refuses LINE_CHANNEL_ACCESS_TOKEN", do)
 
 
-def quota(used: float, most: float) -> HealthProblem | None:
-    """Counted messages of this month, beside those that the plan allows."""
+def quota(
+    used: float, most: float, *, closed_since: datetime | None = None
+) -> HealthProblem | None:
+    """Counted messages of this month, beside those that the plan allows.
+
+    `closed_since`: when the dispatcher learnt that LINE takes no push any more.
+    """
+    saw = f"{used:,.0f} of {most:,.0f} messages are used this month"
+    if closed_since is not None:
+        do = (
+            "pushes become dead letters until the month ends in Japan, replies are free: raise the "
+            "plan in LINE's console, then `linedesk dead replay --cause quota`"
+        )
+        return HealthProblem(
+            "bad", "quota", f"the month is closed since {local(closed_since)}: {saw}", do
+        )
     if used < QUOTA_WARN_SHARE * most:
         return None
-    saw = f"{used:,.0f} of {most:,.0f} messages are used this month"
     do = (
         "pushes beyond it become dead letters until the month's end, replies are free: raise the "
         "plan in LINE's console"
@@ -365,7 +378,7 @@ def _line(seen: Overview) -> Iterator[HealthProblem | None]:
             do = "nothing is lost, sends wait; `linedesk calls --failed` tells more"
             yield HealthProblem("bad", "LINE", saw, do)
     if seen.quota is not None and seen.quota.used is not None:
-        yield quota(seen.quota.used, seen.quota.messages)
+        yield quota(seen.quota.used, seen.quota.messages, closed_since=seen.quota.closed_since)
 
 
 def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:

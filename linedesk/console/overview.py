@@ -108,6 +108,8 @@ class QuotaView:
 
     messages: float
     used: float | None
+    closed_since: datetime | None = None
+    """Since when LINE takes no push any more; None while it does."""
 
     @property
     def share(self) -> float | None:
@@ -219,7 +221,20 @@ def gates(dispatcher: ProcessRow) -> list[GateView]:
 
 def quota(dispatcher: ProcessRow) -> QuotaView | None:
     messages = dispatcher.number("quotaMessages")
-    return None if messages is None else QuotaView(messages, dispatcher.number("quotaUsedMessages"))
+    if messages is None:
+        return None
+    since = closed_since(dispatcher)
+    return QuotaView(messages, dispatcher.number("quotaUsedMessages"), since)
+
+
+def closed_since(dispatcher: ProcessRow) -> datetime | None:
+    """Since when the dispatcher makes no pushes, as all messages of the month are used."""
+    seconds = dispatcher.number("quotaClosedSinceSeconds")
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        # A row that was typed by hand.
+        return None
 
 
 def spool(desk: ProcessRow) -> SpoolView | None:

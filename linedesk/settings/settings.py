@@ -79,6 +79,7 @@ class Settings(BaseModel):
         "main", "a short name of letters, digits, '-' and '_', at most 32"
     )
     reply_unknown: Literal["push", "drop"] = _setting("push", "push or drop")
+    loading_animation: bool = _setting(True, "true or false")
 
     mongodb_uri: MongodbUri = _setting(
         "mongodb://127.0.0.1:27017/?replicaSet=rs0",

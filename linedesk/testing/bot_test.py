@@ -20,6 +20,7 @@ from jobworker.bot.states import STATE_TIMER
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.effects import is_timer
 from jobworker.errors import NoTimerHandler, PermanentError
+from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
 from linedesk.store.documents import Document, make_document, name_of
@@ -50,6 +51,9 @@ class BotTest(People):
     `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi.
     """
 
+    quota: MonthlyQuota
+    """What `talk.quota` gives; set it to another one at any time."""
+
     def __init__(
         self,
         bot: Bot,
@@ -67,6 +71,7 @@ class BotTest(People):
         self.bot = bot
         self.settings = _settings_of(bot, settings or {})
         self.secrets = _secrets_of(bot, secrets or {})
+        self.quota = MonthlyQuota()
         self._now = start.astimezone(UTC)
         self._api = api
         self._memory = Memory()
@@ -172,6 +177,7 @@ class BotTest(People):
             load=lambda: self._memory.load(document),
             api=self._line_api,
             content=self._contents.fetch,
+            quota=lambda: self.quota,
             now=lambda: self._now,
             per_member=self.bot.per_member,
             settings=self.settings,

@@ -1,6 +1,6 @@
 """What a bot may ask LINE: profiles, groups, itself, its quota and the media that users sent.
 
-Also the loading animation, which answers 202 and shows something only in an open chat.
+Also the loading animation, which answers 202 and lasts until the bot's next message.
 Whoever calls holds the simulator's lock.
 """
 
@@ -115,13 +115,16 @@ def _medium(found: Content) -> Answer:
 
 
 def loading(platform: Platform, call: Call) -> Answer:
+    """In one-to-one chats with friends only; a group's id, or a stranger's, is refused."""
     chat_id, seconds = call.body.get("chatId"), call.body.get("loadingSeconds", 20)
+    user = platform.world.users.get(chat_id) if isinstance(chat_id, str) else None
     problems = []
-    if chat_id not in platform.world.users:
-        problems.append(problem("chatId", "Must be the ID of a user"))
+    if user is None or not user.takes_multicasts:
+        problems.append(problem("chatId", "Must be the ID of a user who is a friend"))
     if isinstance(seconds, bool) or seconds not in range(5, 61, 5):
         problems.append(problem("loadingSeconds", "Must be a multiple of 5 between 5 and 60"))
-    if problems:
+    if user is None or problems:
         raise errors.invalid_body(problems)
+    user.loading_until = platform.clock.time() + seconds
     platform.stream.publish(Change("loading", {"chatId": chat_id, "seconds": seconds}))
     return json_answer({}, status=202)

@@ -146,6 +146,8 @@ def _deliver(platform: Platform, call: Call, to: Sequence[str], way: Way, sent: 
 
 
 def _show(platform: Platform, call: Call, chat_id: str, sent: Sent) -> None:
+    if user := platform.world.users.get(chat_id):
+        user.loading_until = None
     for message, entry in zip(call.body["messages"], sent, strict=True):
         bubble = platform.chats.add(
             chat_id,

@@ -22,7 +22,10 @@ Unreached = Literal["left", "unknown", "blocked", "no friend"]
 
 @dataclass
 class User:
-    """`friend`, `blocked`: of the bot. `wrote_at`: Unix time of the last 1:1 message."""
+    """`friend`, `blocked`: of the bot. `wrote_at`: Unix time of the last 1:1 message.
+
+    `loading_until`: until then the chat shows the loading animation.
+    """
 
     user_id: str
     name: str
@@ -32,6 +35,11 @@ class User:
     status_message: str | None = None
     language: str = "ja"
     picture_url: str = ""
+    loading_until: float | None = None
+
+    def sees_loading(self, now: float) -> bool:
+        """Whether the chat shows the loading animation; the bot's next message ends it."""
+        return self.loading_until is not None and now < self.loading_until
 
     def takes_pushes(self, now: float) -> bool:
         """LINE delivers a push to friends, and to users who wrote in 1:1 within seven days

@@ -51,6 +51,13 @@ class Records:
         """What the bot said in this chat, in order."""
         return [bubble for bubble in self.chat(chat) if bubble.speaker == "bot"]
 
+    def sees_loading(self, user: User | str) -> bool:
+        """Whether a user's 1:1 chat shows the loading animation."""
+        user_id = user if isinstance(user, str) else user.user_id
+        return self.platform.read(
+            lambda platform: platform.world.user(user_id).sees_loading(platform.clock.time())
+        )
+
     def wait_for(self, predicate: Callable[[], T], timeout: float = 10.0) -> T:
         """The predicate's first true value, asked again after every change; TimeoutError after
         `timeout` seconds.

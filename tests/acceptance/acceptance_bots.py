@@ -13,6 +13,7 @@ counter = Bot()
 echo = Bot()
 faulty = Bot()
 stuck = Bot()
+thinker = Bot()
 
 
 @pusher.add(MessageEvent, message=TextMessageContent)
@@ -48,6 +49,13 @@ def fail(event: MessageEvent, talk: Talk) -> None:
 def never_return(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "stuck":
         threading.Event().wait(60)
+    talk.reply(event.message.text)
+
+
+@thinker.add(MessageEvent, message=TextMessageContent)
+def think(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text == "考えて":
+        threading.Event().wait(2)
     talk.reply(event.message.text)
 
 

@@ -184,6 +184,8 @@ def _api(seen: Overview) -> MapNode:
     worst = max((one.p99 or 0.0 for one in call), default=None)
     quota = seen.quota.share if seen.quota else None
     note = "" if quota is None else f"quota {share(quota)} used"
+    if seen.quota is not None and seen.quota.closed_since is not None:
+        note = "replies only, month closed"
     state = GOOD if call else OFF
     return MapNode("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from linedesk.console import health
+from pymongo.errors import PyMongoError
+
+from linedesk.console import health, processes
+from linedesk.console.facts import leader
+from linedesk.console.overview import closed_since
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.doctor.line_api import Reply
@@ -42,7 +48,18 @@ def quota(box: DoctorContext) -> Finding:
     )
     if not (limit.good and used.good):
         return _refusal(used if limit.good else limit)
-    return judge_quota(limit.body, used.body)
+    return judge_quota(limit.body, used.body, closed_since=partial(_closed_since, box))
+
+
+def _closed_since(box: DoctorContext) -> datetime | None:
+    """Since when the dispatcher that leads makes no pushes; None also where none can be asked."""
+    try:
+        row = leader(box.database)
+    except PyMongoError:
+        return None
+    if row is None or not processes.is_fresh(row, now=box.now):
+        return None
+    return closed_since(processes.combined([row]))
 
 
 def endpoint(box: DoctorContext) -> Finding:
@@ -75,12 +92,19 @@ def redelivery(box: DoctorContext) -> Finding:
     )
 
 
-def judge_quota(limit: Mapping[str, Any], used: Mapping[str, Any]) -> Finding:
-    """The bodies of quota and consumption."""
+def judge_quota(
+    limit: Mapping[str, Any],
+    used: Mapping[str, Any],
+    *,
+    closed_since: Callable[[], datetime | None] = lambda: None,
+) -> Finding:
+    """The bodies of quota and consumption; the dispatcher is asked only where all is used."""
     count, most = int(used.get("totalUsage", 0)), limit.get("value")
     if limit.get("type") != "limited" or most is None:
         return ok(f"{count} messages this month, without a limit")
-    return of(health.quota(count, int(most)), well=f"{count} of {most} messages this month")
+    since = closed_since() if count >= int(most) else None
+    problem = health.quota(count, int(most), closed_since=since)
+    return of(problem, well=f"{count} of {most} messages this month")
 
 
 def judge_endpoint(body: Mapping[str, Any], path: str) -> Finding:

@@ -31,6 +31,7 @@ from linedesk.cli.operator_commands import OPERATOR_COMMANDS
 from linedesk.cli.status import fitted, plain, sections, shortened
 from linedesk.cli.tail import Came, coming, line, told
 from linedesk.console import acts
+from linedesk.console.format import local
 from linedesk.console.overview import Read, put_together
 from linedesk.settings.settings import load_settings
 from linedesk.store.client import Client, connect
@@ -136,6 +137,15 @@ def test_status_tells_the_figures_of_the_rows_and_that_all_is_well(
     assert told["queue"]["documents"] == 7
     assert told["wrong"] == []
     assert "\x1b" not in shown
+
+
+def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]) -> None:
+    since = ago(7200, now=datetime.now(UTC))
+    month = {"quotaMessages": 500, "quotaUsedMessages": 501}
+    with processes(database, figures={**month, "quotaClosedSinceSeconds": since.timestamp()}):
+        shown = run("status", code=1).stdout
+    assert f"quota 501 of 500, closed since {local(since)}" in shown
+    assert f"✗ quota: the month is closed since {local(since)}" in shown
 
 
 def test_status_ends_with_1_where_something_stands_still(run: Run) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
+from linedesk.console.format import local
 from linedesk.console.health import overview_as_json, problems_of
 from linedesk.console.history import POINTS, read_history
 from linedesk.console.overview import MOST_LETTERS, Overview, Read, put_together, read_overview
@@ -192,6 +193,15 @@ def test_only_standbys_are_wrong() -> None:
         ({"quotaMessages": 100, "quotaUsedMessages": 90}, {"quota": "warn"}),
         ({"quotaMessages": 100, "quotaUsedMessages": 100}, {"quota": "bad"}),
         ({"quotaMessages": 100, "quotaUsedMessages": 89}, {}),
+        # LINE's count is approximate: what closes the month is a refused push as well.
+        (
+            {"quotaMessages": 100, "quotaUsedMessages": 9, "quotaClosedSinceSeconds": 1.8e9},
+            {"quota": "bad"},
+        ),
+        (
+            {"quotaMessages": 100, "quotaUsedMessages": 9, "quotaClosedSinceSeconds": 1e300},
+            {},
+        ),
         ({"nextTimerSeconds": -61}, {"timers": "bad"}),
     ],
 )
@@ -233,6 +243,21 @@ def test_webhooks_that_are_refused_are_a_problem_where_they_may_be_lost(
 ) -> None:
     desk = {**a_desk(), "perSecond": {"refusedRequests": reasons}}
     assert wrong(overview(desk, a_dispatcher())) == found
+
+
+def test_a_closed_month_is_told_with_its_beginning_and_what_to_do() -> None:
+    since = ago(5400)
+    figures = {"quotaMessages": 5000, "quotaUsedMessages": 5003}
+    closed = {**figures, "quotaClosedSinceSeconds": since.timestamp()}
+    seen = overview(a_desk(), a_dispatcher(figures=closed))
+    (one,) = problems_of(seen)
+    assert one.saw == (
+        f"the month is closed since {local(since)}: 5,003 of 5,000 messages are used this month"
+    )
+    assert "replies are free" in one.do
+    assert seen.as_json()["quota"]["closedSince"] == local(since).replace(" ", "T")
+    assert seen.quota is not None
+    assert seen.quota.closed_since == since
 
 
 def test_a_pause_is_told_and_explains_what_waits() -> None:

@@ -26,6 +26,7 @@ from linedesk.doctor.checks.certificate import CertificateFacts
 from linedesk.doctor.context import USERS, DoctorContext, credentials_folder, with_line_credentials
 from linedesk.doctor.doctor import HERE, THERE, verdict
 from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, skip, warn
+from linedesk.doctor.line_api import Reply
 from linedesk.doctor.report import NAME_WIDTH, Gathering, row, summary
 from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
@@ -514,6 +515,55 @@ def test_a_quota_is_told_before_it_is_used_up(
     limit: dict[str, Any], used: int, state: FindingLevel
 ) -> None:
     assert account.judge_quota(limit, {"totalUsage": used}).state is state
+
+
+def test_a_month_that_the_dispatcher_closed_is_told_with_its_beginning() -> None:
+    limit, since = {"type": "limited", "value": 1000}, NOW - timedelta(hours=2)
+    full = account.judge_quota(limit, {"totalUsage": 1004}, closed_since=lambda: since)
+    assert (full.state, full.saw) == (
+        BAD,
+        f"the month is closed since {local(since)}: 1,004 of 1,000 messages are used this month",
+    )
+    # The dispatcher will see the room within ten minutes.
+    raised = account.judge_quota(limit, {"totalUsage": 500}, closed_since=lambda: since)
+    assert raised.state is OK
+
+
+def test_the_doctor_asks_the_dispatcher_that_leads_since_when_the_month_is_closed(
+    database: Any,
+) -> None:
+    box = a_box()
+    box.__dict__["client"] = {box.settings.mongodb_database: database}
+    box.__dict__["line"] = Account(used=1000)
+    now = box.now
+    row = {"role": "dispatcher", "at": now, "epoch": 1}
+    row["figures"] = {"leading": 1, "quotaClosedSinceSeconds": now.timestamp() - 7200}
+    database.status.insert_one({**row, "_id": "dispatcher/bot1/1"})
+    assert account.quota(box).saw.startswith("the month is closed since ")
+    # One that is gone says nothing of now.
+    database.status.update_one({}, {"$set": {"at": now - timedelta(minutes=5)}})
+    assert account.quota(box).saw == "1,000 of 1,000 messages are used this month"
+    database.status.delete_many({})
+    assert account.quota(box).state is BAD
+
+
+def test_without_mongodb_the_quota_is_judged_all_the_same() -> None:
+    box = a_box(MONGODB_URI="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=1")
+    box.__dict__["line"] = Account(used=1000)
+    assert account.quota(box).saw == "1,000 of 1,000 messages are used this month"
+    box.client.close()
+
+
+class Account:
+    """LINE's answers about the month's messages; the plan allows 1,000."""
+
+    def __init__(self, *, used: int) -> None:
+        self._used = used
+
+    def get(self, path: str) -> Reply:
+        if path.endswith("consumption"):
+            return Reply(200, {"totalUsage": self._used})
+        return Reply(200, {"type": "limited", "value": 1000})
 
 
 @pytest.mark.parametrize(

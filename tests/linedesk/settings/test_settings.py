@@ -40,6 +40,7 @@ BAD = [
     ("LINE_CONCURRENCY", ["0", "2", "many"]),
     ("LINE_CHANNEL", ["a/b", "two words", "x" * 33, "本店"]),
     ("REPLY_UNKNOWN", ["PUSH", "keep"]),
+    ("LOADING_ANIMATION", ["sometimes", "2"]),
     (
         "MONGODB_URI",
         [
@@ -128,6 +129,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "line_concurrency": 1,
         "line_channel": "main",
         "reply_unknown": "push",
+        "loading_animation": True,
         "mongodb_uri": "mongodb://127.0.0.1:27017/?replicaSet=rs0",
         "mongodb_database": "line_bot",
         "frontdesk_host": "127.0.0.1",
@@ -236,6 +238,7 @@ def test_several_secrets_are_split_at_commas_newest_first() -> None:
     [
         ("LINE_API_BASE", "http://127.0.0.1:9000/", "http://127.0.0.1:9000"),
         ("LINE_ACCESS_INTERVAL_MS", "0", 0),
+        ("LOADING_ANIMATION", "false", False),
         ("LOG_LEVEL", "DEBUG", "debug"),
         ("FRONTDESK_HOST", "::", "::"),
         ("FRONTDESK_HOST", "0.0.0.0", "0.0.0.0"),

@@ -15,7 +15,7 @@ from linebot.v3 import webhooks as line
 from linebot.v3.messaging import TextMessage
 
 from jobworker.errors import NoTimerHandler
-from linedesk import Bot, BotError, ContentNotFound, Talk, TimerEvent
+from linedesk import Bot, BotError, ContentNotFound, MonthlyQuota, Talk, TimerEvent
 from linedesk.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
@@ -153,6 +153,18 @@ def test_talk_api_is_the_test_s_own_stand_in() -> None:
     assert BotTest(bot, api=stand_in).says("U1", "やあ").replies == ["オウム"]
     with pytest.raises(NotHere, match="stand-in"):
         BotTest(bot).says("U1", "やあ")
+
+
+def test_what_is_left_of_the_month_is_what_the_test_says() -> None:
+    def handle(event: Any, talk: Talk) -> None:
+        talk.reply(f"{talk.quota.left} {talk.quota.is_closed}")
+
+    test = bot_that(handle)
+    assert test.says("U1", "?").replies == ["None False"]
+    test.quota = MonthlyQuota(limit=200, used=180)
+    assert test.says("U1", "?").replies == ["20 False"]
+    test.quota = MonthlyQuota(limit=200, used=180, is_closed=True)
+    assert test.says("U1", "?").replies == ["0 True"]
 
 
 def test_settings_are_the_bot_s_unless_the_test_says_otherwise() -> None:

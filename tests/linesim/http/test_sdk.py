@@ -112,10 +112,40 @@ def test_bot_info_quota_and_loading_animation(sim, api, taro):
     api.push_message(PushMessageRequest(to=taro.user_id, messages=text()))
     assert api.get_message_quota_consumption().total_usage == 1
     api.show_loading_animation(ShowLoadingAnimationRequest(chatId=taro.user_id, loadingSeconds=5))
-    for wrong in ({"chatId": "C1"}, {"chatId": taro.user_id, "loadingSeconds": 7}):
+
+
+def test_the_loading_animation_is_for_friends_in_1_to_1_chats_and_ends_with_a_message(
+    sim, api, taro
+):
+    group, stranger = sim.add_group("皆", [taro]), sim.add_user("知らない人", friend=False)
+    blocker = sim.add_user("花子")
+    sim.block(blocker)
+    sim.say(stranger, "やあ")
+    wrong = [{"chatId": one} for one in ("C1", group.chat_id, stranger.user_id, blocker.user_id)]
+    wrong += [{"chatId": taro.user_id, "loadingSeconds": seconds} for seconds in (0, 7, 65)]
+    for one in wrong:
         with pytest.raises(ApiException) as refused:
-            api.show_loading_animation(ShowLoadingAnimationRequest(**wrong))
+            api.show_loading_animation(ShowLoadingAnimationRequest.construct(**_snake(one)))
         assert refused.value.status == 400
+    assert not any(sim.sees_loading(user) for user in (taro, stranger, blocker))
+    api.show_loading_animation(ShowLoadingAnimationRequest(chatId=taro.user_id))
+    assert sim.sees_loading(taro)
+    sim.say(taro, "まだ？")
+    sim.advance(19)
+    assert sim.sees_loading(taro)
+    sim.advance(1)
+    assert not sim.sees_loading(taro)
+    api.show_loading_animation(ShowLoadingAnimationRequest(chatId=taro.user_id, loadingSeconds=60))
+    api.push_message(PushMessageRequest(to=group.chat_id, messages=text()))
+    assert sim.sees_loading(taro)
+    api.push_message(PushMessageRequest(to=taro.user_id, messages=text()))
+    assert not sim.sees_loading(taro)
+
+
+def _snake(body):
+    """The SDK itself refuses seconds above 60."""
+    names = {"chatId": "chat_id", "loadingSeconds": "loading_seconds"}
+    return {names[name]: value for name, value in body.items()}
 
 
 def test_validation(api):

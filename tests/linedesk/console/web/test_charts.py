@@ -86,6 +86,13 @@ def test_what_needs_a_look_shows_in_its_place(
     assert placed(overview(a_day.desk_row(), dispatcher))[node].state == state
 
 
+def test_a_closed_month_shows_where_line_is() -> None:
+    dispatcher = a_day.dispatcher_row()
+    dispatcher["figures"]["quotaClosedSinceSeconds"] = a_day.moment(600).timestamp()
+    node = placed(overview(a_day.desk_row(), dispatcher))["api"]
+    assert (node.state, node.note) == ("bad", "replies only, month closed")
+
+
 def test_every_problem_shows_in_a_node_of_the_picture() -> None:
     shown = {about for found in ABOUT.values() for about in found}
     assert shown >= set(re.findall(r'HealthProblem\([^,]*, "([^"]+)"', inspect.getsource(health)))

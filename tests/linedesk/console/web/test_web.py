@@ -110,6 +110,16 @@ def test_a_page_tells_what_the_rows_tell(full: Rows, browser: requests.Session) 
         assert story.json()["eventId"] == EVENT
 
 
+def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
+    since = {"figures.quotaClosedSinceSeconds": a_day.moment(7205).timestamp()}
+    full.status.update_one({"role": "dispatcher"}, {"$set": since})
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/").text)
+    assert "1,312 of 5,000 this month" in page
+    assert re.search(r"✕ closed 2 h (0 min )?ago", page)
+    assert "the month is closed since" in page
+
+
 def test_rows_that_somebody_spoiled_or_emptied_break_no_page(
     database: Rows, browser: requests.Session
 ) -> None:

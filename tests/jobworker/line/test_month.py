@@ -1,0 +1,239 @@
+"""The rules of the month: when pushes are closed and opened, what is left, when it is read next."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobworker.errors import OutcomeUnknown
+from jobworker.line.answer import LineAnswer
+from jobworker.line.month import (
+    EVERY_SECONDS,
+    SOON_SECONDS,
+    Month,
+    MonthlyQuota,
+    MonthState,
+    limit_in,
+    used_in,
+)
+
+# Half past nine in the evening in Japan, on the last day of a month.
+NOW = datetime(2027, 1, 31, 12, 30, tzinfo=UTC)
+NEXT_MONTH = NOW + timedelta(hours=2, minutes=30)
+OPEN, REFUSED, ASKED, CLOSED = MonthState
+
+
+def a_month(*acts: str, limit: int | None = 500) -> Month:
+    """One to which these happened, by the words of the table in `Month`."""
+    month = Month()
+    for act in acts:
+        does(month, act, limit=limit)
+    return month
+
+
+def does(month: Month, act: str, *, limit: int | None = 500) -> None:
+    match act:
+        case "refused":
+            month.refused(NOW)
+        case "begins":
+            month.begin(NOW)
+        case "room":
+            month.told(limit, 499, NOW)
+        case "none":
+            month.told(500, 500, NOW)
+        case "fails":
+            month.failed(NOW)
+        case "new month":
+            month.quota(NEXT_MONTH)
+
+
+WAYS = {
+    OPEN: ["begins"],
+    REFUSED: ["begins", "refused"],
+    ASKED: ["refused", "begins"],
+    CLOSED: ["refused", "begins", "none", "begins"],
+}
+
+
+@pytest.mark.parametrize(
+    ("state", "act", "then"),
+    [
+        *((OPEN, act, OPEN) for act in ("begins", "room", "none", "fails", "new month")),
+        (OPEN, "refused", REFUSED),
+        *((REFUSED, act, REFUSED) for act in ("refused", "room", "none", "fails")),
+        (REFUSED, "begins", ASKED),
+        (REFUSED, "new month", OPEN),
+        *((ASKED, act, ASKED) for act in ("refused", "begins")),
+        (ASKED, "room", OPEN),
+        (ASKED, "none", CLOSED),
+        (ASKED, "fails", REFUSED),
+        (ASKED, "new month", OPEN),
+        *((CLOSED, act, CLOSED) for act in ("refused", "begins", "none", "fails")),
+        (CLOSED, "room", OPEN),
+        (CLOSED, "new month", OPEN),
+    ],
+)
+def test_the_table_of_states(state: MonthState, act: str, then: MonthState) -> None:
+    month = a_month(*WAYS[state])
+    assert month.state is state
+    does(month, act)
+    assert month.state is then
+    is_closed = then is CLOSED
+    assert (month.closed_since is not None) is is_closed
+    quota = month.quota(NEXT_MONTH if act == "new month" else NOW)
+    assert quota.is_closed is is_closed
+    assert quota.left == 0 or not is_closed
+
+
+def test_neither_a_refusal_nor_a_used_up_count_closes_the_month_alone() -> None:
+    assert not a_month("refused").quota(NOW).is_closed
+    month = a_month("begins", "none")
+    assert month.quota(NOW) == MonthlyQuota(500, 500, is_closed=False)
+    # The reading had begun before the refusal, and says nothing of it.
+    assert a_month("begins", "refused", "none").state is REFUSED
+
+
+def test_a_closed_month_opens_when_the_plan_is_raised() -> None:
+    month = a_month("refused", "begins", "none", "begins")
+    month.told(1_000, 500, NOW)
+    assert month.quota(NOW) == MonthlyQuota(1_000, 500)
+    assert month.quota(NOW).left == 500
+    month = a_month("refused", "begins", "none", "begins")
+    month.told(None, 500, NOW)
+    assert month.quota(NOW) == MonthlyQuota(None, 500)
+    assert month.quota(NOW).left is None
+
+
+def test_more_used_than_allowed_is_nothing_left() -> None:
+    month = a_month("refused", "begins")
+    month.told(200, 260, NOW)
+    assert (month.state, month.quota(NOW).left) == (CLOSED, 0)
+    month = a_month("begins")
+    month.told(200, 260, NOW)
+    assert (month.state, month.quota(NOW).left) == (OPEN, 0)
+
+
+# What is left.
+
+
+def test_what_was_sent_since_the_reading_is_counted_down() -> None:
+    month = a_month()
+    month.paid(7, NOW)
+    month.begin(NOW)
+    # LINE may have counted it already, or not: it counts until the next reading.
+    month.paid(20, NOW)
+    month.told(500, 100, NOW)
+    assert month.quota(NOW) == MonthlyQuota(500, 120)
+    month.paid(300, NOW)
+    assert month.quota(NOW).left == 80
+    month.paid(300, NOW)
+    assert month.quota(NOW).left == 0
+    month.begin(NOW)
+    month.told(500, 430, NOW)
+    assert month.quota(NOW).left == 70
+
+
+def test_a_reading_that_fails_leaves_what_is_known() -> None:
+    month = a_month("begins", "room")
+    month.paid(1, NOW)
+    month.begin(NOW)
+    month.paid(1, NOW)
+    month.failed(NOW)
+    assert month.quota(NOW) == MonthlyQuota(500, 501)
+
+
+def test_old_figures_are_forgotten_but_not_those_of_a_closed_month() -> None:
+    month = a_month("begins", "room")
+    month.forget()
+    assert month.quota(NOW) == MonthlyQuota(None, None)
+    assert month.quota(NOW).left is None
+    month = a_month("refused", "begins", "none")
+    month.forget()
+    assert month.quota(NOW) == MonthlyQuota(500, 500, is_closed=True)
+
+
+# The month ends at midnight in Japan.
+
+
+def test_a_new_month_begins_at_midnight_in_japan() -> None:
+    midnight = datetime(2027, 1, 31, 15, 0, tzinfo=UTC)
+    month = a_month("refused", "begins", "none")
+    month.paid(3, NOW)
+    assert month.quota(midnight - timedelta(microseconds=1)).is_closed
+    assert month.quota(midnight) == MonthlyQuota(500, None)
+    month.begin(midnight)
+    month.told(500, 0, midnight)
+    assert month.quota(midnight) == MonthlyQuota(500, 0)
+
+
+def test_a_reading_across_the_end_of_the_month_says_nothing() -> None:
+    month = a_month("refused", "begins")
+    month.told(500, 500, NEXT_MONTH)
+    assert month.state is OPEN
+    assert month.quota(NEXT_MONTH) == MonthlyQuota(None, None)
+
+
+def test_a_clock_that_is_set_back_into_the_former_month_costs_one_refused_push() -> None:
+    month = Month()
+    month.refused(NEXT_MONTH)
+    month.begin(NEXT_MONTH)
+    month.told(500, 500, NEXT_MONTH)
+    assert month.quota(NEXT_MONTH).is_closed
+    assert not month.quota(NOW).is_closed
+    assert not month.quota(NEXT_MONTH).is_closed
+    # Within a month it changes nothing.
+    month = a_month("refused", "begins", "none")
+    assert month.quota(NOW - timedelta(days=20)).is_closed
+
+
+@pytest.mark.parametrize(
+    ("acts", "at", "seconds"),
+    [
+        ((), NOW, EVERY_SECONDS),
+        (("refused", "begins", "none"), NOW, EVERY_SECONDS),
+        (("refused",), NOW, SOON_SECONDS),
+        (("refused", "begins"), NOW, SOON_SECONDS),
+        # Ten minutes, but no later than midnight in Japan.
+        ((), datetime(2027, 1, 31, 14, 55, tzinfo=UTC), 300),
+        ((), datetime(2027, 7, 10, 14, 59, 59, 999_000, tzinfo=UTC), 1),
+        ((), datetime(2027, 7, 10, 15, 0, tzinfo=UTC), EVERY_SECONDS),
+    ],
+)
+def test_when_it_is_read_next(acts: tuple[str, ...], at: datetime, seconds: float) -> None:
+    assert a_month(*acts).next_seconds(at) == pytest.approx(seconds)
+
+
+# LINE's answers.
+
+
+def answer(told: Any) -> LineAnswer:
+    return LineAnswer(200, json.dumps(told))
+
+
+def test_the_limit_and_the_count_are_those_of_line() -> None:
+    assert limit_in(answer({"type": "limited", "value": 500})) == 500
+    assert limit_in(answer({"type": "none"})) is None
+    assert limit_in(answer({"type": "none", "value": 500})) is None
+    assert used_in(answer({"totalUsage": 0})) == 0
+
+
+GARBAGE = [
+    LineAnswer(500),
+    LineAnswer(429, '{"message":"The API rate limit has been exceeded."}'),
+    LineAnswer(200, "<html>"),
+    LineAnswer(200, ""),
+    LineAnswer(200, "[" * 200_000),
+    OutcomeUnknown("gone"),
+    *map(answer, ([], None, {}, {"type": "limited"}, {"type": "many", "value": 5})),
+    *(answer({"type": "limited", "value": one, "totalUsage": one}) for one in ("5", True, 1.5, -1)),
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_anything_else_is_no_figure(garbage: Any) -> None:
+    for reads in (limit_in, used_in):
+        with pytest.raises(ValueError, match=r"."):
+            reads(garbage)
