@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 # LINE tells the meanings of a 429 apart by these words only.
@@ -19,6 +20,8 @@ class LineAnswer:
     retry_after: float | None = None
     whole: bool = True
     """Whether all of its body came; else the words that decide may be missing."""
+    began: float = math.inf
+    """When its call began, monotonic; infinite where that is not known, as if just now."""
 
 
 def is_no_verdict(status: int) -> bool:
