@@ -8,6 +8,7 @@ with an unexpected body raises although LINE accepted the message; so sends do w
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -149,7 +150,7 @@ class LineClient:
             )
 
 
-def tell(breaker: Breaker, status: int, whose: str, *, began: float) -> None:
+def tell(breaker: Breaker, status: int, whose: str, *, began: float = math.inf) -> None:
     """Tell the breaker of an answer to a call that began at that monotonic time."""
     if status == 401:
         breaker.unauthorized(began=began)

@@ -161,9 +161,10 @@ class Order:
     | HELD | WAITING | - | - | HELD or FREE | FREE, once closed CLOSED | HELD |
     | CLOSED | REFUSED | - | - | - | - | - |
 
-    `-`: the call changes nothing; a closed gate is HELD as long as one has a turn. `begin` and `leave` are the calls of a holder; those of any other
-    ticket change nothing. While LINE is away an impatient ticket is REFUSED on entering, and by
-    `refuse_impatient`. `close` refuses all that wait.
+    `-`: the call changes nothing; a closed gate is HELD as long as one has a turn. `begin` and
+    `leave` are the calls of a holder; those of any other ticket change nothing. While LINE is away
+    an impatient ticket is REFUSED on entering, and by `refuse_impatient`. `close` refuses all that
+    wait.
 
     While LINE is probed (`alone`) one ticket at a time gets a turn, the probe, and of those that
     have a turn only the probe may begin. Calls under way from before do not count: they may last.
@@ -178,9 +179,10 @@ class Order:
     So a waiter that is dismissed never frees a gate that another one holds.
 
     The next one is of the best class that waits, except that a class of SHARES gets its share. A
-    turn counts for the shares from its grant on; one in which nothing was called uses none. In a class the line is followed, except in LIVE
-    where that would cost a token although each could be met: then the one that ends first goes. A
-    token that is too old by then leaves LIVE and uses no turn.
+    turn counts for the shares from its grant on; one in which nothing was called uses none. In a
+    class the line is followed, except in LIVE where that would cost a token although each could be
+    met: then the one that ends first goes. A token that is too old by then leaves LIVE and uses no
+    turn.
     """
 
     def __init__(self, most: int = 1, *, one_begins: bool = True) -> None:
