@@ -71,14 +71,16 @@ class LineSettings:
     token: str
     interval_seconds: float
     threads: int
+    concurrency: int = 1
+    """How many calls of a host may be under way at a time."""
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     data_base: str | None = None
     handler_seconds: float = 60.0
     """How long a handler may run."""
     send_limits: SendLimits = LIMITS
     breaker_limits: BreakerLimits = BREAKER_LIMITS
-    rate_limits: Callable[[], RateLimits] = RateLimits
-    """Makes what holds back the endpoints that answered 429."""
+    rate_limits: Callable[..., RateLimits] = RateLimits
+    """Makes what holds back the endpoints that answered 429 or were called as often as may be."""
     profile_limits: ProfileLimits = PROFILE_LIMITS
     content_limits: ContentLimits = CONTENT_LIMITS
     loading_animation: bool = True
@@ -107,6 +109,7 @@ class LineSide:
             line.api_base,
             line.data_base or line.api_base,
             interval_seconds=line.interval_seconds,
+            concurrency=line.concurrency,
             # It still has most of its time when the turn comes.
             handler_turn_seconds=line.handler_seconds / 3,
             step=step,
@@ -115,16 +118,17 @@ class LineSide:
             breaker_limits=line.breaker_limits,
             figures=figures,
         )
+        self.rate_limits = line.rate_limits(at_once=line.concurrency)
         self.client = LineClient(
             line.api_base,
             line.token,
             connections=line.threads,
             calls=calls,
             breaker=hosts.api.breaker,
+            rate_limits=self.rate_limits,
         )
         self._line = line
         self._calls = calls
-        self.rate_limits = line.rate_limits()
         self._later = later
         self._stopping = threading.Event()
         self.quota = Quota(
@@ -144,7 +148,11 @@ class LineSide:
         from jobworker.sdk.gated_client import SdkClients
 
         return SdkClients.of(
-            self.hosts, self._line.token, calls=self._calls, connections=self._line.threads
+            self.hosts,
+            self._line.token,
+            calls=self._calls,
+            connections=self._line.threads,
+            rate_limits=self.rate_limits,
         )
 
     def sdk_clients(self) -> SdkClients:

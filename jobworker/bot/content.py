@@ -138,7 +138,7 @@ class Broken(Exception):
 class ContentDownloads:
     """Fetches content from the data host. `stopping` ends what is under way.
 
-    Any number of threads may; they are served one at a time, by the gate.
+    Any number of threads may; the gate serves as many at a time as may call.
     """
 
     def __init__(
@@ -219,16 +219,17 @@ class ContentDownloads:
             self._calls.noted("GET", ENDPOINT, context, host=self._host.name) as row,
             within(self._limits.download_seconds, step_seconds=self._limits.read_seconds),
         ):
+            began = time.monotonic()
             try:
                 with _broken_where_it_breaks(), self._get(message_id) as response:
                     row.status = status = response.status_code
                     row.request_id = response.headers.get("x-line-request-id")
                     come = self._read(response, part, most_bytes) if status == 200 else None
             except Broken:
-                self._host.breaker.failed(whose)
+                self._host.breaker.failed(whose, began=began)
                 raise
             # Before the turn ends: the gate asks the breaker then.
-            tell(self._host.breaker, status, whose)
+            tell(self._host.breaker, status, whose, began=began)
             _require_coming(status)
             return come
 

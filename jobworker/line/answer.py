@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class LineAnswer:
     retry_after: float | None = None
     whole: bool = True
     """Whether all of its body came; else the words that decide may be missing."""
+    began: float = math.inf
+    """When its call began, monotonic; infinite where that is not known, as if just now."""
 
 
 def is_no_verdict(status: int) -> bool:

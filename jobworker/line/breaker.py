@@ -2,11 +2,14 @@
 
 It is told of every call's end, under the gate, and tells the gate how long to call nothing. After
 a pause the gate serves one entry, the most urgent: that call is the probe, and its end decides.
+Calls that began before a pause was over decide nothing about it, so many at a time that fail
+together count as one failure.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -50,7 +53,19 @@ class BreakerState(Enum):
 
 
 class Breaker:
-    """One per process and channel. Any thread may ask; calls end one at a time, under the gate."""
+    """One per process and host. Any thread may ask, and calls may end at the same time.
+
+    `began` is the monotonic time at which a call began. One that began before the end of the last
+    pause is *old*: it was under way as the pause began. Without a time it counts as none of these.
+
+    | state | answered | failed | 401 |
+    | --- | --- | --- | --- |
+    | CLOSED | the count begins anew | counted; OPEN by FAILURES_TO_OPEN of two | UNAUTHORIZED |
+    | OPEN, HALF_OPEN | CLOSED | OPEN, for longer | UNAUTHORIZED |
+    | UNAUTHORIZED | CLOSED | UNAUTHORIZED, anew | UNAUTHORIZED, anew |
+
+    An old call changes nothing, except that its 401 makes UNAUTHORIZED of any other state.
+    """
 
     def __init__(
         self,
@@ -84,9 +99,17 @@ class Breaker:
                 return 0.0
             return max(0.0, self._until - self._monotonic())
 
-    def answered(self) -> None:
+    @property
+    def is_probed(self) -> bool:
+        """Whether no call may be made but one that finds out whether LINE is back."""
+        with self._lock:
+            return self._state is not BreakerState.CLOSED
+
+    def answered(self, *, began: float = math.inf) -> None:
         """LINE answered a call, if only with a refusal of that one request."""
         with self._lock:
+            if began < self._until:
+                return
             before, self._state = self._state, BreakerState.CLOSED
             self._failures = 0
             self._failed.clear()
@@ -94,9 +117,12 @@ class Breaker:
         if before is not BreakerState.CLOSED:
             log.info("LINE answers again, calls go on seconds=%.1f probes=%d", seconds, probes)
 
-    def failed(self, whose: str) -> None:
+    def failed(self, whose: str, *, began: float = math.inf) -> None:
         """A call failed on LINE's side or on the way; `whose` names its conversation."""
         with self._lock:
+            # guard: old-calls-decide-nothing
+            if began < self._until:
+                return
             self._failures += 1
             if self._state is BreakerState.CLOSED:
                 self._failed.add(whose)
@@ -113,10 +139,12 @@ class Breaker:
                 seconds,
             )
 
-    def unauthorized(self) -> None:
+    def unauthorized(self, *, began: float = math.inf) -> None:
         """LINE refused the access token, which concerns all calls alike."""
         with self._lock:
             before = self._state
+            if before is BreakerState.UNAUTHORIZED and began < self._until:
+                return
             self._hold(BreakerState.UNAUTHORIZED)
         if before is not BreakerState.UNAUTHORIZED:
             log.error(

@@ -8,9 +8,11 @@ with an unexpected body raises although LINE accepted the message; so sends do w
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +29,7 @@ from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
+from jobworker.line.rate_limits import RateLimits
 
 # The gate is held for as long as a call takes.
 CALL_SECONDS = 10.0
@@ -44,7 +47,8 @@ class LineClient:
     """Calls the LINE API at `base`, one request each; the caller holds the gate.
 
     `connections` is the number of threads that may call. Every call leaves a row in the log of
-    calls, whatever comes of it, and tells the breaker how it ended.
+    calls, whatever comes of it, is counted against LINE's rate limits, and tells the breaker how it
+    ended.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class LineClient:
         connections: int,
         calls: CallLog,
         breaker: Breaker | None = None,
+        rate_limits: RateLimits | None = None,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._base = base.rstrip("/")
@@ -64,6 +69,7 @@ class LineClient:
         self._calls = calls
         self._call_seconds = call_seconds
         self.breaker = breaker or Breaker()
+        self._rate_limits = rate_limits or RateLimits()
 
     def close(self) -> None:
         """Close the pooled connections."""
@@ -113,17 +119,19 @@ class LineClient:
     ) -> LineAnswer:
         endpoint = context.get("endpoint", path)
         whose = context.get("key") or path
+        self._rate_limits.count(endpoint)
+        began = time.monotonic()
         with self._calls.noted(method, endpoint, context) as row:
             try:
                 answer = self._request(
                     method, path, data, headers, limit_seconds or self._call_seconds
                 )
             except LineError:
-                self.breaker.failed(whose)
+                self.breaker.failed(whose, began=began)
                 raise
             row.status, row.request_id = answer.status, answer.request_id
-        tell(self.breaker, answer.status, whose)
-        return answer
+        tell(self.breaker, answer.status, whose, began=began)
+        return replace(answer, began=began)
 
     def _request(
         self,
@@ -155,14 +163,14 @@ class LineClient:
             )
 
 
-def tell(breaker: Breaker, status: int, whose: str) -> None:
-    """Tell the breaker of an answer."""
+def tell(breaker: Breaker, status: int, whose: str, *, began: float = math.inf) -> None:
+    """Tell the breaker of an answer to a call that began at that monotonic time."""
     if status == 401:
-        breaker.unauthorized()
+        breaker.unauthorized(began=began)
     elif is_no_verdict(status):
-        breaker.failed(whose)
+        breaker.failed(whose, began=began)
     else:
-        breaker.answered()
+        breaker.answered(began=began)
 
 
 def _read(response: Any, deadline: float) -> tuple[str, bool]:

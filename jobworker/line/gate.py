@@ -1,4 +1,5 @@
-"""The gate: one call of a LINE host at a time, and at least the interval between two starts.
+"""The gate: so many calls of a LINE host at a time, one by default, and the interval between two
+starts.
 
 Whose turn it is says `jobworker.line.gate_order`: an answer that is free while its reply token
 lives goes before what can wait. What waits is a ticket, not a blocked thread: when its turn comes,
@@ -17,7 +18,15 @@ from contextlib import contextmanager
 
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import can_run_again, current_call, require_wanted
-from jobworker.line.gate_order import PLACE_SECONDS, Order, Standing, Ticket, TicketState, TurnClass
+from jobworker.line.gate_order import (
+    PLACE_SECONDS,
+    GateState,
+    Order,
+    Standing,
+    Ticket,
+    TicketState,
+    TurnClass,
+)
 from jobworker.metrics import GateMetrics, Used, WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -34,9 +43,14 @@ HANDLER_TURN_SECONDS = 20.0
 class Gate:
     """See the module's words. `step` has a thread of the pool do something, `later` after a time.
 
+    At most `concurrency` calls are under way at a time. With an interval above 0 their starts are
+    at least that far apart, and one ticket at a time prepares its call; without one as many prepare
+    as may call.
+
     `lease_is_fresh` is asked before each call: a process that may have been replaced calls
-    nothing (architecture: G7). `held_seconds` says how long LINE must not be called; it may
-    change only by a call (see `jobworker.line.breaker`). `sent_at` says when the thread last sent
+    nothing (architecture: G7). `held_seconds` says how long LINE must not be called, `is_probed`
+    whether only one call may find out if it may be again; both may change only by a call (see
+    `jobworker.line.breaker`). `sent_at` says when the thread last sent
     something: on a busy machine, or while it connects, a call leaves well after its turn began,
     and LINE would see the next one too close.
 
@@ -49,10 +63,12 @@ class Gate:
         self,
         interval_seconds: float,
         *,
+        concurrency: int = 1,
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
         lease_is_fresh: Callable[[], bool],
         held_seconds: Callable[[], float] = lambda: 0.0,
+        is_probed: Callable[[], bool] = lambda: False,
         sent_at: Callable[[], float] = lambda: 0.0,
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
         thread_turn_seconds: float = TURN_SECONDS,
@@ -61,6 +77,7 @@ class Gate:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
+        self.concurrency = concurrency
         self.handler_turn_seconds = handler_turn_seconds
         self._thread_turn_seconds = thread_turn_seconds
         self._lead_seconds = lead_seconds
@@ -68,13 +85,14 @@ class Gate:
         self._later = later
         self._lease_is_fresh = lease_is_fresh
         self._held_seconds = held_seconds
+        self._is_probed = is_probed
         self._sent_at = sent_at
         self._monotonic = monotonic
         self._figures = figures or WorkerMetrics().of_gate("api")
         self._closed = threading.Event()
         self._lock = threading.Lock()
         # All below under _lock.
-        self._order = Order()
+        self._order = Order(concurrency, one_begins=interval_seconds > 0)
         self._next_start = 0.0
         self._last_start = 0.0
         self._call_seconds = 0.0
@@ -87,12 +105,16 @@ class Gate:
 
     @property
     def turn_seconds(self) -> float:
-        """How long a turn takes of late: the interval, or the calls themselves if slower."""
-        return max(self.interval_seconds, self._call_seconds)
+        """How long after a turn the next one follows of late where many wait: the interval, or
+        what the calls themselves take if that is longer.
+        """
+        return max(self.interval_seconds, self._call_seconds / self.concurrency)
 
     @property
     def used_seconds(self) -> float:
-        """How long it was busy or kept its interval, since it was made."""
+        """How long it had no turn to give, since it was made: as many calls were under way as may
+        be, or it kept its interval.
+        """
         with self._lock:
             return self._used.seconds(self._monotonic())
 
@@ -136,12 +158,12 @@ class Gate:
 
     @contextmanager
     def holding(self, ticket: Ticket) -> Iterator[Turn]:
-        """The turn of a ticket that was granted; the gate is free for others at its end."""
+        """The turn of a ticket that was granted; another one may have it at its end."""
         turn = Turn(self, ticket)
         try:
             yield turn
         finally:
-            self._leave(ticket, called=turn.has_begun)
+            self._leave(ticket, began=turn.began)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -151,8 +173,11 @@ class Gate:
         abandoned and where others call for too long, LineAway while LINE must not be called.
         """
         require_wanted()
-        with self.holding(self._wait_for_turn()) as turn:
+        ticket = self._wait_for_turn()
+        with self.holding(ticket) as turn:
             if not turn.may_call():
+                if not self._may_begin(ticket):
+                    raise LineAway("LINE is not called for now")
                 raise GateClosed("no turn at the gate: the process is stopping or was replaced")
             require_wanted()
             turn.begin()
@@ -186,7 +211,7 @@ class Gate:
 
     def _arm(self) -> float | None:
         """Under the lock: in how many seconds a thread has to serve; None if none has to."""
-        if not self._order.arm():
+        if not self._order.arm(alone=self._is_probed()):
             return None
         seconds = self._next_start - self._lead_seconds - self._monotonic()
         return max(seconds, self._held_seconds())
@@ -201,20 +226,34 @@ class Gate:
             self._later(seconds, lambda: self._step(self._serve))
 
     def _serve(self) -> None:
-        """On a thread of the pool: give the turn to the next ticket."""
+        """On a thread of the pool: give a turn to the next ticket."""
         if not self._lease_is_fresh():
             self._call_thread(LEASE_AGAIN_SECONDS)
             return
+        ticket: Ticket | None = None
         with self._lock:
-            ticket = self._order.grant(now=self._monotonic(), turn_seconds=self.turn_seconds)
-            if ticket is not None:
-                self._used.begin(self._monotonic())
+            # A call that ended since this thread was called for may have opened the breaker.
+            seconds: float | None = self._held_seconds()
+            if not seconds:
+                ticket = self._grant()
+                # Another thread may give the next turn while this one calls.
+                seconds = self._arm()
+        self._call_thread(seconds)
         if ticket is not None:
             ticket.granted(ticket)
 
-    def _may_call(self) -> bool:
-        # guard: lease-asked-last -> return self._wait_for_interval()
-        return self._wait_for_interval() and self._lease_is_fresh()
+    def _grant(self) -> Ticket | None:
+        """Under the lock."""
+        now = self._monotonic()
+        alone = self._is_probed()
+        ticket = self._order.grant(now=now, turn_seconds=self.turn_seconds, alone=alone)
+        if self._order.state is GateState.HELD:
+            self._used.begin(now)
+        return ticket
+
+    def _may_call(self, ticket: Ticket) -> bool:
+        # guard: lease-asked-last -> return self._wait_for_interval() and self._may_begin(ticket)
+        return self._wait_for_interval() and self._may_begin(ticket) and self._lease_is_fresh()
 
     def _wait_for_interval(self) -> bool:
         """Wait until the interval since the last start is over; False at a stop."""
@@ -223,53 +262,79 @@ class Gate:
                 return False
         return not self._closed.is_set()
 
-    def _begin(self) -> None:
+    def _may_begin(self, ticket: Ticket) -> bool:
+        """Whether LINE may still be called: the end of another call may have forbidden it."""
         with self._lock:
-            before, self._last_start = self._last_start, self._monotonic()
-            self._next_start = self._last_start + self.interval_seconds
-        since_last_ms = (self._last_start - before) * 1000
-        log.debug("turn since_last_access_ms=%.1f waiting=%d", since_last_ms, self.waiting)
+            return self._order.may_begin(ticket, alone=self._is_probed())
 
-    def _leave(self, ticket: Ticket, *, called: bool) -> None:
+    def _begin(self, ticket: Ticket) -> float:
+        with self._lock:
+            before, now = self._last_start, self._monotonic()
+            self._last_start = now
+            self._next_start = now + self.interval_seconds
+            self._order.begin(ticket)
+            self._end_use()
+            seconds = self._arm()
+        # Only where more than one call may be under way.
+        self._call_thread(seconds)
+        since_last_ms = (now - before) * 1000
+        log.debug("turn since_last_access_ms=%.1f waiting=%d", since_last_ms, self.waiting)
+        return now
+
+    def _leave(self, ticket: Ticket, *, began: float | None) -> None:
+        """`began`: when its call began, monotonic; None if LINE was not called."""
+        called = began is not None
         with self._lock:
             if not self._order.leave(ticket, called=called):
                 return
-            if called:
-                took = self._monotonic() - self._last_start
+            if began is not None:
+                took = self._monotonic() - began
                 self._call_seconds += (took - self._call_seconds) / 8
                 left = max(self._last_start, self._sent_at())
-                self._next_start = left + self.interval_seconds
-            waited = self._last_start - ticket.since
-            self._used.end(max(self._monotonic(), self._next_start))
+                self._next_start = max(self._next_start, left + self.interval_seconds)
+            self._end_use()
             refused = self._order.refuse_impatient() if self._held_seconds() else []
             seconds = self._arm()
         # First of all: the next turn begins with it.
         self._call_thread(seconds)
-        if called:
+        if began is not None:
             self._figures.turns.inc()
-            self._figures.wait.observe(waited)
+            self._figures.wait.observe(began - ticket.since)
         for one in refused:
             one.refused(one)
 
+    def _end_use(self) -> None:
+        """Under the lock: it has a turn to give, once its interval is over."""
+        if self._order.state is not GateState.HELD:
+            self._used.end(max(self._monotonic(), self._next_start))
+
 
 class Turn:
-    """What the holder of the gate may do with it: call once, if it may."""
+    """What a holder of the gate may do with it: call once, if it may."""
 
     def __init__(self, gate: Gate, ticket: Ticket) -> None:
-        self.has_begun = False
+        self.began: float | None = None
+        """When its call began, monotonic; None before."""
         self._gate = gate
         self._ticket = ticket
 
     @property
+    def has_begun(self) -> bool:
+        """Whether its call has begun."""
+        return self.began is not None
+
+    @property
     def waited_seconds(self) -> float:
         """How long its ticket had waited when the call began."""
-        return self._gate._last_start - self._ticket.since
+        return 0.0 if self.began is None else self.began - self._ticket.since
 
     def may_call(self) -> bool:
-        """Whether to call, after the wait for the interval; the lease is asked last."""
-        return self._gate._may_call()
+        """Whether to call, after the wait for the interval; the lease is asked last.
+
+        False also where LINE must not be called any more, by the end of another call.
+        """
+        return self._gate._may_call(self._ticket)
 
     def begin(self) -> None:
         """The call begins now; the next one keeps its interval from here on."""
-        self.has_begun = True
-        self._gate._begin()
+        self.began = self._gate._begin(self._ticket)

@@ -100,7 +100,7 @@ class TicketState(Enum):
     """It has not reached the gate yet."""
     WAITING = "waiting"
     GRANTED = "granted"
-    """It has the turn, or had it."""
+    """It has a turn, or had one."""
     CANCELLED = "cancelled"
     """Its owner wants no turn any more."""
     REFUSED = "refused"
@@ -115,7 +115,7 @@ class GateState(Enum):
     ARMED = "armed"
     """A thread was called, for a turn that no ticket has yet."""
     HELD = "held"
-    """One ticket has the turn."""
+    """As many tickets have a turn as may have one."""
     CLOSED = "closed"
     """No turn is given any more."""
 
@@ -148,20 +148,26 @@ class Ticket:
 
 
 class Order:
-    """The tickets at the gate: at most one has the turn, the others follow by class and place.
+    """The tickets at the gate: at most `most` have a turn, the others follow by class and place.
 
     The gate's state is computed from the facts: whether it was closed, a thread was called for a
-    turn, a ticket has the turn.
+    turn, which tickets have a turn. It is HELD while `most` have one; with `one_begins` also while
+    one that has a turn has not begun its call; once closed while any has one.
 
-    | state | enter | arm | grant | leave | close |
-    | --- | --- | --- | --- | --- | --- |
-    | FREE | WAITING | ARMED if a ticket waits | - | - | CLOSED |
-    | ARMED | WAITING | - | HELD by the next one; without one FREE | - | CLOSED |
-    | HELD | WAITING | - | - | its holder: FREE, once closed CLOSED | HELD |
-    | CLOSED | REFUSED | - | - | - | - |
+    | state | enter | arm | grant | begin | leave | close |
+    | --- | --- | --- | --- | --- | --- | --- |
+    | FREE | WAITING | ARMED if a ticket waits | - | - | FREE | CLOSED |
+    | ARMED | WAITING | - | HELD or FREE, by the facts | ARMED | ARMED | CLOSED |
+    | HELD | WAITING | - | - | HELD or FREE | FREE, once closed CLOSED | HELD |
+    | CLOSED | REFUSED | - | - | - | - | - |
 
-    `-`: the call changes nothing. While LINE is away an impatient ticket is REFUSED on entering,
-    and by `refuse_impatient`. `close` refuses all that wait.
+    `-`: the call changes nothing; a closed gate is HELD as long as one has a turn. `begin` and
+    `leave` are the calls of a holder; those of any other ticket change nothing. While LINE is away
+    an impatient ticket is REFUSED on entering, and by `refuse_impatient`. `close` refuses all that
+    wait.
+
+    While LINE is probed (`alone`) one ticket at a time gets a turn, the probe, and of those that
+    have a turn only the probe may begin. Calls under way from before do not count: they may last.
 
     | ticket | enter | grant | cancel | refused | move |
     | --- | --- | --- | --- | --- | --- |
@@ -169,25 +175,32 @@ class Order:
     | WAITING | - | GRANTED | CANCELLED | REFUSED | takes its new place |
     | GRANTED, CANCELLED, REFUSED | - | - | - | - | - |
 
-    Only the holder can leave, and a ticket that was refused or cancelled never becomes the holder.
+    Only a holder can leave, and a ticket that was refused or cancelled never becomes a holder.
     So a waiter that is dismissed never frees a gate that another one holds.
 
     The next one is of the best class that waits, except that a class of SHARES gets its share. A
-    turn in which nothing was called uses none. In a class the line is followed, except in LIVE
-    where that would cost a token although each could be met: then the one that ends first goes. A
-    token that is too old by then leaves LIVE and uses no turn.
+    turn counts for the shares from its grant on; one in which nothing was called uses none. In a
+    class the line is followed, except in LIVE where that would cost a token although each could be
+    met: then the one that ends first goes. A token that is too old by then leaves LIVE and uses no
+    turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1, *, one_begins: bool = True) -> None:
+        self._most = most
+        self._one_begins = one_begins
         self._heaps: dict[TurnClass, list[tuple[float, int, Ticket]]] = {c: [] for c in TurnClass}
         self._waiting = dict.fromkeys(TurnClass, 0)
         self._live: dict[Ticket, None] = {}
         # Those of LIVE by the end of the token that their next call spends.
         self._by_token: list[tuple[float, int, Ticket]] = []
-        # How many calls in a row a class waited through that has a share.
+        # How many turns in a row a class waited through that has a share.
         self._passed = dict.fromkeys(SHARES, 0)
         self._numbers = itertools.count()
-        self._holder: Ticket | None = None
+        # Those that have a turn, each with the turns that its class had waited through for it.
+        self._holders: dict[Ticket, int] = {}
+        # Those of them that have not begun their call.
+        self._preparing: set[Ticket] = set()
+        self._probe: Ticket | None = None
         self._is_armed = False
         self._is_closed = False
         self._checked_at = -math.inf
@@ -196,10 +209,10 @@ class Order:
     @property
     def state(self) -> GateState:
         """See the table."""
-        if self._holder is not None:
-            return GateState.HELD
         if self._is_closed:
-            return GateState.CLOSED
+            return GateState.HELD if self._holders else GateState.CLOSED
+        if len(self._holders) >= self._most or (self._one_begins and self._preparing):
+            return GateState.HELD
         return GateState.ARMED if self._is_armed else GateState.FREE
 
     @property
@@ -261,17 +274,18 @@ class Order:
             ticket.state = TicketState.CANCELLED
         return ticket.state is TicketState.CANCELLED
 
-    def arm(self) -> bool:
+    def arm(self, *, alone: bool = False) -> bool:
         """Whether a thread has to be called for a turn; it has to come to `grant`."""
-        if self.state is not GateState.FREE or not self.waiting:
+        is_probed = alone and self._probe is not None
+        if self.state is not GateState.FREE or not self.waiting or is_probed:
             return False
         self._is_armed = True
         return True
 
-    def grant(self, *, now: float, turn_seconds: float) -> Ticket | None:
-        """The thread came: give the turn to the next ticket; None if there is none.
+    def grant(self, *, now: float, turn_seconds: float, alone: bool = False) -> Ticket | None:
+        """The thread came: give a turn to the next ticket; None if there is none.
 
-        `turn_seconds`: how long a turn takes of late.
+        `turn_seconds`: how long after a turn the next one follows of late. `alone`: LINE is probed.
         """
         if self.state is not GateState.ARMED:
             return None
@@ -286,22 +300,45 @@ class Order:
         ticket.state = TicketState.GRANTED
         self._leave_line(ticket)
         self._drop_left_places()
-        self._holder = ticket
+        self._hold(ticket, is_probe=alone)
         return ticket
 
+    def may_begin(self, ticket: Ticket, *, alone: bool) -> bool:
+        """Whether a holder may begin its call; while LINE is probed only the probe may."""
+        # guard: probe-is-alone -> return True
+        return not alone or ticket is self._probe
+
+    def begin(self, ticket: Ticket) -> None:
+        """A holder begins its call."""
+        self._preparing.discard(ticket)
+
     def leave(self, ticket: Ticket, *, called: bool) -> bool:
-        """The holder's turn is over; False for any other ticket, which changes nothing.
+        """A holder's turn is over; False for any other ticket, which changes nothing.
 
         `called`: LINE was called in it.
         """
-        if self._holder is not ticket:
+        if ticket not in self._holders:
             return False
-        self._holder = None
-        if called:
-            for turn_class, passed in self._passed.items():
-                is_passed = turn_class is not ticket.turn_class and self._waiting[turn_class]
-                self._passed[turn_class] = passed + 1 if is_passed else 0
+        waited_through = self._holders.pop(ticket)
+        self._preparing.discard(ticket)
+        if self._probe is ticket:
+            self._probe = None
+        for turn_class, passed in self._passed.items():
+            if not called:
+                is_own = turn_class is ticket.turn_class
+                given_back = passed + (waited_through if is_own else -1)
+                self._passed[turn_class] = max(0, given_back)
+            elif not self._waiting[turn_class]:
+                self._passed[turn_class] = 0
         return True
+
+    def _hold(self, ticket: Ticket, *, is_probe: bool) -> None:
+        self._holders[ticket] = self._passed.get(ticket.turn_class, 0)
+        self._preparing.add(ticket)
+        if is_probe:
+            self._probe = ticket
+        for turn_class, passed in self._passed.items():
+            self._passed[turn_class] = 0 if turn_class is ticket.turn_class else passed + 1
 
     def refuse_impatient(self) -> list[Ticket]:
         """Refuse those that do not wait while LINE is away; returns them, the first ones first."""

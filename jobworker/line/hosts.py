@@ -41,6 +41,7 @@ class Hosts:
         data_base: str,
         *,
         interval_seconds: float,
+        concurrency: int = 1,
         handler_turn_seconds: float = HANDLER_TURN_SECONDS,
         step: Callable[[Callable[[], None]], None],
         later: Callable[[float, Callable[[], None]], None],
@@ -55,10 +56,12 @@ class Hosts:
             breaker = Breaker(limits=breaker_limits)
             gate = Gate(
                 interval_seconds,
+                concurrency=concurrency,
                 step=step,
                 later=later,
                 lease_is_fresh=lease_is_fresh,
                 held_seconds=breaker.held_seconds,
+                is_probed=lambda: breaker.is_probed,
                 sent_at=sent_at,
                 handler_turn_seconds=handler_turn_seconds,
                 figures=counts.of_gate(name),

@@ -1,14 +1,18 @@
-"""What LINE's rate limit holds back: the endpoints that answered 429, each for its own time.
+"""LINE's rate limits: how often each endpoint may be called, and which ones answered 429.
 
-LINE counts per channel and endpoint, whoever the call is for (reference, "Rate limits").
+LINE counts per channel and endpoint, for whomever the call is (Messaging API reference, "Rate
+limits"). Its buckets may be emptier than those here: other programs use the channel, and a process
+that starts does not know what the one before used. A 429 tells, and empties the bucket here, too.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_endpoint_limit
@@ -20,53 +24,164 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 
 
+@dataclass(frozen=True)
+class Rate:
+    """A bucket holds `calls` at most and is refilled by that many in `seconds`, evenly.
+
+    Source: Messaging API reference, "Rate limits" (buckets since 2026-07-31). That a bucket holds
+    as many calls as are refilled is LINE's example for 60 an hour.
+    """
+
+    calls: int
+    seconds: float = 1.0
+
+
+# Reply, push, profiles, quota and all that is not named below.
+RATE = Rate(2_000)
+# Of the endpoints that linedesk calls. What only a handler calls by itself is not here: nothing
+# holds it back, and the handler gets LINE's 429.
+RATES = {
+    "/v2/bot/message/multicast": Rate(200),
+    "/v2/bot/chat/loading/start": Rate(100),
+}
+
+
+# A call reaches LINE after it is counted here, and LINE's full bucket takes no refill meanwhile. A
+# bucket that holds a fifth less never runs ahead of LINE's by delays of up to a fifth of `seconds`.
+SHARE = 0.8
+
+
+class Bucket:
+    """The calls that an endpoint may still take. Pure; every time is monotonic seconds.
+
+    `at_once` calls may be made by threads that asked before any of them is counted. So a call may
+    be made only while the bucket holds that many, or half of all if that is less.
+
+    | it holds | seconds |
+    | --- | --- |
+    | enough | 0 |
+    | less | until it holds enough, and one call more for each that was told so before |
+    """
+
+    def __init__(self, rate: Rate, *, at_once: int = 1, now: float) -> None:
+        self._most = rate.calls * SHARE
+        self._per_second = rate.calls / rate.seconds
+        self._enough = max(1.0, min(at_once, self._most / 2))
+        self._holds = self._most
+        self._at = now
+        self._told = now
+
+    def seconds(self, now: float) -> float:
+        """How long to make no call. Each that has to wait gets a time of its own."""
+        self._refill(now)
+        if self._holds >= self._enough:
+            return 0.0
+        # Else all would ask again at once, and all but one in vain.
+        ready = now + (self._enough - self._holds) / self._per_second
+        self._told = max(ready, self._told + 1 / self._per_second)
+        return self._told - now
+
+    def count(self, now: float) -> None:
+        """A call is made."""
+        self._refill(now)
+        self._holds -= 1
+
+    def empty(self, now: float) -> None:
+        """LINE says that it is empty."""
+        self._refill(now)
+        self._holds = min(0.0, self._holds)
+
+    def _refill(self, now: float) -> None:
+        self._holds = min(self._most, self._holds + (now - self._at) * self._per_second)
+        self._at = now
+
+
 class RateLimits:
-    """Endpoints by their path template. Any thread may ask."""
+    """What holds back an endpoint, each named by the template of its path. Any thread may ask.
+
+    `at_once`: how many threads may call at the same time.
+    """
 
     def __init__(
         self,
         *,
+        at_once: int = 1,
         first_pause_seconds: float = FIRST_PAUSE_SECONDS,
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._at_once = at_once
         self._first_pause_seconds = first_pause_seconds
         self._longest_pause_seconds = longest_pause_seconds
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        # All below under _lock.
+        # All below under _lock, by endpoint.
         self._limited: dict[str, int] = {}
         self._until: dict[str, float] = {}
+        self._buckets: dict[str, Bucket] = {}
 
     def seconds(self, endpoint: str) -> float:
-        """How long the endpoint must not be called; 0 where it may be."""
+        """How long the endpoint must not be called, by LINE's 429 or its limit; 0 where it may be.
+
+        Whoever gets 0 calls next, and has the call counted. The longest wait for the limit alone is
+        `longest_pause_seconds`; then it has to be asked again.
+        """
         with self._lock:
-            return max(0.0, self._until.get(endpoint, 0.0) - self._monotonic())
+            now = self._monotonic()
+            held = self._until.get(endpoint, 0.0) - now
+            if held > 0:
+                return held
+            return min(self._bucket(endpoint, now).seconds(now), self._longest_pause_seconds)
+
+    def count(self, endpoint: str) -> None:
+        """A call of the endpoint is made now."""
+        with self._lock:
+            now = self._monotonic()
+            self._bucket(endpoint, now).count(now)
 
     def note(self, endpoint: str, answer: LineAnswer | LineError) -> None:
         """What a call of the endpoint came to: the limit is used up, or it took a call again.
 
-        It is held back as long as LINE says, else longer with each time in a row.
+        It is held back as long as LINE says, else longer with each time in a row. Of calls that
+        began before the end of a pause only what LINE says counts: they were under way together.
         """
         if not isinstance(answer, LineAnswer):
             return
-        if is_endpoint_limit(answer):
-            self._hold(endpoint, answer.retry_after)
-            return
         with self._lock:
-            self._limited.pop(endpoint, None)
-
-    def _hold(self, endpoint: str, retry_after: float | None) -> None:
-        with self._lock:
-            times = self._limited[endpoint] = self._limited.get(endpoint, 0) + 1
-            # A Retry-After of 0 must not make a hot loop of it.
-            seconds = retry_after or growing_seconds(
-                times, first=self._first_pause_seconds, most=self._longest_pause_seconds
+            is_old = answer.began < self._until.get(endpoint, 0.0)
+            if not is_endpoint_limit(answer):
+                if not is_old:
+                    self._limited.pop(endpoint, None)
+                return
+            times, seconds = self._hold(endpoint, answer.retry_after, is_old=is_old)
+        if not is_old:
+            log.warning(
+                "rate limit, endpoint held back endpoint=%s times=%d seconds=%.1f",
+                endpoint,
+                times,
+                seconds,
             )
-            self._until[endpoint] = self._monotonic() + seconds
-        log.warning(
-            "rate limit, endpoint held back endpoint=%s times=%d seconds=%.1f",
-            endpoint,
-            times,
-            seconds,
+
+    def _bucket(self, endpoint: str, now: float) -> Bucket:
+        """Under the lock. The SDK names the parameters of a path, linedesk does not."""
+        name = re.sub(r"{\w*}", "{}", endpoint)
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            rate = RATES.get(name, RATE)
+            bucket = self._buckets[name] = Bucket(rate, at_once=self._at_once, now=now)
+        return bucket
+
+    def _hold(self, endpoint: str, retry_after: float | None, *, is_old: bool) -> tuple[int, float]:
+        """Under the lock: for which time in a row, and for how long."""
+        now = self._monotonic()
+        self._bucket(endpoint, now).empty(now)
+        if is_old:
+            self._until[endpoint] = max(self._until[endpoint], now + (retry_after or 0.0))
+            return self._limited.get(endpoint, 0), self._until[endpoint] - now
+        times = self._limited[endpoint] = self._limited.get(endpoint, 0) + 1
+        # A Retry-After of 0 must not make a hot loop of it.
+        seconds = retry_after or growing_seconds(
+            times, first=self._first_pause_seconds, most=self._longest_pause_seconds
         )
+        self._until[endpoint] = now + seconds
+        return times, seconds

@@ -6,9 +6,11 @@ answer's body.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from linebot.v3.messaging import ApiClient as SdkApiClient
@@ -23,6 +25,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
 from jobworker.line.deadline import make_timed, within
 from jobworker.line.hosts import Host, Hosts
+from jobworker.line.rate_limits import RateLimits
 from linedesk.store.records.calls import CallRecord
 
 # The SDK reads a whole photo or video before it returns.
@@ -52,7 +55,9 @@ def configured(base: str, token: str, *, connections: int) -> Any:
 class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no types
     """The SDK's client of one host: through its gate, in time, logged, nothing repeated.
 
-    A handler waits for its turn on its own thread. Its connections are shared by all threads.
+    A handler waits for its turn on its own thread. Its connections are shared by all threads. Its
+    calls are counted against LINE's rate limits and not held back by them: the handler gets the
+    429.
     """
 
     def __init__(
@@ -62,13 +67,26 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         *,
         calls: CallLog,
         connections: int,
+        rate_limits: RateLimits | None = None,
         limit_seconds: float = CALL_SECONDS,
     ) -> None:
+        self._of_thread = threading.local()
         super().__init__(configured(host.base, token, connections=connections))
         make_timed(self.rest_client.pool_manager)
         self._host = host
         self._calls = calls
+        self._rate_limits = rate_limits or RateLimits()
         self._limit_seconds = limit_seconds
+
+    @property
+    def last_response(self) -> Any:
+        """The last answer of this thread: the SDK keeps one for all of them."""
+        # guard: answer-of-its-own-thread
+        return getattr(self._of_thread, "last_response", None)
+
+    @last_response.setter
+    def last_response(self, response: Any) -> None:
+        self._of_thread.last_response = response
 
     def close(self) -> None:
         """Close the pooled connections."""
@@ -94,9 +112,10 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             self._noted(method, resource_path, current) as row,
             within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
         ):
-            whose = current.context["key"] if current else resource_path
+            self._rate_limits.count(resource_path)
+            call = _UnderWay(row, current.context["key"] if current else resource_path)
             try:
-                with self._told(row, whose):
+                with self._told(call):
                     return super().call_api(resource_path, method, *args, **kwargs)
             finally:
                 sending.status = row.status
@@ -108,36 +127,43 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         return self._calls.noted(method, path, context, host=self._host.name)
 
     @contextmanager
-    def _told(self, row: CallRecord, whose: str) -> Iterator[None]:
+    def _told(self, call: _UnderWay) -> Iterator[None]:
         """Note in the row, and tell the breaker, how the call inside ends."""
         self.last_response = None
         try:
             yield
         except ApiException as error:
-            self._note(row, whose, error.status, error.headers)
+            self._note(call, error.status, error.headers)
             raise
         except UnicodeDecodeError as error:
             # The body of a refusal, which hides it.
             if isinstance(error.__context__, ApiException):
-                self._note(row, whose, error.__context__.status, None)
+                self._note(call, error.__context__.status, None)
             raise
         except (HTTPError, OSError):
-            self._host.breaker.failed(whose)
+            self._host.breaker.failed(call.whose, began=call.began)
             raise
         finally:
             # Also where the SDK cannot read what LINE answered.
             if (told := self.last_response) is not None:
-                self._note(row, whose, told.status, told.getheaders())
+                self._note(call, told.status, told.getheaders())
             # It would keep a whole video in memory until the next call.
             self.last_response = None
 
-    def _note(
-        self, row: CallRecord, whose: str, status: int | None, headers: Mapping[str, str] | None
-    ) -> None:
+    def _note(self, call: _UnderWay, status: int | None, headers: Mapping[str, str] | None) -> None:
         # The SDK's status 0 stands for no answer.
-        row.status = status or None
-        row.request_id = (headers or {}).get("x-line-request-id")
-        tell(self._host.breaker, status or 0, whose)
+        call.row.status = status or None
+        call.row.request_id = (headers or {}).get("x-line-request-id")
+        tell(self._host.breaker, status or 0, call.whose, began=call.began)
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """A call that has begun: its row, whose it is, and its monotonic start."""
+
+    row: CallRecord
+    whose: str
+    began: float = field(default_factory=time.monotonic)
 
 
 def is_send(method: str, path: str) -> bool:
@@ -191,18 +217,28 @@ class SdkClients:
     data: GatedApiClient
 
     @classmethod
-    def of(cls, hosts: Hosts, token: str, *, calls: CallLog, connections: int) -> SdkClients:
+    def of(
+        cls,
+        hosts: Hosts,
+        token: str,
+        *,
+        calls: CallLog,
+        connections: int,
+        rate_limits: RateLimits | None = None,
+    ) -> SdkClients:
         """A client for each host, with the same token."""
-        return cls(
-            GatedApiClient(hosts.api, token, calls=calls, connections=connections),
-            GatedApiClient(
-                hosts.data,
+
+        def client(host: Host, limit_seconds: float) -> GatedApiClient:
+            return GatedApiClient(
+                host,
                 token,
                 calls=calls,
                 connections=connections,
-                limit_seconds=DATA_CALL_SECONDS,
-            ),
-        )
+                rate_limits=rate_limits,
+                limit_seconds=limit_seconds,
+            )
+
+        return cls(client(hosts.api, CALL_SECONDS), client(hosts.data, DATA_CALL_SECONDS))
 
     def close(self) -> None:
         """Close their connections."""

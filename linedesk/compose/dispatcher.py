@@ -153,6 +153,7 @@ def _line_settings(settings: Settings) -> LineSettings:
         data_base=settings.line_api_data_base,
         token=settings.access_token,
         interval_seconds=settings.line_access_interval_ms / 1000,
+        concurrency=settings.line_concurrency,
         threads=settings.dispatcher_threads,
         reply_unknown=ReplyUnknown(settings.reply_unknown),
         handler_seconds=settings.handler_limit_seconds,

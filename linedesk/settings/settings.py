@@ -73,7 +73,7 @@ class Settings(BaseModel):
         100, "a whole number of milliseconds, 0 to 60000", ge=0, le=60_000
     )
     line_concurrency: int = _setting(
-        1, "1, since several calls at a time are not offered yet", ge=1, le=1
+        1, "a whole number from 1 to 500, below DISPATCHER_THREADS", ge=1, le=500
     )
     line_channel: ChannelName = _setting(
         "main", "a short name of letters, digits, '-' and '_', at most 32"
@@ -156,6 +156,15 @@ class Settings(BaseModel):
         if (self.frontdesk_tls_cert is None) != (self.frontdesk_tls_key is None):
             raise ValueError(
                 "FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY must be set together or not at all"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _threads_beside_the_calls(self) -> Settings:
+        # Each call holds a thread for as long as LINE takes to answer.
+        if self.line_concurrency >= self.dispatcher_threads:
+            raise ValueError(
+                "LINE_CONCURRENCY must be below DISPATCHER_THREADS, since each call holds a thread"
             )
         return self
 

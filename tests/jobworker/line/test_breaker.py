@@ -153,6 +153,47 @@ def test_a_token_that_is_refused_while_it_is_open_is_told_too(
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
 
+# Calls that were under way together.
+
+
+def test_calls_of_before_a_pause_count_as_one_failure(line: Breaker, now: Now) -> None:
+    for n in range(20):
+        line.failed(f"U{n}", began=now.seconds)
+    assert 0.8 <= line.held_seconds() <= 1.0
+    # Of some it is heard only while a probe is under way, or after it.
+    now.seconds += 1.0
+    line.failed("U1", began=1000.0)
+    assert (line.state, line.held_seconds()) == (BreakerState.HALF_OPEN, 0.0)
+    line.failed("U1", began=now.seconds)
+    assert 1.6 <= line.held_seconds() <= 2.0
+
+
+def test_an_old_answer_does_not_end_a_pause(line: Breaker, now: Now) -> None:
+    for n in range(5):
+        line.failed(f"U{n}", began=now.seconds)
+    line.answered(began=now.seconds)
+    assert line.state is BreakerState.OPEN
+    now.seconds += 1.0
+    line.answered(began=now.seconds)
+    assert line.state is BreakerState.CLOSED
+    # They do not count against the time after it, either.
+    for n in range(5):
+        line.failed(f"U{n}", began=1000.0)
+    assert line.state is BreakerState.CLOSED
+
+
+def test_many_refusals_of_the_token_are_one_and_an_old_one_still_counts_as_such(
+    line: Breaker, now: Now
+) -> None:
+    for n in range(5):
+        line.failed(f"U{n}", began=now.seconds)
+    line.unauthorized(began=now.seconds)
+    assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 60.0)
+    now.seconds += 30.0
+    line.unauthorized(began=1000.0)
+    assert line.held_seconds() == 30.0
+
+
 # At the gate, by hand.
 
 

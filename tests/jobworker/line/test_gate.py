@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -32,22 +33,29 @@ class Hand:
     """The pool and the clock of a gate, moved by the test."""
 
     def __init__(
-        self, interval_seconds: float = 1.0, *, figures: GateMetrics | None = None
+        self,
+        interval_seconds: float = 1.0,
+        *,
+        concurrency: int = 1,
+        figures: GateMetrics | None = None,
     ) -> None:
         self.now = 100.0
         self.fresh = True
         self.held_until = 0.0
+        self.probed = False
         self.sent_at = 0.0
         self.steps: deque[Callable[[], None]] = deque()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self.gate = Gate(
             interval_seconds,
+            concurrency=concurrency,
             step=self.steps.append,
             later=self.later,
             lease_is_fresh=lambda: self.fresh,
             sent_at=lambda: self.sent_at,
             held_seconds=lambda: max(0.0, self.held_until - self.now),
+            is_probed=lambda: self.probed,
             # The clock stands still while a thread would wait for the rest of the interval.
             lead_seconds=0.0,
             figures=figures,
@@ -354,7 +362,7 @@ class Real:
 def real() -> Iterator[Callable[..., Real]]:
     ends: list[Callable[[], object]] = []
 
-    def make(interval_seconds: float, **limits: float) -> Real:
+    def make(interval_seconds: float, **limits: Any) -> Real:
         clock = DelayedCalls()
         pool = Pool(
             lambda task: JobResult.DONE,
@@ -401,6 +409,39 @@ def test_never_two_calls_at_once_and_never_too_close(real: Callable[..., Real]) 
     eventually(lambda: len(line.starts) == 64)
     assert line.together == 1
     assert line.closest >= 0.005
+
+
+@pytest.mark.parametrize("interval_seconds", [0.005, 0.0])
+def test_never_more_calls_at_once_than_may_be_and_never_too_close(
+    real: Callable[..., Real], monkeypatch: pytest.MonkeyPatch, interval_seconds: float
+) -> None:
+    room = real(interval_seconds, concurrency=3)
+    line, gate = room.line, room.gate
+    starts: list[float] = []
+    begin = gate._begin
+
+    def noted(ticket: Ticket) -> float:
+        starts.append(began := begin(ticket))
+        return began
+
+    monkeypatch.setattr(gate, "_begin", noted)
+
+    def on_a_thread(n: int) -> None:
+        for turn in range(3):
+            with gate.turn(), line.called(f"thread {n} {turn}"):
+                threading.Event().wait(0.004 * (n % 3 + 1))
+
+    threads = [threading.Thread(target=on_a_thread, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for n in range(40):
+        Caller(line, str(n), n, takes=0.02).enter()
+    for thread in threads:
+        thread.join(20)
+    eventually(lambda: len(line.starts) == 64)
+    assert line.together == 3
+    starts.sort()
+    assert min(b - a for a, b in itertools.pairwise(starts)) >= interval_seconds
 
 
 def test_a_saturated_gate_uses_its_turns(real: Callable[..., Real]) -> None:

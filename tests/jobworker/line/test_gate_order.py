@@ -1,4 +1,4 @@
-"""The gate's account of tickets: one turn at a time, by class and place."""
+"""The gate's account of tickets: so many turns at a time, by class and place."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import math
 import time
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from jobworker.line.gate_order import (
     MOST_LEFT_PLACES,
@@ -221,6 +229,104 @@ def test_ten_thousand_answers_are_served_in_no_time(token_seconds: float) -> Non
     assert time.monotonic() - started < 20
 
 
+# Several at a time.
+
+
+def granted_next(order: Order, *, alone: bool = False) -> Ticket | None:
+    """Who gets the next turn, where there is one to give."""
+    return order.grant(now=0.0, turn_seconds=0.1, alone=alone) if order.arm(alone=alone) else None
+
+
+def test_so_many_have_a_turn_and_the_next_one_gets_that_of_the_first_that_leaves() -> None:
+    order = Order(2, one_begins=False)
+    first, second, third = (entered(order, place) for place in (1.0, 2.0, 3.0))
+    assert [granted_next(order) for _ in range(3)] == [first, second, None]
+    assert order.state is HELD
+    order.leave(second, called=True)
+    assert order.state is FREE
+    assert granted_next(order) is third
+
+
+def test_where_there_is_an_interval_one_at_a_time_prepares() -> None:
+    order = Order(2)
+    first, second = entered(order, 1.0), entered(order, 2.0)
+    assert [granted_next(order), granted_next(order)] == [first, None]
+    order.begin(first)
+    assert granted_next(order) is second
+    order.begin(second)
+    assert order.state is HELD
+
+
+def test_a_closed_gate_is_held_until_the_last_turn_ends() -> None:
+    order = Order(3, one_begins=False)
+    holders = [entered(order, place) for place in (1.0, 2.0)]
+    assert [granted_next(order) for _ in holders] == holders
+    order.close()
+    states = [order.state]
+    for ticket in holders:
+        order.leave(ticket, called=True)
+        states.append(order.state)
+    assert states == [HELD, HELD, CLOSED]
+
+
+def test_a_probe_is_alone_and_what_was_granted_before_it_does_not_begin() -> None:
+    order = Order(4, one_begins=False)
+    calling, preparing, probe, waits = (entered(order, place) for place in (1.0, 2.0, 3.0, 4.0))
+    assert [granted_next(order), granted_next(order)] == [calling, preparing]
+    order.begin(calling)
+    # The breaker opens, and its pause ends.
+    assert granted_next(order, alone=True) is probe
+    assert granted_next(order, alone=True) is None
+    assert order.may_begin(probe, alone=True)
+    assert not order.may_begin(preparing, alone=True)
+    order.leave(probe, called=True)
+    assert granted_next(order, alone=False) is waits
+
+
+@given(
+    most=st.integers(1, 6),
+    ends=st.lists(st.integers(0, 5), min_size=120, max_size=120),
+)
+def test_the_shares_are_the_same_however_many_call_and_in_whatever_order_they_end(
+    most: int, ends: list[int]
+) -> None:
+    """Each class waits all the time: so each fifth turn, and each twentieth."""
+
+    def turns(order: Order) -> list[TurnClass]:
+        taken: list[TurnClass] = []
+        holders: list[Ticket] = []
+        for end in ends:
+            for where in (an_answer(100.0), at(1.0), at(1.0, OTHER)):
+                entered(order, where)
+            ticket = granted_next(order)
+            if ticket is None:
+                order.leave(holders.pop(end % len(holders)), called=True)
+                ticket = granted_next(order)
+            assert ticket is not None
+            order.begin(ticket)
+            holders.append(ticket)
+            taken.append(ticket.turn_class)
+        return taken
+
+    assert turns(Order(most, one_begins=False)) == turns(Order())
+
+
+@given(most=st.integers(1, 6), moves=st.lists(st.integers(0, 11), max_size=200))
+def test_never_more_have_a_turn_than_may_and_none_waits_beside_a_turn_to_give(
+    most: int, moves: list[int]
+) -> None:
+    order, holders = Order(most, one_begins=False), []
+    for move in moves:
+        if move < 6:
+            entered(order, float(move))
+        elif holders:
+            order.leave(holders.pop(move % len(holders)), called=bool(move % 2))
+        while (ticket := granted_next(order)) is not None:
+            holders.append(ticket)
+        assert len(holders) <= most
+        assert len(holders) == most or not order.waiting
+
+
 # Who is next.
 
 
@@ -395,14 +501,23 @@ class Account(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.order = Order()
+        self.order, self.most, self.one_begins = Order(), 1, True
         self.waiting: list[Ticket] = []
         self.all: list[Ticket] = []
-        self.holder: Ticket | None = None
+        self.holders: list[Ticket] = []
+        self.preparing: list[Ticket] = []
+        self.probe: Ticket | None = None
+        self.alone = False
         self.called = 0
         self.closed = False
         self.now = 0.0
         self.passed = dict.fromkeys(SHARES, 0)
+        self.waited_through: dict[Ticket, int] = {}
+
+    @initialize(most=st.sampled_from([1, 1, 2, 3]), one_begins=st.booleans())
+    def set_up(self, most: int, one_begins: bool) -> None:
+        self.order = Order(most, one_begins=one_begins)
+        self.most, self.one_begins = most, one_begins
 
     @rule(target=tickets, standing=STANDINGS, patient=st.booleans())
     def make(self, standing: Standing, patient: bool) -> Ticket:
@@ -434,9 +549,20 @@ class Account(RuleBasedStateMachine):
 
     @rule()
     def arm(self) -> None:
-        needed = bool(self.waiting) and not self.called and self.holder is None and not self.closed
-        assert self.order.arm() is needed
+        is_held = self.closed or self.is_full or (self.alone and self.probe is not None)
+        needed = bool(self.waiting) and not self.called and not is_held
+        assert self.order.arm(alone=self.alone) is needed
         self.called += needed
+
+    @property
+    def is_full(self) -> bool:
+        prepares = self.one_begins and bool(self.preparing)
+        return len(self.holders) == self.most or prepares
+
+    @rule()
+    def line_is_probed_or_answers(self) -> None:
+        """A thread that was called before comes all the same."""
+        self.alone = not self.alone
 
     @rule(seconds=st.sampled_from([0.5, 2.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -461,11 +587,17 @@ class Account(RuleBasedStateMachine):
             if ticket.standing.first_until < last <= self.now:
                 late.append(ticket)
         wanted = None if self.closed else self.wanted()
-        ticket = self.order.grant(now=self.now, turn_seconds=TURN)
+        ticket = self.order.grant(now=self.now, turn_seconds=TURN, alone=self.alone)
         assert ticket is wanted
-        if ticket is not None:
-            self.waiting.remove(ticket)
-            self.holder = ticket
+        if ticket is None:
+            return
+        self.waiting.remove(ticket)
+        self.holders.append(ticket)
+        self.preparing.append(ticket)
+        self.probe = ticket if self.alone else self.probe
+        self.waited_through[ticket] = self.passed.get(ticket.turn_class, 0)
+        for one in SHARES:
+            self.passed[one] = 0 if ticket.turn_class is one else self.passed[one] + 1
 
     def class_of(self, ticket: Ticket) -> TurnClass:
         return ticket.standing.class_at(self.now)
@@ -497,16 +629,30 @@ class Account(RuleBasedStateMachine):
                 return urgent[0]
         return lines[first][0]
 
-    @rule(ticket=tickets, called=st.booleans())
-    def leave(self, ticket: Ticket, called: bool) -> None:
-        assert self.order.leave(ticket, called=called) is (ticket is self.holder)
-        if ticket is not self.holder:
+    @rule(ticket=tickets)
+    def begin(self, ticket: Ticket) -> None:
+        may = not self.alone or ticket is self.probe
+        assert self.order.may_begin(ticket, alone=self.alone) is may
+        if ticket in self.preparing and may:
+            self.order.begin(ticket)
+            self.preparing.remove(ticket)
+
+    @rule(ticket=tickets)
+    def leave(self, ticket: Ticket) -> None:
+        called = ticket in self.holders and ticket not in self.preparing
+        assert self.order.leave(ticket, called=called) is (ticket in self.holders)
+        if ticket not in self.holders:
             return
-        self.holder = None
-        for one in SHARES if called else ():
-            waits = any(each.turn_class is one for each in self.waiting)
-            passes = waits and ticket.turn_class is not one
-            self.passed[one] = self.passed[one] + 1 if passes else 0
+        self.holders.remove(ticket)
+        if ticket in self.preparing:
+            self.preparing.remove(ticket)
+        self.probe = None if self.probe is ticket else self.probe
+        for one in SHARES:
+            if called and not any(each.turn_class is one for each in self.waiting):
+                self.passed[one] = 0
+            elif not called:
+                back = self.waited_through[ticket] if ticket.turn_class is one else -1
+                self.passed[one] = max(0, self.passed[one] + back)
 
     @rule()
     def line_is_away(self) -> None:
@@ -528,10 +674,11 @@ class Account(RuleBasedStateMachine):
         assert self.order.waiting == len(self.waiting)
         assert all(ticket.state is WAITING for ticket in self.waiting)
         assert sum(ticket.state is WAITING for ticket in self.all) == len(self.waiting)
-        wanted = HELD if self.holder else CLOSED if self.closed else ARMED if self.called else FREE
-        assert self.order.state is wanted
-        if self.holder is not None:
-            assert self.holder.state is GRANTED
+        assert len(self.holders) <= self.most
+        is_held = bool(self.holders) if self.closed else self.is_full
+        wanted = CLOSED if self.closed else ARMED if self.called else FREE
+        assert self.order.state is (HELD if is_held else wanted)
+        assert all(one.state is GRANTED for one in self.holders)
 
 
 TestAccount = Account.TestCase

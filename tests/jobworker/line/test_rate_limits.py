@@ -9,11 +9,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import linesim
 from jobworker.bot.talk import Talk
 from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.rate_limits import RateLimits
+from jobworker.line.rate_limits import Bucket, Rate, RateLimits
 from jobworker.sending.conversation_outbox import PendingSend
 from linedesk import Bot
 from linesim import Sim
@@ -23,6 +26,7 @@ from tests.waiting import eventually
 Rooms = Callable[..., Room]
 BUSY = '{"message":"The API rate limit has been exceeded. Try again later."}'
 FLOOD = {"message": "You have sent too many messages to the same user."}
+MULTICAST = "/v2/bot/message/multicast"
 PUSH, REPLY = "/v2/bot/message/push", "/v2/bot/message/reply"
 
 
@@ -81,6 +85,123 @@ def test_a_call_that_is_taken_begins_the_count_anew(held: RateLimits, now: Now) 
 def test_nothing_else_holds_an_endpoint_back(held: RateLimits, answer: Any) -> None:
     held.note(PUSH, answer)
     assert held.seconds(PUSH) == 0.0
+
+
+def test_of_calls_under_way_together_the_429s_are_one(held: RateLimits, now: Now) -> None:
+    for _ in range(20):
+        held.note(PUSH, LineAnswer(429, BUSY, began=now.seconds))
+    assert held.seconds(PUSH) <= 0.5
+    now.seconds += 0.5
+    held.note(PUSH, LineAnswer(429, BUSY, began=now.seconds))
+    assert 0.8 <= held.seconds(PUSH) <= 1.0
+
+
+def test_of_calls_under_way_together_the_longest_retry_after_counts(
+    held: RateLimits, now: Now
+) -> None:
+    for seconds in (3.0, 7.0, 5.0, None):
+        held.note(PUSH, LineAnswer(429, BUSY, retry_after=seconds, began=now.seconds))
+    assert held.seconds(PUSH) == 7.0
+
+
+def test_a_call_of_before_a_429_that_is_taken_does_not_begin_the_count_anew(
+    held: RateLimits, now: Now
+) -> None:
+    for _ in range(3):
+        held.note(PUSH, LineAnswer(429, BUSY))
+        now.seconds += held.seconds(PUSH)
+    held.note(PUSH, LineAnswer(429, BUSY))
+    held.note(PUSH, LineAnswer(200, began=now.seconds))
+    now.seconds += held.seconds(PUSH)
+    held.note(PUSH, LineAnswer(429, BUSY))
+    assert held.seconds(PUSH) > 6
+
+
+# LINE's limits, before any 429.
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "calls"),
+    [
+        (PUSH, 2_000),
+        (REPLY, 2_000),
+        ("/v2/bot/profile/{}", 2_000),
+        ("/v2/bot/message/multicast", 200),
+        ("/v2/bot/chat/loading/start", 100),
+    ],
+)
+def test_an_endpoint_takes_so_many_a_second_and_not_all_of_them_at_once(
+    held: RateLimits, now: Now, endpoint: str, calls: int
+) -> None:
+    made = 0
+    while held.seconds(endpoint) == 0:
+        held.count(endpoint)
+        made += 1
+    assert made == 0.8 * calls
+    for _ in range(100):
+        now.seconds += 0.1
+        while held.seconds(endpoint) == 0:
+            held.count(endpoint)
+            made += 1
+    assert made == pytest.approx((0.8 + 10) * calls, rel=0.01)
+
+
+def test_each_that_has_to_wait_for_the_limit_gets_a_time_of_its_own(
+    held: RateLimits, now: Now
+) -> None:
+    for _ in range(160):
+        held.count(MULTICAST)
+    waits = [held.seconds(MULTICAST) for _ in range(10)]
+    assert waits == pytest.approx([n / 200 for n in range(1, 11)])
+    now.seconds += waits[-1]
+    assert held.seconds(MULTICAST) == 0
+
+
+def test_no_wait_for_the_limit_alone_is_longer_than_a_minute(held: RateLimits) -> None:
+    for _ in range(1_000_000 // 8):
+        held.count(MULTICAST)
+    assert held.seconds(MULTICAST) == 60.0
+
+
+def test_the_sdk_s_calls_count_under_their_own_names_of_the_parameters(held: RateLimits) -> None:
+    for _ in range(1_600):
+        held.count("/v2/bot/profile/{userId}")
+    assert held.seconds("/v2/bot/profile/{}") > 0
+
+
+def test_a_429_empties_the_bucket(held: RateLimits, now: Now) -> None:
+    """LINE counts what others send by the same channel, too."""
+    held.note(MULTICAST, LineAnswer(429, BUSY, retry_after=0.01))
+    now.seconds += 0.01
+    assert held.seconds(MULTICAST) == 0
+    held.count(MULTICAST)
+    held.count(MULTICAST)
+    assert held.seconds(MULTICAST) > 0
+
+
+@given(
+    at_once=st.integers(1, 8),
+    moves=st.lists(st.tuples(st.booleans(), st.floats(0.0, 0.03), st.floats(0.0, 0.2))),
+)
+def test_line_s_own_bucket_never_runs_out_whatever_threads_and_network_do(
+    at_once: int, moves: list[tuple[bool, float, float]]
+) -> None:
+    """Each move: whether a thread asks or one that asked calls, what time passes, and how long the
+    call is on its way to LINE.
+    """
+    now, asked, arrived = 0.0, 0, []
+    bucket = Bucket(Rate(20), at_once=at_once, now=now)
+    # As many as can go at once, and then whatever comes.
+    for asks, seconds, delay in [(True, 0.0, 0.2), (False, 0.0, 0.2)] * 40 + moves:
+        now += seconds
+        if asks and asked < at_once:
+            asked += bucket.seconds(now) == 0
+        elif asked:
+            asked -= 1
+            bucket.count(now)
+            arrived.append(now + delay)
+    line = linesim.model.endpoints.Bucket(linesim.Rate(20), now=0.0)
+    assert all(line.take(at) for at in sorted(arrived))
 
 
 # A whole jobworker against the simulator.

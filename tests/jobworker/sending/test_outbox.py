@@ -27,7 +27,6 @@ from jobworker.line.breaker import BreakerLimits
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending import outbox
-from jobworker.sending import conversation_outbox
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot

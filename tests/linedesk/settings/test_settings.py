@@ -37,7 +37,7 @@ BAD = [
     ),
     ("LINE_API_DATA_BASE", ["api-data.line.me", "file:///etc/passwd"]),
     ("LINE_ACCESS_INTERVAL_MS", ["-1", "60001", "1.5", "100ms", "nan", "true"]),
-    ("LINE_CONCURRENCY", ["0", "2", "many"]),
+    ("LINE_CONCURRENCY", ["0", "501", "many"]),
     ("LINE_CHANNEL", ["a/b", "two words", "x" * 33, "本店"]),
     ("REPLY_UNKNOWN", ["PUSH", "keep"]),
     ("LOADING_ANIMATION", ["sometimes", "2"]),
@@ -206,6 +206,12 @@ def test_all_bad_settings_are_named_at_once() -> None:
         "BOT",
     ]
     assert "'parrot'" in text
+
+
+def test_calls_leave_a_thread_for_all_else() -> None:
+    given = {"LINE_CONCURRENCY": "20", "DISPATCHER_THREADS": "20"}
+    assert "LINE_CONCURRENCY must be below DISPATCHER_THREADS" in refusal(given)
+    assert load_settings({**given, "DISPATCHER_THREADS": "21"}).line_concurrency == 20
 
 
 @pytest.mark.parametrize("given", ["FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"])
