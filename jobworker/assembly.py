@@ -41,6 +41,7 @@ from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
 from jobworker.sending.conversation_outbox import SendLimits
+from jobworker.sending.late_replies import A_DAY, LateReplies
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
@@ -75,6 +76,8 @@ class LineSettings:
     """How many calls of a host may be under way at a time."""
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     data_base: str | None = None
+    late_replies_a_day: int = A_DAY
+    """How many paid calls a day late replies of one conversation may cost."""
     handler_seconds: float = 60.0
     """How long a handler may run."""
     send_limits: SendLimits = LIMITS
@@ -264,9 +267,11 @@ class BotWorker:
             later=later,
             reply_unknown=line.reply_unknown,
             figures=figures,
-            quota_met=side.quota.met,
+            quota=side.quota,
+            late_replies=LateReplies(a_day=line.late_replies_a_day),
             limits=line.send_limits,
         )
+        side.quota.when_closed(self.outbox.month_closed)
         figures.outbox_effects.set_function(self.outbox.__len__)
         self.names = LaterProfiles(
             side.hosts.api.gate,

@@ -60,6 +60,10 @@ class Send:
     """None also once LINE has said that it is used or too old."""
     token_from: datetime | None = None
     """When the webhook with the token arrived."""
+    until: datetime | None = None
+    """It is not called any more from then on, if it was not before."""
+    may_be_late: bool = False
+    """Whether it is sent however late, though that costs a push: its handler is a slow one."""
     tried_at: datetime | None = None
     """In a letter: when the call began whose outcome is unknown."""
     tried_as: SendMethod | None = None
@@ -78,6 +82,8 @@ class Send:
             "at": self.at,
             "token": self.token,
             TOKEN_FROM: self.token_from,
+            **({"until": self.until} if self.until else {}),
+            **({"mayBeLate": True} if self.may_be_late else {}),
             **(tried if self.tried_at else {}),
         }
 
@@ -94,6 +100,8 @@ class Send:
             at=document["at"],
             token=document["token"],
             token_from=document[TOKEN_FROM],
+            until=document.get("until"),
+            may_be_late=bool(document.get("mayBeLate")),
             tried_at=document.get(TRIED_AT),
             tried_as=SendMethod(document["as"]) if document.get("as") else None,
         )

@@ -98,10 +98,16 @@ class Talk:
         else:
             self._add(SendMethod.PUSH, self._chat(), content)
 
-    def push(self, *messages: Any, to: str | None = None) -> None:
-        """Send to this conversation, or to another user, group or room; counts to the quota."""
+    def push(self, *messages: Any, to: str | None = None, until: datetime | None = None) -> None:
+        """Send to this conversation, or to another user, group or room; counts to the quota.
+
+        What LINE was not called for by the moment `until`, which has a time zone, is worth nothing
+        any more: it becomes a dead letter with the cause `expired`. Raises BotError.
+        """
         recipient = self._chat() if to is None else _checked_id(to)
-        self._add(SendMethod.PUSH, recipient, to_messages(*messages))
+        if until is not None and until.tzinfo is None:
+            raise BotError("until has no time zone", reason="invalid moment")
+        self._add(SendMethod.PUSH, recipient, to_messages(*messages), until=until)
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
@@ -315,7 +321,14 @@ class Talk:
             raise BotError(told, reason="no recipient")
         return self.key
 
-    def _add(self, way: SendMethod, to: str | list[str], messages: list[dict[str, Any]]) -> None:
+    def _add(
+        self,
+        way: SendMethod,
+        to: str | list[str],
+        messages: list[dict[str, Any]],
+        *,
+        until: datetime | None = None,
+    ) -> None:
         if self._ended:
             raise TalkEnded("the handler has ended: nothing is sent by its talk any more")
         reply = way is SendMethod.REPLY
@@ -330,6 +343,7 @@ class Talk:
                 at=datetime.now(UTC),
                 token=self.reply_token if reply else None,
                 token_from=self.accepted if reply else None,
+                until=until,
             )
         )
 

@@ -68,7 +68,12 @@ class Quota:
         self._was_closed = False
         # Of the reading under way, by one thread after the other.
         self._limit: int | None = None
+        self._when_closed: Callable[[], None] | None = None
         figures.watch_quota(self._figures)
+
+    def when_closed(self, act: Callable[[], None]) -> None:
+        """Have `act` called each time that the month closes; it has to be quick."""
+        self._when_closed = act
 
     def start(self) -> None:
         """Read in a while, and then again and again."""
@@ -110,6 +115,8 @@ class Quota:
         if found.is_closed is not self._was_closed:
             self._was_closed = found.is_closed
             if found.is_closed:
+                if self._when_closed is not None:
+                    self._later(0.0, self._when_closed)
                 log.warning(
                     "the month's messages are used up: replies only, until a reading shows room "
                     "limit=%s used=%s",

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 import bson
@@ -184,6 +185,43 @@ class Outbound:
             log.exception("broken call left in the outbox conversation=%s", conversation["_id"])
             call = None
         return cls(effects_of(conversation), call)
+
+
+class Noted(Enum):
+    """What became of the note of a call."""
+
+    NOTED = "noted"
+    GONE = "gone"
+    """Its first send is in the outbox no more."""
+    TOO_MANY_LATE = "too many late"
+    """The conversation has had its late replies of the day."""
+
+
+@dataclass(frozen=True)
+class LateCall:
+    """A late reply, of which a conversation has at most so many a day.
+
+    The field `late` has the last day with one, and how many it had.
+    """
+
+    day: str
+    most: int
+
+    @property
+    def condition(self) -> Document:
+        """The conversation has one left."""
+        return {"$or": [{"late.day": {"$ne": self.day}}, {"late.calls": {"$lt": self.most}}]}
+
+    @property
+    def count(self) -> Document:
+        """What a pipeline sets: one more, the first one of another day."""
+        today = {"$cond": [{"$eq": ["$late.day", self.day]}, "$late.calls", 0]}
+        return {"late": {"day": self.day, "calls": {"$add": [today, 1]}}}
+
+    def is_used_up(self, conversation: Mapping[str, Any]) -> bool:
+        """Whether it has none left."""
+        late = conversation.get("late") or {}
+        return late.get("day") == self.day and late.get("calls", 0) >= self.most
 
 
 class Conversations:
@@ -425,25 +463,30 @@ class Conversations:
 
     # The outbox.
 
-    def note_call(self, id_: str, call: Call) -> bool:
-        """Write down the call that is made next; False if its first send is there no more.
+    def note_call(self, id_: str, call: Call, late: LateCall | None = None) -> Noted:
+        """Write down the call that is made next, and count it if it is a late reply.
 
         A call that stands there stays: another one of this process's may be under way, and this
         write be late. One that memory does not know of was itself written late, and gives way.
         """
-        first, late = call.members[0], None
+        first, stray = call.members[0], None
         for _ in range(SETTLE_TRIES):
             condition = {"_id": id_, "epoch": self.epoch, **there([first])}
             # guard: no-call-stands
-            condition["call.at"] = {"$in": [None, late]}
+            condition["call.at"] = {"$in": [None, stray]}
+            update: Document | list[Document] = {"$set": {"call": call.as_document()}}
+            if late is not None:
+                condition |= late.condition
+                update = [{"$set": {"call": {"$literal": call.as_document()}, **late.count}}]
             with writing_one():
-                update = {"$set": {"call": call.as_document()}}
                 if self._collection.update_one(condition, update).matched_count:
-                    return True
+                    return Noted.NOTED
             found = self._refuse_successor(id_)
             if first not in (found.get("places") or ()):
-                return False
-            late = (found.get("call") or {}).get("at")
+                return Noted.GONE
+            if late is not None and late.is_used_up(found):
+                return Noted.TOO_MANY_LATE
+            stray = (found.get("call") or {}).get("at")
         raise StoreUnavailable("the call is not written down: it may be waiting for a majority")
 
     def end_call(
@@ -523,7 +566,7 @@ class Conversations:
 
     def _refuse_successor(self, id_: str) -> Document:
         """What a call goes by. Raises Replaced where the conversation is a successor's."""
-        wanted = {"epoch": 1, "call.at": 1, "places": PLACES}
+        wanted = {"epoch": 1, "call.at": 1, "late": 1, "places": PLACES}
         with translated():
             found: Document = self._collection.find_one({"_id": id_}, wanted) or {}
         self._refuse_above(found)

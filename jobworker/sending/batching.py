@@ -24,6 +24,7 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
 from jobworker.line.gate_order import Ticket
+from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import Claim
@@ -80,7 +81,7 @@ class Batching:
         call: Callable[..., LineAnswer],
         step: Callable[[Action], None],
         later: Callable[[float, Action], None],
-        quota_met: Action,
+        quota: Quota | None,
         limits: SendLimits,
     ) -> None:
         self._boxes = boxes
@@ -90,7 +91,7 @@ class Batching:
         self._call = call
         self._step = step
         self._later = later
-        self._quota_met = quota_met
+        self._quota = quota
         self._limits = limits
         # Under the lock of the boxes: the batches on their way, and the conversations whose batch
         # is not known yet.
@@ -107,7 +108,10 @@ class Batching:
             or self._rate_limits.seconds(MULTICAST)
         ):
             return []
-        return company_of(box, self._boxes.waiting.values(), boottime())
+        left = self._quota.left if self._quota is not None else None
+        company = company_of(box, self._boxes.waiting.values(), boottime())
+        # What the month leaves is for those who wait longest.
+        return company if left is None else company[: max(0, left - 1)]
 
     def go(self, boxes: Sequence[ConversationOutbox], turn: Turn) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
@@ -224,8 +228,11 @@ class Batching:
         """Settle the answer, all on this thread, as for a call of one conversation."""
         outcome = batch.judged(batch.answer)
         ready = batch.ready
-        if outcome.cause == QUOTA:
-            self._quota_met()
+        if self._quota is not None:
+            if outcome.cause == QUOTA:
+                self._quota.met()
+            elif outcome.ending is SendVerdict.SENT:
+                self._quota.paid(len(ready.members))
         if outcome.ending is SendVerdict.SENT:
 
             def end() -> Action:

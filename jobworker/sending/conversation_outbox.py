@@ -18,14 +18,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial, reduce
-from itertools import islice
+from itertools import islice, takewhile
 
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
-from jobworker.sending.verdict import CallOutcome, Tried, expired, outlived
-from linedesk.runtime.backoff import pause_seconds
+from jobworker.sending.late_replies import LATE, LateReplies, day_of
+from jobworker.sending.verdict import QUOTA, CallOutcome, Tried, expired, outlived
+from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE
 
@@ -39,6 +40,9 @@ class SendLimits:
     first_pause_seconds: float = 0.5
     """Before the second try; the pause grows with each further one."""
     longest_pause_seconds: float = 60.0
+    first_quota_seconds: float = 60.0
+    """Before a push that met the monthly limit is tried again; by then the month is read."""
+    longest_quota_seconds: float = 3600.0
     store_pause_seconds: float = 5.0
     """At most, between two tries of a write that MongoDB did not confirm."""
     push_seconds: float = PLACE_SECONDS
@@ -118,6 +122,22 @@ class Go:
 
     call: Call
     is_new: bool
+    late_on: str = ""
+    """The day that counts it as a late reply, which costs a push."""
+
+
+@dataclass(frozen=True)
+class Month:
+    """What the month's quota leaves, and what late replies have used of it today."""
+
+    late: LateReplies
+    is_closed: bool = False
+    """Whether LINE takes no push any more."""
+    left: int | None = None
+    """How many people can still be reached; None where that is unknown or without limit."""
+
+
+NO_LIMIT = Month(LateReplies())
 
 
 @dataclass(frozen=True)
@@ -178,6 +198,7 @@ class Caller:
         self._given_up: str | None = None
         self._failures = 0
         self._unanswered = 0
+        self._over_quota = 0
 
     def standing(self, now: float) -> Standing:
         """Where it stands at the gate; `now` is the monotonic time."""
@@ -215,6 +236,11 @@ class Caller:
         """Its sends travel in a batch: a thread has it until `again`. Returns what to cancel."""
         self.state = CallState.BUSY
         return self._ticket
+
+    @property
+    def rests_for_the_month(self) -> bool:
+        """Whether it waits until the month has room, or is known to have none."""
+        return self.state is CallState.RESTING and self._over_quota > 0
 
     @property
     def given_up_for(self) -> str | None:
@@ -274,6 +300,13 @@ class Caller:
             return MakeLetters(cause, self.given_up_places())
         self._failures += 1
         seconds = outcome.wait_seconds
+        if outcome.cause == QUOTA and seconds is None:
+            self._over_quota += 1
+            seconds = growing_seconds(
+                self._over_quota,
+                first=self._limits.first_quota_seconds,
+                most=self._limits.longest_quota_seconds,
+            )
         if seconds is None:
             seconds = pause_seconds(
                 self._failures,
@@ -293,12 +326,18 @@ class Caller:
     def settled(self) -> None:
         """Sends have left: what is left begins anew."""
         self.call, self.calls, self.was_tried = None, 0, False
-        self._given_up, self._failures, self._unanswered = None, 0, 0
+        self._given_up = None
+        self._failures, self._unanswered, self._over_quota = 0, 0, 0
 
     def _wait(self, now: float) -> Enter:
         self.state, self.reason = CallState.WAITING, None
         self._ticket = Ticket(self.standing(now), granted=self._granted)
         return Enter(self._ticket)
+
+
+def _is_late(send: Send) -> bool:
+    """Whether it was meant as a reply, and nothing speaks for paying for it however late it is."""
+    return send.way is SendMethod.REPLY and not send.may_be_late
 
 
 def _same_for_all(run: Sequence[PendingSend]) -> bytes | None:
@@ -470,32 +509,51 @@ class ConversationOutbox(Caller):
     # By the thread that has it.
 
     def plan(
-        self, boottime: float, held_seconds: Callable[[str], float]
+        self, boottime: float, held_seconds: Callable[[str], float], month: Month = NO_LIMIT
     ) -> MakeLetters | Rest | Go:
         """What to do with the turn. `held_seconds` says how long an endpoint is held back."""
         first = self.sends[0]
         now = first.now(boottime)
-        cause = self._given_up
         if self.call is None:
-            cause = cause or expired(first.send, now)
+            cause = self._given_up or expired(first.send, now)
             go = Go(self._next_call(boottime, now), is_new=True)
         else:
-            cause = cause or outlived(self.call, now)
+            cause = self._given_up or outlived(self.call, now)
             go = Go(self.call, is_new=False)
         if cause:
             return MakeLetters(cause, self.given_up_places())
+        if go.is_new and go.call.way is not SendMethod.REPLY:
+            if month.is_closed:
+                return MakeLetters(QUOTA, go.call.members)
+            if self._costs_as_late(go.call):
+                day = day_of(now)
+                if not month.late.may_cost(self.id, day, month.left):
+                    return MakeLetters(LATE, self._late_places(boottime))
+                go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
             reason = next_try_words("LINE answered 429 for all such calls", seconds)
             return self.rest(seconds, reason)
         return go
 
-    def together(self) -> list[PendingSend]:
+    def _costs_as_late(self, call: Call) -> bool:
+        """Whether the first send of a push was meant as a reply; it pays for those behind it."""
+        return _is_late(self.members(call)[0].send)
+
+    def _late_places(self, boottime: float) -> list[str]:
+        """The first sends, as far as they are replies without a token that lives."""
+        late = takewhile(
+            lambda one: _is_late(one.send) and not one.token_lives(boottime), self.sends
+        )
+        return [one.place for one in late]
+
+    def together(self, boottime: float | None = None) -> list[PendingSend]:
         """The first sends, as far as they travel in one call."""
         run: list[PendingSend] = []
         room = MOST_MESSAGES
         for one in islice(self.sends, self._most_together):
             room -= len(one.send.messages)
-            if run and (room < 0 or not one.travels_to(self.chat)):
+            is_over = boottime is not None and expired(one.send, one.now(boottime)) is not None
+            if run and (room < 0 or is_over or not one.travels_to(self.chat)):
                 break
             run.append(one)
             if not one.travels_to(self.chat):
@@ -519,12 +577,13 @@ class ConversationOutbox(Caller):
             self.call is None
             and self.chat.startswith(USER)
             and self.sends[0].travels_to(self.chat)
+            and not any(_is_late(one.send) or one.send.until for one in self.together())
             and self.body is not None
             and not any(one.token_lives(boottime) for one in self.sends)
         )
 
     def _next_call(self, boottime: float, now: datetime) -> Call:
-        run = self.together()
+        run = self.together(boottime)
         places = tuple(one.place for one in run)
         living = [one.send for one in run if one.token_lives(boottime)]
         if living:
@@ -544,6 +603,7 @@ class ConversationOutbox(Caller):
             call,
             [len(one.send.messages) for one in members],
             was_tried=self.was_tried,
+            to_user=call.way is SendMethod.PUSH and str(members[0].send.to).startswith(USER),
             token_was_good=any(
                 one.send.token == call.token and one.token_lives(boottime) for one in members
             ),

@@ -27,10 +27,18 @@ from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
 from jobworker.line.gate_order import Ticket
+from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics, since_ms
 from jobworker.record.batches import Batches
-from jobworker.record.conversations import Claim, Conversations, Outbound, Placed
+from jobworker.record.conversations import (
+    Claim,
+    Conversations,
+    LateCall,
+    Noted,
+    Outbound,
+    Placed,
+)
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.schedule import Schedule
 from jobworker.sending.batching import Batching, Boxes
@@ -42,6 +50,7 @@ from jobworker.sending.conversation_outbox import (
     LineEnds,
     MakeLetters,
     Moment,
+    Month,
     Move,
     NextStep,
     PendingSend,
@@ -50,6 +59,7 @@ from jobworker.sending.conversation_outbox import (
     standing_of,
     told_of,
 )
+from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import (
     QUOTA,
     CallOutcome,
@@ -88,8 +98,7 @@ class Outbox:
     asks for, at the gate, by the clock or in MongoDB, is done when the lock is free.
 
     `call` posts to LINE: `call(path, body, retry_key=…, **context)` returns its answer or raises
-    LineError. `quota_met` is told of a send that LINE refused since the month's messages are used
-    up.
+    LineError. `quota` knows what the month has left, and is told of what it meets.
     """
 
     def __init__(
@@ -105,8 +114,9 @@ class Outbox:
         later: Callable[[float, Action], None],
         reply_unknown: ReplyUnknown = ReplyUnknown.PUSH,
         figures: WorkerMetrics | None = None,
-        quota_met: Action = lambda: None,
         batches: Batches,
+        quota: Quota | None = None,
+        late_replies: LateReplies | None = None,
         limits: SendLimits = LIMITS,
     ) -> None:
         self._conversations = conversations
@@ -119,7 +129,8 @@ class Outbox:
         self._later = later
         self._reply_unknown = reply_unknown
         self._figures = figures or WorkerMetrics()
-        self._quota_met = quota_met
+        self._quota = quota
+        self._late = late_replies or LateReplies()
         self._limits = limits
         self._lock = threading.Lock()
         # All below under _lock.
@@ -154,7 +165,7 @@ class Outbox:
             call=call,
             step=step,
             later=later,
-            quota_met=quota_met,
+            quota=quota,
             limits=limits,
         )
 
@@ -256,6 +267,13 @@ class Outbox:
         if follow is not None:
             follow()
         return True
+
+    def month_closed(self) -> None:
+        """LINE takes no push any more: what rests until that is known need not rest."""
+        with self._lock:
+            resting = [box for box in self._boxes.values() if box.rests_for_the_month]
+        for box in resting:
+            self._wake(box)
 
     # What a predecessor left.
 
@@ -388,7 +406,7 @@ class Outbox:
             with self._lock:
                 if not box.turn(ticket):
                     return
-                plan = box.plan(boottime(), self._rate_limits.seconds)
+                plan = box.plan(boottime(), self._rate_limits.seconds, self._month())
                 company = self._batching.company(box, plan) if isinstance(plan, Go) else []
                 tickets = [one.take_along() for one in company]
             for their in tickets:
@@ -402,6 +420,13 @@ class Outbox:
                 follow = partial(self._do, box, plan)
         # The gate is free for others by now.
         follow()
+
+    def _month(self) -> Month:
+        """Under the lock."""
+        if self._quota is None:
+            return Month(self._late)
+        found = self._quota.month
+        return Month(self._late, found.is_closed, found.left)
 
     def _go(self, box: ConversationOutbox, go: Go, turn: Turn) -> Action:
         """Write the call down, then make it; returns what follows once the gate is free."""
@@ -432,9 +457,10 @@ class Outbox:
         if not go.is_new:
             box.noted(go)
             return None
+        late = LateCall(go.late_on, self._late.a_day) if go.late_on else None
         try:
             with pymongo.timeout(self._limits.note_seconds):
-                is_there = self._conversations.note_call(box.id, go.call)
+                noted = self._conversations.note_call(box.id, go.call, late)
         except WriteRefused as error:
             # No call without its note; as a dead letter it leaves room for those behind it.
             return partial(self._do, box, MakeLetters(str(error), box.given_up_places()))
@@ -445,9 +471,17 @@ class Outbox:
             with self._lock:
                 step = box.not_noted(error)
             return partial(self._do, box, step)
-        if not is_there:
+        if noted is Noted.GONE:
             log.info("send is in the outbox no more conversation=%s", box.id)
             return partial(self._leave, box, go.call.members[:1])
+        if noted is Noted.TOO_MANY_LATE:
+            with self._lock:
+                self._late.used_up(box.id, go.late_on)
+                again = box.again(time.monotonic())
+            return partial(self._do, box, again)
+        if late is not None:
+            with self._lock:
+                self._late.paid(go.late_on)
         box.noted(go)
         return None
 
@@ -494,8 +528,11 @@ class Outbox:
         if outcome.unproved:
             log.warning("reply of unknown outcome, not provable conversation=%s", box.id)
             self._figures.unproved_replies.inc()
-        if outcome.cause == QUOTA:
-            self._quota_met()
+        if self._quota is not None and not tried.is_reply:
+            if outcome.cause == QUOTA:
+                self._quota.met()
+            elif outcome.ending is SendVerdict.SENT:
+                self._quota.paid(people_of(box, call))
         if outcome.ending is SendVerdict.AGAIN:
             settle = partial(self._write_answer, box, call, outcome)
             self._settle(box, settle, "answer not written down")
@@ -680,6 +717,12 @@ class Outbox:
             return pause_seconds(next(failures), most=self._limits.store_pause_seconds)
 
         return pause
+
+
+def people_of(box: ConversationOutbox, call: Call) -> int:
+    """How many people a call that costs has reached; of a group LINE alone knows it."""
+    to = box.members(call)[0].send.to
+    return len(to) if isinstance(to, list) else 1
 
 
 def _told_of_refused(id_: str, error: WriteRefused) -> Document:

@@ -27,8 +27,9 @@ from jobworker.line.answer import (
 SEND_LIFE = timedelta(days=3)
 # LINE's error body, the one place where an error's words decide: no status tells it apart.
 INVALID_REPLY_TOKEN = "invalid reply token"
-# The cause of a send that met a used-up quota.
+# The cause of a send that met a used-up quota, and of one whose time was over.
 QUOTA = "quota"
+EXPIRED = "expired"
 
 
 class ReplyUnknown(Enum):
@@ -56,6 +57,8 @@ class Tried:
     """How many messages each of its members brings, in order; empty for a batch."""
     was_tried: bool = False
     """Whether an earlier try of the same call is of unknown outcome."""
+    to_user: bool = False
+    """Whether it is a push to one user, who is counted as one."""
     token_was_good: bool = False
     """Whether its reply token was young enough when the call began."""
 
@@ -98,6 +101,8 @@ class CallOutcome:
 
 def expired(send: Send, now: datetime) -> str | None:
     """Why a send that was not called is too old to be; None while it is not."""
+    if send.until is not None and now >= send.until:
+        return EXPIRED
     return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
 
 
@@ -173,6 +178,9 @@ def _invalid_token(tried: Tried, reply_unknown: ReplyUnknown) -> CallOutcome:
 
 def _too_many(tried: Tried, answer: LineAnswer) -> CallOutcome:
     if not tried.is_reply and MONTHLY_LIMIT in answer.text.lower():
+        # One user fits into any rest of the month, so a reading has to say that there is none.
+        if tried.to_user:
+            return replace(_again(tried, definite=True), cause=QUOTA)
         return _dead(tried, QUOTA)
     # What LINE says of the endpoint is waited for there (`is_endpoint_limit`), since by then a
     # reply may have become a push. A Retry-After of 0 must not make a hot loop of it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -156,10 +157,14 @@ def answered(event: Any, talk: Talk) -> None:
 
 
 def ask(nth: int, talk: Talk) -> None:
-    """The question, more urgent each time, and the next one prepared."""
-    talk.push("飲んだ" + "？" * nth)
-    if nth <= talk.settings["times"]:
-        talk.after(talk.settings["again_seconds"], "again", asked=nth)
+    """The question, more urgent each time, and the next one prepared.
+
+    It is not asked once the next one is due, nor again where the month has no message left for it.
+    """
+    again_seconds = talk.settings["again_seconds"]
+    talk.push("飲んだ" + "？" * nth, until=talk.now + timedelta(seconds=again_seconds))
+    if nth <= talk.settings["times"] and talk.quota.left != 0:
+        talk.after(again_seconds, "again", asked=nth)
 
 
 def stop_asking(talk: Talk) -> None:

@@ -157,5 +157,6 @@ def _line_settings(settings: Settings) -> LineSettings:
         threads=settings.dispatcher_threads,
         reply_unknown=ReplyUnknown(settings.reply_unknown),
         handler_seconds=settings.handler_limit_seconds,
+        late_replies_a_day=settings.late_replies_a_day,
         loading_animation=settings.loading_animation,
     )

@@ -79,6 +79,7 @@ class Settings(BaseModel):
         "main", "a short name of letters, digits, '-' and '_', at most 32"
     )
     reply_unknown: Literal["push", "drop"] = _setting("push", "push or drop")
+    late_replies_a_day: int = _setting(20, "a whole number, 0 to 100000", ge=0, le=100_000)
     loading_animation: bool = _setting(True, "true or false")
 
     mongodb_uri: MongodbUri = _setting(

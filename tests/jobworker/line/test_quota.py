@@ -355,7 +355,7 @@ def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(
         assert hears("何通") == "None/None None False"
         for text in "一二三":
             desk.says(user, text)
-        desk.until_quiet()
+            desk.until_quiet()
         eventually(lambda: desk.desk.line.quota.is_closed)
         # The third push was refused; replies go on.
         assert hears("何通") == "2/2 0 True"

@@ -40,6 +40,7 @@ BAD = [
     ("LINE_CONCURRENCY", ["0", "501", "many"]),
     ("LINE_CHANNEL", ["a/b", "two words", "x" * 33, "本店"]),
     ("REPLY_UNKNOWN", ["PUSH", "keep"]),
+    ("LATE_REPLIES_A_DAY", ["-1", "few"]),
     ("LOADING_ANIMATION", ["sometimes", "2"]),
     (
         "MONGODB_URI",
@@ -129,6 +130,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "line_concurrency": 1,
         "line_channel": "main",
         "reply_unknown": "push",
+        "late_replies_a_day": 20,
         "loading_animation": True,
         "mongodb_uri": "mongodb://127.0.0.1:27017/?replicaSet=rs0",
         "mongodb_database": "line_bot",

@@ -1,0 +1,157 @@
+"""What late answers may cost, and what the month and a push's own time end without a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import linesim
+from jobworker.bot.talk import Talk
+from jobworker.sending.late_replies import LateReplies, day_of
+from linedesk import Bot
+from linesim import Sim
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+TODAY, TOMORROW = "2026-11-23", "2026-11-24"
+
+
+def answering_bot() -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply(event.message.text)
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def write_late(desk: Room, sim: Sim, user: Any, count: int) -> None:
+    """The user's messages were stored two minutes ago: their tokens are too old."""
+    long_ago = datetime.now(UTC) - timedelta(minutes=2)
+    for number in range(count):
+        desk.put(sim.drafts.text(user, str(number)), accepted=long_ago)
+
+
+# The rules.
+
+
+def test_a_day_begins_at_midnight_in_japan() -> None:
+    midnight = datetime(2026, 11, 23, 15, tzinfo=UTC)
+    assert day_of(midnight - timedelta(seconds=1)) == TODAY
+    assert day_of(midnight) == TOMORROW
+
+
+def test_a_conversation_that_had_its_calls_has_more_tomorrow() -> None:
+    late = LateReplies(a_day=3)
+    late.used_up("main/U1", TODAY)
+    assert not late.may_cost("main/U1", TODAY, None)
+    assert late.may_cost("main/U2", TODAY, None)
+    assert late.may_cost("main/U1", TOMORROW, None)
+
+
+def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() -> None:
+    late, left = LateReplies(), 200
+    while late.may_cost("main/U1", TODAY, left):
+        late.paid(TODAY)
+        left -= 1
+    assert left == 180
+    assert late.may_cost("main/U1", TOMORROW, left)
+    assert not late.may_cost("main/U1", TODAY, 0)
+    assert not LateReplies().may_cost("main/U1", TODAY, 9)
+
+
+# Acted out.
+
+
+def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
+    hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
+    limit = {"late_replies_a_day": 2}
+    with Room(database, sim, answering_bot(), line=limit) as first:
+        write_late(first, sim, hanako, 30)
+        first.until_quiet()
+        written = len(sim.calls)
+        assert written == 2
+        arrived = texts(sim, hanako)
+        assert arrived == [str(number) for number in range(len(arrived))]
+        letters = first.letters()
+        assert [letter["cause"] for letter in letters] == ["late"] * (30 - len(arrived))
+        # Another conversation has calls of its own.
+        write_late(first, sim, taro, 1)
+        first.until_quiet()
+        assert texts(sim, taro) == ["0"]
+    # The count outlives the process.
+    second = room(answering_bot(), epoch=2, line=limit)
+    write_late(second, sim, hanako, 1)
+    second.until_quiet()
+    assert texts(sim, hanako) == arrived
+    # An answer in time is free in any case.
+    second.says(hanako, "!")
+    second.until_quiet()
+    assert texts(sim, hanako) == [*arrived, "!"]
+
+
+def test_a_push_whose_time_is_over_is_not_sent_and_what_is_behind_it_is(
+    room: Rooms, sim: Sim
+) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("古い", until=datetime.now(UTC) - timedelta(seconds=1))
+        talk.push("新しい", until=datetime.now(UTC) + timedelta(hours=1))
+
+    desk, user = room(bot), sim.add_user("花子")
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert texts(sim, user) == ["新しい"]
+    assert [letter["cause"] for letter in desk.letters()] == ["expired"]
+
+
+def test_a_moment_without_a_time_zone_is_refused(room: Rooms, sim: Sim) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("?", until=datetime(2026, 11, 23, 12))
+
+    desk, user = room(bot), sim.add_user("花子")
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert ["BotError" in letter["cause"] for letter in desk.letters()] == [True]
+
+
+def test_in_a_used_up_month_pushes_take_no_turns_and_answers_go_on(room: Rooms) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        getattr(talk, event.message.text)("はい")
+
+    with linesim.running(rate_limits=False, quota=0) as poor:
+        desk = room(bot, sim=poor)
+        _in_a_used_up_month(desk, poor)
+
+
+def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+    # The first push meets LINE's refusal; the reading after it closes the month.
+    desk.says(users[0], "push")
+    eventually(lambda: desk.desk.line.quota.is_closed)
+    before = [call.endpoint for call in sim.calls]
+    assert before.count("push") == 1
+    desk.says(users[1], "push")
+    desk.says(users[2], "reply")
+    eventually(lambda: texts(sim, users[2]) == ["はい"])
+    desk.until_quiet()
+    letters = {letter["key"]: letter["cause"] for letter in desk.letters()}
+    assert letters == {str(users[0]): "quota", str(users[1]): "quota"}
+    assert [call.endpoint for call in sim.calls].count("push") == 1
