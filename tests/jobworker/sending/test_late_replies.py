@@ -153,5 +153,5 @@ def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
     eventually(lambda: texts(sim, users[2]) == ["はい"])
     desk.until_quiet()
     letters = {letter["key"]: letter["cause"] for letter in desk.letters()}
-    assert letters == {str(users[0]): "quota", str(users[1]): "quota"}
+    assert letters == {user.user_id: "quota" for user in users[:2]}
     assert [call.endpoint for call in sim.calls].count("push") == 1
