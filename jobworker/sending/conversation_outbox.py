@@ -379,7 +379,12 @@ class PendingSend:
         return may_reply and until is not None and self.now(boottime) < until
 
     def travels_to(self, chat: str) -> bool:
-        """Whether it goes to the conversation's own chat, as a reply or a push."""
+        """Whether it goes to the conversation's own chat, as a reply or a push.
+
+        The replay of a try of unknown outcome travels alone: it is that call again.
+        """
+        if self.send.tried_at is not None:
+            return False
         way = self.send.way
         return way is SendMethod.REPLY or (way is SendMethod.PUSH and self.send.to == chat)
 
@@ -535,7 +540,8 @@ class ConversationOutbox(Caller):
         key = run[0].send.retry_key if len(run) == 1 else None
         # A key stands for one body.
         key = key or str(uuid.uuid4())
-        return Call(now, SendMethod.PUSH if way is SendMethod.REPLY else way, places, key=key)
+        way = SendMethod.PUSH if way is SendMethod.REPLY else way
+        return Call(run[0].send.tried_at or now, way, places, key=key)
 
     def tried(self, call: Call, boottime: float) -> Tried:
         """What is known of a call that begins now."""
@@ -543,7 +549,7 @@ class ConversationOutbox(Caller):
         return Tried(
             call,
             [len(one.send.messages) for one in members],
-            was_tried=self.was_tried,
+            was_tried=self.was_tried or members[0].send.tried_at is not None,
             token_was_good=any(
                 one.send.token == call.token and one.token_lives(boottime) for one in members
             ),

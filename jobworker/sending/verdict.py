@@ -98,12 +98,19 @@ class CallOutcome:
 
 def expired(send: Send, now: datetime) -> str | None:
     """Why a send that was not called is too old to be; None while it is not."""
+    if send.tried_at is not None:
+        return _forgotten(send.tried_at, now)
     return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
 
 
 def outlived(call: Call, now: datetime) -> str | None:
     """Why a call of unknown outcome is not repeated any more; None while it is."""
-    return "outcome unknown for 23 hours" if now >= call.at + RETRY_KEY_LIFE else None
+    return _forgotten(call.at, now)
+
+
+def _forgotten(tried_at: datetime, now: datetime) -> str | None:
+    """Why a try can be repeated no more: LINE may have forgotten its key."""
+    return "outcome unknown for 23 hours" if now >= tried_at + RETRY_KEY_LIFE else None
 
 
 def judge(
