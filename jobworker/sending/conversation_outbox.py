@@ -175,6 +175,7 @@ class Caller:
         self._limits = limits
         self._granted = granted
         self._ticket: Ticket | None = None
+        self._rest: Rest | None = None
         self._given_up: str | None = None
         self._failures = 0
         self._unanswered = 0
@@ -193,9 +194,10 @@ class Caller:
         """There is something to send."""
         return self._wait(now) if self.state is CallState.IDLE else None
 
-    def wake(self, now: float) -> Enter | None:
-        """Its rest is over; nothing if it was given up meanwhile."""
-        return self._wait(now) if self.state is CallState.RESTING else None
+    def wake(self, rest: Rest, now: float) -> Enter | None:
+        """That rest is over; nothing if it was given up meanwhile, though it may rest again."""
+        rests = self.state is CallState.RESTING and self._rest is rest
+        return self._wait(now) if rests else None
 
     def hurry(self, standing: Standing) -> Move | None:
         """What stands behind pulls it along."""
@@ -263,8 +265,8 @@ class Caller:
         """Wait for the clock."""
         if self._given_up is not None:
             return MakeLetters(self._given_up, self.given_up_places())
-        self.state, self.reason = CallState.RESTING, reason
-        return Rest(seconds)
+        self.state, self.reason, self._rest = CallState.RESTING, reason, Rest(seconds)
+        return self._rest
 
     def failed(self, outcome: CallOutcome, now: float) -> Enter | Rest | MakeLetters:
         """It has to be tried again, and what the answer changed is durable."""

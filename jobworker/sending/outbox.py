@@ -368,7 +368,7 @@ class Outbox:
             case Move(ticket, standing):
                 self._gate.move(ticket, standing)
             case Rest(seconds):
-                self._later(seconds, partial(self._wake, box))
+                self._later(seconds, partial(self._wake, box, step))
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._gate.cancel(ticket)
@@ -377,9 +377,9 @@ class Outbox:
                     partial(self._make_letters, box, places, cause, box.call, unknown=unknown)
                 )
 
-    def _wake(self, box: ConversationOutbox) -> None:
+    def _wake(self, box: ConversationOutbox, rest: Rest) -> None:
         with self._lock:
-            step = box.wake(time.monotonic())
+            step = box.wake(rest, time.monotonic())
         self._do(box, step)
 
     def _take_turn(self, box: ConversationOutbox, ticket: Ticket) -> None:
