@@ -65,7 +65,8 @@ class Send:
     may_be_late: bool = False
     """Whether it is sent however late, though that costs a push: its handler is a slow one."""
     tried_at: datetime | None = None
-    """In a letter: when the call began whose outcome is unknown."""
+    """In a letter: when the call began whose outcome is unknown. Its replay under the same key is
+    that call again, and has it too."""
     tried_as: SendMethod | None = None
 
     def as_document(self) -> dict[str, Any]:
@@ -166,9 +167,12 @@ def moved(entries: Sequence[Any], place: Callable[[int], str]) -> Document:
         changes[f"outbox.{there}"] = entry
         if not isinstance(entry, Mapping) or entry.get("type") != "send":
             continue
-        if entry.get(TRIED_AT) and "call" not in changes:
-            changes["call"] = _call_of(entry, there)
         used_up = {"token": None} if entry.get("as") == SendMethod.PUSH.value else {}
+        if entry.get(TRIED_AT) and "call" in changes:
+            # The replay of a try of unknown outcome, not called yet.
+            continue
+        if entry.get(TRIED_AT):
+            changes["call"] = _call_of(entry, there)
         kept = {name: value for name, value in entry.items() if name not in (TRIED_AT, "as")}
         changes[f"outbox.{there}"] = kept | used_up
     return changes

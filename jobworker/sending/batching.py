@@ -341,13 +341,13 @@ class Batching:
             case Enter(ticket):
                 self._gate.enter(ticket)
             case Rest(seconds):
-                self._later(seconds, partial(self._wake, batch))
+                self._later(seconds, partial(self._wake, batch, step))
             case MakeLetters(cause, _, _):
                 self._step(partial(self._give_up, batch, cause))
 
-    def _wake(self, batch: Batch) -> None:
+    def _wake(self, batch: Batch, rest: Rest) -> None:
         with self._boxes.lock:
-            step = batch.wake(time.monotonic())
+            step = batch.wake(rest, time.monotonic())
         self._do(batch, step)
 
     # What is not called.

@@ -161,7 +161,7 @@ class Caller:
     | BUSY: with a thread | noted | noted | - | noted |
     | RESTING: with the clock | noted | noted | - | BUSY: MakeLetters |
 
-    RESTING becomes WAITING by `wake`, BUSY by `again`; both Enter. `-`: nothing changes. A give-up
+    RESTING becomes WAITING by `wake` and, where it rests for the quota, by `month_closed`; BUSY by `again`; both Enter. `-`: nothing changes. A give-up
     that was noted counts when it would become WAITING or RESTING: it stays BUSY instead, with
     MakeLetters. Once LINE has the message it has no effect.
 
@@ -195,6 +195,7 @@ class Caller:
         self._limits = limits
         self._granted = granted
         self._ticket: Ticket | None = None
+        self._rest: Rest | None = None
         self._given_up: str | None = None
         self._failures = 0
         self._unanswered = 0
@@ -214,9 +215,10 @@ class Caller:
         """There is something to send."""
         return self._wait(now) if self.state is CallState.IDLE else None
 
-    def wake(self, now: float) -> Enter | None:
-        """Its rest is over; nothing if it was given up meanwhile."""
-        return self._wait(now) if self.state is CallState.RESTING else None
+    def wake(self, rest: Rest, now: float) -> Enter | None:
+        """That rest is over; nothing if it was given up meanwhile, though it may rest again."""
+        rests = self.state is CallState.RESTING and self._rest is rest
+        return self._wait(now) if rests else None
 
     def hurry(self, standing: Standing) -> Move | None:
         """What stands behind pulls it along."""
@@ -237,10 +239,10 @@ class Caller:
         self.state = CallState.BUSY
         return self._ticket
 
-    @property
-    def rests_for_the_month(self) -> bool:
-        """Whether it waits until the month has room, or is known to have none."""
-        return self.state is CallState.RESTING and self._over_quota > 0
+    def month_closed(self, now: float) -> Enter | None:
+        """The month is known to have no room: what rests until that is known need not rest."""
+        rests = self.state is CallState.RESTING and self._over_quota > 0
+        return self._wait(now) if rests else None
 
     @property
     def given_up_for(self) -> str | None:
@@ -289,8 +291,8 @@ class Caller:
         """Wait for the clock."""
         if self._given_up is not None:
             return MakeLetters(self._given_up, self.given_up_places())
-        self.state, self.reason = CallState.RESTING, reason
-        return Rest(seconds)
+        self.state, self.reason, self._rest = CallState.RESTING, reason, Rest(seconds)
+        return self._rest
 
     def failed(self, outcome: CallOutcome, now: float) -> Enter | Rest | MakeLetters:
         """It has to be tried again, and what the answer changed is durable."""
@@ -418,7 +420,12 @@ class PendingSend:
         return may_reply and until is not None and self.now(boottime) < until
 
     def travels_to(self, chat: str) -> bool:
-        """Whether it goes to the conversation's own chat, as a reply or a push."""
+        """Whether it goes to the conversation's own chat, as a reply or a push.
+
+        The replay of a try of unknown outcome travels alone: it is that call again.
+        """
+        if self.send.tried_at is not None:
+            return False
         way = self.send.way
         return way is SendMethod.REPLY or (way is SendMethod.PUSH and self.send.to == chat)
 
@@ -594,7 +601,8 @@ class ConversationOutbox(Caller):
         key = run[0].send.retry_key if len(run) == 1 else None
         # A key stands for one body.
         key = key or str(uuid.uuid4())
-        return Call(now, SendMethod.PUSH if way is SendMethod.REPLY else way, places, key=key)
+        way = SendMethod.PUSH if way is SendMethod.REPLY else way
+        return Call(run[0].send.tried_at or now, way, places, key=key)
 
     def tried(self, call: Call, boottime: float) -> Tried:
         """What is known of a call that begins now."""
@@ -602,7 +610,7 @@ class ConversationOutbox(Caller):
         return Tried(
             call,
             [len(one.send.messages) for one in members],
-            was_tried=self.was_tried,
+            was_tried=self.was_tried or members[0].send.tried_at is not None,
             to_user=call.way is SendMethod.PUSH and str(members[0].send.to).startswith(USER),
             token_was_good=any(
                 one.send.token == call.token and one.token_lives(boottime) for one in members

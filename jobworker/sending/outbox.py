@@ -271,9 +271,10 @@ class Outbox:
     def month_closed(self) -> None:
         """LINE takes no push any more: what rests until that is known need not rest."""
         with self._lock:
-            resting = [box for box in self._boxes.values() if box.rests_for_the_month]
-        for box in resting:
-            self._wake(box)
+            now = time.monotonic()
+            steps = [(box, box.month_closed(now)) for box in self._boxes.values()]
+        for box, step in steps:
+            self._do(box, step)
 
     # What a predecessor left.
 
@@ -386,7 +387,7 @@ class Outbox:
             case Move(ticket, standing):
                 self._gate.move(ticket, standing)
             case Rest(seconds):
-                self._later(seconds, partial(self._wake, box))
+                self._later(seconds, partial(self._wake, box, step))
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._gate.cancel(ticket)
@@ -395,9 +396,9 @@ class Outbox:
                     partial(self._make_letters, box, places, cause, box.call, unknown=unknown)
                 )
 
-    def _wake(self, box: ConversationOutbox) -> None:
+    def _wake(self, box: ConversationOutbox, rest: Rest) -> None:
         with self._lock:
-            step = box.wake(time.monotonic())
+            step = box.wake(rest, time.monotonic())
         self._do(box, step)
 
     def _take_turn(self, box: ConversationOutbox, ticket: Ticket) -> None:

@@ -101,6 +101,8 @@ class CallOutcome:
 
 def expired(send: Send, now: datetime) -> str | None:
     """Why a send that was not called is too old to be; None while it is not."""
+    if send.tried_at is not None:
+        return _forgotten(send.tried_at, now)
     if send.until is not None and now >= send.until:
         return EXPIRED
     return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
@@ -108,7 +110,12 @@ def expired(send: Send, now: datetime) -> str | None:
 
 def outlived(call: Call, now: datetime) -> str | None:
     """Why a call of unknown outcome is not repeated any more; None while it is."""
-    return "outcome unknown for 23 hours" if now >= call.at + RETRY_KEY_LIFE else None
+    return _forgotten(call.at, now)
+
+
+def _forgotten(tried_at: datetime, now: datetime) -> str | None:
+    """Why a try can be repeated no more: LINE may have forgotten its key."""
+    return "outcome unknown for 23 hours" if now >= tried_at + RETRY_KEY_LIFE else None
 
 
 def judge(
@@ -116,7 +123,7 @@ def judge(
 ) -> CallOutcome:
     """What an answer means for a call that stands in its conversation."""
     if isinstance(answer, NotSendable):
-        return _dead(tried, "it cannot be written as JSON")
+        return _refused(tried, "it cannot be written as JSON")
     if isinstance(answer, NotSent):
         return _again(tried, definite=True)
     if isinstance(answer, LineError) or is_no_verdict(answer.status):
@@ -133,7 +140,8 @@ def judge(
     if answer.status == 401:
         # Nothing is wrong with the send; the breaker keeps it at the gate.
         return _again(tried, definite=True, wait_seconds=0)
-    return _refused(tried, answer)
+    named = tried.members_with(named_in(answer, "messages"))
+    return _refused(tried, f"LINE refused it with {answer.status}", named)
 
 
 def _again(tried: Tried, *, definite: bool, wait_seconds: float | None = None) -> CallOutcome:
@@ -148,12 +156,13 @@ def _dead(tried: Tried, cause: str) -> CallOutcome:
     return CallOutcome(SendVerdict.DEAD, tried.was_tried, refused=members, cause=cause)
 
 
-def _refused(tried: Tried, answer: LineAnswer) -> CallOutcome:
-    """LINE refuses the call for what is in it: what it names is given up, or all of a lone send."""
-    cause = f"LINE refused it with {answer.status}"
+def _refused(tried: Tried, cause: str, named: Sequence[str] = ()) -> CallOutcome:
+    """The call cannot be made for what is in it: the members that LINE names are given up.
+
+    Without a name that is a lone send; of several, fewer are called for.
+    """
     if tried.was_tried or len(tried.messages) <= 1:
         return _dead(tried, cause)
-    named = tried.members_with(named_in(answer, "messages"))
     if not named:
         return CallOutcome(SendVerdict.AGAIN, narrower=True, wait_seconds=0)
     return CallOutcome(SendVerdict.DEAD, refused=named, cause=cause)

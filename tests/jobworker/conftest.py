@@ -88,7 +88,7 @@ def dies(
 ) -> Callable[..., None]:
     """A process answers a user's message in some way and is killed at a point of it."""
 
-    def die(point: str, user: Any, *, way: str = "reply") -> None:
+    def die(point: str, user: Any, *, way: str = "reply", sends: int = 1) -> None:
         event = sim.drafts.text(user, "?")
         sim.deliver(event)
         told = {
@@ -99,6 +99,7 @@ def dies(
             "event": event,
             "point": point,
             "way": way,
+            "sends": sends,
         }
         assert nursery.stdin is not None
         assert nursery.stdout is not None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobworker.bot.talk import Talk
-from jobworker.effects import SendMethod
+from jobworker.effects import Call, SendMethod
 from jobworker.record.conversations import Conversations
 from jobworker.record.schedule import Schedule
 from jobworker.sending.outbox import Outbox
@@ -45,23 +45,23 @@ def after(owner: type, name: str, *, when: Callable[..., bool] = lambda *args: T
     setattr(owner, name, then)
 
 
-def tried_as_push(effect: Mapping[str, Any]) -> bool:
-    return bool(effect["triedAt"]) and effect["as"] == "push"
+def as_push(call: Call) -> bool:
+    return call.way is SendMethod.PUSH
 
 
 POINTS = {
     "recorded": lambda: after(Conversations, "record"),
     "entered": lambda: after(Schedule, "enter"),
-    "noted": lambda: after(Conversations, "note_try"),
+    "noted": lambda: after(Conversations, "note_call"),
     "called": lambda: after(Outbox, "_post"),
-    "answered": lambda: before(Conversations, "remove"),
+    "answered": lambda: before(Conversations, "end_call"),
     "refused": lambda: before(Outbox, "_write_answer"),
     "cleared": lambda: after(Outbox, "_write_answer"),
     "noted as push": lambda: after(
-        Conversations, "note_try", when=lambda _, id_, effect: tried_as_push(effect)
+        Conversations, "note_call", when=lambda _, id_, call: as_push(call)
     ),
     "called as push": lambda: after(
-        Outbox, "_post", when=lambda _, send, way: way is SendMethod.PUSH
+        Outbox, "_post", when=lambda _, box, call, sends: as_push(call)
     ),
 }
 
@@ -91,8 +91,9 @@ def decide(told: Mapping[str, Any]) -> None:
     def handler(event: Any, talk: Talk) -> None:
         if told["way"] == "timer":
             talk.after(0, "egg")
-        else:
-            getattr(talk, told["way"])("はい")
+            return
+        for text in ("はい", "二", "三", "四", "五")[: told["sends"]]:
+            getattr(talk, told["way"])(text)
 
     POINTS[told["point"]]()
     with connect(told["uri"], app_name="dying") as client:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -18,12 +19,13 @@ from dispatcher.progress.tracker import ProgressTracker
 from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
+from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document, make_document
-from linedesk.store.records.effects import WITH_EFFECTS, effects_of
+from linedesk.store.records.effects import WITH_EFFECTS, effects_of, place_of
 from linesim import Sim
 from tests.waiting import eventually
 
@@ -172,6 +174,11 @@ class Room:
         rows = self.database.conversations.find(WITH_EFFECTS)
         return [effect for row in rows for _, effect in effects_of(row)]
 
+    def calls_noted(self) -> list[Document]:
+        """The calls of LINE that stand in conversations: under way, or of unknown outcome."""
+        rows = self.database.conversations.find({"call": {"$ne": None}}, {"call": 1})
+        return [row["call"] for row in rows]
+
     def conversation(self, key: str) -> Document:
         found: Document | None = self.database.conversations.find_one({"_id": f"{CHANNEL}/{key}"})
         assert found is not None
@@ -179,6 +186,12 @@ class Room:
 
     def letters(self) -> list[Document]:
         return list(self.database.deadletters.find())
+
+
+def outbound(*effects: Document, epoch: int = 1) -> Outbound:
+    """Effects as one record of theirs hands them over."""
+    numbers = count(FIRST_NUMBER)
+    return Outbound([(place_of(epoch, next(numbers)), effect) for effect in effects])
 
 
 def a_send(**fields: Any) -> Send:

@@ -60,8 +60,9 @@ def test_a_try_of_unknown_outcome_goes_under_its_own_key_while_line_keeps_it(
         a_send(
             way=SendMethod.REPLY, token="t", tried_at=NOW, tried_as=SendMethod.REPLY, token_from=NOW
         ),
+        a_send(tried_at=NOW, tried_as=SendMethod.PUSH, retry_key=None),
     ],
-    ids=["a key that LINE forgets", "a reply has none"],
+    ids=["a key that LINE forgets", "a reply has none", "that of a call for several stands apart"],
 )
 def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
     with pytest.raises(MayArriveTwice):
@@ -120,7 +121,7 @@ def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(room: Rooms
     desk = room(a_bot(lambda event, talk: talk.reply("はい")))
     letter = given_up_by(desk, sim, user)
     assert (letter["channel"], letter["key"]) == ("main", user.user_id)
-    assert letter["effect"]["triedAt"] is None
+    assert "triedAt" not in letter["effect"]
 
     second = room(a_bot(forbidden), epoch=2)
     document = begun(second.database, letter)
@@ -215,6 +216,32 @@ def test_a_push_that_line_accepted_without_an_answer_is_not_seen_twice(
     desk.until_quiet()
 
     assert texts(sim, user) == ["はい"]
+
+
+def test_a_replay_under_the_key_of_its_try_travels_with_no_other_send(
+    room: Rooms, sim: Sim
+) -> None:
+    """Under any other key LINE would take the message a second time."""
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: talk.push(talk.raw["message"]["text"])))
+    sim.close_next("push", accept=True)
+    sim.answer_next("push", 400)
+    desk.says(user, "一")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+
+    before = len(sim.calls)
+    with desk.desk.gate.turn():
+        desk.says(user, "二")
+        desk.put_document(begun(desk.database, letter))
+        for text in ("三", "四"):
+            desk.says(user, text)
+        desk.until_decided()
+    desk.until_quiet()
+
+    assert texts(sim, user) == ["一", "二", "三", "四"]
+    keys = [call.retry_key for call in sim.calls[before:]]
+    assert (len(keys), keys.index(letter["effect"]["retryKey"])) == (3, 1)
 
 
 def test_a_replayed_event_runs_its_handler_anew_and_its_reply_is_a_push(
