@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from pymongo.database import Database
@@ -55,9 +56,15 @@ def mongod_and_database(folder: Path) -> Iterator[tuple[EmbeddedMongod, Database
 
 @contextmanager
 def running(
-    folder: Path, *, output: IO[bytes] | int = subprocess.DEVNULL, **settings: str
+    folder: Path,
+    *,
+    output: IO[bytes] | int = subprocess.DEVNULL,
+    line: Mapping[str, Any] = MappingProxyType({}),
+    **settings: str,
 ) -> Iterator[Running]:
     """The processes with these settings beside those that the measurements share.
+
+    `line`: options of the simulator, which has no rate limits without them.
 
     Modules of bench/ can be the bot. The dispatcher's log of each turn goes to `output`.
     """
@@ -65,7 +72,9 @@ def running(
         mongod, database = stack.enter_context(mongod_and_database(folder))
         port = free_port()
         url = f"http://127.0.0.1:{port}/callback"
-        sim = stack.enter_context(linesim.running(rate_limits=False, webhook_url=url))
+        sim = stack.enter_context(
+            linesim.running(**{"rate_limits": False, **line}, webhook_url=url)
+        )
         environ = {
             **os.environ,
             "LINE_CHANNEL_SECRET": sim.secret,

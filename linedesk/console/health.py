@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
-from linedesk.console.overview import LATELY, Overview
+from linedesk.console.overview import LATELY, GateView, Overview
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.queue.gauge import CLOSE_SHARE, WARN_SHARE
@@ -51,6 +52,8 @@ REFUSED_BAD_PER_SECOND, SLOW_BAD_PER_SECOND = 0.0, 0.1
 REFUSED_REASONS = ("store", "overload")
 # Used share of the month's messages, 0 to 1: pushes beyond it become dead letters.
 QUOTA_WARN_SHARE, QUOTA_BAD_SHARE = 0.9, 1.0
+# Used share of the gate's turns, 0 to 1, while sends wait for one.
+GATE_WARN_SHARE = 0.9
 # Dead letters of the last day that were not replayed: any is an answer that did not arrive.
 LETTERS_WARN_COUNT, LETTERS_WITHIN = 0, LATELY
 # What is left of a certificate. Let's Encrypt's are renewed 30 days before their end: three weeks
@@ -236,6 +239,25 @@ def quota(
     return HealthProblem("bad" if used >= QUOTA_BAD_SHARE * most else "warn", "quota", saw, do)
 
 
+def gate(one: GateView) -> HealthProblem | None:
+    """What the gate's settings cost while it is busy and sends wait for a turn."""
+    if (one.use or 0.0) < GATE_WARN_SHARE or not one.waiting or not one.turns_per_second:
+        return None
+    # Both are of the last ten seconds.
+    most = one.turns_per_second / (one.use or 1.0)
+    line = RATE.calls / RATE.seconds
+    saw = f"{one.host}: {one.use:.0%} of its turns are used, {one.waiting:,.0f} wait; "
+    saw += f"it makes at most {most:,.3g} calls a second"
+    if line < 2 * most:
+        do = "LINE allows hardly more: make fewer calls, see Capacity in docs/operate.md"
+        return HealthProblem("warn", "gate", saw, do)
+    do = (
+        "a larger LINE_CONCURRENCY lets more calls run at the same time, a smaller "
+        "LINE_ACCESS_INTERVAL_MS lets them start sooner: see Capacity in docs/operate.md"
+    )
+    return HealthProblem("warn", "gate", f"{saw}, LINE allows {line / most:,.0f} times as many", do)
+
+
 def paused(row: Mapping[str, Any]) -> HealthProblem:
     """`row` is one of `Overview.pauses`."""
     at, by, why = row.get("at"), row.get("by"), row.get("why")
@@ -372,11 +394,13 @@ def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
 def _line(seen: Overview) -> Iterator[HealthProblem | None]:
     if seen.token_refused:
         yield token_refused()
-    for gate in seen.gates:
-        if gate.breaker_open and not seen.token_refused:
-            saw = f"host {gate.host}: it fails, so no calls but probes"
+    for one in seen.gates:
+        if one.breaker_open and not seen.token_refused:
+            saw = f"host {one.host}: it fails, so no calls but probes"
             do = "nothing is lost, sends wait; `linedesk calls --failed` tells more"
             yield HealthProblem("bad", "LINE", saw, do)
+        elif not seen.token_refused:
+            yield gate(one)
     if seen.quota is not None and seen.quota.used is not None:
         yield quota(seen.quota.used, seen.quota.messages, closed_since=seen.quota.closed_since)
 

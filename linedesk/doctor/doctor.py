@@ -65,6 +65,7 @@ HERE = (
     Check("spool", services.spooled),
     Check("dispatcher", work.lease, IN_RECVQ),
     Check("progress", work.progress, IN_RECVQ),
+    Check("gate", work.gate, IN_MONGODB),
     Check("pauses", work.pauses, IN_MONGODB),
     Check("held", work.held, IN_MONGODB),
     Check("conversations", work.conversations, IN_MONGODB),

@@ -26,6 +26,7 @@ ABOUT = {
     "recvq": ("recvq", "lag", "oplog"),
     "dispatcher": (processes.DISPATCHER, "queue"),
     "threads": ("threads",),
+    "gate": ("gate",),
     "api": ("LINE", "quota"),
     "spool": ("spool",),
     "scheduler": (processes.SCHEDULER, "timers"),

@@ -10,9 +10,11 @@ from pymongo.database import Database
 
 from jobworker.record.dead_letters import NOTICE
 from linedesk.console import health
-from linedesk.console.overview import pause_row
+from linedesk.console.overview import GateView, gates, pause_row
+from linedesk.console.processes import combined, is_fresh, leading
+from linedesk.console.reading import reported
 from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import Finding, bad, lasting, of, ok, warn
+from linedesk.doctor.finding import Finding, bad, lasting, of, ok, skip, warn
 from linedesk.store.collections import DISPATCHER, audit_age_days, told_of_audit
 from linedesk.store.control import NO_PAUSES, Control, Pauses
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
@@ -42,6 +44,13 @@ def progress(box: DoctorContext) -> Finding:
     row = box.database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "finished": 1, "at": 1})
     oldest = _oldest_unfinished(box.database, row or {})
     return judge_progress(row, None if oldest is None else accepted_at(oldest), box.now)
+
+
+def gate(box: DoctorContext) -> Finding:
+    """Whether the gate holds up what waits, by the row of the dispatcher that holds the lease."""
+    rows = reported(box.database, STATUS).find({"role": DISPATCHER}).limit(MOST_COUNTED)
+    leader = leading(row for row in rows if is_fresh(row, now=box.now))
+    return judge_gates([] if leader is None else gates(combined([leader])))
 
 
 def pauses(box: DoctorContext) -> Finding:
@@ -151,6 +160,16 @@ def judge_progress(
     if waited:
         saw += f", the oldest event waits for {lasting(waited)}"
     return of(health.progress(quiet_seconds=quiet, oldest_seconds=waited), saw=saw)
+
+
+def judge_gates(found: Sequence[GateView]) -> Finding:
+    """`found`: that of each host of LINE; none where no dispatcher leads."""
+    if not found:
+        return skip("no dispatcher tells of it")
+    saw = ", ".join(f"{one.host} {one.use or 0.0:.0%}" for one in found)
+    problems = (health.gate(one) for one in found)
+    first = next((one for one in problems if one is not None), None)
+    return of(first, well=f"used in the last 10 s: {saw}")
 
 
 def judge_pauses(found: Pauses) -> Finding:

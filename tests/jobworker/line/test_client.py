@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import socket
 import threading
 import time
@@ -499,16 +500,21 @@ def test_each_call_s_end_is_told_to_the_breaker(
         connection.close()
 
     told: list[str] = []
+    asked = time.monotonic()
+
+    def tell(what: str, began: float) -> None:
+        assert asked <= began <= time.monotonic()
+        told.append(what)
 
     class Told(Breaker):
-        def failed(self, whose: str) -> None:
-            told.append("failed")
+        def failed(self, whose: str, *, began: float = math.inf) -> None:
+            tell("failed", began)
 
-        def answered(self) -> None:
-            told.append("answered")
+        def answered(self, *, began: float = math.inf) -> None:
+            tell("answered", began)
 
-        def unauthorized(self) -> None:
-            told.append("unauthorized")
+        def unauthorized(self, *, began: float = math.inf) -> None:
+            tell("unauthorized", began)
 
     server = wire(act)
     client = line(server.url)

@@ -190,6 +190,12 @@ def test_only_standbys_are_wrong() -> None:
         ({"abandonedThreads": 1}, {"threads": "warn"}),
         ({"tokenRefused": 1, "breakerOpen": {"api": 1}}, {"LINE": "bad"}),
         ({"breakerOpen": {"api": 1}}, {"LINE": "bad"}),
+        ({"gateUse": {"api": 0.9}}, {"gate": "warn"}),
+        ({"gateUse": {"api": 0.89}}, {}),
+        ({"gateUse": {"api": 0.9}, "gateWaiting": {"api": 0}}, {}),
+        # It is not its settings that hold up what waits.
+        ({"gateUse": {"api": 0.9}, "breakerOpen": {"api": 1}}, {"LINE": "bad"}),
+        ({"gateUse": {"api": 0.9}, "tokenRefused": 1}, {"LINE": "bad"}),
         ({"quotaMessages": 100, "quotaUsedMessages": 90}, {"quota": "warn"}),
         ({"quotaMessages": 100, "quotaUsedMessages": 100}, {"quota": "bad"}),
         ({"quotaMessages": 100, "quotaUsedMessages": 89}, {}),

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from linedesk.console.format import local
+from linedesk.console.overview import GateView
 from linedesk.doctor.checks import (
     account,
     certificate,
@@ -297,6 +298,27 @@ def test_held_conversations_are_told_when_they_wait_for_long() -> None:
     assert work.judge_held(late, NOW, paused=paused).state is OK
     late.append({"channel": "main", "key": "U4", "since": ago(minutes=11)})
     assert "show main/U4" in work.judge_held(late, NOW, paused=paused).do
+
+
+def test_a_busy_gate_is_told_with_what_its_setting_costs() -> None:
+    def seen(host: str, use: float, waiting: float, turns: float) -> GateView:
+        return GateView(host, use, waiting, turns, breaker_open=False)
+
+    idle = seen("data", 0.0, 0.0, 0.0)
+    assert work.judge_gates([seen("api", 0.89, 50, 8.9), idle]).saw.endswith("api 89%, data 0%")
+    assert work.judge_gates([seen("api", 1.0, 0, 10.0)]).state is OK
+    busy = work.judge_gates([idle, seen("api", 0.94, 120, 9.4)])
+    assert (busy.state, busy.saw) == (
+        WARN,
+        "api: 94% of its turns are used, 120 wait; it makes at most 10 calls a second, "
+        "LINE allows 200 times as many",
+    )
+    assert "LINE_CONCURRENCY" in busy.do
+    assert "LINE_ACCESS_INTERVAL_MS" in busy.do
+    most = work.judge_gates([seen("api", 1.0, 9_000, 1_900.0)])
+    assert (most.state, "times" in most.saw) == (WARN, False)
+    assert "fewer calls" in most.do
+    assert work.judge_gates([]).state is SKIP
 
 
 def test_what_is_paused_is_told_with_what_ends_it() -> None:

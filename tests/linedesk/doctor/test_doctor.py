@@ -53,6 +53,7 @@ from linedesk.store.queue.retention import Disk, Span
 from linedesk.store.spool.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event
+from tests.linedesk.console.hand import a_dispatcher
 
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
 Doctor = Callable[..., Result]
@@ -167,6 +168,8 @@ def test_where_everything_runs_nothing_is_bad(doctor: Doctor, sim: linesim.Sim) 
         "authorization": "warn",
         "rights": "skip",
         "rights of all users": "skip",
+        # No dispatcher runs here.
+        "gate": "skip",
         "certificate": "skip",
         "certificate served": "skip",
         "webhook": "warn",
@@ -391,6 +394,20 @@ def test_conversations_that_mongodb_refuses_to_write_are_named(
     assert (found.state, found.saw) == (BAD, "MongoDB refuses writes to main/U1, main/U2")
     database[DEADLETTERS].update_many({}, {"$set": {"replayedAt": now}})
     assert work.conversations(patient).saw == "MongoDB refuses writes to main/U2"
+
+
+def test_the_gate_is_judged_by_the_row_of_the_dispatcher_that_leads(
+    patient: DoctorContext, database: Database[Any]
+) -> None:
+    now = datetime.now(UTC)
+    busy = {"gateUse": {"api": 0.95}}
+    database[STATUS].insert_many(
+        [a_dispatcher(1, leading=0, now=now), a_dispatcher(2, figures=busy, silent=60.0, now=now)]
+    )
+    assert work.gate(patient).state is SKIP
+    database[STATUS].insert_one(a_dispatcher(3, figures=busy, now=now))
+    found = work.gate(patient)
+    assert (found.state, "95% of its turns" in found.saw) == (WARN, True)
 
 
 def test_recvqs_reach_is_measured_from_its_oldest_document(
