@@ -161,9 +161,10 @@ class Caller:
     | BUSY: with a thread | noted | noted | - | noted |
     | RESTING: with the clock | noted | noted | - | BUSY: MakeLetters |
 
-    RESTING becomes WAITING by `wake` and, where it rests for the quota, by `month_closed`; BUSY by `again`; both Enter. `-`: nothing changes. A give-up
-    that was noted counts when it would become WAITING or RESTING: it stays BUSY instead, with
-    MakeLetters. Once LINE has the message it has no effect.
+    RESTING becomes WAITING by `wake` and, where it rests for the quota, by `month_closed`; BUSY
+    does by `again`. All Enter. `-`: nothing changes. A give-up that was noted counts when it would
+    become WAITING or RESTING: it stays BUSY instead, with MakeLetters. Once LINE has the message
+    it has no effect.
 
     | the thread finds | the caller becomes |
     | --- | --- |
