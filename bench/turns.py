@@ -1,8 +1,8 @@
-"""Whose turn it is at the gate under load, beside a gate that goes by deadlines alone.
+"""What the gate makes of a load: calls, seconds, free and paid replies, beside the gate before.
 
 It drives the order and the outboxes that the dispatcher has, with a clock of its own: nothing is
-called, and minutes take seconds. `by deadline`, as it was before: all conversations in one line, by
-the earliest end of a reply token, pushes by a minute from their recording. Run it as
+called, and minutes take seconds. `before`: all conversations in one line, by the earliest end of a
+reply token, pushes by a minute from their recording; each send is a call. Run it as
 `python bench/turns.py`; with `--real` the loads go through the real processes, in their own time.
 """
 
@@ -15,6 +15,7 @@ import math
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,16 +28,22 @@ from stack import Running, running
 
 import linesim
 from jobworker.effects import Send, SendMethod
-from jobworker.line.gate_order import Order, Standing, Ticket
+from jobworker.line.gate_order import Order, Ticket
+from jobworker.sending.batch import company_of
 from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
+    Enter,
+    Go,
     LineEnds,
+    MakeLetters,
     Moment,
+    Month,
+    Move,
     PendingSend,
     SendLimits,
     standing_of,
 )
-from jobworker.sending.verdict import way_of
+from jobworker.sending.late_replies import LateReplies
 from linedesk.store.timers import timer_id
 from linesim.model.calls import Call
 
@@ -55,6 +62,8 @@ class Arrival:
     is_reply: bool
     accepted: float | None = None
     """When its event came, where that is another time."""
+    text: str = ""
+    """What is sent; each its own where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +80,9 @@ class Load:
     """Whether the real processes can be given it."""
 
 
-def timers(count: int, at: float = 0.0) -> Iterator[Arrival]:
-    """So many timers of as many users at one moment, decided at 400 a second."""
-    return (Arrival(at + n / 400, f"timer {n}", False) for n in range(count))
+def timers(count: int, *, text: str = "", a_second: int = 400) -> Iterator[Arrival]:
+    """So many timers of as many users at one moment, decided at so many a second."""
+    return (Arrival(n / a_second, f"timer {n}", False, text=text) for n in range(count))
 
 
 def messages(count: int, *, over: float, user: str = "person {}") -> Iterator[Arrival]:
@@ -110,6 +119,18 @@ LOADS = (
     Load("12 people a second for 200 s", 0.1, lambda: messages(2_400, over=200)),
     Load("700 people at once", 0.1, lambda: messages(700, over=1)),
     Load(
+        "the same text to 300 users at one moment",
+        0.1,
+        lambda: timers(300, text="お茶です"),
+        told="timer",
+    ),
+    Load(
+        "40 users write five messages each, at once",
+        0.1,
+        lambda: [one for n in range(5) for one in messages(40, over=0.1)],
+        is_real=False,
+    ),
+    Load(
         "a push amid answers without end",
         0.1,
         lambda: [Arrival(5, "push", False), *messages(1_500, over=100)],
@@ -119,76 +140,47 @@ LOADS = (
 )
 
 
-class Deadlines:
-    """The gate's line before there were classes."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Ticket]] = []
-        self._numbers = itertools.count()
-
-    @property
-    def waiting(self) -> int:
-        """How many wait; one that was moved counts twice."""
-        return len(self._heap)
-
-    def enter(self, ticket: Ticket, *, now: float, away: bool) -> bool:
-        """As `Order.enter`."""
-        self._push(ticket, ticket.standing)
-        return True
-
-    def move(self, ticket: Ticket, standing: Standing, *, now: float) -> None:
-        """As `Order.move`."""
-        self._push(ticket, standing)
-
-    def arm(self) -> bool:
-        """As `Order.arm`."""
-        return bool(self._heap)
-
-    def grant(self, *, now: float, turn_seconds: float) -> Ticket | None:
-        """As `Order.grant`."""
-        ticket = heapq.heappop(self._heap)[2]
-        self._heap = [entry for entry in self._heap if entry[2] is not ticket]
-        heapq.heapify(self._heap)
-        return ticket
-
-    def leave(self, ticket: Ticket, *, called: bool) -> bool:
-        """As `Order.leave`."""
-        return True
-
-    def _push(self, ticket: Ticket, standing: Standing) -> None:
-        deadline = min(standing.place, standing.live_place)
-        heapq.heappush(self._heap, (deadline, next(self._numbers), ticket))
-
-
-class NoLineEnds(LineEnds):
-    """After a call the rest stayed where it was."""
-
-    def called(self, id_: str, now: float) -> None:
-        """Nothing."""
-
-
 @dataclass
 class Outcome:
     """What became of a load."""
 
+    calls: int = 0
+    seconds: float = 0.0
+    """Until the last call."""
     free: int = 0
     paid: int = 0
+    """People that LINE counts, of pushes and of replies that were too late."""
     lost: int = 0
+    """Replies and pushes that nobody got."""
     waits: list[float] = field(default_factory=list)
-    by_person: dict[str, int] = field(default_factory=dict)
-    """The pushes that each user's late replies cost."""
+
+
+def send_of(arrival: Arrival, number: int) -> Send:
+    """The send that an arrival records."""
+    accepted = arrival.at if arrival.accepted is None else arrival.accepted
+    return Send(
+        id=str(number),
+        event_id=str(number),
+        way=SendMethod.REPLY if arrival.is_reply else SendMethod.PUSH,
+        to=user_id(arrival.user),
+        messages=[{"type": "text", "text": arrival.text or str(number)}],
+        retry_key="key",
+        at=BEGIN + timedelta(seconds=arrival.at),
+        token="token" if arrival.is_reply else None,
+        token_from=BEGIN + timedelta(seconds=accepted) if arrival.is_reply else None,
+    )
+
+
+def user_id(name: str) -> str:
+    """As LINE's begin."""
+    return f"U{name}"
 
 
 class Simulation:
-    """One load at one gate."""
+    """One load at one gate; what the gate does is another class's."""
 
-    def __init__(self, load: Load, order: Order | Deadlines, ends: LineEnds) -> None:
+    def __init__(self, load: Load) -> None:
         self._load = load
-        self._order = order
-        self._ends = ends
-        self._boxes: dict[str, ConversationOutbox] = {}
-        self._heads: dict[Ticket, ConversationOutbox] = {}
-        self._tickets: dict[str, Ticket] = {}
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -196,85 +188,172 @@ class Simulation:
         arrivals = sorted(self._load.arrivals(), key=lambda one: one.at)
         coming, now, number = iter(arrivals), 0.0, 0
         following = next(coming, None)
-        while following is not None or self._order.waiting:
-            while following is not None and (following.at <= now or not self._order.waiting):
+        while following is not None or self.waits:
+            while following is not None and (following.at <= now or not self.waits):
                 now = max(now, following.at)
                 number += 1
-                self._record(following, number)
+                self.record(following, send_of(following, number))
                 following = next(coming, None)
             if now > HORIZON_SECONDS:
                 break
-            now += self._turn(now)
-        left = (one for box in self._boxes.values() for one in box.sends)
-        self.outcome.lost += sum(one.send.way is SendMethod.REPLY for one in left)
+            if self.turn(now):
+                self.outcome.calls += 1
+                self.outcome.seconds = now
+                now += self._load.interval_seconds
+        self.outcome.lost += self.left
         return self.outcome
 
-    def _record(self, arrival: Arrival, number: int) -> None:
-        at = BEGIN + timedelta(seconds=arrival.at)
-        accepted = arrival.at if arrival.accepted is None else arrival.accepted
-        way = SendMethod.REPLY if arrival.is_reply else SendMethod.PUSH
-        send = Send(
-            id=str(number),
-            event_id=str(number),
-            way=way,
-            to=arrival.user,
-            messages=[],
-            retry_key="",
-            at=at,
-            token="token" if arrival.is_reply else None,
-            token_from=BEGIN + timedelta(seconds=accepted) if arrival.is_reply else None,
-        )
-        id_ = f"main/{arrival.user}"
-        standing = standing_of(send, id_, LIMITS, now=arrival.at, at=at)
-        box = self._boxes.setdefault(id_, ConversationOutbox(id_, LIMITS, self._ends))
-        one = PendingSend(
-            send, standing, conversation=id_, limits=LIMITS, made=Moment(at, arrival.at)
-        )
-        moved = box.append(one)
-        if len(box.sends) == 1:
-            self._enter(box, arrival.at)
-        elif moved is not None:
-            self._order.move(moved.ticket, moved.standing, now=arrival.at)
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for a turn."""
+        raise NotImplementedError
 
-    def _enter(self, box: ConversationOutbox, now: float) -> None:
-        ticket = Ticket(box.standing(now))
-        box.sends[0].first(ticket)
-        self._heads[ticket] = box
-        self._order.enter(ticket, now=now, away=False)
+    @property
+    def left(self) -> int:
+        """How many sends are left."""
+        raise NotImplementedError
 
-    def _turn(self, now: float) -> float:
-        """One turn; returns how long it took."""
-        interval = self._load.interval_seconds
+    def record(self, arrival: Arrival, send: Send) -> None:
+        """A send is there."""
+        raise NotImplementedError
+
+    def turn(self, now: float) -> bool:
+        """Give one turn; whether LINE was called."""
+        raise NotImplementedError
+
+    def sent(self, sends: Iterable[Send], now: float, *, free: bool) -> None:
+        """One conversation's sends have arrived by one call."""
+        sends = list(sends)
+        if free:
+            self.outcome.free += len(sends)
+        else:
+            self.outcome.paid += 1
+        for send in sends:
+            if str(send.to)[1:].startswith(self._load.told):
+                self.outcome.waits.append(now - (send.at - BEGIN).total_seconds())
+
+
+class Before(Simulation):
+    """One line by deadlines, one send a call; a used-up month is met again and again."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(load)
+        self._boxes: dict[str, deque[Send]] = {}
+        self._heap: list[tuple[float, int, str]] = []
+        self._numbers = itertools.count()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._boxes)
+
+    @property
+    def left(self) -> int:
+        return sum(map(len, self._boxes.values()))
+
+    def record(self, arrival: Arrival, send: Send) -> None:
+        box = self._boxes.setdefault(arrival.user, deque())
+        box.append(send)
+        self._push(arrival.user, send)
+
+    def _push(self, user: str, send: Send) -> None:
+        begun = send.token_from or send.at
+        deadline = (begun - BEGIN).total_seconds() + 60.0
+        heapq.heappush(self._heap, (deadline, next(self._numbers), user))
+
+    def turn(self, now: float) -> bool:
+        while (user := heapq.heappop(self._heap)[2]) not in self._boxes:
+            pass
+        send = self._boxes[user].popleft()
+        if not self._boxes[user]:
+            del self._boxes[user]
+        until = send.token_until
+        if until is not None and BEGIN + timedelta(seconds=now) < until:
+            self.sent([send], now, free=True)
+        elif self.outcome.paid < self._load.quota:
+            self.sent([send], now, free=False)
+        else:
+            self.outcome.lost += 1
+        return True
+
+
+class After(Simulation):
+    """The order and the outboxes of the dispatcher."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(load)
+        self._order = Order()
+        self._ends = LineEnds(LIMITS)
+        self._late = LateReplies()
+        self._late_calls: dict[str, int] = {}
+        self._boxes: dict[str, ConversationOutbox] = {}
+        self._heads: dict[Ticket, ConversationOutbox] = {}
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._order.waiting)
+
+    @property
+    def left(self) -> int:
+        return sum(len(box.sends) for box in self._boxes.values())
+
+    def record(self, arrival: Arrival, send: Send) -> None:
+        id_ = f"main/{user_id(arrival.user)}"
+        standing = standing_of(send, id_, LIMITS, now=arrival.at, at=send.at)
+        if id_ not in self._boxes:
+            self._boxes[id_] = ConversationOutbox(id_, LIMITS, self._ends, lambda box, ticket: None)
+        box = self._boxes[id_]
+        made = Moment(send.at, arrival.at)
+        moved = box.append(PendingSend(send.id.zfill(10), send, standing, made))
+        self._do(box, box.begin(arrival.at) or moved, arrival.at)
+
+    def _do(self, box: ConversationOutbox, step: object, now: float) -> None:
+        match step:
+            case Enter(ticket):
+                self._heads[ticket] = box
+                self._order.enter(ticket, now=now, away=False)
+            case Move(ticket, standing):
+                self._order.move(ticket, standing, now=now)
+
+    def turn(self, now: float) -> bool:
         self._order.arm()
-        ticket = self._order.grant(now=now, turn_seconds=interval)
+        ticket = self._order.grant(now=now, turn_seconds=self._load.interval_seconds)
         assert ticket is not None
         box = self._heads.pop(ticket)
-        one = box.sends[0]
-        one.turn(ticket)
-        self._count(one.send, box.id.partition("/")[2], now)
-        box.called(now)
-        box.pop()
-        self._order.leave(ticket, called=True)
+        box.turn(ticket)
+        left = self._load.quota - self.outcome.paid
+        month = Month(self._late, left <= 0, None if math.isinf(left) else int(left))
+        plan = box.plan(now, lambda path: 0.0, month)
+        is_called = isinstance(plan, Go)
+        if isinstance(plan, Go):
+            self._call(box, plan, now)
+        elif isinstance(plan, MakeLetters):
+            self.outcome.lost += len(plan.places)
+            self._leave(box, plan.places, now)
+        self._order.leave(ticket, called=is_called)
+        return is_called
+
+    def _call(self, box: ConversationOutbox, go: Go, now: float) -> None:
+        if go.late_on:
+            self._late.paid(go.late_on)
+            count = self._late_calls[box.id] = self._late_calls.get(box.id, 0) + 1
+            if count >= self._late.a_day:
+                self._late.used_up(box.id, go.late_on)
+        is_free = go.call.way is SendMethod.REPLY
+        others = [] if is_free else company_of(box, self._boxes.values(), now)
+        for one in (box, *others):
+            places = [each.place for each in one.together(now)]
+            if one is not box and (ticket := one.take_along()) is not None:
+                self._order.cancel(ticket)
+            self.sent([each.send for each in one.together(now)], now, free=is_free)
+            one.called(now)
+            self._leave(one, places, now)
+
+    def _leave(self, box: ConversationOutbox, places: Iterable[str], now: float) -> None:
+        box.left(list(places))
         if box.sends:
-            self._enter(box, now)
+            self._do(box, box.begin(now), now)
         else:
             del self._boxes[box.id]
-        return interval
-
-    def _count(self, send: Send, user: str, now: float) -> None:
-        at = BEGIN + timedelta(seconds=now)
-        outcome = self.outcome
-        if user.startswith(self._load.told):
-            outcome.waits.append((at - send.at).total_seconds())
-        if send.way is not SendMethod.REPLY:
-            return
-        if way_of(send, at) is SendMethod.REPLY:
-            outcome.free += 1
-        elif outcome.paid >= self._load.quota:
-            outcome.lost += 1
-        else:
-            outcome.paid += 1
-            outcome.by_person[user] = outcome.by_person.get(user, 0) + 1
 
 
 def echoing_bot() -> object:
@@ -321,8 +400,13 @@ def real(load: Load) -> Outcome:
 
 
 def _sends(sim: linesim.Sim) -> int:
-    """How many sends LINE got; the quota is asked for as well."""
-    return sum(call.endpoint in ("reply", "push") for call in sim.calls)
+    """How many messages LINE got, whatever the calls; the quota is asked for as well."""
+    return sum(
+        len(call.body["messages"]) * max(1, len(call.body.get("to", ())) * is_many)
+        for call in sim.calls
+        for is_many in [call.endpoint == "multicast"]
+        if call.endpoint in ("reply", "push", "multicast") and isinstance(call.body, dict)
+    )
 
 
 def _set_timers(stack: Running, users: Iterable[linesim.User]) -> None:
@@ -346,16 +430,23 @@ def _set_timers(stack: Running, users: Iterable[linesim.User]) -> None:
 
 
 def _judged(calls: Iterable[Call], said: Mapping[str, float], names: Mapping[str, str]) -> Outcome:
-    outcome = Outcome()
-    for call in calls:
-        text = call.body["messages"][0]["text"] if isinstance(call.body, dict) else ""
-        if text not in said:
-            continue
-        outcome.free += call.endpoint == "reply"
-        outcome.paid += call.endpoint == "push"
-        if names.get(call.user_id or "", "").startswith("person"):
-            outcome.waits.append(call.started - said[text])
-    outcome.lost = len(said) - outcome.free - outcome.paid
+    outcome, answered = Outcome(), 0
+    sends = [one for one in calls if one.endpoint in ("reply", "push", "multicast")]
+    # The first one is that of the user who waited for the start.
+    for call in sends[1:]:
+        outcome.calls += 1
+        outcome.seconds = call.started - sends[1].started
+        body = call.body if isinstance(call.body, dict) else {}
+        texts = [one["text"] for one in body["messages"]]
+        if call.endpoint == "reply":
+            outcome.free += len(texts)
+        else:
+            outcome.paid += call.paid or 0
+        for text in texts:
+            answered += text in said
+            if text in said and names.get(call.user_id or "", "").startswith("person"):
+                outcome.waits.append(call.started - said[text])
+    outcome.lost = len(said) - answered
     return outcome
 
 
@@ -369,37 +460,36 @@ def main() -> None:
         simulate()
 
 
+COLUMNS = ("calls", "seconds", "free", "paid", "lost", "longest wait")
+
+
+def cells(outcome: Outcome) -> list[str]:
+    """An outcome as the table has it."""
+    counts = [outcome.calls, round(outcome.seconds), outcome.free, outcome.paid, outcome.lost]
+    wait = f"{max(outcome.waits):.1f} s" if outcome.waits else "-"
+    return [*(f"{count:,}" for count in counts), wait]
+
+
 def measure() -> None:
     """The loads that the real processes can be given."""
-    table = Table("load", "interval", "free", "paid", "lost", "longest wait")
+    table = Table("load", "interval", *COLUMNS)
     for load in (one for one in LOADS if one.is_real):
-        outcome = real(load)
-        counts = (str(count) for count in (outcome.free, outcome.paid, outcome.lost))
         interval = f"{load.interval_seconds * 1000:.0f} ms"
-        table.add_row(load.name, interval, *counts, f"{max(outcome.waits):.1f} s")
+        table.add_row(load.name, interval, *cells(real(load)))
     Console().print(table)
 
 
 def simulate() -> None:
-    """All loads, by both orders."""
-    table = Table("load", "interval", "gate", "free", "paid", "lost", "longest wait")
+    """All loads, by both gates."""
+    table = Table("load", "interval", "gate", *COLUMNS)
     for load in LOADS:
-        runs = {
-            "by deadline": Simulation(load, Deadlines(), NoLineEnds(LIMITS)).run(),
-            "by class": Simulation(load, Order(), LineEnds(LIMITS)).run(),
-        }
-        for name, one in runs.items():
-            is_first = name == "by deadline"
-            table.add_row(
-                load.name if is_first else "",
-                f"{load.interval_seconds * 1000:.0f} ms" if is_first else "",
-                name,
-                *(str(count) for count in (one.free, one.paid, one.lost)),
-                f"{max(one.waits):.1f} s" if one.waits else "never",
-            )
+        interval = f"{load.interval_seconds * 1000:.0f} ms"
+        table.add_row(load.name, interval, "before", *cells(Before(load).run()))
+        table.add_row("", "", "now", *cells(After(load).run()))
         table.add_section()
     Console().print(table)
-    Console().print("Replies only; the wait is that of the people, or of the push.")
+    words = "paid: people that LINE counts, also for pushes; the wait is that of the people who "
+    Console().print(words + "write, or of the pushes where a load is of pushes.")
 
 
 if __name__ == "__main__":
