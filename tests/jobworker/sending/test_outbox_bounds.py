@@ -1,0 +1,93 @@
+"""What an outbox may hold, and what a call writes of it: on a real mongod, by its oplog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import bson
+
+from jobworker.bot.talk import Talk
+from linedesk import Bot
+from linedesk.store.client import Client
+from linesim import Sim
+from tests.jobworker.worker_harness import SHORT_PAUSES, Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+FLEX = {
+    "type": "flex",
+    "altText": "大きなカード",
+    "contents": {
+        "type": "bubble",
+        "body": {
+            "type": "box",
+            "layout": "vertical",
+            "contents": [{"type": "text", "text": "あ" * 100}] * 105,
+        },
+    },
+}
+
+
+def flex_bot() -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply(FLEX)
+
+    return bot
+
+
+def test_what_a_call_writes_does_not_grow_with_what_waits_behind_it(
+    client: Client, database: Any, room: Rooms, sim: Sim
+) -> None:
+    desk, user = room(flex_bot()), sim.add_user("花子")
+    oplog = client.local["oplog.rs"]
+    last = oplog.find().sort("$natural", -1).limit(1)[0]["ts"]
+    sim.answer_next("reply", 500, times=3)
+    for number in range(50):
+        desk.says(user, str(number))
+    desk.until_quiet(seconds=60)
+    calls = len(sim.calls_to("reply"))
+    assert len(sim.answers(user)) == 50
+    name = f"{database.name}.conversations"
+    written = [bson.encode(entry) for entry in oplog.find({"ts": {"$gt": last}, "ns": name})]
+    records = [entry for entry in written if b"applied" in entry]
+    assert len(records) == 50
+    of_calls = sum(map(len, written)) - sum(map(len, records))
+    assert of_calls / calls < 4_000
+
+
+def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_go_on(
+    room: Rooms, sim: Sim
+) -> None:
+    limits = replace(SHORT_PAUSES, most_bytes_per_conversation=200_000)
+    desk = room(flex_bot(), send_limits=limits)
+    hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
+    sim.answer_next("reply", 500, times=1_000)
+    for number in range(20):
+        desk.says(hanako, str(number))
+    box = f"main/{hanako.user_id}"
+    # Beyond 200 kB no more of hers is decided.
+    eventually(lambda: desk.desk.outbox.waits_for_room(box, lambda: None))
+    waiting = desk.conversation(hanako.user_id)["outbox"]
+    assert len(waiting) < 10
+    assert desk.unfinished == 20 - len(waiting)
+    sim.clear_faults()
+    desk.says(taro, "!")
+    desk.until_quiet(seconds=60)
+    assert [len(sim.answers(user)) for user in (hanako, taro)] == [20, 1]
+
+
+def test_reading_pauses_while_all_outboxes_together_have_many_bytes(room: Rooms, sim: Sim) -> None:
+    limits = replace(SHORT_PAUSES, most_bytes_in_all=100_000)
+    desk = room(flex_bot(), send_limits=limits)
+    sim.answer_next("reply", 500, times=1_000)
+    for name in ("花子", "太郎", "次郎"):
+        desk.says(sim.add_user(name), "?")
+    eventually(lambda: not desk.desk.outbox.has_room)
+    sim.clear_faults()
+    desk.until_quiet(seconds=60)
+    assert desk.desk.outbox.has_room
