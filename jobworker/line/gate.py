@@ -92,6 +92,7 @@ class Gate:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         # All below under _lock.
+        # guard: one-begins-at-a-time -> self._order = Order(concurrency, one_begins=False)
         self._order = Order(concurrency, one_begins=interval_seconds > 0)
         self._next_start = 0.0
         self._last_start = 0.0
@@ -233,6 +234,7 @@ class Gate:
         ticket: Ticket | None = None
         with self._lock:
             # A call that ended since this thread was called for may have opened the breaker.
+            # guard: held-asked-again -> seconds: float | None = 0.0
             seconds: float | None = self._held_seconds()
             if not seconds:
                 ticket = self._grant()

@@ -70,6 +70,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
         rate_limits: RateLimits | None = None,
         limit_seconds: float = CALL_SECONDS,
     ) -> None:
+        # guard: answer-of-its-own-thread -> self._of_thread = lambda: None
         self._of_thread = threading.local()
         super().__init__(configured(host.base, token, connections=connections))
         make_timed(self.rest_client.pool_manager)
@@ -81,7 +82,6 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
     @property
     def last_response(self) -> Any:
         """The last answer of this thread: the SDK keeps one for all of them."""
-        # guard: answer-of-its-own-thread
         return getattr(self._of_thread, "last_response", None)
 
     @last_response.setter

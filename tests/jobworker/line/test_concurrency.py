@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
+from linebot.v3.messaging import ApiClient as SdkApiClient
 from linebot.v3.messaging import ApiException
 
 import linesim
@@ -384,10 +386,45 @@ def test_a_limit_of_line_s_is_kept_without_a_single_429(
         assert [call.status for call in sim.calls if call.endpoint == "push"] == [200] * 90
 
 
-def test_sdk_calls_of_two_handlers_at_a_time_each_get_their_own_answer(
-    room: Rooms, slow_sim: Sim
+class Answered:
+    """What the SDK keeps of an answer."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def getheaders(self) -> dict[str, str]:
+        return {"x-line-request-id": f"r-{self.status}"}
+
+
+def test_sdk_calls_that_end_at_the_same_moment_each_note_their_own_answer(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The SDK's client keeps one last answer, for all threads."""
+    barrier = threading.Barrier(2)
+
+    def call_api(client: SdkApiClient, path: str, method: str, *, status: int, **_: Any) -> None:
+        client.last_response = Answered(status)
+        barrier.wait(10)
+
+    monkeypatch.setattr(SdkApiClient, "call_api", call_api)
+    desk = room(a_bot(), threads=8, line={"concurrency": 2})
+    api = desk.desk.line.sdk.api
+    threads = [
+        threading.Thread(target=partial(api.call_api, "/v2/bot/info", "GET", status=status))
+        for status in (200, 404)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    eventually(lambda: desk.database.calls.count_documents({}) == 2)
+    rows = [(row["status"], row["requestId"]) for row in desk.database.calls.find()]
+    assert sorted(rows) == [(200, "r-200"), (404, "r-404")]
+
+
+def test_sdk_calls_of_many_handlers_at_a_time_each_get_their_own_answer(
+    room: Rooms, slow_sim: Sim
+) -> None:
     known = [slow_sim.add_user(f"客{n}") for n in range(8)]
     got: dict[str, str] = {}
     bot = Bot()
