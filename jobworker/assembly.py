@@ -70,7 +70,7 @@ class LineSettings:
     reply_unknown: ReplyUnknown = ReplyUnknown.PUSH
     data_base: str | None = None
     handler_seconds: float = 60.0
-    """How long a handler may run."""
+    """How long a handler may run that has no limit of its own."""
     send_limits: SendLimits = LIMITS
     breaker_limits: BreakerLimits = BREAKER_LIMITS
     rate_limits: Callable[[], RateLimits] = RateLimits
@@ -248,7 +248,9 @@ class BotWorker:
             secrets=secrets,
             masked=masked,
         )
-        self._worker = Decider(bot, parts, tries=tries, limits=retry_limits)
+        self._worker = Decider(
+            bot, parts, tries=tries, limits=retry_limits, handler_seconds=line.handler_seconds
+        )
 
     @property
     def gate(self) -> Gate:

@@ -16,7 +16,7 @@ from typing import Any
 
 from bson.dbref import DBRef
 
-from jobworker.bot.bot import Bot
+from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.events import is_fired_timer, model_of
 from jobworker.bot.talk import Talk, TalkContext, no_content
 from jobworker.effects import of_event
@@ -40,6 +40,7 @@ from jobworker.runs import (
     FAILED,
     FETCHING,
     FULL,
+    SLOW_ONES,
     UNHEARD,
     JobMemo,
     JobRun,
@@ -90,15 +91,26 @@ log = logging.getLogger(__name__)
 
 
 class Decider:
-    """Decides documents with one bot. `tries` is how often a failing handler runs in all."""
+    """Decides documents with one bot.
+
+    `tries` is how often a failing handler runs in all. One that may run longer than
+    `handler_seconds` is a slow one.
+    """
 
     def __init__(
-        self, bot: Bot, parts: DeciderParts, *, tries: int, limits: RetryLimits = LIMITS
+        self,
+        bot: Bot,
+        parts: DeciderParts,
+        *,
+        tries: int,
+        limits: RetryLimits = LIMITS,
+        handler_seconds: float = 60.0,
     ) -> None:
         self._bot = bot
         self._parts = parts
         self._tries = tries
         self._limits = limits
+        self._handler_seconds = handler_seconds
 
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch; the outboxes left behind follow by steps."""
@@ -268,11 +280,13 @@ class Decider:
                 and self._waits_for_profile(job, memo, talk)
             ):
                 return False
+            if rule is not None and not self._may_run_long(job, rule):
+                return False
             if memo.profile is not None:
                 talk.know_profile(memo.profile)
             self._note_friendship(talk)
             if rule is not None:
-                self._call_handler(job, memo, run, partial(rule.handler, event, talk))
+                self._call_handler(job, memo, run, rule, partial(rule.handler, event, talk))
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.
             memo.decision = replace(decision, read_n=None) if memo.has_sent else decision
@@ -303,8 +317,15 @@ class Decider:
         )
         return Talk(document, around)
 
+    def _may_run_long(self, job: Job, rule: Rule) -> bool:
+        """Whether the handler may begin; a slow one waits while as many run as may."""
+        if rule.limit is None or rule.limit <= self._handler_seconds or job.take_slow_place():
+            return True
+        job.because = SLOW_ONES
+        return False
+
     def _call_handler(
-        self, job: Job, memo: JobMemo, run: JobRun, handler: Callable[[], object]
+        self, job: Job, memo: JobMemo, run: JobRun, rule: Rule, handler: Callable[[], object]
     ) -> None:
         since_accept_ms = since_ms(job.document[ACCEPT_TIME])
         log.debug(
@@ -318,7 +339,7 @@ class Decider:
         memo.call = HandlerContext(job.document)
         run.begin_handler()
         try:
-            with memo.call.under(job.begin_handler()):
+            with memo.call.under(job.begin_handler(rule.limit)):
                 handler()
         finally:
             run.end_handler()

@@ -177,6 +177,7 @@ def _type_of(document: Document) -> str | None:
 
 FETCHING = "fetching the sender's profile"
 FULL = "its outbox is full"
+SLOW_ONES = "waiting until another slow handler ends"
 
 
 def failed_words(failures: int, seconds: float) -> str:

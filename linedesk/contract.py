@@ -70,8 +70,19 @@ class Job(Protocol):
         """Set where the job is to be given up, unless it has been decided already."""
         ...
 
-    def begin_handler(self) -> HandlerCall:
-        """The handler begins, on this thread: from now on it may be found overdue."""
+    def take_slow_place(self) -> bool:
+        """Whether a handler that may hold its thread for long may begin now.
+
+        At most half of the threads run slow handlers. If it may not, return DEFERRED: the job runs
+        again by itself when there is a place for it.
+        """
+        ...
+
+    def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
+        """The handler begins, on this thread: from now on it may be found overdue.
+
+        It is overdue after `limit_seconds`, by default after as long as any handler may run.
+        """
         ...
 
     def unsaved(self) -> Sequence[str]:

@@ -31,6 +31,8 @@ from linedesk.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 LOAD_AGAIN_SECONDS = 1.0
+# At most this part of the threads runs slow handlers.
+SLOW_PART = 2
 ReadAgain = Callable[[Sequence[Any]], Mapping[Any, Document]]
 Later = Callable[[float, Callable[[], None]], None]
 
@@ -79,7 +81,13 @@ class Pool:
         self._room = threading.Condition(self._lock)
         # All below under _lock.
         self._tracker = tracker
-        self._queues = KeyQueues(tracker, resume=self._resume, pauses=pauses, held_bound=bound)
+        self._queues = KeyQueues(
+            tracker,
+            owner=self,
+            pauses=pauses,
+            most_slow=max(1, threads // SLOW_PART),
+            held_bound=bound,
+        )
         self._policy = HoldPolicy(
             after_seconds=held_after_seconds if held is not None else 0,
             paused_after_seconds=paused_after_seconds,
@@ -116,18 +124,18 @@ class Pool:
         return self._threads.join(deadline)
 
     def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
-        """Give up the threads whose handler runs longer than the limit; others take their place.
+        """Give up the threads whose handler runs longer than its limit; others take their place.
 
-        Their jobs are deferred, and have to be resumed.
+        `limit_seconds` is for handlers without a limit of their own. The jobs are deferred, and
+        have to be resumed.
         """
         with self._lock:
-            lost = self._abandon(limit_seconds)
+            lost = self._defer_lost(self._threads.abandon_overdue(limit_seconds))
         self._replace(lost)
         return lost
 
-    def _abandon(self, limit_seconds: float, *, only: QueuedJob | None = None) -> list[Thread]:
+    def _defer_lost(self, lost: list[Thread]) -> list[Thread]:
         """Under the lock; `_replace` must follow without it."""
-        lost = self._threads.abandon_overdue(limit_seconds, only=only)
         for thread in lost:
             assert isinstance(thread.work, Run), "only a handler is abandoned"
             self._suspects.end(thread.work.queue.key, decided=False)
@@ -146,6 +154,13 @@ class Pool:
     def busy_longer_than(self, seconds: float) -> list[str]:
         """What the threads do that have been at one job or step for longer than that."""
         return [thread.doing for thread in self._threads.busy_longer_than(seconds)]
+
+    def hanging(self, limit_seconds: float, step_seconds: float) -> list[str]:
+        """What the threads do that have been at it for longer than any handler and step may take.
+
+        `limit_seconds` is for handlers without a limit of their own.
+        """
+        return [thread.doing for thread in self._threads.hanging(limit_seconds, step_seconds)]
 
     def under_way(self) -> int:
         """How many threads are at a job or step."""
@@ -239,10 +254,18 @@ class Pool:
             self._steps.append(step)
             self._signal()
 
-    def _resume(self, what: QueuedJob | Load | Recall) -> None:
+    # What jobs ask.
+
+    def resume(self, what: QueuedJob | Load | Recall) -> None:
+        """It may be repeated (see `linedesk.contract.Job`)."""
         with self._lock:
             self._queues.resume(what)
             self._signal()
+
+    def take_slow_place(self, job: QueuedJob) -> bool:
+        """Whether one more slow handler may run (see `linedesk.contract.Job`)."""
+        with self._lock:
+            return self._queues.take_slow_place(job)
 
     # What operators order.
 
@@ -275,7 +298,7 @@ class Pool:
             elif head.name != name:
                 return not self._suspects.all_met or (head.again and queue.may_have(name))
             else:
-                lost = self._abandon(0.0, only=head)
+                lost = self._defer_lost(self._threads.abandon_at(head))
                 stack = lost[0].stack if lost else ""
                 head.given_up_for = head.given_up_for or GiveUp(
                     RELEASED, head.tries, _first_at(head), stack
@@ -415,7 +438,7 @@ class Pool:
                 self._end_reading(me, work, decided=False)
                 self._queues.not_read(work, "MongoDB does not give the document")
                 self._signal()
-            self._later(LOAD_AGAIN_SECONDS, lambda: self._resume(work))
+            self._later(LOAD_AGAIN_SECONDS, lambda: self.resume(work))
 
     def _read_held(self, me: Thread, load: Load) -> None:
         assert self._held is not None, "a key has stored documents only with a store"

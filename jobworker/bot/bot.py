@@ -22,6 +22,8 @@ Handler = Callable[[Any, "Talk"], None]
 F = TypeVar("F", bound=Callable[..., None])
 Profiles = bool | Literal["later"]
 
+# A handler that runs for longer belongs into another program.
+MOST_LIMIT_SECONDS = 3600.0
 # What a person says or presses in a conversation; all else is news about it.
 UTTERANCES = (MessageEvent, PostbackEvent)
 
@@ -34,6 +36,8 @@ class Rule:
     profile: Profiles
     """Whether the sender's profile is fetched where it is missing or a day old: before the handler,
     "later", when the answer is out and the gate has nothing else to do, or not at all."""
+    limit: float | None = None
+    """Seconds that the handler may run; None for HANDLER_LIMIT_SECONDS."""
 
 
 class Bot:
@@ -77,12 +81,15 @@ class Bot:
         *,
         state: str | Sequence[str] | None = None,
         profile: Profiles | None = None,
+        limit: float | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of an event class and, for MessageEvent, of message classes.
 
         The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
         one of those, only. A later handler of the same classes and state replaces an earlier one.
-        Raises BotError.
+        `limit` is how many seconds the handler may run, 3,600 at most, where that is not
+        HANDLER_LIMIT_SECONDS; handlers with a longer limit use at most half of the threads. Raises
+        BotError.
         """
         _check_class(event, Event, "bot.add", "MessageEvent")
         for one in _each(message):
@@ -91,49 +98,58 @@ class Bot:
 
         def decorate(handler: F) -> F:
             for one in _each(message):
-                self._add(event, one, state, self._rule(handler, profile))
+                self._add(event, one, state, self._rule(handler, profile, limit))
             return handler
 
         return decorate
 
     def default(
-        self, *, state: str | Sequence[str] | None = None, profile: Profiles | None = None
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        profile: Profiles | None = None,
+        limit: float | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of every event that no other handler is for.
 
         With `state` it is the fallback of that state: it takes the messages and postbacks for
-        which the state has no handler of its own, before any handler without a state.
+        which the state has no handler of its own, before any handler without a state. `limit` is
+        as in `add`.
         """
 
         def decorate(handler: F) -> F:
-            self._add(None, None, state, self._rule(handler, profile))
+            self._add(None, None, state, self._rule(handler, profile, limit))
             return handler
 
         return decorate
 
-    def timer(self, name: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
+    def timer(
+        self, name: str, *, profile: Profiles | None = None, limit: float | None = None
+    ) -> Callable[[F], F]:
         """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BotError.
 
         It is also for names that go on behind a colon, unless they have a handler of their own:
-        that of "ring" is for "ring:1" too. So several can wait at once.
+        that of "ring" is for "ring:1" too. So several can wait at once. `limit` is as in `add`.
         """
         checked_name(name)
 
         def decorate(handler: F) -> F:
-            self._timers[name] = self._rule(handler, profile)
+            self._timers[name] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
 
-    def timeout(self, state: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
+    def timeout(
+        self, state: str, *, profile: Profiles | None = None, limit: float | None = None
+    ) -> Callable[[F], F]:
         """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
 
-        The state has been left by then. Raises BotError.
+        The state has been left by then. `limit` is as in `add`. Raises BotError.
         """
         checked_state(state)
 
         def decorate(handler: F) -> F:
-            self._timeouts[state] = self._rule(handler, profile)
+            self._timeouts[state] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
@@ -193,9 +209,11 @@ class Bot:
             self._rules[event, message, where] = rule
             self.has_states = self.has_states or where is not None
 
-    def _rule(self, handler: Handler, profile: Profiles | None) -> Rule:
+    def _rule(self, handler: Handler, profile: Profiles | None, limit: float | None) -> Rule:
         _check_handler(handler)
-        return Rule(handler, self._profiles if profile is None else profile)
+        if limit is not None:
+            _check_seconds(limit, "limit=", MOST_LIMIT_SECONDS)
+        return Rule(handler, self._profiles if profile is None else profile, limit)
 
 
 def _check_class(one: object, kind: type, where: str, example: str) -> None:
@@ -204,6 +222,13 @@ def _check_class(one: object, kind: type, where: str, example: str) -> None:
         raise BotError(
             f"{where} takes a class of linebot.v3.webhooks such as {example}, not {one!r:.80}"
         )
+
+
+def _check_seconds(seconds: object, where: str, most: float) -> None:
+    """A number of seconds above 0. Raises BotError."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not (is_number and 0 < seconds <= most):  # type: ignore[operator]
+        raise BotError(f"{where} takes seconds above 0, {most:g} at most, not {seconds!r:.80}")
 
 
 def _check_handler(handler: object) -> None:

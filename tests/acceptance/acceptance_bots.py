@@ -13,6 +13,7 @@ counter = Bot()
 echo = Bot()
 faulty = Bot()
 stuck = Bot()
+thinker = Bot()
 
 
 @pusher.add(MessageEvent, message=TextMessageContent)
@@ -54,3 +55,17 @@ def never_return(event: MessageEvent, talk: Talk) -> None:
 @echo.timer("tea")
 def tea(event: TimerEvent, talk: Talk) -> None:
     talk.push("お茶です")
+
+
+@thinker.add(MessageEvent, message=TextMessageContent)
+def answer_at_once(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text.startswith("考えて"):
+        talk.state = "thinking"
+    talk.reply(event.message.text)
+
+
+@thinker.add(MessageEvent, message=TextMessageContent, state="thinking", limit=60.0)
+def think(event: MessageEvent, talk: Talk) -> None:
+    threading.Event().wait(3.0)
+    talk.state = None
+    talk.reply(f"考えました、{event.message.text}")

@@ -23,6 +23,7 @@ from dispatcher.keyed.queues import (
     KeyQueues,
     KeyState,
     Load,
+    ReadyLine,
     Recall,
     Run,
 )
@@ -45,7 +46,7 @@ RING = 16
 SCANNED_BEHIND = 4
 STEPS = (
     *("decide", "defer", "abandon", "release", "pause", "resume"),
-    *("resume early", "resume stale", "decide late", "defer late"),
+    *("resume early", "resume stale", "decide late", "defer late", "slow"),
 )
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -95,11 +96,11 @@ class World(RuleBasedStateMachine):
         self.jobs: list[Any] = []
         self.queues = KeyQueues(
             self.tracker,
-            resume=lambda job: None,
             pauses=self.pauses(),
             most_unsaved=MOST_UNSAVED,
             most_whole=MOST_WHOLE,
             most_moved=MOST_MOVED,
+            most_slow=1,
         )
         for key in KEYS:
             rows = self.rows_of(key)
@@ -194,7 +195,10 @@ class World(RuleBasedStateMachine):
     def begin_next(self) -> bool:
         work = self.queues.next(2.0)
         if work is None:
-            assert KeyState.READY not in map(self.state_of, KEYS), "a key stands still"
+            ready = [key for key in KEYS if self.state_of(key) is KeyState.READY]
+            heads = [self.queues.get((CHANNEL, key)).head for key in ready]  # type: ignore[union-attr]
+            waits = all(head is not None and head.is_slow for head in heads)
+            assert not ready or (waits and self.slow_runs()), "a key stands still"
             return False
         key = self.key_at_work(work)
         assert key not in self.running, "two threads are at one key"
@@ -208,7 +212,27 @@ class World(RuleBasedStateMachine):
         self.resumed.discard(key)
         if self.is_run(work):
             self.check_run(key, work)
+        assert len(self.slow_runs()) <= 1, "more slow runs than there may be"
         return True
+
+    def slow_runs(self) -> list[str]:
+        return [key for key in self.runs() if self.running[key].job.is_slow]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.runs())
+    def ask_for_a_slow_place(self, data: st.DataObject) -> None:
+        self.ask_for_slow(data.draw(st.sampled_from(self.runs())))
+
+    def ask_for_slow(self, key: str) -> None:
+        """One that gets no place is deferred, and ready again at once."""
+        job, others = self.running[key].job, [one for one in self.slow_runs() if one != key]
+        was_slow = job.is_slow
+        if job.take_slow_place():
+            assert not others, "more slow runs than there may be"
+            return
+        assert not was_slow, "it has its place"
+        self.resumed.add(key)
+        self.defer_run(key)
 
     def check_run(self, key: str, run: Any) -> None:
         number = run.job.document["_id"]
@@ -398,6 +422,8 @@ class World(RuleBasedStateMachine):
                 self.defer_run(runs[0])
             elif step == "release" and runs:
                 self.release_head(runs[0])
+            elif step == "slow" and runs:
+                self.ask_for_slow(runs[0])
             elif step == "pause":
                 self.pause_or_resume(runs[0] if runs else KEYS[0])
             elif step == "decide" and runs:
@@ -659,7 +685,7 @@ def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
 
 
 def queues_of(*documents: Document, **limits: int) -> KeyQueues:
-    queues = KeyQueues(ProgressTracker(), resume=lambda job: None, **limits)
+    queues = KeyQueues(ProgressTracker(), **limits)
     for one in documents:
         queues.put(one, None, key=(CHANNEL, one["key"]), again=False, now=1.0)
     return queues
@@ -728,12 +754,57 @@ def test_each_fifth_key_that_begins_is_another_one_however_many_wait_for_answers
     assert [name for name in names if name[0] == "a"] == [f"a{n}" for n in range(10)]
 
 
+def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
+    queues = queues_of(*(answered(f"a{n}") for n in range(5)), most_slow=2)
+    runs = [begun(queues) for _ in range(4)]
+    assert [run.job.take_slow_place() for run in runs] == [True, True, False, False]
+    for run in runs[2:]:
+        assert queues.deferred(run)
+        assert run.queue.state is KeyState.READY
+    fifth = begun(queues)
+    assert fifth.name == "a4", "those that wait for a slow one to end hold up no other"
+    assert queues.next(1.0) is None
+    assert not fifth.job.take_slow_place()
+    assert queues.deferred(fifth)
+    for before, after in ((runs[1], "a2"), (runs[0], "a3")):
+        assert queues.decided(before, JobResult.DONE)
+        assert begun(queues).name == after
+        assert queues.next(1.0) is None
+
+
+def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> None:
+    queues = queues_of(answered("a"), answered("b"), most_slow=1)
+    first, second = begun(queues), begun(queues)
+    assert first.job.take_slow_place()
+    assert not second.job.take_slow_place()
+    queues.deferred(second)
+    queues.abandoned(first)
+    again = begun(queues)
+    assert again.name == "b"
+    first.job.resume()
+    assert queues.next(1.0) is None
+    queues.decided(again, JobResult.DONE)
+    assert begun(queues).job.take_slow_place(), "it has its place since its run began"
+
+
+def test_who_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
+    queues = queues_of(answered("a"), answered("b"), answered("c"), most_slow=1)
+    first, second, third = begun(queues), begun(queues), begun(queues)
+    assert first.job.take_slow_place()
+    assert not second.job.take_slow_place()
+    queues.deferred(second)
+    queues.decided(first, JobResult.DONE)
+    assert not third.job.take_slow_place()
+    queues.deferred(third)
+    assert begun(queues).name == "b"
+
+
 @pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
 def test_what_is_no_event_waits_for_no_answer(event: Any) -> None:
     queues = queues_of(an_event("x", "U1", event))
     run = queues.next(1.0)
     assert isinstance(run, Run)
-    assert not run.queue.waits_for_answer
+    assert run.queue.line_of_head is ReadyLine.OTHER
 
 
 def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
@@ -809,7 +880,7 @@ def test_what_moves_while_it_is_read_again_is_not_taken_for_lost() -> None:
 
 
 def test_what_moves_while_held_is_read_comes_behind_that() -> None:
-    queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+    queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 1, 0))
     load = queues.next(1.0)
     assert isinstance(load, Load)
@@ -867,7 +938,7 @@ def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None
 
 
 def test_what_vanished_from_held_is_not_waited_for() -> None:
-    queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+    queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 3, 7))
     load = queues.next(1.0)
     assert isinstance(load, Load)
