@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +25,7 @@ from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import GiveUp, JobResult, Step
+from linedesk.contract import Following, GiveUp, JobResult, Step
 from linedesk.store.control import NO_PAUSES, RELEASED, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -194,7 +195,7 @@ class Pool:
             if job is None:
                 return False
             if not again:
-                self._suspects.close()
+                self._all_is_read()
             elif is_first:
                 self._suspects.meet(key)
             self._signal()
@@ -226,7 +227,7 @@ class Pool:
         """The feed stands at `token` with nothing new before it."""
         with self._lock:
             self._tracker.move(token)
-            self._suspects.close()
+            self._all_is_read()
             self._signal()
 
     def forget_token(self) -> None:
@@ -261,6 +262,19 @@ class Pool:
         with self._lock:
             self._queues.resume(what)
             self._signal()
+
+    def following(self, job: QueuedJob) -> Following:
+        """What stands behind the job (see `linedesk.contract.Job`)."""
+        with self._lock:
+            found = self._queues.following(job)
+            is_watched = self._suspects.is_watched(job.queue.key)
+            is_reading = job.again and not self._suspects.all_met
+            return replace(found, room=0 if is_watched else found.room, is_reading=is_reading)
+
+    def take_along(self, job: QueuedJob, count: int) -> int:
+        """So many of the documents behind the job are decided with it."""
+        with self._lock:
+            return self._queues.take_along(job, count)
 
     def take_slow_place(self, job: QueuedJob) -> bool:
         """Whether one more slow handler may run (see `linedesk.contract.Job`)."""
@@ -463,6 +477,12 @@ class Pool:
             self.changed.set()
 
     # Under the lock.
+
+    def _all_is_read(self) -> None:
+        """All that was stored before this start is in hand."""
+        if not self._suspects.all_met:
+            self._suspects.close()
+            self._queues.all_is_read()
 
     def _end_reading(self, me: Thread, work: Load | Recall, *, decided: bool) -> None:
         me.work = None

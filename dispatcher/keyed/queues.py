@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Protocol
 
 import bson
@@ -19,7 +19,7 @@ import bson
 from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
-from linedesk.contract import GiveUp, JobResult
+from linedesk.contract import Following, GiveUp, JobResult
 from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
@@ -71,6 +71,14 @@ class JobOwner(Protocol):
         """Let the job run again."""
         ...
 
+    def following(self, job: QueuedJob) -> Following:
+        """What stands behind the job."""
+        ...
+
+    def take_along(self, job: QueuedJob, count: int) -> int:
+        """So many of the documents behind the job are decided with it."""
+        ...
+
     def take_slow_place(self, job: QueuedJob) -> bool:
         """Whether one more slow handler may run."""
         ...
@@ -89,6 +97,8 @@ class QueuedJob:
     """Whether an earlier process may have died of it (`dispatcher.keyed.suspects`)."""
     is_slow = False
     """Whether its handler may hold its thread for longer than others."""
+    listens = False
+    """Whether each further document of its key resumes it."""
     held_n: int | None = None
     """Its `n` in `held`, once it is to be there."""
     begun = 0.0
@@ -112,6 +122,14 @@ class QueuedJob:
         self.again = again
         self._owner = owner
 
+    def following(self) -> Following:
+        """What stands behind it; from now on each further document of its key resumes it."""
+        return self._owner.following(self)
+
+    def take_along(self, count: int) -> int:
+        """Have so many of the documents that follow be decided with it; how many these are."""
+        return self._owner.take_along(self, count)
+
     def take_slow_place(self) -> bool:
         """Whether a handler that may hold its thread for long may begin now."""
         return self._owner.take_slow_place(self)
@@ -119,6 +137,7 @@ class QueuedJob:
     def begin_handler(self, limit_seconds: float | None = None) -> CallClaim:
         """The handler begins, on this thread: from now on it may be found overdue."""
         self.tries += 1
+        self.listens = False
         self.handling = CallClaim(limit_seconds)
         return self.handling
 
@@ -141,16 +160,23 @@ class QueuedJob:
         return name_of(self.document) if self.document is not None else str(self.slot.id)
 
 
+def _is_whole(job: QueuedJob) -> bool:
+    """Whether more than its `_id` is kept."""
+    return job.document is not None
+
+
 class Run:
     """One run of a job on a thread. An object of its own, so that no run ends for another."""
 
-    __slots__ = ("job", "queue", "resumed")
+    __slots__ = ("job", "news", "queue", "resumed")
 
     def __init__(self, job: QueuedJob) -> None:
         self.job = job
         self.queue = job.queue
         self.resumed = False
         """A resume that came before the run was deferred: it is repeated as soon as it is."""
+        self.news = False
+        """The same, by what came behind it: that counts only as long as the job listens."""
 
     @property
     def name(self) -> str:
@@ -201,7 +227,7 @@ class KeyQueue:
     """
 
     __slots__ = (
-        *("behind", "bypass", "decided", "held", "jobs", "key", "last", "line", "looked"),
+        *("along", "behind", "bypass", "decided", "held", "jobs", "key", "last", "line", "looked"),
         "moving",
         *("names", "running", "save_each", "saved", "state", "top", "waits"),
     )
@@ -221,6 +247,8 @@ class KeyQueue:
         self.moving = False
         # Whether its first document may begin although its key is paused.
         self.bypass = False
+        # So many of the documents behind its first one are decided with it; they stay in hand.
+        self.along = 0
         # So many of its next documents wait each for the save of the one before.
         self.save_each = 0
         # How many it ever decided, how many of them are saved, and how many the last look saw.
@@ -292,13 +320,16 @@ class KeyQueue:
         )
 
     def settle(self) -> None:
-        """What was moving is durable: of it only the first document stays in hand."""
+        """What was moving is durable: of it only the first document stays in hand, and what is
+        decided with it.
+        """
         self.moving = False
         if self.jobs and not self.is_stored:
             # It may be with a thread, or about to be resumed. One that came first only while the
             # others were moving may be an `_id`, and is read from `held` as they are.
             is_whole = self.jobs[0].document is not None or self.jobs[0].held_n is None
-            first = [self.jobs.popleft()] if is_whole else []
+            # guard: taken-along-stays-in-hand -> first = [self.jobs.popleft()] if is_whole else []
+            first = [self.jobs.popleft() for _ in range(1 + self.along)] if is_whole else []
             self.jobs, self.behind = deque(first), self.jobs
         while self.behind and (number := self.behind[0].held_n) is not None:
             self.behind.popleft()
@@ -335,8 +366,10 @@ class KeyQueues:
     | --- | --- | --- |
     | put | IDLE | append, place |
     | put | all others | append |
+    | put | RUNNING, DEFERRED, of a job that listens | append; as resume(job) |
     | next | READY | RUNNING: a Load if nothing is in hand, a Recall of an `_id`, else a Run |
-    | decided(run) | RUNNING, this run | the first document goes; place |
+    | take_along(job) | RUNNING, of this job | these stay in hand, and end with the job |
+    | decided(run) | RUNNING, this run | the first document goes, with those taken along; place |
     | decided(run) | else | refused: the late end of an abandoned run |
     | take_slow_place(job) | RUNNING, of this job | a slow run from now on, or refused: then |
     | | | the deferred job is READY again, and begins when a slow run has ended |
@@ -504,6 +537,8 @@ class KeyQueues:
         (queue.behind if queue.last < queue.top else queue.jobs).append(job)
         if queue.state is KeyState.IDLE or queue.state is None:
             self._place(queue)
+        elif queue.jobs and queue.jobs[0].listens:
+            self._tell(queue)
         return job
 
     def put_held(self, held: HeldKey) -> None:
@@ -529,6 +564,7 @@ class KeyQueues:
         head = queue.head
         if head is not None:
             head.begun = head.begun or now
+            head.listens = False
         if head is None:
             work = Load(queue, most=self._slice_size, begun=now)
         elif head.document is not None:
@@ -549,17 +585,24 @@ class KeyQueues:
             return False
         queue.running = None
         queue.bypass = False
-        job = queue.jobs.popleft()
-        queue.decided += 1
-        if queue.save_each:
-            queue.save_each -= 1
         self._dirty[queue] = None
-        self.decided_documents += 1
         if self.tried:
             self.tried.pop(queue, None)
         if result is JobResult.RECORDED:
             queue.names = []
-        elif result is JobResult.DONE:
+        along, queue.along = queue.along, 0
+        for _ in range(1 + along):
+            self._end(queue, queue.jobs.popleft(), is_named=result is JobResult.DONE)
+        self._place(queue)
+        return True
+
+    def _end(self, queue: KeyQueue, job: QueuedJob, *, is_named: bool) -> None:
+        """A document of the key is decided; `is_named` where a later record has to name it."""
+        queue.decided += 1
+        self.decided_documents += 1
+        if queue.save_each:
+            queue.save_each -= 1
+        if is_named:
             queue.names.append((queue.decided, job.name))
         if job.held_n is None:
             self.tracker.finish(job.slot)
@@ -567,8 +610,47 @@ class KeyQueues:
             self.gone.append(job.slot.id)
             self._count_held(queue, -1)
             self.tracker.finish_held(job.slot.id)
-        self._place(queue)
-        return True
+
+    def following(self, job: QueuedJob) -> Following:
+        """What stands directly behind the job, which listens for more from now on."""
+        queue = job.queue
+        job.listens = True
+        rest = islice(queue.jobs, 1, None)
+        documents = [one.document for one in takewhile(_is_whole, rest)]
+        is_cut = len(documents) + 1 < len(queue.jobs) or queue.is_stored or bool(queue.behind)
+        return Following(documents, self._room(queue), is_cut=is_cut, is_reading=False)
+
+    def take_along(self, job: QueuedJob, count: int) -> int:
+        """So many of the documents behind the job are decided with it; returns how many."""
+        queue = job.queue
+        whole = sum(1 for _ in takewhile(_is_whole, islice(queue.jobs, 1, 1 + count)))
+        # guard: room-for-all-names -> queue.along = whole
+        queue.along = min(whole, self._room(queue))
+        return queue.along
+
+    def _room(self, queue: KeyQueue) -> int:
+        """How many more than one the key may decide at once before a save."""
+        # guard: one-by-one-behind-a-suspect
+        if queue.save_each:
+            # Any of them may be what an earlier process died of.
+            return 0
+        return max(0, self._most_unsaved - (queue.decided - queue.saved) - 1)
+
+    def all_is_read(self) -> None:
+        """What was stored before this process began is in hand: jobs that listen are resumed."""
+        for state in (KeyState.DEFERRED, KeyState.RUNNING):
+            for queue in list(self._in[state]):
+                if queue.jobs and queue.jobs[0].listens:
+                    self._tell(queue)
+
+    def _tell(self, queue: KeyQueue) -> None:
+        """Resume the first job, which listens."""
+        job = queue.jobs[0]
+        if queue.waits is job:
+            queue.waits = None
+            self._place(queue)
+        elif isinstance(queue.running, Run) and queue.running.job is job:
+            queue.running.news = True
 
     def take_slow_place(self, job: QueuedJob) -> bool:
         """Whether the job's run may go on as a slow one; else it begins anew once there is a place.
@@ -587,7 +669,9 @@ class KeyQueues:
         """The run has not decided its document; False if it was abandoned before."""
         if run.queue.running is not run:
             return False
-        self._defer(run.queue, None if run.resumed else run.job)
+        # guard: news-during-a-run -> is_news = False
+        is_news = run.news and run.job.listens
+        self._defer(run.queue, None if run.resumed or is_news else run.job)
         return True
 
     def abandoned(self, run: Run) -> None:

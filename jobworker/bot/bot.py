@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEvent
 
 from jobworker.bot.events import TimerEvent
+from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
 from jobworker.bot.states import STATE_TIMER, checked_state
 from jobworker.bot.timers import checked_name
 from jobworker.errors import BotError, NoTimerHandler
@@ -22,6 +23,8 @@ Handler = Callable[[Any, "Talk"], None]
 F = TypeVar("F", bound=Callable[..., None])
 Profiles = bool | Literal["later"]
 
+# Messages that are handled together where a handler does not say how many.
+MOST_DEFAULT = 20
 # A handler that runs for longer belongs into another program.
 MOST_LIMIT_SECONDS = 3600.0
 # What a person says or presses in a conversation; all else is news about it.
@@ -38,6 +41,8 @@ class Rule:
     "later", when the answer is out and the gate has nothing else to do, or not at all."""
     limit: float | None = None
     """Seconds that the handler may run; None for HANDLER_LIMIT_SECONDS."""
+    gather: Gather | None = None
+    """Which messages the handler gets together, as a list; None where it gets one event."""
 
 
 class Bot:
@@ -82,23 +87,31 @@ class Bot:
         state: str | Sequence[str] | None = None,
         profile: Profiles | None = None,
         limit: float | None = None,
+        gather: float | None = None,
+        most: int | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of an event class and, for MessageEvent, of message classes.
 
         The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
         one of those, only. A later handler of the same classes and state replaces an earlier one.
         `limit` is how many seconds the handler may run, 3,600 at most, where that is not
-        HANDLER_LIMIT_SECONDS; handlers with a longer limit use at most half of the threads. Raises
-        BotError.
+        HANDLER_LIMIT_SECONDS; handlers with a longer limit use at most half of the threads.
+
+        With `gather`, for MessageEvent only, the handler gets a list: the messages of one sender
+        that follow each other directly, once the newest is that many seconds old (30 at most),
+        `most` are there (20 unless told, 2 to 99), anything else comes behind them, or the first is
+        30 s old. Raises BotError.
         """
         _check_class(event, Event, "bot.add", "MessageEvent")
         for one in _each(message):
             if one is not None:
                 _check_class(one, MessageContent, "message=", "TextMessageContent")
+        together = _gather(event, gather, most)
 
         def decorate(handler: F) -> F:
+            rule = replace(self._rule(handler, profile, limit), gather=together)
             for one in _each(message):
-                self._add(event, one, state, self._rule(handler, profile, limit))
+                self._add(event, one, state, rule)
             return handler
 
         return decorate
@@ -222,6 +235,21 @@ def _check_class(one: object, kind: type, where: str, example: str) -> None:
         raise BotError(
             f"{where} takes a class of linebot.v3.webhooks such as {example}, not {one!r:.80}"
         )
+
+
+def _gather(event: type, seconds: float | None, most: int | None) -> Gather | None:
+    """What `gather=` and `most=` say. Raises BotError."""
+    if seconds is None:
+        if most is not None:
+            raise BotError("most= is for a handler with gather=")
+        return None
+    if not issubclass(event, MessageEvent):
+        raise BotError(f"gather= is for MessageEvent, not for {event.__name__}")
+    _check_seconds(seconds, "gather=", MOST_SECONDS)
+    most = MOST_DEFAULT if most is None else most
+    if not isinstance(most, int) or isinstance(most, bool) or not 2 <= most <= MOST_TOGETHER:
+        raise BotError(f"most= takes a whole number, 2 to {MOST_TOGETHER}, not {most!r:.80}")
+    return Gather(float(seconds), most)
 
 
 def _check_seconds(seconds: object, where: str, most: float) -> None:

@@ -26,7 +26,7 @@ from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending.send import SendLimits
 from linedesk import Bot
-from linedesk.contract import JobResult
+from linedesk.contract import Following, JobResult
 from linedesk.runtime.logging import masking
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
@@ -486,6 +486,12 @@ class Parked:
         self.again = False
         self.memo: Any = None
         self.given_up_for = None
+
+    def following(self) -> Following:
+        return Following((), 98, is_cut=False, is_reading=False)
+
+    def take_along(self, count: int) -> int:
+        return 0
 
     def take_slow_place(self) -> bool:
         return True
