@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 
 from jobworker.bot.bot import Bot, Rule
-from jobworker.bot.events import is_event, model_of
 from jobworker.bot.gather import Gathering
 from jobworker.bot.talk import Talk
 from jobworker.runs import GATHERING, JobMemo
 from jobworker.unsend import Unsends
 from linedesk.contract import Job
-from linedesk.store.documents import Document, name_of, text_of
+from linedesk.store.documents import Document, name_of
 from linedesk.store.redaction import message_id_of, unsent_id_of
 
 
@@ -91,17 +90,6 @@ class Bursts:
         self._later(seconds, resume)
 
     def _belongs(self, memo: JobMemo, rule: Rule, talk: Talk, document: Document) -> bool:
-        """Whether the document is a message of the same sender for the same handler."""
-        if not is_event(document) or name_of(document) in memo.found_applied:
-            return False
-        event = document["event"]
-        is_alike = (
-            event.get("type") == "message"
-            and event.get("mode") == talk.raw.get("mode")
-            and text_of(event, "source", "userId") == talk.user_id
-        )
-        if not is_alike or document.get("unsent"):
-            # Of a message that was taken back only its sender is known.
-            return is_alike
-        state = talk.state if self._bot.has_states else None
-        return self._bot.rule_for(model_of(event), state) == rule
+        """Whether the document goes along with the job's own, as far as it is not decided yet."""
+        is_decided = bool(memo.found_applied) and name_of(document) in memo.found_applied
+        return not is_decided and self._bot.gathers(rule, talk, document)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEvent
 
-from jobworker.bot.events import TimerEvent
+from jobworker.bot.events import TimerEvent, is_event, model_of
 from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
 from jobworker.bot.states import STATE_TIMER, checked_state
 from jobworker.bot.timers import checked_name
 from jobworker.errors import BotError, NoTimerHandler
+from linedesk.store.documents import Document, text_of
 
 if TYPE_CHECKING:
     from jobworker.bot.talk import Talk
@@ -193,6 +194,23 @@ class Bot:
             if (*classes, None) in self._rules:
                 return self._rules[(*classes, None)]
         return None
+
+    def gathers(self, rule: Rule, talk: Talk, document: Document) -> bool:
+        """Whether a document is a message of the same sender as the talk's, for the same handler.
+
+        Of a message that was taken back only the sender is known.
+        """
+        if not is_event(document):
+            return False
+        event = document["event"]
+        is_alike = (
+            event.get("type") == "message"
+            and event.get("mode") == talk.raw.get("mode")
+            and text_of(event, "source", "userId") == talk.user_id
+        )
+        if not is_alike or document.get("unsent"):
+            return is_alike
+        return self.rule_for(model_of(event), talk.state if self.has_states else None) == rule
 
     def has_timer(self, name: str) -> bool:
         """Whether a timer of that name has a handler."""

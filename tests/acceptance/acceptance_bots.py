@@ -14,6 +14,7 @@ echo = Bot()
 faulty = Bot()
 stuck = Bot()
 thinker = Bot()
+patient = Bot()
 
 
 @pusher.add(MessageEvent, message=TextMessageContent)
@@ -69,3 +70,9 @@ def think(event: MessageEvent, talk: Talk) -> None:
     threading.Event().wait(3.0)
     talk.state = None
     talk.reply(f"考えました、{event.message.text}")
+
+
+@patient.add(MessageEvent, message=TextMessageContent, gather=20.0, most=3)
+def together(events: list[MessageEvent], talk: Talk) -> None:
+    talk.data["handled"] = [*talk.data.get("handled", ()), *(one.message.text for one in events)]
+    talk.reply("、".join(event.message.text for event in events))
