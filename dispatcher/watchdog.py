@@ -36,8 +36,8 @@ FEED_SECONDS = 90.0
 class Watchdog:
     """Looks at the pool, the reader and all the other parts.
 
-    `handler_seconds` is how long a handler may run, `step_seconds` how long any other step of a job
-    may take.
+    `handler_seconds` is how long a handler without a limit of its own may run, `step_seconds` how
+    long any other step of a job may take.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Watchdog:
         Every thread is within the limit of its step, and the feed has delivered lately or waits
         for something that has a name, and has said so lately.
         """
-        late = self._pool.busy_longer_than(self._handler_seconds + self._step_seconds)
+        late = self._pool.hanging(self._handler_seconds, self._step_seconds)
         if late:
             return f"a thread hangs {late[0]}"
         for part in self.parts:

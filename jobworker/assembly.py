@@ -79,7 +79,7 @@ class LineSettings:
     late_replies_a_day: int = A_DAY
     """How many paid calls a day late replies of one conversation may cost."""
     handler_seconds: float = 60.0
-    """How long a handler may run."""
+    """How long a handler may run that has no limit of its own."""
     send_limits: SendLimits = LIMITS
     breaker_limits: BreakerLimits = BREAKER_LIMITS
     rate_limits: Callable[..., RateLimits] = RateLimits
@@ -300,7 +300,9 @@ class BotWorker:
             secrets=secrets,
             masked=masked,
         )
-        self._worker = Decider(bot, parts, tries=tries, limits=retry_limits)
+        self._worker = Decider(
+            bot, parts, tries=tries, limits=retry_limits, handler_seconds=line.handler_seconds
+        )
 
     @property
     def gate(self) -> Gate:

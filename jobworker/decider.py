@@ -8,7 +8,7 @@ record is repeated.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,9 +16,11 @@ from typing import Any
 
 from bson.dbref import DBRef
 
-from jobworker.bot.bot import Bot
-from jobworker.bot.events import is_fired_timer, model_of
+from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.events import is_event, is_fired_timer, model_of
+from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext, no_content
+from jobworker.bursts import Bursts
 from jobworker.effects import of_event
 from jobworker.errors import NOT_ITS_FAULT, GateClosed
 from jobworker.handler_context import Abandoned, HandlerContext
@@ -42,6 +44,7 @@ from jobworker.runs import (
     FAILED,
     FETCHING,
     FULL,
+    SLOW_ONES,
     UNHEARD,
     JobMemo,
     JobRun,
@@ -96,15 +99,27 @@ log = logging.getLogger(__name__)
 
 
 class Decider:
-    """Decides documents with one bot. `tries` is how often a failing handler runs in all."""
+    """Decides documents with one bot.
+
+    `tries` is how often a failing handler runs in all. One that may run longer than
+    `handler_seconds` is a slow one.
+    """
 
     def __init__(
-        self, bot: Bot, parts: DeciderParts, *, tries: int, limits: RetryLimits = LIMITS
+        self,
+        bot: Bot,
+        parts: DeciderParts,
+        *,
+        tries: int,
+        limits: RetryLimits = LIMITS,
+        handler_seconds: float = 60.0,
     ) -> None:
         self._bot = bot
         self._parts = parts
         self._tries = tries
         self._limits = limits
+        self._handler_seconds = handler_seconds
+        self._bursts = Bursts(bot, parts.unsends, later=parts.later)
 
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch; the outboxes left behind follow by steps."""
@@ -119,10 +134,11 @@ class Decider:
     def decide(self, job: Job) -> JobResult:
         """Run a job once; raises Replaced if a successor has taken over."""
         memo = job.memo = job.memo or JobMemo()
+        memo.wake = None
         if isinstance(job.document.get("event"), DBRef):
             # What the driver makes of any object with `$ref` and `$id` in it.
             job.document["event"] = dict(job.document["event"].as_doc())
-        if not _is_ours(job.document):
+        if not is_event(job.document):
             log.error("not a document of the front desk, passed over id=%s", job.document["_id"])
             return JobResult.DONE
         if memo.call is not None and memo.call.is_abandoned:
@@ -158,11 +174,13 @@ class Decider:
             return self._decide(job, memo, run)
         except WriteRefused as error:
             run.error = type(error).__name__
-            if name_of(job.document) in self._parts.conversations.load(job.document).applied:
-                return JobResult.ALREADY_APPLIED
+            applied = self._parts.conversations.load(job.document).applied
+            if (found := self._found_applied(job, memo, applied)) is not None:
+                return found
             decision = memo.decision or Decision({}, [])
             letters = decision.given_up.effects or [
-                self._replayable(job.document, _letter_past_its_record(job.document, error, memo))
+                self._replayable(one, _letter_past_its_record(one, error, memo))
+                for one in memo.heard_with(job.document)
             ]
         for letter in letters:
             self._parts.unsends.deadletters.write(letter)
@@ -174,6 +192,7 @@ class Decider:
                 return JobResult.ALREADY_APPLIED
             memo.checked = True
         if memo.decision is None and self._ends_unheard(job.document):
+            self._bursts.disband(job, memo)
             return self._finish(job, run, UNHEARD)
         full = self._parts.outbox.waits_for_room
         # What is condemned sends nothing, and is to be out of the way.
@@ -181,6 +200,8 @@ class Decider:
             job.because = FULL
             return JobResult.DEFERRED
         if memo.decision is None and job.given_up_for is not None:
+            # It is this event that is given up: others are gathered anew.
+            self._bursts.disband(job, memo)
             decision = given_up(job.document, job.given_up_for, has_sent=memo.has_sent)
             letters = [self._replayable(job.document, one) for one in decision.effects]
             memo.decision = replace(decision, effects=letters)
@@ -190,7 +211,7 @@ class Decider:
         assert memo.decision is not None
         # What the handler has sent by itself is at least not to be sent again.
         if memo.decision.is_empty and not memo.has_sent:
-            return self._finish(job, run)
+            return self._finish(job, run, run.outcome)
         return self._record(job, memo.decision, run)
 
     def _without_handler(self, document: Document) -> Decision | None:
@@ -243,13 +264,32 @@ class Decider:
         # guard: first-end-adopts
         if not self._parts.outbox.has_adopted(conversation_id(job.document)):
             conversation = self._adopt(job.document)
-            if name_of(job.document) in conversation.applied:
-                return JobResult.ALREADY_APPLIED
+            if (found := self._found_applied(job, job.memo, conversation.applied)) is not None:
+                return found
             decision = job.memo.decision
             if decision is not None and decision.is_outdated_by(conversation.n):
                 raise self._outdated(job)
         run.outcome = outcome
         return JobResult.DONE
+
+    def _found_applied(self, job: Job, memo: JobMemo, applied: Iterable[str]) -> JobResult | None:
+        """What it means that these names are applied; None if no event of the job is among them.
+
+        A predecessor may have gathered fewer messages: each of the others is decided anew. Raises
+        StoreUnavailable where that holds for the job's own.
+        """
+        names = {name_of(one) for one in memo.decided_with(job.document)}
+        done = names & set(applied)
+        if not done:
+            return None
+        # guard: some-of-them-applied -> never
+        if done < names:
+            self._bursts.disband(job, memo)
+            memo.found_applied |= done
+            if name_of(job.document) not in done:
+                memo.decision = None
+                raise StoreUnavailable("another process has decided a message gathered with it")
+        return JobResult.ALREADY_APPLIED
 
     def _outdated(self, job: Job) -> StoreUnavailable:
         """It is to be decided anew."""
@@ -268,17 +308,24 @@ class Decider:
         talk = self._talk(job.document)
         try:
             rule = self._bot.rule_in(talk, event)
-            if (
-                rule is not None
-                and rule.profile is True
-                and self._waits_for_profile(job, memo, talk)
-            ):
+            # guard: gathered-for-this-rule -> never
+            if rule != memo.rule:
+                # The state that it stood in was an older one.
+                self._bursts.disband(job, memo)
+                memo.rule = rule
+            if rule is not None and not self._may_begin(job, memo, rule, talk):
                 return False
+            if rule is not None and rule.gather is not None:
+                if not memo.heard:
+                    run.outcome, memo.decision = UNHEARD, NOTHING
+                    return True
+                event = [model_of(one["event"]) for one in memo.heard]
+                talk.gathered(memo.heard)
             if memo.profile is not None:
                 talk.know_profile(memo.profile)
             self._note_friendship(talk)
             if rule is not None:
-                self._call_handler(job, memo, run, partial(rule.handler, event, talk))
+                self._call_handler(job, memo, run, rule, partial(rule.handler, event, talk))
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.
             memo.decision = replace(decision, read_n=None) if memo.has_sent else decision
@@ -310,8 +357,23 @@ class Decider:
         )
         return Talk(document, around)
 
+    def _may_begin(self, job: Job, memo: JobMemo, rule: Rule, talk: Talk) -> bool:
+        """Whether the handler may begin: it has all that it waits for."""
+        if rule.profile is True and self._waits_for_profile(job, memo, talk):
+            return False
+        along = self._bursts.gather(job, memo, rule, talk)
+        if along is None:
+            return False
+        is_slow = rule.limit is not None and rule.limit > self._handler_seconds
+        if is_slow and not job.take_slow_place():
+            job.because = SLOW_ONES
+            return False
+        if rule.gather is not None:
+            self._bursts.take(job, memo, along)
+        return True
+
     def _call_handler(
-        self, job: Job, memo: JobMemo, run: JobRun, handler: Callable[[], object]
+        self, job: Job, memo: JobMemo, run: JobRun, rule: Rule, handler: Callable[[], object]
     ) -> None:
         since_accept_ms = since_ms(job.document[ACCEPT_TIME])
         log.debug(
@@ -322,11 +384,11 @@ class Decider:
             memo.first_at = datetime.now(UTC)
             self._parts.runs.waited(job.document, memo.first_at)
         memo.tries += 1
-        memo.call = HandlerContext(job.document)
+        memo.call = HandlerContext(job.document, answered=answered(memo.heard_with(job.document)))
         end_animation = self._parts.animate(job.document, memo.call)
         run.begin_handler()
         try:
-            with memo.call.under(job.begin_handler()):
+            with memo.call.under(job.begin_handler(rule.limit)):
                 handler()
         finally:
             run.end_handler()
@@ -386,13 +448,15 @@ class Decider:
             "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
             *(name, memo.failures, what, place, failure.lasting),
         )
-        memo.decision = failure.decision(job.document, attempts=memo.failures, first_at=first_at)
+        memo.decision = failure.decision(
+            memo.heard_with(job.document), attempts=memo.failures, first_at=first_at
+        )
         return True
 
     # The record.
 
     def _record(self, job: Job, decision: Decision, run: JobRun) -> JobResult:
-        document = job.document
+        document, memo = job.document, job.memo
         if document["event"].get("mode") == "standby":
             log.info("standby event, nothing is carried out event_id=%s", name_of(document))
             decision = decision.given_up
@@ -401,28 +465,64 @@ class Decider:
         if not self._parts.lease_is_fresh():
             raise StoreUnavailable("the lease is not fresh")
         # guard: names-forgotten-first
-        if job.memo.forgets:
+        if memo.forgets:
             # Before the record: what was read before it is not written after it.
             self._parts.names.forget(conversation_id(document))
+        messages = _messages_of(memo, document)
         recorded = self._parts.conversations.record(
             document,
             decision,
             unsaved=job.unsaved(),
-            message_id=text_of(document["event"], "message", "id"),
+            message_id=messages.pop(name_of(document)),
+            gathered=messages,
             adopted=self._parts.outbox.has_adopted(conversation_id(document)),
         )
         if recorded.outdated:
             raise self._outdated(job)
         if recorded.unsent:
-            self._parts.unsends.met(document)
-            return self._finish(job, run, UNHEARD)
+            return self._found_unsent(job, memo, run)
         self._parts.outbox.add(conversation_id(document), recorded.outbox)
+        if recorded.adopted is not None:
+            self._found_applied(job, memo, recorded.adopted["applied"])
         log.debug("decided event_id=%s effects=%d", name_of(document), len(decision.effects))
-        if job.memo.learns:
-            self._parts.names.want(document, sender=job.memo.learns == "later")
+        if memo.learns:
+            self._parts.names.want(document, sender=memo.learns == "later")
         return (
             JobResult.RECORDED if recorded.is_ours or recorded.along else JobResult.ALREADY_APPLIED
         )
+
+    def _found_unsent(self, job: Job, memo: JobMemo, run: JobRun) -> JobResult:
+        """The record found a message taken back. Of several the others are handled without it:
+        raises StoreUnavailable.
+        """
+        unsends = self._parts.unsends
+        heard = memo.heard_with(job.document)
+        if len(heard) == 1:
+            unsends.met(heard[0])
+            return self._finish(job, run, UNHEARD)
+        unsends.learn(job.document, self._parts.conversations.load(job.document).unsent)
+        memo.decision = None
+        if memo.has_sent:
+            # What it has sent by itself would be sent once more.
+            memo.heard = [one for one in heard if not unsends.ends(one)]
+            failure = Failure(UNSENT_AMONG_THEM + AFTER_A_SEND, "-", "", lasting=True)
+            memo.decision = failure.decision(
+                memo.heard, attempts=memo.tries, first_at=memo.first_at or datetime.now(UTC)
+            )
+        raise StoreUnavailable("a gathered message was taken back by its sender")
+
+
+NOTHING = Decision({}, [])
+UNSENT_AMONG_THEM = "a message handled together with it was taken back"
+
+
+def _messages_of(memo: JobMemo, document: Document) -> dict[str, str | None]:
+    """The names of what is decided together, each with the id of its message if it was heard."""
+    heard = memo.heard_with(document)
+    return {
+        name_of(one): text_of(one["event"], "message", "id") if one in heard else None
+        for one in memo.decided_with(document)
+    }
 
 
 def _letter_past_its_record(document: Document, error: WriteRefused, memo: JobMemo) -> Document:
@@ -434,13 +534,4 @@ def _letter_past_its_record(document: Document, error: WriteRefused, memo: JobMe
         traceback="",
         attempts=max(memo.tries, 1),
         first_at=memo.first_at or datetime.now(UTC),
-    )
-
-
-def _is_ours(document: Document) -> bool:
-    """Whether it has what every document of the front desk has; one typed in a shell may not."""
-    return (
-        isinstance(document.get("event"), dict)
-        and isinstance(document.get(ACCEPT_TIME), datetime)
-        and all(isinstance(document.get(name), str) for name in ("channel", "key"))
     )

@@ -25,14 +25,16 @@ class Abandoned(WorkerError):
 class HandlerContext:
     """One call of a handler: whose event it is, and what it has done at LINE by itself.
 
+    `answered` is the event whose reply token is used, where that is another one.
     `withheld`: a send was refused its turn, whatever the handler made of that.
     """
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, *, answered: Document | None = None) -> None:
         self.context = {EVENT_ID: name_of(document), "key": document["key"]}
         self.withheld = False
-        self._accepted: datetime = document[ACCEPT_TIME]
-        self._has_token = text_of(document, "event", "replyToken") is not None
+        answered = answered or document
+        self._accepted: datetime = answered[ACCEPT_TIME]
+        self._has_token = text_of(answered, "event", "replyToken") is not None
         self._handling: HandlerCall | None = None
         # Sends not to be made again; each mark by itself, since a handler may call from several
         # threads at a time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -59,16 +59,21 @@ class Failure:
         most_seconds = limits.passing_seconds if self.passing else limits.trying_seconds
         return datetime.now(UTC) - first_at > timedelta(seconds=most_seconds)
 
-    def decision(self, document: Document, *, attempts: int, first_at: datetime) -> Decision:
-        """The decision to give the event up after so many tries."""
-        letter = of_event(
-            document,
-            cause=f"handler: {self.what}",
-            traceback=self.traceback,
-            attempts=attempts,
-            first_at=first_at,
-        )
-        return Decision({}, [letter])
+    def decision(
+        self, documents: Iterable[Document], *, attempts: int, first_at: datetime
+    ) -> Decision:
+        """The decision to give up what the handler got, after so many tries: a letter for each."""
+        letters = [
+            of_event(
+                document,
+                cause=f"handler: {self.what}",
+                traceback=self.traceback,
+                attempts=attempts,
+                first_at=first_at,
+            )
+            for document in documents
+        ]
+        return Decision({}, letters)
 
 
 def given_up(document: Document, given_up_for: GiveUp, *, has_sent: bool = False) -> Decision:

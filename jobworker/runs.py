@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.collection import Collection
 
-from jobworker.bot.bot import Profiles
+from jobworker.bot.bot import Profiles, Rule
+from jobworker.bot.gather import Gathering
 from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
@@ -34,6 +36,8 @@ UNHEARD = "unheard"
 FAILED = "failed"
 TIMEOUT = "timeout"
 AGAIN = "again"
+GATHERED = "gathered"
+OWN_DECISIONS = (JobResult.RECORDED, JobResult.DONE)
 
 
 @dataclass
@@ -57,6 +61,26 @@ class JobMemo:
     """The last call of the handler."""
     run: JobRun | None = None
     """The run that is under way, or was last."""
+    rule: Rule | None = None
+    """The rule that its last run found."""
+    gathering: Gathering | None = None
+    """How far its gathering has come, where its handler gets several messages."""
+    wake: object | None = None
+    """What resumes it while it gathers; a later one takes its place."""
+    gathered: Sequence[Document] = ()
+    """The messages that are decided together, its own first; empty before that is known."""
+    heard: Sequence[Document] = ()
+    """Those of them that the handler gets: the others were taken back."""
+    found_applied: frozenset[str] = frozenset()
+    """Names of which another process's record was found."""
+
+    def decided_with(self, document: Document) -> Sequence[Document]:
+        """The documents that are decided together with the job's own, which is the first."""
+        return self.gathered or (document,)
+
+    def heard_with(self, document: Document) -> Sequence[Document]:
+        """Those of them that the handler gets."""
+        return self.heard if self.gathered else (document,)
 
     @property
     def has_sent(self) -> bool:
@@ -122,7 +146,8 @@ class Runs:
         if run.outcome == FAILED:
             figures.failed["error"].inc()
         if verdict is not JobResult.DEFERRED:
-            figures.decided[UNHEARD if run.outcome == UNHEARD else verdict.value].inc()
+            count = max(1, len(memo.gathered))
+            figures.decided[UNHEARD if run.outcome == UNHEARD else verdict.value].inc(count)
         elif run.handler_began is None and run.outcome is None:
             return
         outcome = run.outcome or (AGAIN if verdict is JobResult.DEFERRED else verdict.value)
@@ -132,6 +157,15 @@ class Runs:
         recorded = memo.decision if verdict is JobResult.RECORDED else None
         effects = len(recorded.effects) if recorded is not None else 0
         self._add(document, memo, run, outcome, effects)
+        if verdict is not JobResult.DEFERRED:
+            self._add_gathered(memo, run, verdict)
+
+    def _add_gathered(self, memo: JobMemo, run: JobRun, verdict: JobResult) -> None:
+        """A row for each message that was decided together with the first one."""
+        of_heard = run.outcome or (GATHERED if verdict in OWN_DECISIONS else verdict.value)
+        for one in memo.gathered[1:]:
+            outcome = of_heard if one in memo.heard else UNHEARD
+            self._add(one, memo, run, outcome, 0, first=name_of(memo.gathered[0]))
 
     def abandoned(self, document: Document, memo: JobMemo) -> None:
         """The handler of the last run was given up; whatever it comes to is not told.
@@ -148,7 +182,14 @@ class Runs:
         self._add(document, memo, run, TIMEOUT, 0)
 
     def _add(
-        self, document: Document, memo: JobMemo, run: JobRun, outcome: str, effects: int
+        self,
+        document: Document,
+        memo: JobMemo,
+        run: JobRun,
+        outcome: str,
+        effects: int,
+        *,
+        first: str | None = None,
     ) -> None:
         waited = run.at - document[ACCEPT_TIME]
         record = RunRecord(
@@ -164,6 +205,7 @@ class Runs:
             effects=effects,
             error=run.error,
             thread=run.thread,
+            gathered_with=first,
         )
         self.rows.add(record.to_document())
 
@@ -177,6 +219,8 @@ def _type_of(document: Document) -> str | None:
 
 FETCHING = "fetching the sender's profile"
 FULL = "its outbox is full"
+GATHERING = "gathering the messages of its sender"
+SLOW_ONES = "waiting until another slow handler ends"
 
 
 def failed_words(failures: int, seconds: float) -> str:

@@ -23,9 +23,10 @@ class JobResult(Enum):
     DONE = "finished"
     """Decided without a write of this run's, so only progress will remember it."""
     RECORDED = "recorded"
-    """This job's record has put the event and all of `Job.unsaved` into `applied`."""
+    """This job's record has put the event, those taken along and all of `Job.unsaved` into
+    `applied`."""
     ALREADY_APPLIED = "applied"
-    """Another record was found, with the event in `applied`."""
+    """Another record was found, with the event and those taken along in `applied`."""
     DEFERRED = "parked"
     """Not decided: `Job.resume` will be called, and until then the key holds no thread."""
 
@@ -54,6 +55,20 @@ class GiveUp:
     """Where its handler stood, if it was at work."""
 
 
+@dataclass(frozen=True)
+class Following:
+    """What stands directly behind a job in the queue of its key."""
+
+    documents: Sequence[Document]
+    """Those in hand, in order."""
+    room: int
+    """How many of them the job may take along; none where it may take the process down."""
+    is_cut: bool
+    """Whether more stands behind them that is not given here."""
+    is_reading: bool
+    """Whether documents that were stored before this process began are still being read."""
+
+
 class Job(Protocol):
     """One document in hand, as its worker sees it."""
 
@@ -70,8 +85,35 @@ class Job(Protocol):
         """Set where the job is to be given up, unless it has been decided already."""
         ...
 
-    def begin_handler(self) -> HandlerCall:
-        """The handler begins, on this thread: from now on it may be found overdue."""
+    def following(self) -> Following:
+        """What stands behind it.
+
+        From now on until its handler begins, each further document of its key resumes the job, and
+        so does the end of reading what was stored before.
+        """
+        ...
+
+    def take_along(self, count: int) -> int:
+        """Have so many of the documents that follow be decided together with the job.
+
+        Returns how many these are: fewer where some are not in hand any more. How the job ends is
+        how all of them end. It holds over a deferral, until another count is told.
+        """
+        ...
+
+    def take_slow_place(self) -> bool:
+        """Whether a handler that may hold its thread for long may begin now.
+
+        At most half of the threads run slow handlers. If it may not, return DEFERRED: the job runs
+        again by itself when there is a place for it.
+        """
+        ...
+
+    def begin_handler(self, limit_seconds: float | None = None) -> HandlerCall:
+        """The handler begins, on this thread: from now on it may be found overdue.
+
+        It is overdue after `limit_seconds`, by default after as long as any handler may run.
+        """
         ...
 
     def unsaved(self) -> Sequence[str]:

@@ -50,7 +50,7 @@ FLOORS = {
         ("line", "record"),
         ("bot", "sending"),
         ("sdk",),
-        ("runs", "handler_retry", "unsend", "decider", "assembly"),
+        ("runs", "handler_retry", "unsend", "bursts", "decider", "assembly"),
     ),
     "dispatcher": (
         ("metrics", "delayed_calls", "lease"),

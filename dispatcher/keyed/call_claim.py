@@ -7,12 +7,16 @@ import time
 
 
 class CallClaim:
-    """A call of the bot's handler: of the two, its return and its being abandoned, one counts."""
+    """A call of the bot's handler: of the two, its return and its being abandoned, one counts.
 
-    __slots__ = ("_claim", "is_abandoned", "since")
+    `limit_seconds` is how long it may run; None for as long as any handler.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_claim", "is_abandoned", "limit_seconds", "since")
+
+    def __init__(self, limit_seconds: float | None = None) -> None:
         self.since = time.monotonic()
+        self.limit_seconds = limit_seconds
         self.is_abandoned = False
         # Acquired once and never released: of the two ends only one can.
         self._claim = threading.Lock()

@@ -7,7 +7,7 @@ progress goes on without it.
 
 from __future__ import annotations
 
-from dispatcher.keyed.queues import MOST_WHOLE, KeyQueue, KeyQueues, KeyState
+from dispatcher.keyed.queues import MOST_WHOLE, KeyQueue, KeyQueues
 
 HELD_AFTER_SECONDS = 60.0
 PAUSED_AFTER_SECONDS = 1.0
@@ -77,7 +77,7 @@ class HoldPolicy:
 
     def _is_slow(self, queues: KeyQueues, queue: KeyQueue, now: float) -> bool:
         """Whether it waits for itself: for a thread it would wait only while all are busy."""
-        if not queues.count(KeyState.READY):
+        if queues.first_ready is None:
             return True
         return 0 < queue.begun < now - self._after * SLOW_PART
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,13 +25,15 @@ from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.keyed.view import PoolView
 from dispatcher.progress.held import HeldKey, HeldStore
 from dispatcher.progress.tracker import ProgressTracker
-from linedesk.contract import GiveUp, JobResult, Step
+from linedesk.contract import Following, GiveUp, JobResult, Step
 from linedesk.store.control import NO_PAUSES, RELEASED, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 LOAD_AGAIN_SECONDS = 1.0
+# At most this part of the threads runs slow handlers.
+SLOW_PART = 2
 ReadAgain = Callable[[Sequence[Any]], Mapping[Any, Document]]
 Later = Callable[[float, Callable[[], None]], None]
 
@@ -79,7 +82,13 @@ class Pool:
         self._room = threading.Condition(self._lock)
         # All below under _lock.
         self._tracker = tracker
-        self._queues = KeyQueues(tracker, resume=self._resume, pauses=pauses, held_bound=bound)
+        self._queues = KeyQueues(
+            tracker,
+            owner=self,
+            pauses=pauses,
+            most_slow=max(1, threads // SLOW_PART),
+            held_bound=bound,
+        )
         self._policy = HoldPolicy(
             after_seconds=held_after_seconds if held is not None else 0,
             paused_after_seconds=paused_after_seconds,
@@ -116,18 +125,18 @@ class Pool:
         return self._threads.join(deadline)
 
     def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
-        """Give up the threads whose handler runs longer than the limit; others take their place.
+        """Give up the threads whose handler runs longer than its limit; others take their place.
 
-        Their jobs are deferred, and have to be resumed.
+        `limit_seconds` is for handlers without a limit of their own. The jobs are deferred, and
+        have to be resumed.
         """
         with self._lock:
-            lost = self._abandon(limit_seconds)
+            lost = self._defer_lost(self._threads.abandon_overdue(limit_seconds))
         self._replace(lost)
         return lost
 
-    def _abandon(self, limit_seconds: float, *, only: QueuedJob | None = None) -> list[Thread]:
+    def _defer_lost(self, lost: list[Thread]) -> list[Thread]:
         """Under the lock; `_replace` must follow without it."""
-        lost = self._threads.abandon_overdue(limit_seconds, only=only)
         for thread in lost:
             assert isinstance(thread.work, Run), "only a handler is abandoned"
             self._suspects.end(thread.work.queue.key, decided=False)
@@ -146,6 +155,13 @@ class Pool:
     def busy_longer_than(self, seconds: float) -> list[str]:
         """What the threads do that have been at one job or step for longer than that."""
         return [thread.doing for thread in self._threads.busy_longer_than(seconds)]
+
+    def hanging(self, limit_seconds: float, step_seconds: float) -> list[str]:
+        """What the threads do that have been at it for longer than any handler and step may take.
+
+        `limit_seconds` is for handlers without a limit of their own.
+        """
+        return [thread.doing for thread in self._threads.hanging(limit_seconds, step_seconds)]
 
     def under_way(self) -> int:
         """How many threads are at a job or step."""
@@ -179,7 +195,7 @@ class Pool:
             if job is None:
                 return False
             if not again:
-                self._suspects.close()
+                self._all_is_read()
             elif is_first:
                 self._suspects.meet(key)
             self._signal()
@@ -211,7 +227,7 @@ class Pool:
         """The feed stands at `token` with nothing new before it."""
         with self._lock:
             self._tracker.move(token)
-            self._suspects.close()
+            self._all_is_read()
             self._signal()
 
     def forget_token(self) -> None:
@@ -239,10 +255,31 @@ class Pool:
             self._steps.append(step)
             self._signal()
 
-    def _resume(self, what: QueuedJob | Load | Recall) -> None:
+    # What jobs ask.
+
+    def resume(self, what: QueuedJob | Load | Recall) -> None:
+        """It may be repeated (see `linedesk.contract.Job`)."""
         with self._lock:
             self._queues.resume(what)
             self._signal()
+
+    def following(self, job: QueuedJob) -> Following:
+        """What stands behind the job (see `linedesk.contract.Job`)."""
+        with self._lock:
+            found = self._queues.following(job)
+            is_watched = self._suspects.is_watched(job.queue.key)
+            is_reading = job.again and not self._suspects.all_met
+            return replace(found, room=0 if is_watched else found.room, is_reading=is_reading)
+
+    def take_along(self, job: QueuedJob, count: int) -> int:
+        """So many of the documents behind the job are decided with it."""
+        with self._lock:
+            return self._queues.take_along(job, count)
+
+    def take_slow_place(self, job: QueuedJob) -> bool:
+        """Whether one more slow handler may run (see `linedesk.contract.Job`)."""
+        with self._lock:
+            return self._queues.take_slow_place(job)
 
     # What operators order.
 
@@ -275,7 +312,7 @@ class Pool:
             elif head.name != name:
                 return not self._suspects.all_met or (head.again and queue.may_have(name))
             else:
-                lost = self._abandon(0.0, only=head)
+                lost = self._defer_lost(self._threads.abandon_at(head))
                 stack = lost[0].stack if lost else ""
                 head.given_up_for = head.given_up_for or GiveUp(
                     RELEASED, head.tries, _first_at(head), stack
@@ -415,7 +452,7 @@ class Pool:
                 self._end_reading(me, work, decided=False)
                 self._queues.not_read(work, "MongoDB does not give the document")
                 self._signal()
-            self._later(LOAD_AGAIN_SECONDS, lambda: self._resume(work))
+            self._later(LOAD_AGAIN_SECONDS, lambda: self.resume(work))
 
     def _read_held(self, me: Thread, load: Load) -> None:
         assert self._held is not None, "a key has stored documents only with a store"
@@ -440,6 +477,12 @@ class Pool:
             self.changed.set()
 
     # Under the lock.
+
+    def _all_is_read(self) -> None:
+        """All that was stored before this start is in hand."""
+        if not self._suspects.all_met:
+            self._suspects.close()
+            self._queues.all_is_read()
 
     def _end_reading(self, me: Thread, work: Load | Recall, *, decided: bool) -> None:
         me.work = None

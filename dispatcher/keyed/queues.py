@@ -7,19 +7,19 @@ lock and then derives from the state which threads to wake (`dispatcher.keyed.po
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from itertools import islice
-from typing import Any
+from itertools import islice, takewhile
+from typing import Any, Protocol
 
 import bson
 
 from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.progress.held import HeldKey
 from dispatcher.progress.tracker import ProgressSnapshot, ProgressTracker, Slot
-from linedesk.contract import GiveUp, JobResult
+from linedesk.contract import Following, GiveUp, JobResult
 from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.limits import MOST_WRAPPED_BYTES
@@ -54,6 +54,36 @@ class KeyState(Enum):
     __hash__ = object.__hash__
 
 
+class ReadyLine(Enum):
+    """Where a ready key stands; see `KeyQueues.first_ready`."""
+
+    ANSWER = "its first event waits for an answer that is free"
+    OTHER = "all others"
+    SLOW = "its first event has a slow handler, of which only so many run at a time"
+
+    __hash__ = object.__hash__
+
+
+class JobOwner(Protocol):
+    """What a job's own methods ask, from any thread; see `linedesk.contract.Job`."""
+
+    def resume(self, what: QueuedJob) -> None:
+        """Let the job run again."""
+        ...
+
+    def following(self, job: QueuedJob) -> Following:
+        """What stands behind the job."""
+        ...
+
+    def take_along(self, job: QueuedJob, count: int) -> int:
+        """So many of the documents behind the job are decided with it."""
+        ...
+
+    def take_slow_place(self, job: QueuedJob) -> bool:
+        """Whether one more slow handler may run."""
+        ...
+
+
 class QueuedJob:
     """A document in hand: the job of its worker, and its place in queue and tracker."""
 
@@ -65,6 +95,10 @@ class QueuedJob:
     """How often its handler was called."""
     suspect = False
     """Whether an earlier process may have died of it (`dispatcher.keyed.suspects`)."""
+    is_slow = False
+    """Whether its handler may hold its thread for longer than others."""
+    listens = False
+    """Whether each further document of its key resumes it."""
     held_n: int | None = None
     """Its `n` in `held`, once it is to be there."""
     begun = 0.0
@@ -79,19 +113,32 @@ class QueuedJob:
         slot: Slot,
         *,
         again: bool,
-        resume: Callable[[QueuedJob], None],
+        owner: JobOwner,
     ) -> None:
         self.queue = queue
         # None while only the `_id` is kept; a worker never sees it so.
         self.document: Document = document  # type: ignore[assignment]
         self.slot = slot
         self.again = again
-        self._resume = resume
+        self._owner = owner
 
-    def begin_handler(self) -> CallClaim:
+    def following(self) -> Following:
+        """What stands behind it; from now on each further document of its key resumes it."""
+        return self._owner.following(self)
+
+    def take_along(self, count: int) -> int:
+        """Have so many of the documents that follow be decided with it; how many these are."""
+        return self._owner.take_along(self, count)
+
+    def take_slow_place(self) -> bool:
+        """Whether a handler that may hold its thread for long may begin now."""
+        return self._owner.take_slow_place(self)
+
+    def begin_handler(self, limit_seconds: float | None = None) -> CallClaim:
         """The handler begins, on this thread: from now on it may be found overdue."""
         self.tries += 1
-        self.handling = CallClaim()
+        self.listens = False
+        self.handling = CallClaim(limit_seconds)
         return self.handling
 
     def unsaved(self) -> Sequence[str]:
@@ -100,7 +147,7 @@ class QueuedJob:
 
     def resume(self) -> None:
         """Let the job run again, from any thread."""
-        self._resume(self)
+        self._owner.resume(self)
 
     @property
     def is_deferred(self) -> bool:
@@ -113,16 +160,23 @@ class QueuedJob:
         return name_of(self.document) if self.document is not None else str(self.slot.id)
 
 
+def _is_whole(job: QueuedJob) -> bool:
+    """Whether more than its `_id` is kept."""
+    return job.document is not None
+
+
 class Run:
     """One run of a job on a thread. An object of its own, so that no run ends for another."""
 
-    __slots__ = ("job", "queue", "resumed")
+    __slots__ = ("job", "news", "queue", "resumed")
 
     def __init__(self, job: QueuedJob) -> None:
         self.job = job
         self.queue = job.queue
         self.resumed = False
         """A resume that came before the run was deferred: it is repeated as soon as it is."""
+        self.news = False
+        """The same, by what came behind it: that counts only as long as the job listens."""
 
     @property
     def name(self) -> str:
@@ -173,7 +227,7 @@ class KeyQueue:
     """
 
     __slots__ = (
-        *("behind", "bypass", "decided", "held", "is_answer", "jobs", "key", "last", "looked"),
+        *("along", "behind", "bypass", "decided", "held", "jobs", "key", "last", "line", "looked"),
         "moving",
         *("names", "running", "save_each", "saved", "state", "top", "waits"),
     )
@@ -193,6 +247,8 @@ class KeyQueue:
         self.moving = False
         # Whether its first document may begin although its key is paused.
         self.bypass = False
+        # So many of the documents behind its first one are decided with it; they stay in hand.
+        self.along = 0
         # So many of its next documents wait each for the save of the one before.
         self.save_each = 0
         # How many it ever decided, how many of them are saved, and how many the last look saw.
@@ -201,8 +257,8 @@ class KeyQueue:
         self.looked = 0
         # Numbers and names of those decided without a record and not saved.
         self.names: list[tuple[int, str]] = []
-        # Whether its first event waited for an answer when the key became ready.
-        self.is_answer = False
+        # Where it stands while it is ready, since it became so.
+        self.line = ReadyLine.OTHER
         # The set in which it stands: written by `KeyQueues._place` alone.
         self.state: KeyState | None = None
 
@@ -227,12 +283,15 @@ class KeyQueue:
         return self.jobs[0] if self.jobs else None
 
     @property
-    def waits_for_answer(self) -> bool:
-        """Whether its first event came with a token for a free reply."""
+    def line_of_head(self) -> ReadyLine:
+        """Where its first event belongs; one that came with a token waits for a free answer."""
         head = self.head
         if head is None or head.document is None:
-            return False
-        return text_of(head.document, "event", "replyToken") is not None
+            return ReadyLine.OTHER
+        if head.is_slow:
+            return ReadyLine.SLOW
+        token = text_of(head.document, "event", "replyToken")
+        return ReadyLine.OTHER if token is None else ReadyLine.ANSWER
 
     @property
     def begun(self) -> float:
@@ -261,13 +320,16 @@ class KeyQueue:
         )
 
     def settle(self) -> None:
-        """What was moving is durable: of it only the first document stays in hand."""
+        """What was moving is durable: of it only the first document stays in hand, and what is
+        decided with it.
+        """
         self.moving = False
         if self.jobs and not self.is_stored:
             # It may be with a thread, or about to be resumed. One that came first only while the
             # others were moving may be an `_id`, and is read from `held` as they are.
             is_whole = self.jobs[0].document is not None or self.jobs[0].held_n is None
-            first = [self.jobs.popleft()] if is_whole else []
+            # guard: taken-along-stays-in-hand -> first = [self.jobs.popleft()] if is_whole else []
+            first = [self.jobs.popleft() for _ in range(1 + self.along)] if is_whole else []
             self.jobs, self.behind = deque(first), self.jobs
         while self.behind and (number := self.behind[0].held_n) is not None:
             self.behind.popleft()
@@ -304,9 +366,13 @@ class KeyQueues:
     | --- | --- | --- |
     | put | IDLE | append, place |
     | put | all others | append |
+    | put | RUNNING, DEFERRED, of a job that listens | append; as resume(job) |
     | next | READY | RUNNING: a Load if nothing is in hand, a Recall of an `_id`, else a Run |
-    | decided(run) | RUNNING, this run | the first document goes; place |
+    | take_along(job) | RUNNING, of this job | these stay in hand, and end with the job |
+    | decided(run) | RUNNING, this run | the first document goes, with those taken along; place |
     | decided(run) | else | refused: the late end of an abandoned run |
+    | take_slow_place(job) | RUNNING, of this job | a slow run from now on, or refused: then |
+    | | | the deferred job is READY again, and begins when a slow run has ended |
     | deferred(run) | RUNNING, this run | DEFERRED; place if it was resumed meanwhile |
     | abandoned(run) | RUNNING, this run | DEFERRED, though it was resumed meanwhile |
     | resume(job) | RUNNING, of this job | noted in the run |
@@ -320,24 +386,27 @@ class KeyQueues:
     | saved(plan) | all | marks; what moved leaves the hand but for the first; place |
     | not_saved(plan) | all | nothing: the next plan covers the same and more |
 
-    `tracker` is the window, `held_bound` the most documents of `held` in hand. `resume` is what a
-    job's own `resume` calls, on the thread that calls it.
+    `tracker` is the window, `held_bound` the most documents of `held` in hand. `owner` is what a
+    job's own methods ask, on the thread that calls them; without one they ask the queues. At most
+    `most_slow` runs are slow at a time.
     """
 
     def __init__(
         self,
         tracker: ProgressTracker,
         *,
-        resume: Callable[[QueuedJob], None],
+        owner: JobOwner | None = None,
         pauses: Pauses = NO_PAUSES,
+        most_slow: int = 1_000,
         held_bound: int = 10_000,
         most_unsaved: int = MOST_UNSAVED,
         most_whole: int = MOST_WHOLE,
         most_moved: int = MOST_MOVED,
     ) -> None:
         self.tracker = tracker
-        self._resume = resume
+        self._owner = owner or self
         self.pauses = pauses
+        self._most_slow = most_slow
         self._held_bound = held_bound
         self._most_unsaved = most_unsaved
         self._most_whole = most_whole
@@ -346,11 +415,11 @@ class KeyQueues:
         self._in: dict[KeyState, OrderedDict[KeyQueue, None]] = {
             state: OrderedDict() for state in KeyState
         }
-        # Those that are ready, apart: whether their first event waits for an answer that is free.
-        self._ready: dict[bool, OrderedDict[KeyQueue, None]] = {
-            waits: OrderedDict() for waits in (True, False)
+        # Those that are ready, apart.
+        self._ready: dict[ReadyLine, OrderedDict[KeyQueue, None]] = {
+            line: OrderedDict() for line in ReadyLine
         }
-        # How many of them began in a row while others were ready.
+        # How many that wait for an answer began in a row while others were ready.
         self._passed = 0
         # Keys that decided something which is not saved.
         self._dirty: dict[KeyQueue, None] = {}
@@ -381,14 +450,30 @@ class KeyQueues:
 
     @property
     def first_ready(self) -> KeyQueue | None:
-        """The key that `next` would begin.
+        """The key that `next` would begin; None if none may begin.
 
-        One whose event waits for an answer goes first, so that no person waits behind the events of
+        A slow one goes as soon as another slow one has ended: it has waited for that. Of the rest
+        one whose event waits for an answer goes first, so that no person waits behind the events of
         a thousand timers. Each fifth time another one goes that is ready.
         """
-        answers, others = self._ready[True], self._ready[False]
+        slow = self._ready[ReadyLine.SLOW]
+        # guard: half-of-the-threads-for-slow -> if slow:
+        if slow and self.slow < self._most_slow:
+            return next(iter(slow))
+        answers, others = self._ready[ReadyLine.ANSWER], self._ready[ReadyLine.OTHER]
         is_their_turn = not answers or self._passed >= SHARE_OF_OTHERS - 1
         return next(iter(others if others and is_their_turn else answers), None)
+
+    @property
+    def slow(self) -> int:
+        """How many slow runs there are."""
+        runs = (queue.running for queue in self._in[KeyState.RUNNING])
+        return sum(isinstance(run, Run) and run.job.is_slow for run in runs)
+
+    @property
+    def waiting_for_slow(self) -> Iterator[KeyQueue]:
+        """The keys that wait until a slow run ends, in their order."""
+        return iter(self._ready[ReadyLine.SLOW])
 
     @property
     def running(self) -> int:
@@ -447,11 +532,13 @@ class KeyQueues:
         if queue is None:
             queue = self._by_key[key] = KeyQueue(key)
         kept = document if queue.in_hand < self._most_whole else None
-        job = QueuedJob(queue, kept, slot, again=again, resume=self._resume)
+        job = QueuedJob(queue, kept, slot, again=again, owner=self._owner)
         # guard: behind-what-is-held -> queue.jobs.append(job)
         (queue.behind if queue.last < queue.top else queue.jobs).append(job)
         if queue.state is KeyState.IDLE or queue.state is None:
             self._place(queue)
+        elif queue.jobs and queue.jobs[0].listens:
+            self._tell(queue)
         return job
 
     def put_held(self, held: HeldKey) -> None:
@@ -470,11 +557,14 @@ class KeyQueues:
         queue = self.first_ready
         if queue is None:
             return None
-        self._passed = self._passed + 1 if queue.is_answer and self._ready[False] else 0
+        if queue.line is not ReadyLine.SLOW:
+            passes = queue.line is ReadyLine.ANSWER and self._ready[ReadyLine.OTHER]
+            self._passed = self._passed + 1 if passes else 0
         work: Run | Load | Recall
         head = queue.head
         if head is not None:
             head.begun = head.begun or now
+            head.listens = False
         if head is None:
             work = Load(queue, most=self._slice_size, begun=now)
         elif head.document is not None:
@@ -495,17 +585,24 @@ class KeyQueues:
             return False
         queue.running = None
         queue.bypass = False
-        job = queue.jobs.popleft()
-        queue.decided += 1
-        if queue.save_each:
-            queue.save_each -= 1
         self._dirty[queue] = None
-        self.decided_documents += 1
         if self.tried:
             self.tried.pop(queue, None)
         if result is JobResult.RECORDED:
             queue.names = []
-        elif result is JobResult.DONE:
+        along, queue.along = queue.along, 0
+        for _ in range(1 + along):
+            self._end(queue, queue.jobs.popleft(), is_named=result is JobResult.DONE)
+        self._place(queue)
+        return True
+
+    def _end(self, queue: KeyQueue, job: QueuedJob, *, is_named: bool) -> None:
+        """A document of the key is decided; `is_named` where a later record has to name it."""
+        queue.decided += 1
+        self.decided_documents += 1
+        if queue.save_each:
+            queue.save_each -= 1
+        if is_named:
             queue.names.append((queue.decided, job.name))
         if job.held_n is None:
             self.tracker.finish(job.slot)
@@ -513,14 +610,68 @@ class KeyQueues:
             self.gone.append(job.slot.id)
             self._count_held(queue, -1)
             self.tracker.finish_held(job.slot.id)
-        self._place(queue)
-        return True
+
+    def following(self, job: QueuedJob) -> Following:
+        """What stands directly behind the job, which listens for more from now on."""
+        queue = job.queue
+        job.listens = True
+        rest = islice(queue.jobs, 1, None)
+        documents = [one.document for one in takewhile(_is_whole, rest)]
+        is_cut = len(documents) + 1 < len(queue.jobs) or queue.is_stored or bool(queue.behind)
+        return Following(documents, self._room(queue), is_cut=is_cut, is_reading=False)
+
+    def take_along(self, job: QueuedJob, count: int) -> int:
+        """So many of the documents behind the job are decided with it; returns how many."""
+        queue = job.queue
+        whole = sum(1 for _ in takewhile(_is_whole, islice(queue.jobs, 1, 1 + count)))
+        # guard: room-for-all-names -> queue.along = whole
+        queue.along = min(whole, self._room(queue))
+        return queue.along
+
+    def _room(self, queue: KeyQueue) -> int:
+        """How many more than one the key may decide at once before a save."""
+        # guard: one-by-one-behind-a-suspect
+        if queue.save_each:
+            # Any of them may be what an earlier process died of.
+            return 0
+        return max(0, self._most_unsaved - (queue.decided - queue.saved) - 1)
+
+    def all_is_read(self) -> None:
+        """What was stored before this process began is in hand: jobs that listen are resumed."""
+        for state in (KeyState.DEFERRED, KeyState.RUNNING):
+            for queue in list(self._in[state]):
+                if queue.jobs and queue.jobs[0].listens:
+                    self._tell(queue)
+
+    def _tell(self, queue: KeyQueue) -> None:
+        """Resume the first job, which listens."""
+        job = queue.jobs[0]
+        if queue.waits is job:
+            queue.waits = None
+            self._place(queue)
+        elif isinstance(queue.running, Run) and queue.running.job is job:
+            queue.running.news = True
+
+    def take_slow_place(self, job: QueuedJob) -> bool:
+        """Whether the job's run may go on as a slow one; else it begins anew once there is a place.
+
+        Those that wait for one already come first.
+        """
+        run = job.queue.running
+        if job.is_slow or not (isinstance(run, Run) and run.job is job):
+            return job.is_slow
+        has_place = self.slow < self._most_slow and not self._ready[ReadyLine.SLOW]
+        job.is_slow = True
+        run.resumed = run.resumed or not has_place
+        return has_place
 
     def deferred(self, run: Run) -> bool:
         """The run has not decided its document; False if it was abandoned before."""
         if run.queue.running is not run:
             return False
-        self._defer(run.queue, None if run.resumed else run.job)
+        # guard: news-during-a-run -> is_news = False
+        is_news = run.news and run.job.listens
+        self._defer(run.queue, None if run.resumed or is_news else run.job)
         return True
 
     def abandoned(self, run: Run) -> None:
@@ -561,7 +712,7 @@ class KeyQueues:
         queue.running = None
         for row in rows:
             slot = Slot(row["_id"], None, finished=True)
-            job = QueuedJob(queue, row["document"], slot, again=True, resume=self._resume)
+            job = QueuedJob(queue, row["document"], slot, again=True, owner=self._owner)
             job.held_n = row["n"]
             queue.jobs.append(job)
         queue.last = rows[-1]["n"] if len(rows) == load.most else load.upto
@@ -748,10 +899,10 @@ class KeyQueues:
             if before is not None:
                 del self._in[before][queue]
             if before is KeyState.READY:
-                self._ready[queue.is_answer].pop(queue)
+                self._ready[queue.line].pop(queue)
             elif state is KeyState.READY:
-                queue.is_answer = queue.waits_for_answer
-                self._ready[queue.is_answer][queue] = None
+                queue.line = queue.line_of_head
+                self._ready[queue.line][queue] = None
             self._in[state][queue] = None
             queue.state = state
         if state is KeyState.IDLE and queue.decided == queue.saved and not queue.moving:

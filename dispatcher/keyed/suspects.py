@@ -89,6 +89,10 @@ class CrashSuspects:
         # guard: suspects-run-alone -> return True
         return self._running is None and (jobs == 0 or not self._is_suspect(key))
 
+    def is_watched(self, key: Any) -> bool:
+        """Whether each of the key's documents is named before it runs."""
+        return self._watches(key)
+
     def _is_suspect(self, key: Any) -> bool:
         return key in self._keys or self._watches(key)
 

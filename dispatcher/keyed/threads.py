@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from dispatcher.keyed.call_claim import CallClaim
 from dispatcher.keyed.queues import Load, QueuedJob, Recall, Run
 
 
@@ -52,12 +53,30 @@ class Thread(threading.Thread):
         since = self.since
         return 0.0 if since is None else now - since
 
-    def abandon(self, limit_seconds: float, now: float) -> bool:
-        """Give it up if its handler has run longer than the limit and still does."""
-        handling = self.work.job.handling if isinstance(self.work, Run) else None
-        if handling is None or now - handling.since <= limit_seconds:
+    @property
+    def _handling(self) -> CallClaim | None:
+        """The last call of its job's handler."""
+        return self.work.job.handling if isinstance(self.work, Run) else None
+
+    def is_overdue(self, limit_seconds: float, now: float) -> bool:
+        """Whether its handler has run longer than its own limit, or else this one."""
+        handling = self._handling
+        if handling is None:
             return False
-        self.is_abandoned = handling.abandon()
+        limit = limit_seconds if handling.limit_seconds is None else handling.limit_seconds
+        return now - handling.since > limit
+
+    def hangs(self, limit_seconds: float, step_seconds: float, now: float) -> bool:
+        """Whether it has been at it for longer than a handler and any other step may take."""
+        handling = self._handling
+        own = handling.limit_seconds if handling is not None else None
+        limit = limit_seconds if own is None else own
+        return self.has_been_at_it(now) > limit + step_seconds
+
+    def abandon(self) -> bool:
+        """Give it up if its handler still runs."""
+        handling = self._handling
+        self.is_abandoned = handling is not None and handling.abandon()
         return self.is_abandoned
 
 
@@ -101,16 +120,20 @@ class Threads:
             self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
             return list(self._abandoned)
 
-    def abandon_overdue(
-        self, limit_seconds: float, *, only: QueuedJob | None = None
-    ) -> list[Thread]:
-        """Give up the threads whose handler is overdue; `replace` must follow for each.
-
-        With `only` no other than the one that is at this job.
-        """
+    def abandon_overdue(self, limit_seconds: float) -> list[Thread]:
+        """Give up the threads whose handler is overdue; `replace` must follow for each."""
         now = time.monotonic()
-        those = [thread for thread in self._useful if only is None or thread.is_at(only)]
-        return [thread for thread in those if thread.abandon(limit_seconds, now)]
+        overdue = (one for one in self._useful if one.is_overdue(limit_seconds, now))
+        return [thread for thread in overdue if thread.abandon()]
+
+    def abandon_at(self, job: QueuedJob) -> list[Thread]:
+        """Give up the thread that is in this job's handler; `replace` must follow."""
+        return [thread for thread in self._useful if thread.is_at(job) and thread.abandon()]
+
+    def hanging(self, limit_seconds: float, step_seconds: float) -> list[Thread]:
+        """The useful ones that have been at one job or step for longer than any may take."""
+        now = time.monotonic()
+        return [one for one in self._useful if one.hangs(limit_seconds, step_seconds, now)]
 
     def replace(self, lost: Thread) -> None:
         """Have a fresh thread, under a name of its own, do what an abandoned one did."""

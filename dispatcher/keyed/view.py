@@ -23,6 +23,7 @@ MOST_THREADS = 50
 MOST_WAITING = 20
 # Among so many that were parked first those are looked for that are parked now.
 LOOKED_AT = 10 * MOST_WAITING
+WHY_SLOW_ONES = "waiting until another slow handler ends"
 # A key whose thread is at one job for less does not wait.
 SLOW_SECONDS = 1.0
 
@@ -107,6 +108,9 @@ class PoolView:
             ]
             found += [_row(queue, "paused") for queue in self._first(KeyState.PAUSED)]
             found += [_row(queue, _blocked(queue)) for queue in self._first(KeyState.UNSAVED)]
+            if self._queues.first_ready is None:
+                slow = islice(self._queues.waiting_for_slow, MOST_WAITING)
+                found += [_row(queue, WHY_SLOW_ONES) for queue in slow]
             found += [row for thread in self._threads.useful if (row := self._behind(thread))]
         return _longest(found, MOST_WAITING)
 

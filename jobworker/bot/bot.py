@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEvent
 
-from jobworker.bot.events import TimerEvent
+from jobworker.bot.events import TimerEvent, is_event, model_of
+from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
 from jobworker.bot.states import STATE_TIMER, checked_state
 from jobworker.bot.timers import checked_name
 from jobworker.errors import BotError, NoTimerHandler
+from linedesk.store.documents import Document, text_of
 
 if TYPE_CHECKING:
     from jobworker.bot.talk import Talk
@@ -22,6 +24,10 @@ Handler = Callable[[Any, "Talk"], None]
 F = TypeVar("F", bound=Callable[..., None])
 Profiles = bool | Literal["later"]
 
+# Messages that are handled together where a handler does not say how many.
+MOST_DEFAULT = 20
+# A handler that runs for longer belongs into another program.
+MOST_LIMIT_SECONDS = 3600.0
 # What a person says or presses in a conversation; all else is news about it.
 UTTERANCES = (MessageEvent, PostbackEvent)
 
@@ -34,6 +40,10 @@ class Rule:
     profile: Profiles
     """Whether the sender's profile is fetched where it is missing or a day old: before the handler,
     "later", when the answer is out and the gate has nothing else to do, or not at all."""
+    limit: float | None = None
+    """Seconds that the handler may run; None for HANDLER_LIMIT_SECONDS."""
+    gather: Gather | None = None
+    """Which messages the handler gets together, as a list; None where it gets one event."""
 
 
 class Bot:
@@ -77,63 +87,83 @@ class Bot:
         *,
         state: str | Sequence[str] | None = None,
         profile: Profiles | None = None,
+        limit: float | None = None,
+        gather: float | None = None,
+        most: int | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of an event class and, for MessageEvent, of message classes.
 
         The classes are those of `linebot.v3.webhooks`. With `state` it runs in that state, or in
         one of those, only. A later handler of the same classes and state replaces an earlier one.
-        Raises BotError.
+        `limit` is how many seconds the handler may run, 3,600 at most, where that is not
+        HANDLER_LIMIT_SECONDS; handlers with a longer limit use at most half of the threads.
+
+        With `gather`, for MessageEvent only, the handler gets a list: the messages of one sender
+        that follow each other directly, once the newest is that many seconds old (30 at most),
+        `most` are there (20 unless told, 2 to 99), anything else comes behind them, or the first is
+        30 s old. Raises BotError.
         """
         _check_class(event, Event, "bot.add", "MessageEvent")
         for one in _each(message):
             if one is not None:
                 _check_class(one, MessageContent, "message=", "TextMessageContent")
+        together = _gather(event, gather, most)
 
         def decorate(handler: F) -> F:
+            rule = replace(self._rule(handler, profile, limit), gather=together)
             for one in _each(message):
-                self._add(event, one, state, self._rule(handler, profile))
+                self._add(event, one, state, rule)
             return handler
 
         return decorate
 
     def default(
-        self, *, state: str | Sequence[str] | None = None, profile: Profiles | None = None
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        profile: Profiles | None = None,
+        limit: float | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of every event that no other handler is for.
 
         With `state` it is the fallback of that state: it takes the messages and postbacks for
-        which the state has no handler of its own, before any handler without a state.
+        which the state has no handler of its own, before any handler without a state. `limit` is
+        as in `add`.
         """
 
         def decorate(handler: F) -> F:
-            self._add(None, None, state, self._rule(handler, profile))
+            self._add(None, None, state, self._rule(handler, profile, limit))
             return handler
 
         return decorate
 
-    def timer(self, name: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
+    def timer(
+        self, name: str, *, profile: Profiles | None = None, limit: float | None = None
+    ) -> Callable[[F], F]:
         """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BotError.
 
         It is also for names that go on behind a colon, unless they have a handler of their own:
-        that of "ring" is for "ring:1" too. So several can wait at once.
+        that of "ring" is for "ring:1" too. So several can wait at once. `limit` is as in `add`.
         """
         checked_name(name)
 
         def decorate(handler: F) -> F:
-            self._timers[name] = self._rule(handler, profile)
+            self._timers[name] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
 
-    def timeout(self, state: str, *, profile: Profiles | None = None) -> Callable[[F], F]:
+    def timeout(
+        self, state: str, *, profile: Profiles | None = None, limit: float | None = None
+    ) -> Callable[[F], F]:
         """Decorate what runs when the time of `talk.expect(state, within=...)` is over.
 
-        The state has been left by then. Raises BotError.
+        The state has been left by then. `limit` is as in `add`. Raises BotError.
         """
         checked_state(state)
 
         def decorate(handler: F) -> F:
-            self._timeouts[state] = self._rule(handler, profile)
+            self._timeouts[state] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
@@ -165,6 +195,23 @@ class Bot:
                 return self._rules[(*classes, None)]
         return None
 
+    def gathers(self, rule: Rule, talk: Talk, document: Document) -> bool:
+        """Whether a document is a message of the same sender as the talk's, for the same handler.
+
+        Of a message that was taken back only the sender is known.
+        """
+        if not is_event(document):
+            return False
+        event = document["event"]
+        is_alike = (
+            event.get("type") == "message"
+            and event.get("mode") == talk.raw.get("mode")
+            and text_of(event, "source", "userId") == talk.user_id
+        )
+        if not is_alike or document.get("unsent"):
+            return is_alike
+        return self.rule_for(model_of(event), talk.state if self.has_states else None) == rule
+
     def has_timer(self, name: str) -> bool:
         """Whether a timer of that name has a handler."""
         return self._named(name) is not None
@@ -193,9 +240,11 @@ class Bot:
             self._rules[event, message, where] = rule
             self.has_states = self.has_states or where is not None
 
-    def _rule(self, handler: Handler, profile: Profiles | None) -> Rule:
+    def _rule(self, handler: Handler, profile: Profiles | None, limit: float | None) -> Rule:
         _check_handler(handler)
-        return Rule(handler, self._profiles if profile is None else profile)
+        if limit is not None:
+            _check_seconds(limit, "limit=", MOST_LIMIT_SECONDS)
+        return Rule(handler, self._profiles if profile is None else profile, limit)
 
 
 def _check_class(one: object, kind: type, where: str, example: str) -> None:
@@ -204,6 +253,28 @@ def _check_class(one: object, kind: type, where: str, example: str) -> None:
         raise BotError(
             f"{where} takes a class of linebot.v3.webhooks such as {example}, not {one!r:.80}"
         )
+
+
+def _gather(event: type, seconds: float | None, most: int | None) -> Gather | None:
+    """What `gather=` and `most=` say. Raises BotError."""
+    if seconds is None:
+        if most is not None:
+            raise BotError("most= is for a handler with gather=")
+        return None
+    if not issubclass(event, MessageEvent):
+        raise BotError(f"gather= is for MessageEvent, not for {event.__name__}")
+    _check_seconds(seconds, "gather=", MOST_SECONDS)
+    most = MOST_DEFAULT if most is None else most
+    if not isinstance(most, int) or isinstance(most, bool) or not 2 <= most <= MOST_TOGETHER:
+        raise BotError(f"most= takes a whole number, 2 to {MOST_TOGETHER}, not {most!r:.80}")
+    return Gather(float(seconds), most)
+
+
+def _check_seconds(seconds: object, where: str, most: float) -> None:
+    """A number of seconds above 0. Raises BotError."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not (is_number and 0 < seconds <= most):  # type: ignore[operator]
+        raise BotError(f"{where} takes seconds above 0, {most:g} at most, not {seconds!r:.80}")
 
 
 def _check_handler(handler: object) -> None:

@@ -16,6 +16,7 @@ from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import Event
 
 from linedesk.store.documents import Document, text_of
+from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER
 
@@ -38,6 +39,15 @@ class TimerEvent:
         """From an event of `linedesk.store.timers`. Raises KeyError, TypeError for others."""
         timer = raw[TIMER]
         return cls(timer["name"], timer["data"], timer[RUN_AT], timer["id"], timer["n"])
+
+
+def is_event(document: Mapping[str, Any]) -> bool:
+    """Whether it has what every document of the front desk has; one typed in a shell may not."""
+    return (
+        isinstance(document.get("event"), dict)
+        and isinstance(document.get(ACCEPT_TIME), datetime)
+        and all(isinstance(document.get(name), str) for name in ("channel", "key"))
+    )
 
 
 def is_fired_timer(raw: Mapping[str, Any]) -> bool:

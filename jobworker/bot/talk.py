@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobworker.bot.gather import answered
 from jobworker.bot.messages import to_messages
 from jobworker.bot.states import STATE_TIMER, StateSlot, checked_state, without_empty
 from jobworker.bot.timers import Timers, checked_name
@@ -249,6 +250,17 @@ class Talk:
         self._timers.cancel(checked_name(name))
 
     # For the worker.
+
+    def gathered(self, documents: Sequence[Document]) -> None:
+        """The handler gets these messages together.
+
+        `raw` is the newest one from now on, and a reply uses the token that lives longest.
+        `event_id` stays that of the first message.
+        """
+        newest = answered(documents)
+        self.raw = documents[-1]["event"]
+        self.reply_token = text_of(newest["event"], "replyToken")
+        self.accepted = newest[ACCEPT_TIME]
 
     def decision(self) -> Decision:
         """All that the handler decided; who goes on sending by the talk meets TalkEnded."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import bson
@@ -138,7 +139,7 @@ class Recorded:
     adopted: Document | None = None
     """The conversation as stored, when its outbox holds what this process did not know of."""
     unsent: bool = False
-    """The event's message was taken back by its sender: it is finished without effects."""
+    """A message of the events was taken back by its sender: nothing is recorded."""
     outdated: bool = False
     """Nothing is recorded: the conversation had been read before its last record."""
     along: bool = False
@@ -250,6 +251,7 @@ class Conversations:
         *,
         unsaved: Sequence[str],
         message_id: str | None,
+        gathered: Mapping[str, str | None] = MappingProxyType({}),
         adopted: bool = True,
     ) -> Recorded:
         """Decide the event, once and for all.
@@ -259,10 +261,13 @@ class Conversations:
         `unsaved` names the key's events decided without a record since the last saved progress:
         they are applied along, so that none is decided again under the new state. Timers get
         the `n` that the conversation has by this record. What was decided by a state that is not
-        the last one is not recorded: right after an election reads may lag behind.
+        the last one is not recorded: right after an election reads may lag behind. `gathered` names
+        the events decided together with this one, with the ids of their messages: if any of them is
+        applied or unsent, nothing is recorded.
         """
-        id_, name = conversation_id(document), name_of(document)
-        condition = self._undecided(id_, name, message_id)
+        id_, names = conversation_id(document), [name_of(document), *gathered]
+        message_ids = [one for one in (message_id, *gathered.values()) if one is not None]
+        condition = self._undecided(id_, names, message_ids)
         n = decision.read_n
         if n is None and decision.sets_timers:
             n = n_of(self._read(id_))
@@ -273,12 +278,12 @@ class Conversations:
             try:
                 # guard: applied-along ->
                 #     before = self._write(
-                #         document, wanted, effects, {**condition, **still(n)}, [name]
+                #         document, wanted, effects, {**condition, **still(n)}, names
                 #     )
                 # guard: number-of-the-record ->
-                #     before = self._write(document, wanted, effects, condition, [*unsaved, name])
+                #     before = self._write(document, wanted, effects, condition, [*unsaved, *names])
                 before = self._write(
-                    document, wanted, effects, {**condition, **still(n)}, [*unsaved, name]
+                    document, wanted, effects, {**condition, **still(n)}, [*unsaved, *names]
                 )
             except DuplicateKeyError:
                 found = self._read(id_)
@@ -286,7 +291,7 @@ class Conversations:
                     self.adopt(id_)
                     adopted = False
                     continue
-                settled = self._settled(id_, found, name, message_id)
+                settled = self._settled(id_, found, names, message_ids)
                 if settled is not None:
                     along = found is not None and set(unsaved) <= set(found.get("applied") or ())
                     return replace(settled, along=along)
@@ -305,18 +310,18 @@ class Conversations:
                 return Recorded(effects)
         raise StoreUnavailable("the record is not settled: it may be waiting for a majority")
 
-    def _undecided(self, id_: str, name: str, message_id: str | None) -> Document:
-        """What the conversation is while the event may be recorded in it."""
+    def _undecided(self, id_: str, names: Sequence[str], message_ids: Sequence[str]) -> Document:
+        """What the conversation is while these events may be recorded in it."""
         condition: Document = {
             "_id": id_,
-            "applied": {"$ne": name},  # guard: decided-once
+            "applied": {"$nin": names},  # guard: decided-once
             **self._mine,  # guard: epoch-of-the-record
             # What stands in the array goes first, so it is moved before.
             "pending.0": {"$exists": False},
         }
         # guard: unsent-in-the-record
-        if message_id is not None:
-            condition["unsent"] = {"$ne": message_id}
+        if message_ids:
+            condition["unsent"] = {"$nin": message_ids}
         return condition
 
     def _write(
@@ -547,7 +552,7 @@ class Conversations:
             return self._collection.find_one({"_id": id_}, wanted)
 
     def _settled(
-        self, id_: str, found: Document | None, name: str, message_id: str | None
+        self, id_: str, found: Document | None, names: Sequence[str], message_ids: Sequence[str]
     ) -> Recorded | None:
         """What a record that did not match means; None: try it again.
 
@@ -556,10 +561,10 @@ class Conversations:
         if found is None:
             return None
         self._refuse_above(found)
-        if name in (found.get("applied") or ()):
+        if set(names) & set(found.get("applied") or ()):
             # guard: found-applied-adopts -> return Recorded()
             return Recorded(adopted=self.adopt(id_))
-        if message_id is not None and message_id in (found.get("unsent") or ()):
+        if set(message_ids) & set(found.get("unsent") or ()):
             return Recorded(unsent=True)
         # guard: decided-by-none-again -> return Recorded(adopted=self.adopt(id_))
         return None

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.events import model_of
+from jobworker.bot.gather import MOST_TOGETHER, Gathering
 from jobworker.bot.states import STATE_TIMER
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.effects import is_timer
@@ -23,8 +27,10 @@ from jobworker.errors import NoTimerHandler, PermanentError
 from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
-from linedesk.store.documents import Document, make_document, name_of
+from linedesk.contract import Following
+from linedesk.store.documents import Document, conversation_id, make_document, name_of
 from linedesk.store.records.timers import RUN_AT
+from linedesk.store.redaction import message_id_of, unsent_id_of
 from linedesk.store.timers import make_timer_document
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
@@ -32,6 +38,23 @@ from linedesk.testing.files import SentContents
 from linedesk.testing.memory import Memory, as_stored
 from linedesk.testing.people import CHANNEL, People
 from linedesk.testing.webhooks import Webhooks
+
+
+@dataclass
+class Line:
+    """What waits in one conversation: messages that are gathered, and what came behind them."""
+
+    documents: deque[Document] = field(default_factory=deque)
+    gathering: Gathering | None = None
+    """Of the first of them."""
+    until: datetime | None = None
+    """When it ends unless anything else comes; None where nothing waits."""
+
+    def due(self) -> datetime:
+        """The same, for one in which something waits."""
+        assert self.until is not None, "nothing waits there"
+        return self.until
+
 
 START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
 """A Monday, nine in the morning in Tokyo."""
@@ -75,6 +98,7 @@ class BotTest(People):
         self._now = start.astimezone(UTC)
         self._api = api
         self._memory = Memory()
+        self._lines: dict[str, Line] = {}
         self._handled: set[str] = set()
         self._names: dict[str, str] = {}
         self._contents = SentContents()
@@ -109,7 +133,45 @@ class BotTest(People):
             # LINE delivers it once more.
             return ()
         self._handled.add(name_of(document))
-        return (*self._decide(as_stored(document)), *self._fire_until(self._now))
+        return (*self._put(as_stored(document)), *self._fire_until(self._now))
+
+    def _put(self, document: Document) -> tuple[Sent, ...]:
+        """One more document of its conversation, behind those that wait."""
+        line = self._lines.setdefault(conversation_id(document), Line())
+        line.documents.append(document)
+        return self._work_off(line)
+
+    def _work_off(self, line: Line) -> tuple[Sent, ...]:
+        """Decide what waits in a conversation, up to messages that are still gathered."""
+        sent: list[Sent] = []
+        while line.documents:
+            count = self._gathered(line)
+            if not count:
+                break
+            together = [line.documents.popleft() for _ in range(count)]
+            line.gathering, line.until = None, None
+            sent.extend(self._decide(together, behind=line.documents))
+        return tuple(sent)
+
+    def _gathered(self, line: Line) -> int:
+        """How many documents of the line are decided together now; 0 where they wait."""
+        first, *behind = line.documents
+        talk = Talk(first, self._around(first))
+        if talk.raw.get("type") != "message" or talk.user_id is None:
+            return 1
+        rule = self.bot.rule_in(talk, model_of(first["event"]))
+        if rule is None or rule.gather is None:
+            return 1
+        clock = (self._now - START).total_seconds()
+        line.gathering = line.gathering or Gathering(rule.gather, first, is_old=False, clock=clock)
+        found = line.gathering.look(
+            Following(behind, MOST_TOGETHER - 1, is_cut=False, is_reading=False),
+            belongs=partial(self.bot.gathers, rule, talk),
+            now=self._now,
+            clock=clock,
+        )
+        line.until = self._now + timedelta(seconds=found.wait_seconds)
+        return 0 if found.wait_seconds else 1 + found.count
 
     def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
         sent = self._fire_until(moment.astimezone(UTC))
@@ -117,6 +179,20 @@ class BotTest(People):
         return sent
 
     def _fire_until(self, moment: datetime) -> tuple[Sent, ...]:
+        """What timers and the messages that are gathered come to until then, each in its time."""
+        sent: list[Sent] = []
+        waiting = [line for line in self._lines.values() if line.until is not None]
+        while line := min(waiting, key=Line.due, default=None):
+            if line.due() > moment:
+                break
+            sent.extend(self._ring_until(line.due()))
+            if line.until is not None:
+                self._now = max(self._now, line.due())
+                sent.extend(self._work_off(line))
+            waiting = [line for line in self._lines.values() if line.until is not None]
+        return (*sent, *self._ring_until(moment))
+
+    def _ring_until(self, moment: datetime) -> tuple[Sent, ...]:
         sent: list[Sent] = []
         at_once = 0
         while (row := self._memory.due(moment)) is not None:
@@ -125,15 +201,25 @@ class BotTest(People):
                 raise EndlessTimers(f"the timer {row['name']!r} rang {MOST_FIRINGS} times at once")
             self._now = max(self._now, row[RUN_AT].astimezone(UTC))
             document = make_timer_document(row, accept_time=self._now)
-            sent.extend(self._decide(as_stored(document)))
+            sent.extend(self._put(as_stored(document)))
         return tuple(sent)
 
-    def _decide(self, document: Document) -> tuple[Sent, ...]:
+    def _decide(
+        self, documents: Sequence[Document], *, behind: Iterable[Document]
+    ) -> tuple[Sent, ...]:
         """As `jobworker.decider.Decider` does it."""
+        document = documents[0]
         event = model_of(document["event"])
         talk = Talk(document, self._around(document))
         with _explained():
             rule = self.bot.rule_in(talk, event)
+            if rule is not None and rule.gather is not None:
+                taken_back = {unsent_id_of(one) for one in behind} - {None}
+                heard = [one for one in documents if message_id_of(one) not in taken_back]
+                if not heard:
+                    return ()
+                event = [model_of(one["event"]) for one in heard]
+                talk.gathered(heard)
             if rule is not None and rule.profile is True:
                 self._tell_profile(talk)
             if document["event"].get("type") in ("follow", "unfollow"):

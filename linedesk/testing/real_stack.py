@@ -20,19 +20,20 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import linesim
+from jobworker.bot.events import model_of
 from linedesk.compose import children
 from linedesk.compose.bot import load_bot
 from linedesk.compose.supervisor import Signals
 from linedesk.demo.environment import DATABASE, DISPATCHER_READY, STOP_SECONDS, DemoEnvironment
 from linedesk.settings.errors import DemoFailed
 from linedesk.store.collections import DISPATCHER
-from linedesk.store.documents import Document
+from linedesk.store.documents import Document, key_of, text_of
 from linedesk.store.records.effects import WITH_EFFECTS
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import Daily
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import HandlerFailed, KitError
-from linedesk.testing.people import People
+from linedesk.testing.people import CHANNEL, People
 from linedesk.testing.webhooks import Webhooks
 from linesim import Sim
 from linesim.model.calls import Call
@@ -79,12 +80,11 @@ class RealStack(DemoEnvironment):
         return self._tests
 
     def deliver(self, event: Document) -> None:
-        """LINE sends an event; returns when it and all that follows at once from it is done."""
+        """LINE sends an event; returns when it is stored."""
         delivery = self.sim.deliver(event)
         if delivery.status != 200:
             said = delivery.status or delivery.error
             raise DemoFailed(self._with_log(f"a webhook was not stored: {said}", "frontdesk"))
-        self.wait_until_quiet()
 
     def wait_until_quiet(self) -> None:
         """Wait until nothing is on its way; raises DemoFailed where that does not end."""
@@ -201,15 +201,20 @@ class RealBotTest(People):
     ) -> None:
         named = bot if isinstance(bot, str) else name_of_bot(bot)
         number = stack.play(named, settings, secrets)
-        super().__init__(load_bot(named), Webhooks(f"{number:06d}"))
+        self._bot = load_bot(named)
+        super().__init__(self._bot, Webhooks(f"{number:06d}"))
         self._stack = stack
         self._ids: dict[str, str] = {}
+        # Whether messages may still be gathered.
+        self._gathers = False
         stack.forget_timers()
         stack.take_letters()
         stack.move_to(START.after(stack.now()))
 
     def close(self) -> None:
-        """Leave nothing that rings in the next test."""
+        """Leave nothing that rings or is answered in the next test."""
+        if self._gathers:
+            self._stack.wait_until_quiet()
         self._stack.forget_timers()
 
     @property
@@ -256,9 +261,27 @@ class RealBotTest(People):
     # The way of an event.
 
     def _handle(self, event: Document) -> tuple[Sent, ...]:
+        """Returns when all that follows at once is done; messages that are gathered wait on."""
         after = self._calls_so_far()
         self._stack.deliver(event)
+        self._gathers = self._is_gathered(event)
+        if not self._gathers:
+            self._stack.wait_until_quiet()
         return self._sent_after(after)
+
+    def _is_gathered(self, event: Document) -> bool:
+        """Whether the bot waits for more messages before it handles this one."""
+        state = self._state_of(event) if self._bot.has_states else None
+        rule = self._bot.rule_for(model_of(event), state)
+        return rule is not None and rule.gather is not None
+
+    def _state_of(self, event: Document) -> str | None:
+        key, user = key_of(event), text_of(event, "source", "userId")
+        stored = self._stored(f"{CHANNEL}/{key}")
+        if self._bot.per_member and user != key:
+            stored = (stored.get("states") or {}).get(user) or {}
+        state: str | None = stored.get("state")
+        return state
 
     def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
         after = self._calls_so_far()

@@ -14,6 +14,7 @@ echo = Bot()
 faulty = Bot()
 stuck = Bot()
 thinker = Bot()
+patient = Bot()
 
 
 @pusher.add(MessageEvent, message=TextMessageContent)
@@ -62,3 +63,23 @@ def think(event: MessageEvent, talk: Talk) -> None:
 @echo.timer("tea")
 def tea(event: TimerEvent, talk: Talk) -> None:
     talk.push("お茶です")
+
+
+@thinker.add(MessageEvent, message=TextMessageContent)
+def answer_at_once(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text.startswith("考えて"):
+        talk.state = "thinking"
+    talk.reply(event.message.text)
+
+
+@thinker.add(MessageEvent, message=TextMessageContent, state="thinking", limit=60.0)
+def think(event: MessageEvent, talk: Talk) -> None:
+    threading.Event().wait(3.0)
+    talk.state = None
+    talk.reply(f"考えました、{event.message.text}")
+
+
+@patient.add(MessageEvent, message=TextMessageContent, gather=20.0, most=3)
+def together(events: list[MessageEvent], talk: Talk) -> None:
+    talk.data["handled"] = [*talk.data.get("handled", ()), *(one.message.text for one in events)]
+    talk.reply("、".join(event.message.text for event in events))

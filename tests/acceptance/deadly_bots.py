@@ -20,6 +20,8 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 deadly = Bot()
 recorded = Bot()
 waiting = Bot()
+gathering = Bot()
+gathered = Bot()
 
 
 @deadly.add(MessageEvent, message=TextMessageContent)
@@ -56,3 +58,17 @@ def wait(event: MessageEvent, talk: Talk) -> None:
         while not Path(os.environ["GO_ON"]).exists():
             threading.Event().wait(0.02)
     talk.reply(event.message.text)
+
+
+@gathering.add(MessageEvent, message=TextMessageContent, gather=1.0)
+def die_together(events: list[MessageEvent], talk: Talk) -> None:
+    if any(event.message.text == "毒" for event in events):
+        os.abort()
+    talk.reply("、".join(event.message.text for event in events))
+
+
+@gathered.add(MessageEvent, message=TextMessageContent, gather=20.0, most=3)
+def answer_together(events: list[MessageEvent], talk: Talk) -> None:
+    talk.reply("、".join(event.message.text for event in events))
+    if events[-1].message.text == "毒":
+        _die_once_recorded(talk.event_id)

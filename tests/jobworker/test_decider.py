@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
-from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent
+from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
 
 from dispatcher.keyed.call_claim import CallClaim
 from jobworker.bot.talk import Talk
@@ -26,7 +26,7 @@ from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import Conversations
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.contract import JobResult
+from linedesk.contract import Following, JobResult
 from linedesk.runtime.logging import masking
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
@@ -487,8 +487,17 @@ class Parked:
         self.memo: Any = None
         self.given_up_for = None
 
-    def begin_handler(self) -> CallClaim:
-        return CallClaim()
+    def following(self) -> Following:
+        return Following((), 98, is_cut=False, is_reading=False)
+
+    def take_along(self, count: int) -> int:
+        return 0
+
+    def take_slow_place(self) -> bool:
+        return True
+
+    def begin_handler(self, limit_seconds: float | None = None) -> CallClaim:
+        return CallClaim(limit_seconds)
 
     def unsaved(self) -> list[str]:
         return []
@@ -527,6 +536,35 @@ def test_garbage_in_any_place_is_decided_or_given_up(room: Rooms, sim: Sim, prof
 
 
 # Bounds.
+
+
+def test_slow_handlers_never_take_every_thread(room: Rooms, sim: Sim) -> None:
+    """Each waits until all that came after it for other conversations is answered."""
+    slow_users, others = ([sim.add_user(f"{n}") for n in range(6)] for _ in range(2))
+    answered, bot, entered = threading.Event(), Bot(), []
+
+    @bot.add(MessageEvent, limit=120.0, state=None)
+    def handler(event: Any, talk: Talk) -> None:
+        entered.append(talk.key)
+        assert answered.wait(30)
+        talk.reply("考えました")
+
+    @bot.add(PostbackEvent)
+    def press(event: Any, talk: Talk) -> None:
+        talk.reply("はい")
+
+    desk = room(bot, threads=4)
+    for user in slow_users:
+        desk.says(user, "宇宙とは")
+    eventually(lambda: len(entered) == 2)
+    for user in others:
+        desk.send(sim.drafts.postback(user, "x"))
+    eventually(lambda: all(texts(sim, user) == ["はい"] for user in others))
+    assert len(entered) == 2
+    answered.set()
+    desk.until_quiet()
+    assert all(texts(sim, user) == ["考えました"] for user in slow_users)
+    assert sorted(entered) == sorted(user.user_id for user in slow_users)
 
 
 def test_a_key_with_a_full_outbox_is_set_aside_and_its_neighbour_not(room: Rooms, sim: Sim) -> None:

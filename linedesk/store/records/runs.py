@@ -10,6 +10,7 @@ from typing import Any, Final
 from linedesk.store.records.events import EVENT_ID
 
 WAITED_MS: Final = "waitedMs"
+GATHERED_WITH: Final = "gatheredWith"
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class RunRecord:
     effects: int
     error: str | None
     thread: str | None
+    gathered_with: str | None = None
+    """The name of the first message that it was handled together with, for all but that one."""
 
     @classmethod
     def from_document(cls, row: Mapping[str, Any]) -> RunRecord:
@@ -47,11 +50,12 @@ class RunRecord:
             effects=row.get("effects") or 0,
             error=row.get("error"),
             thread=row.get("thread"),
+            gathered_with=row.get(GATHERED_WITH),
         )
 
     def to_document(self) -> dict[str, Any]:
         """As it stands in `jobs`."""
-        return {
+        row = {
             "at": self.at,
             "ms": self.ms,
             EVENT_ID: self.event_id,
@@ -65,3 +69,4 @@ class RunRecord:
             "error": self.error,
             "thread": self.thread,
         }
+        return row if self.gathered_with is None else {**row, GATHERED_WITH: self.gathered_with}

@@ -17,7 +17,7 @@ class Desk:
     """Key queues that a test fills; every document is put in at the time 0."""
 
     def __init__(self, *, bound: int = 10_000) -> None:
-        self.queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+        self.queues = KeyQueues(ProgressTracker())
         self.policy = HoldPolicy(after_seconds=AFTER, bound=bound)
         self._number = 0
 

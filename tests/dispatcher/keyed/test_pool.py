@@ -12,6 +12,7 @@ import pytest
 
 from dispatcher.keyed.pool import LOAD_AGAIN_SECONDS
 from dispatcher.keyed.queues import MOST_UNSAVED, MOST_WHOLE
+from dispatcher.keyed.suspects import CrashSuspects
 from linedesk.contract import Job, JobResult
 from linedesk.store.documents import name_of
 from linedesk.store.errors import StoreUnavailable
@@ -605,3 +606,62 @@ def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
     desk.wait_until_idle()
     expected = {f"U{key}": [f"k{key}-{n}" for n in range(per_key)] for key in range(keys)}
     assert worker.by_key == expected
+
+
+# What stands behind a job.
+
+
+class Gatherer:
+    """A `decide` that waits for what follows, until it is told that all is there."""
+
+    def __init__(self, *, until: int) -> None:
+        self._until = until
+        self.looks: list[tuple[list[str], bool]] = []
+        self.decided: list[list[str]] = []
+
+    def __call__(self, job: Job) -> JobResult:
+        following = job.following()
+        names = [name_of(one) for one in following.documents]
+        self.looks.append((names, following.is_reading))
+        if following.room and (following.is_reading or len(names) < self._until):
+            return JobResult.DEFERRED
+        job.take_along(min(len(names), following.room))
+        job.begin_handler().end()
+        self.decided.append([name_of(job.document), *names[: following.room]])
+        return JobResult.DONE
+
+
+def test_a_job_waits_until_enough_stands_behind_it(pool_of: MakePool) -> None:
+    gatherer = Gatherer(until=2)
+    desk = pool_of(gatherer)
+    for n in range(3):
+        desk.put(document(f"e{n}"))
+    desk.wait_until_idle()
+    assert gatherer.decided == [["e0", "e1", "e2"]]
+    assert desk.pool.view.in_hand().decided == 3
+
+
+def test_what_an_earlier_process_left_waits_until_all_of_it_is_read(pool_of: MakePool) -> None:
+    gatherer = Gatherer(until=0)
+    desk = pool_of(gatherer, suspects=CrashSuspects(most=100))
+    desk.put(document("e0"), document("e1"), again=True)
+    eventually(lambda: desk.pool.view.in_hand().deferred == 1)
+    desk.put(document("other", "U2"), again=True)
+    eventually(lambda: desk.pool.view.in_hand().deferred == 2)
+    assert gatherer.decided == []
+    desk.pool.move("all is read")
+    desk.wait_until_idle()
+    assert sorted(gatherer.decided) == [["e0", "e1"], ["other"]]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_may_kill_the_process_is_decided_alone(pool_of: MakePool, alone: bool) -> None:
+    """Suspects that run alone, and conversations that are watched."""
+    suspects = CrashSuspects(alone=alone, most=100, watches=lambda key: not alone)
+    gatherer = Gatherer(until=3)
+    desk = pool_of(gatherer, suspects=suspects)
+    desk.put(*(document(f"e{n}") for n in range(4)), again=True)
+    for n in range(4):
+        eventually(lambda n=n: len(gatherer.decided) > n)  # type: ignore[misc]
+        desk.save()
+    assert gatherer.decided == [["e0"], ["e1"], ["e2"], ["e3"]]

@@ -23,6 +23,7 @@ from dispatcher.keyed.queues import (
     KeyQueues,
     KeyState,
     Load,
+    ReadyLine,
     Recall,
     Run,
 )
@@ -45,7 +46,7 @@ RING = 16
 SCANNED_BEHIND = 4
 STEPS = (
     *("decide", "defer", "abandon", "release", "pause", "resume"),
-    *("resume early", "resume stale", "decide late", "defer late"),
+    *("resume early", "resume stale", "decide late", "defer late", "slow", "along", "along"),
 )
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -87,6 +88,8 @@ class World(RuleBasedStateMachine):
         self.unsaved_names: dict[str, list[int]] = {key: [] for key in KEYS}
         self.names_since_record: dict[str, set[int]] = {key: set() for key in KEYS}
         self.careful: dict[str, int] = dict.fromkeys(KEYS, 0)
+        # Per key: how many documents behind its first one are decided with it.
+        self.along: dict[str, int] = dict.fromkeys(KEYS, 0)
         self.moving: set[str] = set()
         self.chosen: list[Any] | None = None
         self.plan: Any = None
@@ -95,11 +98,11 @@ class World(RuleBasedStateMachine):
         self.jobs: list[Any] = []
         self.queues = KeyQueues(
             self.tracker,
-            resume=lambda job: None,
             pauses=self.pauses(),
             most_unsaved=MOST_UNSAVED,
             most_whole=MOST_WHOLE,
             most_moved=MOST_MOVED,
+            most_slow=1,
         )
         for key in KEYS:
             rows = self.rows_of(key)
@@ -194,7 +197,10 @@ class World(RuleBasedStateMachine):
     def begin_next(self) -> bool:
         work = self.queues.next(2.0)
         if work is None:
-            assert KeyState.READY not in map(self.state_of, KEYS), "a key stands still"
+            ready = [key for key in KEYS if self.state_of(key) is KeyState.READY]
+            heads = [self.queues.get((CHANNEL, key)).head for key in ready]  # type: ignore[union-attr]
+            waits = all(head is not None and head.is_slow for head in heads)
+            assert not ready or (waits and self.slow_runs()), "a key stands still"
             return False
         key = self.key_at_work(work)
         assert key not in self.running, "two threads are at one key"
@@ -208,7 +214,27 @@ class World(RuleBasedStateMachine):
         self.resumed.discard(key)
         if self.is_run(work):
             self.check_run(key, work)
+        assert len(self.slow_runs()) <= 1, "more slow runs than there may be"
         return True
+
+    def slow_runs(self) -> list[str]:
+        return [key for key in self.runs() if self.running[key].job.is_slow]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.runs())
+    def ask_for_a_slow_place(self, data: st.DataObject) -> None:
+        self.ask_for_slow(data.draw(st.sampled_from(self.runs())))
+
+    def ask_for_slow(self, key: str) -> None:
+        """One that gets no place is deferred, and ready again at once."""
+        job, others = self.running[key].job, [one for one in self.slow_runs() if one != key]
+        was_slow = job.is_slow
+        if job.take_slow_place():
+            assert not others, "more slow runs than there may be"
+            return
+        assert not was_slow, "it has its place"
+        self.resumed.add(key)
+        self.defer_run(key)
 
     def check_run(self, key: str, run: Any) -> None:
         number = run.job.document["_id"]
@@ -239,36 +265,65 @@ class World(RuleBasedStateMachine):
 
     def end_run(self, key: str, *, records: bool) -> None:
         run = self.running.pop(key)
-        number = run.job.document["_id"]
         unsaved = [int(name) for name in run.job.unsaved()]
         assert set(self.unsaved_names[key]) <= set(unsaved) <= self.names_since_record[key]
         assert unsaved == sorted(unsaved, key=lambda n: (n in self.held, n)) or self.held
-        result = self.result_of(key, number, unsaved, again=run.job.again, records=records)
+        numbers = self.decided_by(key, run)
+        result = self.result_of(key, numbers, unsaved, again=run.job.again, records=records)
         assert self.queues.decided(run, result)
         assert not self.queues.decided(run, result), "its end came before"
-        assert self.pending[key].pop(0) == number
-        self.decided_ever.add(number)
-        self.unsaved[key].append(number)
-        self.careful[key] = max(0, self.careful[key] - 1)
+        del self.pending[key][: len(numbers)]
+        self.along[key] = 0
+        self.decided_ever.update(numbers)
+        self.unsaved[key] += numbers
+        assert len(self.unsaved[key]) <= MOST_UNSAVED, "more than `applied` can name"
+        self.careful[key] = max(0, self.careful[key] - len(numbers))
         self.bypass.discard(key)
         if result is JobResult.RECORDED:
             self.unsaved_names[key], self.names_since_record[key] = [], set()
         elif result is JobResult.DONE:
-            self.unsaved_names[key].append(number)
-            self.names_since_record[key].add(number)
+            self.unsaved_names[key] += numbers
+            self.names_since_record[key].update(numbers)
+
+    def decided_by(self, key: str, run: Any) -> list[int]:
+        """What the run decides: its document, and those that it took along."""
+        numbers = self.pending[key][: 1 + self.along[key]]
+        assert run.job.document["_id"] == numbers[0]
+        applied = [run.job.again and one in self.applied[key] for one in numbers]
+        if applied[0] and not all(applied):
+            # An earlier process took fewer along: each of the others is decided anew.
+            assert run.job.take_along(0) == 0
+            return numbers[:1]
+        return numbers
 
     def result_of(
-        self, key: str, number: int, unsaved: list[int], *, again: bool, records: bool
+        self, key: str, numbers: list[int], unsaved: list[int], *, again: bool, records: bool
     ) -> JobResult:
-        if again and number in self.applied[key]:
+        if again and set(numbers) <= set(self.applied[key]):
             return JobResult.ALREADY_APPLIED
-        assert number not in self.recorded[key], "recorded twice"
+        assert not set(numbers) & set(self.recorded[key]), "recorded twice"
         if not records:
             return JobResult.DONE
-        assert not self.recorded[key] or number > self.recorded[key][-1], "recorded out of order"
-        self.applied[key].extend([*unsaved, number])
-        self.recorded[key].append(number)
+        assert not self.recorded[key] or numbers[0] > self.recorded[key][-1], "out of order"
+        self.applied[key].extend([*unsaved, *numbers])
+        self.recorded[key] += numbers
         return JobResult.RECORDED
+
+    @rule(data=st.data(), count=st.integers(0, 4))
+    @precondition(lambda self: self.runs())
+    def take_along(self, data: st.DataObject, count: int) -> None:
+        self.take_with(data.draw(st.sampled_from(self.runs())), count)
+
+    def take_with(self, key: str, count: int) -> None:
+        job = self.running[key].job
+        following = job.following()
+        numbers = [one["_id"] for one in following.documents]
+        assert numbers == self.pending[key][1 : 1 + len(numbers)], "out of order, or not the next"
+        assert following.is_cut == (len(numbers) + 1 < len(self.pending[key]))
+        assert following.room == 0 or not self.careful[key]
+        self.along[key] = job.take_along(count)
+        assert self.along[key] == min(count, following.room, len(numbers))
+        job.listens = False
 
     @rule(records=st.lists(st.booleans(), min_size=1, max_size=6))
     def go_on(self, records: list[bool]) -> None:
@@ -398,6 +453,10 @@ class World(RuleBasedStateMachine):
                 self.defer_run(runs[0])
             elif step == "release" and runs:
                 self.release_head(runs[0])
+            elif step == "along" and runs:
+                self.take_with(runs[0], 2)
+            elif step == "slow" and runs:
+                self.ask_for_slow(runs[0])
             elif step == "pause":
                 self.pause_or_resume(runs[0] if runs else KEYS[0])
             elif step == "decide" and runs:
@@ -659,9 +718,8 @@ def test_whatever_happens_each_key_is_decided_in_order_and_once() -> None:
 
 
 def queues_of(*documents: Document, **limits: int) -> KeyQueues:
-    queues = KeyQueues(ProgressTracker(), resume=lambda job: None, **limits)
-    for one in documents:
-        queues.put(one, None, key=(CHANNEL, one["key"]), again=False, now=1.0)
+    queues = KeyQueues(ProgressTracker(), **limits)
+    put(queues, *documents)
     return queues
 
 
@@ -728,12 +786,202 @@ def test_each_fifth_key_that_begins_is_another_one_however_many_wait_for_answers
     assert [name for name in names if name[0] == "a"] == [f"a{n}" for n in range(10)]
 
 
+def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
+    queues = queues_of(*(answered(f"a{n}") for n in range(5)), most_slow=2)
+    runs = [begun(queues) for _ in range(4)]
+    assert [run.job.take_slow_place() for run in runs] == [True, True, False, False]
+    for run in runs[2:]:
+        assert queues.deferred(run)
+        assert run.queue.state is KeyState.READY
+    fifth = begun(queues)
+    assert fifth.name == "a4", "those that wait for a slow one to end hold up no other"
+    assert queues.next(1.0) is None
+    assert not fifth.job.take_slow_place()
+    assert queues.deferred(fifth)
+    for before, after in ((runs[1], "a2"), (runs[0], "a3")):
+        assert queues.decided(before, JobResult.DONE)
+        assert begun(queues).name == after
+        assert queues.next(1.0) is None
+
+
+def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> None:
+    queues = queues_of(answered("a"), answered("b"), most_slow=1)
+    first, second = begun(queues), begun(queues)
+    assert first.job.take_slow_place()
+    assert not second.job.take_slow_place()
+    queues.deferred(second)
+    queues.abandoned(first)
+    again = begun(queues)
+    assert again.name == "b"
+    first.job.resume()
+    assert queues.next(1.0) is None
+    queues.decided(again, JobResult.DONE)
+    assert begun(queues).job.take_slow_place(), "it has its place since its run began"
+
+
+def test_who_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
+    queues = queues_of(answered("a"), answered("b"), answered("c"), most_slow=1)
+    first, second, third = begun(queues), begun(queues), begun(queues)
+    assert first.job.take_slow_place()
+    assert not second.job.take_slow_place()
+    queues.deferred(second)
+    queues.decided(first, JobResult.DONE)
+    assert not third.job.take_slow_place()
+    queues.deferred(third)
+    assert begun(queues).name == "b"
+
+
+# What is decided together with the first document.
+
+
+def put(queues: KeyQueues, *documents: Document) -> None:
+    for one in documents:
+        queues.put(one, None, key=(CHANNEL, one["key"]), again=False, now=1.0)
+
+
+def ids(documents: Any) -> list[Any]:
+    return [one["_id"] for one in documents]
+
+
+def test_what_is_taken_along_ends_with_the_job() -> None:
+    queues = queues_of(*numbered(5))
+    run = begun(queues)
+    assert ids(run.job.following().documents) == [2, 3, 4, 5]
+    assert run.job.take_along(2) == 2
+    assert queues.decided(run, JobResult.DONE)
+    assert run.job.unsaved() == ["1", "2", "3"]
+    following = begun(queues)
+    assert following.name == "4"
+    assert queues.decided(following, JobResult.DONE)
+    assert (queues.tracker.unfinished, queues.decided_documents) == (1, 4)
+
+
+def test_what_is_taken_along_holds_over_a_deferral_and_can_be_let_go() -> None:
+    queues = queues_of(*numbered(3))
+    run = begun(queues)
+    run.job.take_along(1)
+    queues.abandoned(run)
+    put(queues, *numbered(4)[3:])
+    run.job.resume()
+    again = begun(queues)
+    queues.deferred(again)
+    again.job.resume()
+    last = begun(queues)
+    assert last.job is run.job
+    last.job.take_along(0)
+    queues.decided(last, JobResult.DONE)
+    assert begun(queues).name == "2"
+
+
+def test_what_is_taken_along_stays_in_hand_when_it_moves_to_held() -> None:
+    queues = queues_of(*numbered(6))
+    run = begun(queues)
+    run.job.take_along(2)
+    queues.want_moved([(run.queue, 5)])
+    queues.choose()
+    queues.move({}, NOW)
+    save(queues)
+    assert ids(job.document for job in run.queue.jobs) == [1, 2, 3]
+    assert ids(run.job.following().documents) == [2, 3]
+    queues.decided(run, JobResult.RECORDED)
+    assert queues.held_documents == 2
+    plan = queues.begin_save()
+    assert plan is not None
+    assert list(plan.snapshot.gone) == [1, 2, 3]
+    load = queues.next(1.0)
+    assert isinstance(load, Load)
+    assert (load.above, load.upto) == (2, 4)
+
+
+def test_no_more_is_taken_along_than_applied_can_name() -> None:
+    queues = queues_of(*numbered(9), most_unsaved=5)
+    for _ in range(2):
+        queues.decided(begun(queues), JobResult.DONE)
+    run = begun(queues)
+    assert run.job.following().room == 2
+    assert run.job.take_along(6) == 2
+    queues.decided(run, JobResult.DONE)
+    assert queues.next(1.0) is None
+    save(queues)
+    assert begun(queues).job.following().room == 4
+
+
+def test_behind_a_suspect_nothing_is_taken_along() -> None:
+    queues = queues_of(*numbered(9))
+    run = begun(queues)
+    queues.save_each(run.queue)
+    assert run.job.following().room == 0
+    assert run.job.take_along(3) == 0
+
+
+def test_only_whole_documents_that_follow_directly_are_given() -> None:
+    by_id = queues_of(*numbered(5), most_whole=3)
+    following = begun(by_id).job.following()
+    assert (ids(following.documents), following.is_cut) == ([2, 3], True)
+    all_there = begun(queues_of(*numbered(5))).job.following()
+    assert (len(all_there.documents), all_there.is_cut) == (4, False)
+    queues = queues_of(*numbered(5))
+    run = begun(queues)
+    queues.want_moved([(run.queue, 3)])
+    queues.choose()
+    queues.move({}, NOW)
+    save(queues)
+    following = run.job.following()
+    assert (following.documents, following.is_cut) == ([], True)
+    assert run.job.take_along(2) == 0
+
+
+def test_what_comes_resumes_a_job_that_listens() -> None:
+    queues = queues_of(*numbered(1))
+    run = begun(queues)
+    run.job.following()
+    queues.deferred(run)
+    assert queues.next(1.0) is None
+    put(queues, *numbered(2)[1:])
+    again = begun(queues)
+    assert again.job is run.job
+    queues.deferred(again)
+    put(queues, *numbered(3)[2:])
+    assert queues.next(1.0) is None, "it did not ask once more"
+
+
+def test_what_comes_during_the_run_that_asks_is_not_missed() -> None:
+    queues = queues_of(*numbered(1))
+    run = begun(queues)
+    run.job.following()
+    put(queues, *numbered(2)[1:])
+    queues.deferred(run)
+    assert begun(queues).job is run.job
+
+
+def test_what_comes_while_the_handler_runs_does_not_shorten_the_pause_before_the_next_try() -> None:
+    queues = queues_of(*numbered(1))
+    run = begun(queues)
+    run.job.following()
+    put(queues, *numbered(2)[1:])
+    run.job.begin_handler()
+    put(queues, *numbered(3)[2:])
+    queues.deferred(run)
+    assert queues.next(1.0) is None
+
+
+def test_a_job_that_listens_learns_that_all_is_read() -> None:
+    queues = queues_of(*numbered(1), {"_id": 9, "channel": CHANNEL, "key": "B"})
+    deferred, running = begun(queues), begun(queues)
+    for run in (deferred, running):
+        run.job.following()
+    queues.deferred(deferred)
+    queues.all_is_read()
+    queues.deferred(running)
+    assert {begun(queues).job, begun(queues).job} == {deferred.job, running.job}
+
+
 @pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
 def test_what_is_no_event_waits_for_no_answer(event: Any) -> None:
     queues = queues_of(an_event("x", "U1", event))
     run = queues.next(1.0)
     assert isinstance(run, Run)
-    assert not run.queue.waits_for_answer
+    assert run.queue.line_of_head is ReadyLine.OTHER
 
 
 def test_what_an_earlier_process_may_have_decided_is_saved_one_by_one() -> None:
@@ -809,7 +1057,7 @@ def test_what_moves_while_it_is_read_again_is_not_taken_for_lost() -> None:
 
 
 def test_what_moves_while_held_is_read_comes_behind_that() -> None:
-    queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+    queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 1, 0))
     load = queues.next(1.0)
     assert isinstance(load, Load)
@@ -867,7 +1115,7 @@ def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None
 
 
 def test_what_vanished_from_held_is_not_waited_for() -> None:
-    queues = KeyQueues(ProgressTracker(), resume=lambda job: None)
+    queues = KeyQueues(ProgressTracker())
     queues.put_held(HeldKey(CHANNEL, "A", 3, 7))
     load = queues.next(1.0)
     assert isinstance(load, Load)

@@ -214,6 +214,76 @@ def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool)
     desk.wait_until_idle()
 
 
+# Limits of their own.
+
+
+class Limited(Handler):
+    """As Handler; those named `long…` may run for an hour, `short…` for a moment."""
+
+    def __call__(self, job: Job) -> JobResult:
+        name = name_of(job.document)
+        limit = 3600.0 if name.startswith("long") else 0.01 if name.startswith("short") else None
+        if limit == 3600.0 and not job.take_slow_place():
+            return JobResult.DEFERRED
+        handling = job.begin_handler(limit)
+        self.entered.append(name)
+        if self._left.get(name, 0):
+            self._left[name] -= 1
+            self._gate.wait(30)
+        self.ended.append((name, handling.end()))
+        return JobResult.DONE
+
+
+def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
+    handler = Limited("long", "short", "other")
+    desk = pool_of(handler)
+    desk.put(document("long", "U0"), document("short", "U1"), document("other", "U2"))
+    handler.wait_until_entered("long", "short", "other")
+    lost: list[Thread] = []
+
+    def look() -> bool:
+        lost.extend(desk.pool.abandon_overdue(60.0))
+        return bool(lost)
+
+    eventually(look)
+    assert [job_of(thread).name for thread in lost] == ["short"]
+    lost += desk.pool.abandon_overdue(0.0)
+    assert [job_of(thread).name for thread in lost] == ["short", "other"]
+    assert desk.pool.hanging(0.0, 0.0) == []
+    handler.let_go()
+    for thread in lost:
+        job_of(thread).resume()
+    desk.wait_until_idle()
+
+
+def test_slow_handlers_leave_half_of_the_threads_to_others(pool_of: MakePool) -> None:
+    """Of eight threads four run slow ones; when one of those ends the next one begins."""
+    names = [f"long{n}" for n in range(6)]
+    handler = Limited(*names)
+    desk = pool_of(handler, threads=8)
+    desk.put(*(document(name, f"U{n}") for n, name in enumerate(names)))
+    handler.wait_until_entered(*names[:4])
+    for n in range(20):
+        desk.put(document(f"e{n}", f"V{n}"))
+    handler.wait_until_entered(*(f"e{n}" for n in range(20)))
+    assert not {"long4", "long5"} & set(handler.entered)
+    rows = [row for row in desk.pool.view.waiting() if "slow" in row["why"]]
+    assert sorted(row["eventId"] for row in rows) == ["long4", "long5"]
+    handler.let_go()
+    desk.wait_until_idle()
+    assert sorted(handler.ended) == sorted((name, True) for name in handler.entered)
+
+
+def test_a_slow_handler_can_be_released(pool_of: MakePool) -> None:
+    handler = Limited("long")
+    desk = pool_of(lambda job: JobResult.DONE if job.given_up_for else handler(job))
+    desk.put(document("long"))
+    handler.wait_until_entered("long")
+    assert desk.pool.give_up("main", "U1", "long")
+    desk.wait_until_idle()
+    handler.let_go()
+
+
 # The dispatcher.
 
 

@@ -15,6 +15,7 @@ from linebot.v3.webhooks import (
 )
 
 from jobworker.bot.events import model_of
+from jobworker.bot.states import STATE_TIMER
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, TimerEvent
 
@@ -204,3 +205,28 @@ def test_a_handler_is_for_states_that_a_conversation_can_stand_in() -> None:
         Bot().timeout(chosen)  # type: ignore[arg-type]
     with pytest.raises(BotError, match="is no function"):
         Bot().timer(chosen)  # type: ignore[arg-type]
+
+
+# Time limits.
+
+
+def test_a_handler_may_have_a_time_limit_of_its_own() -> None:
+    bot = Bot()
+
+    def handler(event: Any, talk: Any) -> None: ...
+
+    bot.add(MessageEvent, message=[TextMessageContent, StickerMessageContent], limit=120)(handler)
+    bot.default(limit=0.5)(handler)
+    bot.timer("tea", limit=90.0)(handler)
+    bot.timeout("asked", limit=3600)(handler)
+    tea = TimerEvent("tea", {}, datetime.now(UTC), "main/U1/tea", 1)
+    over = TimerEvent(STATE_TIMER, {"state": "asked"}, datetime.now(UTC), "main/U1/-", 1)
+    events = (TEXT, STICKER, FOLLOW, tea, over)
+    found = [rule.limit if (rule := bot.rule_for(event)) else None for event in events]
+    assert found == [120, 120, 0.5, 90.0, 3600]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 3600.5, float("nan"), float("inf"), "60", True])
+def test_a_limit_that_is_no_number_of_seconds_is_refused(limit: Any) -> None:
+    with pytest.raises(BotError, match="limit= takes seconds above 0, 3600 at most"):
+        Bot().default(limit=limit)(lambda event, talk: None)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from linebot.v3.webhooks import FollowEvent, ImageMessageContent, MessageEvent, TextMessageContent
+from linebot.v3.webhooks import (
+    FollowEvent,
+    ImageMessageContent,
+    MessageEvent,
+    StickerMessageContent,
+    TextMessageContent,
+)
 
 from linedesk import Bot, Talk, TimerEvent
 
@@ -28,6 +34,11 @@ def text(event: Any, talk: Talk) -> None:
 def image(event: Any, talk: Talk) -> None:
     content = talk.content(event.message)
     talk.reply(f"{content.type} {content.path.read_bytes().decode()}")
+
+
+@bot.add(MessageEvent, message=StickerMessageContent, gather=1.0, most=3, limit=120.0)
+def stickers(events: Any, talk: Talk) -> None:
+    talk.reply(f"スタンプ{len(events)}個")
 
 
 @bot.add(FollowEvent, profile=True)

@@ -36,6 +36,11 @@ def test_a_conversation_goes_the_same_way_in_memory_and_with_every_real_part(
     assert talk.follows("U1").replies == ["ようこそ、花子さん"]
     assert talk.image("U1", b"JPEG").replies == ["image/jpeg JPEG"]
 
+    assert talk.sticker("U1").replies == talk.sticker("U1").replies == []
+    assert talk.advance(1).replies == ["スタンプ2個"]
+    talk.sticker("U1")
+    assert talk.says("U1", "やあ").replies == ["スタンプ1個", "聞こえました：やあ"]
+
     talk.says("U1", "count")
     (waiting,) = talk.timers("U1")
     assert (waiting.name, waiting.data) == ("step", {"of": 3})

@@ -1,0 +1,90 @@
+"""Messages that are handled together, through the real processes: told once, whatever dies when."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from tests.acceptance.test_poison import supervise, texts_of
+
+PATIENT = {"BOT": "acceptance_bots:patient"}
+# Well below the 20 s that the bot gathers for.
+WITHOUT_A_WAIT = 12.0
+
+
+def gathers(house: Any) -> bool:
+    """Whether the dispatcher's row in `status` says that a conversation gathers."""
+    rows = house.database.status.find({"role": "dispatcher"})
+    waiting = [one for row in rows for one in row.get("waiting", ())]
+    return any("gathering" in one["why"] for one in waiting)
+
+
+def test_messages_are_answered_together_and_once(house: Any, sim: Any) -> None:
+    user, other = sim.add_user("花子"), sim.add_user("太郎")
+    house.start_frontdesk()
+    dispatcher = house.start_dispatcher(**PATIENT)
+    sim.say(other, "待つ")
+    for word in "一二三":
+        sim.say(user, word)
+    sim.wait_for(lambda: texts_of(sim, user) == ["一、二、三"], timeout=WITHOUT_A_WAIT)
+    house.wait_for(lambda: gathers(house))
+    assert texts_of(sim, other) == []
+    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
+    assert call.endpoint == "reply"
+    assert house.stop(dispatcher) == 0
+
+
+def test_what_was_gathered_in_a_killed_process_is_gathered_anew_without_a_wait(
+    house: Any, sim: Any
+) -> None:
+    """Twice: nothing of it was written."""
+    user = sim.add_user("花子")
+    house.start_frontdesk()
+    first = house.start_dispatcher(**PATIENT)
+    sim.say(user, "一")
+    sim.say(user, "二")
+    house.wait_for(lambda: gathers(house))
+    assert house.database.conversations.count_documents({}) == 0
+    house.stop(first, signal.SIGKILL)
+    house.start_dispatcher(**PATIENT)
+    sim.wait_for(lambda: texts_of(sim, user) == ["一、二"], timeout=WITHOUT_A_WAIT)
+    conversation = house.database.conversations.find_one()
+    assert conversation["data"] == {"handled": ["一", "二"]}
+    assert len(conversation["applied"]) == 2
+
+
+def test_a_kill_after_the_record_repeats_nothing(house: Any, sim: Any) -> None:
+    user = sim.add_user("花子")
+    house.start_frontdesk()
+    first = house.start_dispatcher(BOT="deadly_bots:gathered")
+    for word in ("一", "二", "毒"):
+        sim.say(user, word)
+    assert first.wait(30) == -signal.SIGABRT
+    assert texts_of(sim, user) == []
+    house.start_dispatcher(BOT="deadly_bots:gathered")
+    for word in "三四五":
+        sim.say(user, word)
+    sim.wait_for(lambda: len(texts_of(sim, user)) >= 2, timeout=30)
+    assert texts_of(sim, user) == ["一、二、毒", "三、四、五"]
+    assert len(house.database.conversations.find_one()["applied"]) == 6
+
+
+@pytest.mark.timeout(240)
+def test_of_messages_of_which_one_kills_the_process_only_that_one_is_given_up(
+    house: Any, sim: Any
+) -> None:
+    """Once the process keeps dying each of them is handled alone."""
+    house.start_frontdesk()
+    user = sim.add_user("花子")
+    deliveries = [sim.say(user, word) for word in ("一", "毒", "二", "三")]
+
+    def done() -> bool:
+        return "三" in "".join(texts_of(sim, user))
+
+    supervise(house, done, most=12, BOT="deadly_bots:gathering")
+    assert "、".join(texts_of(sim, user)) == "一、二、三"
+    (letter,) = house.database.deadletters.find()
+    assert letter["_id"] == deliveries[1].event_ids[0]
+    assert letter["cause"] == "poison: took the process down"

@@ -1,0 +1,542 @@
+"""Messages that a handler gets together: on a whole worker, against MongoDB and the simulator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from linebot.v3.messaging import PushMessageRequest, TextMessage
+from linebot.v3.webhooks import MessageEvent, StickerMessageContent, TextMessageContent
+from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
+
+from jobworker.bot.talk import Talk
+from jobworker.record.conversations import Conversations
+from linedesk import Bot
+from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from linedesk.store.queue.replays import event_again
+from linesim import Sim
+from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+# Longer than any test lasts: only what stands behind it, or its number, ends such a gathering.
+LONG = 30.0
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+class Gatherer:
+    """A bot that repeats what it gets together; `seen` are its handler's calls."""
+
+    def __init__(self, *, gather: float = LONG, most: int | None = None, **options: Any) -> None:
+        self.bot = Bot()
+        self.seen: list[list[str]] = []
+        self.fails = 0
+        self.act: Callable[[list[MessageEvent], Talk], None] = self.answer
+        self.bot.add(MessageEvent, message=TextMessageContent, gather=gather, most=most, **options)(
+            self.handle
+        )
+
+        @self.bot.add(MessageEvent, message=StickerMessageContent)
+        def sticker(event: Any, talk: Talk) -> None:
+            talk.reply("スタンプですね")
+
+    def handle(self, events: list[MessageEvent], talk: Talk) -> None:
+        self.seen.append([event.message.text for event in events])
+        if len(self.seen) <= self.fails:
+            raise RuntimeError("planted")
+        self.act(events, talk)
+
+    def answer(self, events: list[MessageEvent], talk: Talk) -> None:
+        talk.data["handled"] = [*talk.data.get("handled", ()), *self.seen[-1]]
+        talk.reply("、".join(self.seen[-1]))
+
+
+def say(desk: Room, user: Any, *words: str, **more: Any) -> list[Document]:
+    return [desk.says(user, word, **more) for word in words]
+
+
+def names(documents: list[Document]) -> list[str]:
+    return [one["eventId"] for one in documents]
+
+
+# What is gathered.
+
+
+def test_messages_that_follow_each_other_are_handled_together(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.4)
+    desk = room(gatherer.bot)
+    documents = say(desk, user, "あの", "すみません", "予約したいです")
+    assert not desk.database.conversations.find_one(), "nothing is written while they gather"
+    desk.until_quiet()
+    assert gatherer.seen == [["あの", "すみません", "予約したいです"]]
+    assert texts(sim, user) == ["あの、すみません、予約したいです"]
+    assert desk.conversation(user.user_id)["applied"] == names(documents)
+    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
+    assert call.endpoint == "reply"
+    assert call.body["replyToken"] == documents[-1]["event"]["replyToken"], "it lives longest"
+
+
+def test_the_wait_goes_by_the_time_of_acceptance(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(gather=20.0)
+    desk = room(gatherer.bot)
+    ago = datetime.now(UTC) - timedelta(seconds=19.8)
+    desk.put(sim.drafts.text(user, "待たせない"), accepted=ago)
+    desk.until_quiet()
+    assert gatherer.seen == [["待たせない"]]
+
+
+def test_as_many_as_may_be_together_are_handled_at_once(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
+    desk = room(gatherer.bot)
+    say(desk, user, *"123456")
+    desk.until_quiet()
+    assert gatherer.seen == [["1", "2", "3"], ["4", "5", "6"]]
+
+
+@pytest.mark.parametrize("what", ["sticker", "another sender", "postback"])
+def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> None:
+    user, other, gatherer = sim.add_user("花子"), sim.add_user("太郎"), Gatherer()
+    group = sim.add_group("組")
+    group.members.extend((user.user_id, other.user_id))
+    desk = room(gatherer.bot)
+    say(desk, user, "一", "二", chat=group)
+    eventually(lambda: desk.pool.view.in_hand().deferred == 1)
+    assert gatherer.seen == []
+    if what == "sticker":
+        desk.send(sim.drafts.sticker(user, chat=group))
+    elif what == "postback":
+        desk.send(sim.drafts.postback(user, "x", chat=group))
+    else:
+        desk.says(other, "三", chat=group)
+        desk.says(user, "四", chat=group)
+        desk.send(sim.drafts.sticker(user, chat=group))
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二"], *([["三"], ["四"]] if what == "another sender" else [])]
+
+
+def test_what_has_no_sender_waits_for_nobody(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer()
+    group = sim.add_group("組")
+    group.members.append(user.user_id)
+    desk = room(gatherer.bot)
+    for word in "一二":
+        event = sim.drafts.text(user, word, chat=group)
+        del event["source"]["userId"]
+        desk.send(event)
+    desk.until_quiet()
+    assert gatherer.seen == [["一"], ["二"]]
+
+
+def test_two_classes_of_one_handler_are_handled_together(room: Rooms, sim: Sim) -> None:
+    user, bot, seen = sim.add_user("花子"), Bot(), []
+
+    @bot.add(MessageEvent, [TextMessageContent, StickerMessageContent], gather=LONG, most=2)
+    def both(events: list[Any], talk: Talk) -> None:
+        seen.append([event.message.type for event in events])
+
+    desk = room(bot)
+    desk.says(user, "これ")
+    desk.send(sim.drafts.sticker(user))
+    desk.until_quiet()
+    assert seen == [["text", "sticker"]]
+
+
+def test_a_state_of_its_own_has_handlers_of_its_own(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.3, state="asked")
+
+    @gatherer.bot.add(MessageEvent, message=TextMessageContent)
+    def first(event: MessageEvent, talk: Talk) -> None:
+        talk.state = "asked"
+
+    desk = room(gatherer.bot)
+    say(desk, user, "始め", "一", "二")
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二"]]
+
+
+def test_a_flood_is_handled_in_order_and_beyond_every_bound(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2, most=30)
+    desk = room(gatherer.bot)
+    words = [str(n) for n in range(250)]
+    say(desk, user, *words)
+    desk.until_quiet()
+    assert [word for call in gatherer.seen for word in call] == words
+    assert desk.conversation(user.user_id)["data"]["handled"] == words
+    assert len(gatherer.seen) < 60
+
+
+def test_as_many_as_applied_can_name(room: Rooms, sim: Sim) -> None:
+    """Ninety-nine events between two saves, whether a record of their own names them or not."""
+    user, gatherer = sim.add_user("花子"), Gatherer(most=99)
+
+    @gatherer.bot.default()
+    def nothing(event: Any, talk: Talk) -> None: ...
+
+    desk = room(gatherer.bot, saves=False)
+    for n in range(40):
+        desk.send(sim.drafts.postback(user, str(n)))
+    say(desk, user, *(str(n) for n in range(80)))
+    eventually(lambda: gatherer.seen)
+    eventually(lambda: "handled" in desk.conversation(user.user_id).get("data", {}))
+    assert len(gatherer.seen[0]) == 59
+    assert len(desk.conversation(user.user_id)["applied"]) == 99
+
+
+# Messages that were taken back.
+
+
+def test_a_message_whose_unsend_stands_in_line_is_left_out(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer()
+    desk = room(gatherer.bot)
+    desk.pool.obey(Pauses((Pause(Scope(CHANNEL)),)))
+    documents = say(desk, user, "秘密", "こんにちは", "間違い")
+    for taken_back in (documents[0], documents[2]):
+        desk.send(sim.drafts.unsend(taken_back["event"]["message"]["id"], user))
+    desk.pool.obey(NO_PAUSES)
+    desk.until_quiet()
+    assert gatherer.seen == [["こんにちは"]]
+    assert texts(sim, user) == ["こんにちは"]
+    rows = {row["eventId"]: row["outcome"] for row in rows_of(desk)}
+    assert [rows[name] for name in names(documents)] == ["recorded", "gathered", "unheard"]
+    first = [row.get("gatheredWith") for row in rows_of(desk) if row["eventId"] in names(documents)]
+    assert first == [None, *names(documents)[:1] * 2]
+
+
+def test_of_messages_that_were_all_taken_back_none_is_handled(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer()
+    desk = room(gatherer.bot)
+    (document,) = say(desk, user, "秘密")
+    desk.send(sim.drafts.unsend(document["event"]["message"]["id"], user))
+    desk.until_quiet()
+    assert gatherer.seen == []
+    assert [row["outcome"] for row in rows_of(desk)][:1] == ["unheard"]
+
+
+def test_a_message_that_was_emptied_before_it_was_read_is_left_out(room: Rooms, sim: Sim) -> None:
+    """As the spool does, where the unsend comes while MongoDB is away."""
+    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.3)
+    desk = room(gatherer.bot)
+    say(desk, user, "一")
+    event = sim.drafts.text(user, "秘密")
+    event["message"] = {"type": "text", "id": event["message"]["id"]}
+    desk.put_document({**a_document(event), "unsent": True})
+    say(desk, user, "二")
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二"]]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_message_that_the_record_finds_taken_back_is_left_out(
+    room: Rooms, sim: Sim, place: int
+) -> None:
+    """Another process has noted it; the others are handled again, without it."""
+    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
+    desk = room(gatherer.bot)
+    documents: list[Document] = []
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        if len(gatherer.seen) == 1:
+            note_unsent(desk, user, documents[place]["event"]["message"]["id"])
+        gatherer.answer(events, talk)
+
+    gatherer.act = handle
+    drafts = [sim.drafts.text(user, word) for word in "一二三"]
+    sim.deliver(*drafts)
+    documents += [a_document(event) for event in drafts]
+    for one in documents:
+        desk.put_document(one)
+    if place == 0:
+        # Without the first one two are left, and they wait for a third.
+        say(desk, user, "四")
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二", "三"], [["二", "三", "四"], ["一", "三"]][place]]
+    assert texts(sim, user) == ["、".join(gatherer.seen[-1])]
+
+
+def note_unsent(desk: Room, user: Any, message_id: str) -> None:
+    id_ = f"{CHANNEL}/{user.user_id}"
+    desk.database.conversations.update_one(
+        {"_id": id_}, {"$push": {"unsent": message_id}}, upsert=True
+    )
+
+
+def a_document(event: dict[str, Any]) -> Document:
+    return {
+        "_id": event["webhookEventId"],
+        "eventId": event["webhookEventId"],
+        "channel": CHANNEL,
+        "key": event["source"]["userId"],
+        "acceptTime": datetime.now(UTC),
+        "event": event,
+    }
+
+
+def rows_of(desk: Room) -> list[Document]:
+    desk.desk.rows.write()
+    jobs = desk.database.jobs.with_options(read_concern=ReadConcern("local"))
+    return list(jobs.find().sort("$natural"))
+
+
+# Handlers that fail.
+
+
+def test_another_try_gets_the_same_messages(room: Rooms, sim: Sim) -> None:
+    """What came meanwhile is not among them: a message that lets the handler fail takes no more
+    along with each try.
+    """
+    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
+    desk = room(gatherer.bot)
+    gatherer.fails = 1
+    late = threading.Event()
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        gatherer.answer(events, talk)
+        late.set()
+
+    gatherer.act = handle
+    say(desk, user, "一", "二")
+    eventually(lambda: gatherer.seen)
+    say(desk, user, "三")
+    assert late.wait(15)
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二"], ["一", "二"], ["三"]]
+    assert texts(sim, user) == ["一、二", "三"]
+
+
+def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
+    desk = room(gatherer.bot, tries=2)
+    gatherer.fails = 2
+    documents = say(desk, user, "一", "二", "三")
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二", "三"]] * 2
+    letters = {letter["_id"]: letter for letter in desk.letters()}
+    assert sorted(letters) == sorted(names(documents))
+    assert {letter["cause"] for letter in letters.values()} == {"handler: RuntimeError"}
+    assert [letters[n]["document"]["event"]["message"]["text"] for n in names(documents)] == [
+        *"一二三"
+    ]
+    assert texts(sim, user) == []
+
+
+def test_a_dead_letter_that_is_replayed_is_handled_with_what_follows_it(
+    room: Rooms, sim: Sim
+) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
+    desk = room(gatherer.bot, tries=1)
+    gatherer.fails = 1
+    documents = say(desk, user, "一", "二")
+    desk.until_quiet()
+    letters = {letter["_id"]: letter for letter in desk.letters()}
+    letter = letters[documents[1]["eventId"]]
+    again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))
+    desk.put_document(again)
+    (new,) = say(desk, user, "三")
+    desk.until_quiet()
+    assert gatherer.seen[1:] == [["二", "三"]]
+    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
+    assert call.body["replyToken"] == new["event"]["replyToken"]
+
+
+def test_a_reply_uses_a_token_that_there_is(room: Rooms, sim: Sim) -> None:
+    """The newest message has none, since it is a replay."""
+    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
+    desk = room(gatherer.bot)
+    (first,) = say(desk, user, "一")
+    second = a_document(sim.drafts.text(user, "二"))
+    del second["event"]["replyToken"]
+    desk.put_document(second)
+    desk.until_quiet()
+    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
+    assert call.body["replyToken"] == first["event"]["replyToken"]
+
+
+def test_a_handler_that_does_not_return_is_tried_again_with_the_same(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
+    desk = room(gatherer.bot)
+    go_on = threading.Event()
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        if len(gatherer.seen) == 1:
+            go_on.wait(30)
+        gatherer.answer(events, talk)
+
+    gatherer.act = handle
+    say(desk, user, "一", "二", "三")
+    eventually(lambda: gatherer.seen)
+    (thread,) = desk.pool.abandon_overdue(0.0)
+    work: Any = thread.work
+    desk.desk.did_not_return(work.job, thread.stack)
+    desk.send(sim.drafts.sticker(user))
+    desk.until_quiet()
+    go_on.set()
+    thread.join(15)
+    assert gatherer.seen == [["一", "二"], ["一", "二"], ["三"]]
+    assert texts(sim, user) == ["一、二", "三", "スタンプですね"]
+
+
+def test_a_release_gives_up_the_first_one_alone(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
+    desk = room(gatherer.bot)
+    go_on = threading.Event()
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        if len(gatherer.seen) == 1:
+            go_on.wait(30)
+        gatherer.answer(events, talk)
+
+    gatherer.act = handle
+    documents = say(desk, user, "一", "二", "三")
+    eventually(lambda: gatherer.seen)
+    assert desk.pool.give_up(CHANNEL, user.user_id, documents[0]["eventId"])
+    desk.send(sim.drafts.sticker(user))
+    desk.until_quiet()
+    go_on.set()
+    assert gatherer.seen == [["一", "二", "三"], ["二", "三"]]
+    assert [letter["_id"] for letter in desk.letters()] == names(documents[:1])
+
+
+def test_a_handler_that_has_sent_by_itself_is_given_up_for_all(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
+    desk = room(gatherer.bot)
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        words = [TextMessage(text="先に")]
+        talk.api.push_message(PushMessageRequest(to=talk.user_id, messages=words))
+        raise RuntimeError("planted")
+
+    gatherer.act = handle
+    documents = say(desk, user, "一", "二")
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二"]]
+    assert sorted(letter["_id"] for letter in desk.letters()) == sorted(names(documents))
+
+
+def test_after_it_has_sent_by_itself_what_was_taken_back_gives_up_the_others(
+    room: Rooms, sim: Sim
+) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
+    desk = room(gatherer.bot)
+    documents = [a_document(sim.drafts.text(user, word)) for word in "一二三"]
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        words = [TextMessage(text="先に")]
+        talk.api.push_message(PushMessageRequest(to=talk.user_id, messages=words))
+        note_unsent(desk, user, documents[1]["event"]["message"]["id"])
+        gatherer.answer(events, talk)
+
+    gatherer.act = handle
+    for one in documents:
+        desk.put_document(one)
+    desk.until_quiet()
+    assert len(gatherer.seen) == 1
+    letters = {letter["_id"]: letter["cause"] for letter in desk.letters()}
+    assert sorted(letters) == sorted([documents[0]["eventId"], documents[2]["eventId"]])
+    assert all("taken back" in cause and "send twice" in cause for cause in letters.values())
+
+
+# A predecessor, and MongoDB.
+
+
+def test_what_a_predecessor_left_is_gathered_anew_without_a_wait(
+    room: Rooms, sim: Sim, database: Database[Any]
+) -> None:
+    """Killed while it gathered: nothing was written."""
+    user, gatherer = sim.add_user("花子"), Gatherer()
+    first = room(gatherer.bot)
+    documents = say(first, user, "一", "二")
+    eventually(lambda: first.pool.view.in_hand().deferred == 1)
+    assert database.conversations.count_documents({}) == 0
+    second = room(gatherer.bot, epoch=2)
+    with second.desk.gate.turn():
+        for one in documents:
+            second.put_document(one, again=True)
+        eventually(lambda: [word for call in gatherer.seen for word in call] == ["一", "二"])
+    second.until_quiet()
+
+
+def test_what_a_predecessor_recorded_together_is_decided_once(room: Rooms, sim: Sim) -> None:
+    """Killed between the record and the save of progress."""
+    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
+    first = room(gatherer.bot)
+    documents = say(first, user, "一", "二", "三")
+    first.until_quiet()
+    second = room(gatherer.bot, epoch=2)
+    for one in documents:
+        second.put_document(one, again=True)
+    say(second, user, "四", "五", "六")
+    second.until_quiet()
+    assert gatherer.seen == [["一", "二", "三"], ["四", "五", "六"]]
+    assert texts(sim, user) == ["一、二、三", "四、五、六"]
+
+
+@pytest.mark.parametrize("recorded", [1, 2])
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_a_predecessor_gathered_otherwise_is_decided_once(
+    room: Rooms, sim: Sim, recorded: int, answers: bool
+) -> None:
+    """It froze before it lost the lease, and recorded fewer while the successor's handler ran."""
+    user, slow, quick = sim.add_user("花子"), Gatherer(most=3), Gatherer(gather=0.01)
+    predecessor, successor = room(quick.bot), room(slow.bot, epoch=1)
+    documents = [a_document(sim.drafts.text(user, word)) for word in "一二三"]
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        if len(slow.seen) == 1:
+            for one in documents[:recorded]:
+                predecessor.put_document(dict(one))
+            predecessor.until_decided()
+        if answers:
+            slow.answer(events, talk)
+
+    slow.act = handle
+    for one in documents:
+        successor.put_document(one)
+    successor.send(sim.drafts.sticker(user))
+    successor.until_quiet()
+    handled = successor.conversation(user.user_id)["data"]["handled"]
+    assert handled == ["一", "二", "三"][: 3 if answers else recorded]
+    applied = successor.conversation(user.user_id)["applied"]
+    assert [name for name in applied if name in names(documents)].count(names(documents)[0]) == 1
+
+
+def test_a_record_of_unknown_outcome_is_settled_for_all(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
+    record, lost = Conversations.record, [True]
+
+    def answer_lost(self: Conversations, *args: Any, **kwargs: Any) -> Any:
+        done = record(self, *args, **kwargs)
+        if lost:
+            lost.pop()
+            raise StoreUnavailable("no answer")
+        return done
+
+    monkeypatch.setattr(Conversations, "record", answer_lost)
+    desk = room(gatherer.bot)
+    documents = say(desk, user, "一", "二", "三")
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二", "三"]]
+    assert texts(sim, user) == ["一、二、三"]
+    assert desk.conversation(user.user_id)["applied"] == names(documents)
+
+
+def test_without_the_lease_nothing_is_recorded(room: Rooms, sim: Sim) -> None:
+    user, gatherer, lease = sim.add_user("花子"), Gatherer(most=2), [False]
+    desk = room(gatherer.bot, lease_is_fresh=lambda: lease[0])
+    say(desk, user, "一", "二")
+    eventually(lambda: gatherer.seen)
+    assert desk.database.conversations.count_documents({}) == 0
+    lease[0] = True
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二"]]
+    assert texts(sim, user) == ["一、二"]

@@ -1,0 +1,132 @@
+"""Messages that a handler gets together, in the test kit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linebot.v3.webhooks import (
+    FollowEvent,
+    MessageEvent,
+    StickerMessageContent,
+    TextMessageContent,
+    UnsendEvent,
+)
+
+from linedesk import Bot, Talk, TimerEvent
+from linedesk.testing import BotTest
+
+
+def a_bot(*, gather: float = 2.0, most: int | None = None, **options: Any) -> Bot:
+    bot = Bot()
+
+    @bot.add(MessageEvent, message=TextMessageContent, gather=gather, most=most, **options)
+    def together(events: list[MessageEvent], talk: Talk) -> None:
+        words = [event.message.text for event in events]
+        if "失敗" in words:
+            raise RuntimeError("as planned")
+        if "起こして" in words:
+            talk.after(1.0, "wake")
+        talk.reply("、".join(words))
+
+    @bot.add(MessageEvent, message=StickerMessageContent)
+    def sticker(event: MessageEvent, talk: Talk) -> None:
+        talk.reply("スタンプ")
+
+    @bot.add(UnsendEvent)
+    def unsend(event: UnsendEvent, talk: Talk) -> None: ...
+
+    @bot.timer("wake")
+    def wake(event: TimerEvent, talk: Talk) -> None:
+        talk.push("おはよう")
+
+    return bot
+
+
+def test_messages_wait_until_time_has_gone_by() -> None:
+    test = BotTest(a_bot())
+    assert test.says("U1", "一").sent == ()
+    assert test.advance(1).sent == ()
+    assert test.says("U1", "二").sent == ()
+    assert test.advance(1.9).sent == ()
+    assert test.advance(0.1).replies == ["一、二"]
+    assert test.advance(60).sent == ()
+
+
+def test_conversations_wait_each_by_themselves() -> None:
+    test = BotTest(a_bot())
+    test.says("U1", "一")
+    test.advance(1)
+    test.says("U2", "二")
+    assert [(one.to, one.messages[0]["text"]) for one in test.advance(5).sent] == [
+        ("U1", "一"),
+        ("U2", "二"),
+    ]
+
+
+def test_as_many_as_may_be_together_wait_no_more() -> None:
+    test = BotTest(a_bot(most=2))
+    assert test.says("U1", "一").replies == []
+    assert test.says("U1", "二").replies == ["一、二"]
+    assert test.says("U1", "三").replies == []
+
+
+def test_anything_else_ends_the_wait_and_comes_after_it() -> None:
+    test = BotTest(a_bot())
+    test.says("U1", "一")
+    assert test.sticker("U1").replies == ["一", "スタンプ"]
+    test.says("U1", "一", group="C1")
+    assert test.says("U2", "二", group="C1").replies == ["一"]
+    assert test.advance(2).replies == ["二"]
+
+
+def test_the_first_one_waits_for_thirty_seconds_at_most() -> None:
+    test = BotTest(a_bot(most=40))
+    said = []
+    for n in range(30):
+        said.append(str(n))
+        assert test.says("U1", str(n)).sent == ()
+        if n < 29:
+            assert test.advance(1).sent == ()
+    assert test.advance(1).replies == ["、".join(said)]
+
+
+def test_a_timer_of_the_conversation_ends_the_wait() -> None:
+    test = BotTest(a_bot())
+    test.says("U1", "起こして")
+    test.advance(2)
+    test.says("U1", "あと5分")
+    assert [one.messages[0]["text"] for one in test.advance(1).sent] == ["あと5分", "おはよう"]
+
+
+def test_a_message_that_is_taken_back_meanwhile_is_left_out() -> None:
+    test = BotTest(a_bot())
+    test.sends("U1", {"type": "text", "id": "77", "text": "秘密"})
+    test.says("U1", "やあ")
+    assert test.unsends("U1", "77").replies == ["やあ"]
+    test.sends("U1", {"type": "text", "id": "78", "text": "秘密"})
+    assert test.unsends("U1", "78").sent == ()
+    assert test.advance(60).sent == ()
+
+
+def test_what_the_handler_raises_reaches_the_test_and_the_conversation_goes_on() -> None:
+    test = BotTest(a_bot())
+    test.says("U1", "失敗")
+    with pytest.raises(RuntimeError, match="as planned"):
+        test.advance(2)
+    test.says("U1", "やあ")
+    assert test.advance(2).replies == ["やあ"]
+
+
+def test_a_state_ends_with_its_messages() -> None:
+    bot = a_bot(state="asked")
+
+    @bot.add(FollowEvent)
+    def follow(event: FollowEvent, talk: Talk) -> None:
+        talk.state = "asked"
+
+    test = BotTest(bot)
+    assert test.says("U1", "聞こえますか").sent == ()
+    test.follows("U1")
+    test.says("U1", "一")
+    assert test.advance(2).replies == ["一"]
