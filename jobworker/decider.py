@@ -325,6 +325,8 @@ class Decider:
                 talk.know_profile(memo.profile)
             self._note_friendship(talk)
             if rule is not None:
+                # What takes so long by design is worth a push where its token has run out.
+                talk.may_be_late = rule.limit is not None
                 self._call_handler(job, memo, run, rule, partial(rule.handler, event, talk))
             decision = checked(talk.decision())
             # What has been sent is not decided anew, whatever state it was decided by.

@@ -67,6 +67,8 @@ class Talk:
         self.reply_token = text_of(self.raw, "replyToken")
         self.accepted: datetime = document[ACCEPT_TIME]
         self.forgot = False
+        self.may_be_late = False
+        """For the worker: whether its replies are sent however late (see LATE_REPLIES_A_DAY)."""
         self._around = around
         apart = around.per_member and self.user_id is not None and self.user_id != self.key
         self._member = self.user_id if apart else None
@@ -356,6 +358,7 @@ class Talk:
                 token=self.reply_token if reply else None,
                 token_from=self.accepted if reply else None,
                 until=until,
+                may_be_late=reply and self.may_be_late,
             )
         )
 
