@@ -92,8 +92,10 @@ def decide(told: Mapping[str, Any]) -> None:
         if told["way"] == "timer":
             talk.after(0, "egg")
             return
-        for text in ("はい", "二", "三", "四", "五")[: told["sends"]]:
-            getattr(talk, told["way"])(text)
+        getattr(talk, told["way"])("はい")
+        # What else is told travels with it.
+        for text in ("二", "三", "四", "五")[: told["sends"] - 1]:
+            talk.push(text)
 
     POINTS[told["point"]]()
     with connect(told["uri"], app_name="dying") as client:

@@ -249,7 +249,7 @@ def test_a_call_is_new_until_it_is_written_down() -> None:
 
 
 def test_a_call_of_unknown_outcome_is_repeated_as_it_was_and_no_send_joins_it() -> None:
-    box, ticket = box_in(BUSY, a_push(id="a"), a_push(id="b"))
+    box, _ = box_in(BUSY, a_push(id="a"), a_push(id="b"))
     first = planned(box)
     box.noted(Go(first, is_new=True))
     box.settle(first, again(stands=True))

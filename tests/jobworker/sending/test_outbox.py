@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -21,20 +21,21 @@ import requests
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.effects import Send, SendMethod
+from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
 from jobworker.line.breaker import BreakerLimits
 from jobworker.line.rate_limits import RateLimits
-from jobworker.record.conversations import Conversations
-from jobworker.sending import outbox
+from jobworker.record.conversations import FIRST_NUMBER, Conversations, Noted
+from jobworker.sending import conversation_outbox, outbox
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.compose.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
+from linedesk.store.records.effects import WITH_OUTBOX, place_of
 from linesim import HandClock, Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send, outbound
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -189,7 +190,7 @@ def test_what_line_refuses_for_good_is_a_dead_letter(
         (letter,) = [one for one in desk.letters() if one["_id"] == f"{document['eventId']}/0"]
         assert letter["cause"] == f"LINE refused it with {status}"
         # It tells a replay whether LINE may have had it.
-        assert (letter["effect"]["triedAt"] is None) is (earlier is None)
+        assert ("triedAt" in letter["effect"]) is (earlier is not None)
         assert texts(sim, user) == (["はい"] if earlier else [])
 
 
@@ -256,14 +257,14 @@ def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> Non
     ("plan", "cause"),
     [
         (
-            lambda sim: sim.answer_next("push", 400, {"message": "The request body has 1 error"}),
+            lambda sim: sim.answer_next("multicast", 400, {"message": "It has 1 error"}),
             "LINE refused it with 400",
         ),
-        (lambda sim: sim.answer_next("push", 403), "LINE refused it with 403"),
-        (lambda sim: sim.answer_next("push", 404), "LINE refused it with 404"),
+        (lambda sim: sim.answer_next("multicast", 403), "LINE refused it with 403"),
+        (lambda sim: sim.answer_next("multicast", 404), "LINE refused it with 404"),
         (
             lambda sim: sim.answer_next(
-                "push", 429, {"message": "You have reached your monthly limit."}
+                "multicast", 429, {"message": "You have reached your monthly limit."}
             ),
             "quota",
         ),
@@ -276,7 +277,7 @@ def test_a_refused_send_is_a_dead_letter_and_the_next_one_goes_out(
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:
-        talk.push("一")
+        talk.multicast([str(talk.user_id)], "一")
         talk.reply("二")
 
     user = sim.add_user("花子")
@@ -300,8 +301,8 @@ def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
         @bot.default()
         def handler(event: Any, talk: Talk) -> None:
             talk.reply("返事")
-            talk.push("一")
-            talk.push("二")
+            talk.multicast([str(talk.user_id)], "一")
+            talk.multicast([str(talk.user_id)], "二")
 
         with Room(database, sim, bot) as desk:
             desk.says(user, "?")
@@ -330,7 +331,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
         back, on = timedelta(hours=1), 61.0
         try_again(self, *args)
 
-    for module in (outbox, send_module):
+    for module in (outbox, conversation_outbox):
         monkeypatch.setattr(module, "datetime", Wall)
     monkeypatch.setattr(outbox, "boottime", lambda: since_boot() + on)
     monkeypatch.setattr(outbox.Outbox, "_try_again", a_minute_later)
@@ -353,8 +354,7 @@ def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None
     asked: list[bool] = []
 
     def lease_is_fresh() -> bool:
-        pending = desks[0].effects() if desks else []
-        noted = any(effect["triedAt"] for effect in pending)
+        noted = bool(desks and desks[0].calls_noted())
         asked.append(noted)
         # Lost just after the try was noted, and there again a moment later.
         return not noted or asked.count(True) > 1
@@ -375,7 +375,7 @@ def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, 
     stopped = threading.Event()
 
     def lease_is_fresh() -> bool:
-        if not desks or not any(effect["triedAt"] for effect in desks[0].effects()):
+        if not desks or not desks[0].calls_noted():
             return True
         # Written down, and the call would be next.
         desks[0].desk.stop()
@@ -387,11 +387,14 @@ def test_a_try_that_a_stop_called_off_does_not_stand_in_the_outbox(room: Rooms, 
     desks.append(desk)
     desk.says(user, "?")
     assert stopped.wait(5)
-    eventually(lambda: [effect["triedAt"] for effect in desk.effects()] == [None])
-    assert len(sim.calls) == before
+    eventually(lambda: desk.calls_noted() == [])
+    assert (len(desk.effects()), len(sim.calls)) == (1, before)
 
 
 # What a killed process leaves behind, and what its successor makes of it.
+
+
+REPLY, PUSH, MULTICAST = SendMethod
 
 
 @dataclass
@@ -399,53 +402,72 @@ class Left:
     """What stands in the outbox, and what LINE has seen of it."""
 
     send: Send
+    called_as: SendMethod | None = None
+    """How it was called, in a call of unknown outcome."""
     accepted: bool = False
+    called_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    token_refused: bool = False
+
+    def as_outbox(self) -> Document:
+        """As it stands in the conversation since schema 3."""
+        place, send, way = place_of(1, FIRST_NUMBER), self.send, self.called_as
+        if self.token_refused or (way is PUSH and send.token):
+            send = replace(send, token=None)
+        fields: Document = {"outbox": {place: send.as_document()}}
+        if way is not None:
+            key, token = (None, send.token) if way is REPLY else (send.retry_key, None)
+            call = Call(self.called_at, way, (place,), key=key, token=token)
+            fields["call"] = call.as_document()
+        return fields
+
+    def as_pending(self) -> Document:
+        """As it stood there before."""
+        way = PUSH if self.token_refused else self.called_as
+        tried = {
+            "triedAt": self.called_at if self.called_as else None,
+            "as": way.value if way else None,
+        }
+        return {"pending": [{**self.send.as_document(), **tried}]}
 
 
-TRIED_AT = datetime.now(UTC)
+def as_push(send: Send) -> Send:
+    return replace(send, way=PUSH, token=None, token_from=None)
+
+
+def as_multicast(send: Send) -> Send:
+    return replace(as_push(send), way=MULTICAST, to=[str(send.to)])
+
+
+FORMS = {"outbox": Left.as_outbox, "pending": Left.as_pending}
 LEFT: dict[str, Callable[[Send], Left]] = {
     "recorded, and nothing else": lambda send: Left(send),
-    "a reply written down, and not called": lambda send: Left(
-        send.tried(SendMethod.REPLY, TRIED_AT)
-    ),
-    "a reply called, and its answer not heard": lambda send: Left(
-        send.tried(SendMethod.REPLY, TRIED_AT), accepted=True
-    ),
-    "a push written down, and not called": lambda send: Left(
-        replace(send, way=SendMethod.PUSH, token=None, token_from=None).tried(
-            SendMethod.PUSH, TRIED_AT
-        )
-    ),
+    "a reply written down, and not called": lambda send: Left(send, REPLY),
+    "a reply called, and its answer not heard": lambda send: Left(send, REPLY, accepted=True),
+    "a push written down, and not called": lambda send: Left(as_push(send), PUSH),
     "a push called, and its answer not heard": lambda send: Left(
-        replace(send, way=SendMethod.PUSH, token=None, token_from=None).tried(
-            SendMethod.PUSH, TRIED_AT
-        ),
-        accepted=True,
+        as_push(send), PUSH, accepted=True
     ),
     "a reply that went as push, and its answer not heard": lambda send: Left(
-        send.tried(SendMethod.PUSH, TRIED_AT), accepted=True
+        send, PUSH, accepted=True
     ),
-    "a reply refused as invalid, to go as push": lambda send: Left(
-        send.tried(SendMethod.REPLY, TRIED_AT).refused(next_way=SendMethod.PUSH)
-    ),
+    "a reply refused as invalid, to go as push": lambda send: Left(send, token_refused=True),
     "a multicast called, and its answer not heard": lambda send: Left(
-        replace(
-            send, way=SendMethod.MULTICAST, to=[str(send.to)], token=None, token_from=None
-        ).tried(SendMethod.MULTICAST, TRIED_AT),
-        accepted=True,
+        as_multicast(send), MULTICAST, accepted=True
     ),
 }
 
 
-def leave(database: Any, sim: Sim, left: Left, key: str) -> None:
+def leave(
+    database: Any, sim: Sim, left: Left, key: str, form: Callable[[Left], Document] = Left.as_outbox
+) -> None:
     """Bring about what a process of epoch 1 leaves when it dies at that point."""
-    database.conversations.insert_one(conversation(key, [left.send.as_document()]))
+    database.conversations.insert_one(conversation(key, **form(left)))
     if left.accepted:
-        assert left.send.tried_as is not None
-        call_line(sim, left.send, left.send.tried_as)
+        assert left.called_as is not None
+        call_line(sim, left.send, left.called_as)
 
 
-def conversation(key: str, pending: list[Document]) -> Document:
+def conversation(key: str, **fields: Any) -> Document:
     return {
         "_id": f"{CHANNEL}/{key}",
         "channel": CHANNEL,
@@ -456,9 +478,9 @@ def conversation(key: str, pending: list[Document]) -> Document:
         "n": 1,
         "epoch": 1,
         "applied": ["E1"],
-        "pending": pending,
         "unsent": [],
         "at": datetime.now(UTC),
+        **fields,
     }
 
 
@@ -490,12 +512,18 @@ def retry_key() -> str:
     return str(uuid.uuid4())
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 @pytest.mark.parametrize("point", LEFT.values(), ids=LEFT.keys())
 def test_a_successor_brings_it_home_once(
-    database: Any, room: Rooms, sim: Sim, retry_key: str, point: Callable[[Send], Left]
+    database: Any,
+    room: Rooms,
+    sim: Sim,
+    retry_key: str,
+    point: Callable[[Send], Left],
+    form: Callable[[Left], Document],
 ) -> None:
     user = sim.add_user("花子")
-    leave(database, sim, point(a_reply(sim, user, retry_key)), user.user_id)
+    leave(database, sim, point(a_reply(sim, user, retry_key)), user.user_id, form)
     desk = room(Bot(), epoch=2)
     desk.until_quiet()
     assert texts(sim, user) == ["こんにちは"]
@@ -507,7 +535,7 @@ def test_what_was_carried_out_and_removed_is_not_sent_again(
     database: Any, room: Rooms, sim: Sim
 ) -> None:
     user = sim.add_user("花子")
-    database.conversations.insert_one(conversation(user.user_id, []))
+    database.conversations.insert_one(conversation(user.user_id, outbox={}))
     before = len(sim.calls)
     desk = room(Bot(), epoch=2)
     desk.until_quiet()
@@ -540,8 +568,8 @@ def test_a_reply_of_unknown_outcome_past_its_minute_follows_the_setting(
         call_line(sim, send, SendMethod.REPLY)
     else:
         send = replace(send, token="0" * 32)
-    old = replace(send, token_from=long_ago, at=long_ago).tried(SendMethod.REPLY, long_ago)
-    leave(database, sim, Left(old), user.user_id)
+    old = replace(send, token_from=long_ago, at=long_ago)
+    leave(database, sim, Left(old, REPLY, called_at=long_ago), user.user_id)
     with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
         desk.until_quiet()
         assert desk.letters() == []
@@ -555,14 +583,15 @@ def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
 ) -> None:
     user = sim.add_user("花子")
     yesterday = datetime.now(UTC) - timedelta(hours=23, minutes=1)
-    send = a_send(to=user.user_id, at=yesterday).tried(SendMethod.PUSH, yesterday)
-    leave(database, sim, Left(send), user.user_id)
+    send = a_send(to=user.user_id, at=yesterday)
+    leave(database, sim, Left(send, PUSH, called_at=yesterday), user.user_id)
     before = len(sim.calls)
     desk = room(Bot(), epoch=2)
     desk.until_quiet()
     assert (len(sim.calls), texts(sim, user)) == (before, [])
     (letter,) = desk.letters()
-    assert letter["_id"] == send.id
+    assert (letter["_id"], letter["cause"]) == (send.id, "outcome unknown for 23 hours")
+    assert letter["effect"]["triedAt"] is not None, "a replay has to ask"
 
 
 def test_a_dead_letter_written_by_a_predecessor_stays_one(
@@ -588,11 +617,14 @@ def test_an_outbox_goes_out_in_the_order_of_its_record(
         ).as_document()
         for n in range(20)
     ]  # fmt: skip
-    database.conversations.insert_one(conversation(user.user_id, rows))
+    left = dict(outbound(*rows).effects)
+    database.conversations.insert_one(conversation(user.user_id, outbox=left))
+    before = len(sim.calls)
     sim.answer_next("push", 500, accept=True)
     desk = room(Bot(), epoch=2)
     desk.until_quiet()
     assert texts(sim, user) == [str(n) for n in range(20)]
+    assert [call.status for call in sim.calls[before:]] == [500, 409, 200, 200, 200]
 
 
 def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
@@ -604,7 +636,7 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     desk.until_quiet()
     before = len(sim.calls)
     stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", [stale])
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale))
     assert len(desk.desk.outbox) == 0
     # Nor does it leave anything behind in memory.
     assert desk.desk.outbox._boxes == {}
@@ -614,31 +646,36 @@ def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
     assert texts(sim, user) == ["はい", "はい"]
 
 
-def test_a_send_that_is_no_longer_pending_is_not_sent(database: Any, room: Rooms, sim: Sim) -> None:
+def test_a_send_that_is_in_the_outbox_no_more_is_not_sent(
+    database: Any, room: Rooms, sim: Sim
+) -> None:
     user = sim.add_user("花子")
-    database.conversations.insert_one(conversation(user.user_id, []))
+    database.conversations.insert_one(conversation(user.user_id, outbox={}))
     desk = room(Bot(), epoch=1)
     before = len(sim.calls)
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", [a_send(to=user.user_id).as_document()])
+    gone = a_send(to=user.user_id).as_document()
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(gone))
     desk.until_quiet()
     assert len(sim.calls) == before
 
 
 def test_an_urgent_reply_hurries_what_stands_before_it(room: Rooms, sim: Sim) -> None:
-    """A push that could wait goes first in its conversation, so it goes at the reply's time."""
+    """A multicast that could wait goes first in its conversation, so it goes at the reply's
+    time.
+    """
     bot = Bot()
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:
         if talk.raw["message"]["text"] == "急ぎ":
-            talk.push("前置き")
+            talk.multicast([str(talk.user_id)], "前置き")
             talk.reply("返事")
         else:
             talk.push("いつか")
 
     others = [sim.add_user(str(n)) for n in range(5)]
     user = sim.add_user("花子")
-    # Long enough to leave the outbox after the push, before the next turn.
+    # Long enough to leave the outbox after the multicast, before the next turn.
     desk = room(bot, interval_seconds=0.05, send_limits=SendLimits(push_seconds=3600.0))
     with desk.desk.gate.turn():
         for other in others:
@@ -648,35 +685,41 @@ def test_an_urgent_reply_hurries_what_stands_before_it(room: Rooms, sim: Sim) ->
         before = len(sim.calls)
     desk.until_quiet()
     made = [call.endpoint for call in sim.calls[before:]]
-    assert made == ["push", "reply", *["push"] * 5]
+    assert made == ["multicast", "reply", *["push"] * 5]
     assert texts(sim, user) == ["前置き", "返事"]
 
 
 # Real processes, killed for real.
 
 
-@pytest.mark.parametrize("point", ["recorded", "noted", "called", "answered", "refused"])
+POINTS = ["recorded", "noted", "called", "answered", "refused", "cleared"]
+
+
+@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("way", ["reply", "push"])
+@pytest.mark.parametrize("sends", [1, 3])
 def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
-    database: Any, dies: Dies, room: Rooms, sim: Sim, point: str, way: str
+    database: Any, dies: Dies, room: Rooms, sim: Sim, point: str, way: str, sends: int
 ) -> None:
     user = sim.add_user("花子")
-    if point == "refused":
+    if point in ("refused", "cleared"):
         sim.answer_next(way, 429)
-    dies(point, user, way=way)
-    assert len(list(database.conversations.find({"pending.0": {"$exists": True}}))) == 1
+    dies(point, user, way=way, sends=sends)
+    (left,) = database.conversations.find(WITH_OUTBOX)
+    assert len(left["outbox"]) == sends
+    assert ("call" in left) is (point not in ("recorded", "cleared"))
     desk = room(Bot(), epoch=2)
     desk.until_quiet()
-    assert texts(sim, user) == ["はい"]
-    assert desk.letters() == []
+    assert texts(sim, user) == ["はい", "二", "三"][:sends]
+    assert (desk.letters(), desk.calls_noted()) == ([], [])
 
 
 def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
     nothing: Any = None
-    others = ("conversations", "deadletters", "schedule", "rate_limits", "call", "step", "later")
+    others = ("conversations", "deadletters", "schedule", "batches", "call", "step", "later")
     gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, standing: None)
-    box = outbox.Outbox(gate=gate, **dict.fromkeys(others, nothing))
-    effects = [a_send(id=f"E1/{n}").as_document() for n in range(10_000)]
+    box = outbox.Outbox(gate=gate, rate_limits=nothing, **dict.fromkeys(others, nothing))
+    effects = outbound(*(a_send(id=f"E1/{n}").as_document() for n in range(10_000)))
     started = time.monotonic()
     box.add(f"{CHANNEL}/U1", effects)
     box.add(f"{CHANNEL}/U1", effects)
@@ -705,15 +748,15 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
             released.wait(10)
             session.abort_transaction()
 
-    holder, note_try = threading.Thread(target=hold), Conversations.note_try
+    holder, note_call = threading.Thread(target=hold), Conversations.note_call
 
-    def note(self: Conversations, id_: str, effect: Any) -> bool:
+    def note(self: Conversations, id_: str, *more: Any) -> Noted:
         if slow.user_id in id_ and not locked.is_set():
             holder.start()
             assert locked.wait(5)
-        return note_try(self, id_, effect)
+        return note_call(self, id_, *more)
 
-    monkeypatch.setattr(Conversations, "note_try", note)
+    monkeypatch.setattr(Conversations, "note_call", note)
     desk.says(slow, "?")
     assert locked.wait(5)
     started = time.monotonic()
