@@ -63,11 +63,11 @@ class Bursts:
         """
         if not memo.gathered:
             memo.gathered = (job.document, *documents[: job.take_along(len(documents))])
+        # guard: unsend-in-line -> in_line = set[str | None]()
         in_line = {unsent_id_of(one) for one in job.following().documents} - {None}
         memo.heard = [
             one
             for one in memo.gathered
-            # guard: unsend-in-line -> if not self._unsends.ends(one)
             if message_id_of(one) not in in_line and not self._unsends.ends(one)
         ]
         return memo.heard
