@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from jobworker.bot.bot import Bot, Rule
-from jobworker.bot.gather import Gathering
+from jobworker.bot.gather import Gather, Gathering
 from jobworker.bot.talk import Talk
 from jobworker.runs import GATHERING, JobMemo
 from jobworker.unsend import Unsends
@@ -31,17 +31,28 @@ class Bursts:
         self._unsends = unsends
         self._later = later
 
-    def gather(self, job: Job, memo: JobMemo, rule: Rule, talk: Talk) -> Sequence[Document] | None:
-        """The messages that go along with the job's own; None if it waits for more, parked.
+    def gather(self, job: Job, memo: JobMemo, rule: Rule, gather: Gather, talk: Talk) -> bool:
+        """Whether all is there that the handler gets, in `memo.heard`; else the job is parked.
 
-        A handler that is tried again gets the same ones: what came since then is not among them.
+        A handler that is tried again gets the same messages: what came since then is not among
+        them. Raises StoreUnavailable.
         """
-        if memo.gathered:
-            return memo.gathered[1:]
-        if rule.gather is None or talk.user_id is None:
+        if not memo.gathered:
+            along = self._behind(job, memo, rule, gather, talk)
+            if along is None:
+                return False
+            memo.gathered = (job.document, *along[: job.take_along(len(along))])
+        memo.heard = self._heard(job, memo)
+        return True
+
+    def _behind(
+        self, job: Job, memo: JobMemo, rule: Rule, gather: Gather, talk: Talk
+    ) -> Sequence[Document] | None:
+        """The messages that go along with the job's own; None if it waits for more, parked."""
+        if talk.user_id is None:
             return ()
         memo.gathering = memo.gathering or Gathering(
-            rule.gather, job.document, is_old=job.again, clock=time.monotonic()
+            gather, job.document, is_old=job.again, clock=time.monotonic()
         )
         following = job.following()
         found = memo.gathering.look(
@@ -55,22 +66,15 @@ class Bursts:
             return None
         return following.documents[: found.count]
 
-    def take(self, job: Job, memo: JobMemo, documents: Sequence[Document]) -> Sequence[Document]:
-        """Have these be decided with the job; returns what the handler gets of all of them.
-
-        A message is left out if its sender has taken it back, or an unsend of it stands in line.
-        Raises StoreUnavailable.
-        """
-        if not memo.gathered:
-            memo.gathered = (job.document, *documents[: job.take_along(len(documents))])
+    def _heard(self, job: Job, memo: JobMemo) -> Sequence[Document]:
+        """What the handler gets: all but what was taken back, or will be by an unsend in line."""
+        # guard: unsend-in-line -> in_line = set[str | None]()
         in_line = {unsent_id_of(one) for one in job.following().documents} - {None}
-        memo.heard = [
+        return [
             one
             for one in memo.gathered
-            # guard: unsend-in-line -> if not self._unsends.ends(one)
             if message_id_of(one) not in in_line and not self._unsends.ends(one)
         ]
-        return memo.heard
 
     def disband(self, job: Job, memo: JobMemo) -> None:
         """The job is decided alone; those gathered with it are gathered anew behind it."""

@@ -363,16 +363,11 @@ class Decider:
         """Whether the handler may begin: it has all that it waits for."""
         if rule.profile is True and self._waits_for_profile(job, memo, talk):
             return False
-        along = self._bursts.gather(job, memo, rule, talk)
-        if along is None:
-            return False
         is_slow = rule.limit is not None and rule.limit > self._handler_seconds
         if is_slow and not job.take_slow_place():
             job.because = SLOW_ONES
             return False
-        if rule.gather is not None:
-            self._bursts.take(job, memo, along)
-        return True
+        return rule.gather is None or self._bursts.gather(job, memo, rule, rule.gather, talk)
 
     def _call_handler(
         self, job: Job, memo: JobMemo, run: JobRun, rule: Rule, handler: Callable[[], object]
@@ -386,7 +381,9 @@ class Decider:
             memo.first_at = datetime.now(UTC)
             self._parts.runs.waited(job.document, memo.first_at)
         memo.tries += 1
-        memo.call = HandlerContext(job.document, answered=answered(memo.heard_with(job.document)))
+        memo.call = HandlerContext(
+            job.document, answered=answered(memo.heard) if memo.heard else None
+        )
         end_animation = self._parts.animate(job.document, memo.call)
         run.begin_handler()
         try:

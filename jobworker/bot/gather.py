@@ -71,10 +71,11 @@ class Gathering:
     ) -> Gathered:
         """Which of the documents belong to it, and for how long it waits for more."""
         most = min(self._gather.most - 1, following.room)
+        # guard: nothing-is-passed-over ->
+        #     found = list(islice(filter(belongs, following.documents), most))
         found = list(islice(takewhile(belongs, following.documents), most))
         self._note_newest(found, clock)
         is_full = len(found) == most
-        # guard: nothing-is-passed-over -> never
         is_followed = len(found) < len(following.documents) or following.is_cut
         if is_full or is_followed:
             return Gathered(len(found), 0.0)

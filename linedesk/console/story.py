@@ -28,7 +28,7 @@ from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAYED_AT
-from linedesk.store.records.runs import WAITED_MS
+from linedesk.store.records.runs import GATHERED_WITH, WAITED_MS
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
@@ -36,7 +36,7 @@ SENT = (200, 409)
 SENDS = "/v2/bot/message/"
 # What is told of an effect: all but tokens, keys and texts.
 EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause")
-RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS)
+RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS, GATHERED_WITH)
 CALL = ("method", "endpoint", "status", REQUEST_ID, "ms", "attempt")
 TIMER = ("_id", "name", "n", RUN_AT, "every", ENDED_AT, RANG, SET_ASIDE)
 
@@ -148,6 +148,8 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
         words = f"decided, {effects} effect{'' if effects == 1 else 's'} recorded"
     elif outcome == "failed":
         words = f"the handler failed, try {tried}: {error or 'an error'}"
+    elif outcome == "gathered":
+        words = f"handled together with {row.get(GATHERED_WITH)}"
     elif outcome == "timeout":
         words = f"the handler did not return, try {tried}"
     else:
@@ -233,7 +235,7 @@ def _details(row: Mapping[str, Any], names: tuple[str, ...]) -> Document:
 
 
 READ_SECONDS = 10.0
-DECIDED = ("recorded", "finished", "applied", "unheard")
+DECIDED = ("recorded", "finished", "applied", "unheard", "gathered")
 Stands = Literal[
     "waits", "in hand", "given up", "replayed", "sending", "answered", "done", "unknown"
 ]
@@ -257,7 +259,8 @@ class Story:
     gaps: list[str]
     """What nobody can tell any more, or what did not happen, and why."""
     related: list[str]
-    """Ids of other events that belong to it: of what it is a replay, and its own replays."""
+    """Ids of other events that belong to it: the one that it was handled together with, of what it
+    is a replay, and its own replays."""
     letters: list[str]
     """Ids of its dead letters, and of those of its effects, that were not replayed."""
     replay: str | None
@@ -349,11 +352,19 @@ def _decided(facts: Facts) -> tuple[Stands, str]:
         return "replayed", f"decided, but {_effects(len(again))} {how}"
     if sent:
         return "answered", f"answered{_after(facts, sent[0])}: LINE took {_times(len(sent))}"
+    if (first := _gathered_with(facts)) is not None:
+        return "done", f"handled together with {first}, whose story tells what was sent"
     if facts.runs and facts.runs[-1].get("outcome") == "unheard":
         return "done", "passed over: its message was taken back, or its timer was set anew"
     if event_in(facts.document).get("mode") == "standby":
         return "done", "decided; nothing is carried out, since the channel was in standby"
     return "done", "handled; no message was sent"
+
+
+def _gathered_with(facts: Facts) -> str | None:
+    """The message that it was handled together with."""
+    last = facts.runs[-1] if facts.runs else {}
+    return str(last.get(GATHERED_WITH)) if last.get("outcome") == "gathered" else None
 
 
 def _effects(count: int) -> str:
@@ -430,6 +441,8 @@ def _gaps(facts: Facts) -> Iterator[str]:
     if not decided or any(str(row.get("endpoint", "")).startswith(SENDS) for row in facts.calls):
         return
     effects = facts.runs[-1].get("effects") if facts.runs else None
+    if _gathered_with(facts) is not None:
+        return
     if effects == 0:
         yield "no call was made: the handler returned nothing"
     elif not any((facts.calls, facts.effects, facts.letter, facts.letters, facts.timers)):
@@ -437,6 +450,8 @@ def _gaps(facts: Facts) -> Iterator[str]:
 
 
 def _related(facts: Facts) -> Iterator[str]:
+    if (first := _gathered_with(facts)) is not None:
+        yield first
     if facts.replayed is not None:
         effect = facts.replayed.get("effect") or {}
         yield str(effect.get(EVENT_ID) or facts.replayed["_id"])

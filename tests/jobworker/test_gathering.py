@@ -540,3 +540,54 @@ def test_without_the_lease_nothing_is_recorded(room: Rooms, sim: Sim) -> None:
     desk.until_quiet()
     assert gatherer.seen == [["一", "二"]]
     assert texts(sim, user) == ["一、二"]
+
+
+def test_a_pause_while_they_gather_is_obeyed(room: Rooms, sim: Sim) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
+    desk = room(gatherer.bot)
+    say(desk, user, "一", "二")
+    eventually(lambda: desk.pool.view.in_hand().deferred == 1)
+    desk.pool.obey(Pauses((Pause(Scope(CHANNEL)),)))
+    eventually(lambda: desk.pool.view.in_hand().paused == 1)
+    say(desk, user, "三")
+    assert gatherer.seen == []
+    desk.pool.obey(NO_PAUSES)
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二", "三"]]
+
+
+def test_a_state_that_another_process_has_changed_ends_the_gathering(room: Rooms, sim: Sim) -> None:
+    """The decision is made by an older state: the handler of the new one gets one event each."""
+    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
+    desk, alone = room(gatherer.bot), list[str]()
+
+    @gatherer.bot.add(MessageEvent, message=TextMessageContent, state="busy")
+    def busy(event: MessageEvent, talk: Talk) -> None:
+        alone.append(event.message.text)
+        talk.push("はい")
+
+    def handle(events: list[MessageEvent], talk: Talk) -> None:
+        desk.database.conversations.update_one(
+            {"_id": f"{CHANNEL}/{user.user_id}"},
+            {"$set": {"state": "busy"}, "$inc": {"n": 1}},
+            upsert=True,
+        )
+        gatherer.answer(events, talk)
+
+    gatherer.act = handle
+    say(desk, user, "一", "二")
+    desk.until_quiet()
+    assert (gatherer.seen, alone) == ([["一", "二"]], ["一", "二"])
+    assert texts(sim, user) == ["はい", "はい"]
+
+
+def test_what_mongodb_refuses_to_record_becomes_a_dead_letter_each(
+    room: Rooms, sim: Sim, database: Database[Any]
+) -> None:
+    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
+    id_ = f"{CHANNEL}/{user.user_id}"
+    database.conversations.insert_one({"_id": id_, "n": 0, "applied": "typed by hand", "epoch": 1})
+    desk = room(gatherer.bot)
+    documents = say(desk, user, "一", "二")
+    desk.until_decided()
+    assert sorted(letter["_id"] for letter in desk.letters()) == sorted(names(documents))

@@ -207,6 +207,69 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
     assert one.pool.view.in_hand().held == (0, 0)
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_what_is_decided_together_while_it_is_being_held_leaves_nothing_behind(
+    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """It is decided before the transaction of the move, or after it."""
+    slow, together = Holder("e0"), list[list[str]]()
+
+    def decide(job: Job) -> JobResult:
+        following = [name_of(one) for one in job.following().documents]
+        count = job.take_along(2)
+        slow(job)
+        together.append([name_of(job.document), *following[:count]])
+        return JobResult.DONE
+
+    one = begin(database, decide)
+    one.put(*numbered(6))
+    slow.wait_until_held("e0")
+    save = one.progress.save
+
+    def decided_meanwhile(snapshot: Any) -> None:
+        if snapshot.rows and before:
+            slow.let_go()
+            eventually(lambda: one.pool.view.in_hand().decided == 3)
+        save(snapshot)
+
+    monkeypatch.setattr(one.progress, "save", decided_meanwhile)
+    assert one.hold()
+    slow.let_go()
+    eventually(lambda: one.saver.save() and one.pool.view.in_hand().decided == 6)
+    assert together[0] == ["e0", "e1", "e2"]
+    assert [name for names in together for name in names] == [f"e{n}" for n in range(6)]
+    eventually(lambda: one.saver.save() and not held(database))
+    assert one.pool.view.in_hand().held == (0, 0)
+
+
+def test_what_was_moved_to_held_is_not_gathered_by_what_stands_before_it(
+    database: Database[Document], begin: Begin
+) -> None:
+    waits, together = list[Job](), list[list[str]]()
+
+    def decide(job: Job) -> JobResult:
+        following = job.following()
+        if not waits:
+            waits.append(job)
+            return JobResult.DEFERRED
+        names = [name_of(one) for one in following.documents]
+        assert job.take_along(len(names)) == len(names)
+        together.append([name_of(job.document), *names])
+        return JobResult.DONE
+
+    one = begin(database, decide)
+    one.put(*numbered(1))
+    eventually(lambda: waits)
+    # Whatever comes resumes the first one, so they come while its key is paused.
+    one.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
+    one.put(*numbered(4)[1:], first=1)
+    one.hold_until(4)
+    one.pool.obey(NO_PAUSES)
+    eventually(lambda: one.saver.save() and one.pool.view.in_hand().decided == 4)
+    assert together == [["e0"], ["e1", "e2", "e3"]]
+    eventually(lambda: one.saver.save() and not held(database))
+
+
 def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -548,14 +611,15 @@ class Conversations:
         self._applied: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=100))
         self.recorded: dict[str, list[str]] = defaultdict(list)
 
-    def record(self, epoch: int, key: str, name: str, unsaved: Sequence[str]) -> JobResult:
+    def record(
+        self, epoch: int, key: str, names: Sequence[str], unsaved: Sequence[str]
+    ) -> JobResult:
         with self._lock:
             if epoch < self.epoch:
                 raise Replaced("too late")
-            if name in self._applied[key]:
-                return JobResult.ALREADY_APPLIED
-            self._applied[key].extend([*unsaved, name])
-            self.recorded[key].append(name)
+            assert not set(names) & set(self._applied[key]), "decided in part"
+            self._applied[key].extend([*unsaved, *names])
+            self.recorded[key] += names
             return JobResult.RECORDED
 
     def has(self, key: str, name: str) -> bool:
@@ -570,7 +634,8 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     """Keys are set aside, paused and resumed at random, transactions fail, and each epoch ends by
     a kill.
 
-    Of three documents one has no effects; it may be decided again, but in its place.
+    Of three documents one has no effects; it may be decided again, but in its place. Some are
+    decided together.
     """
     chance = random.Random(seed)
     client = faulty_database.client
@@ -589,15 +654,19 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
                 deferred.append(job)
                 return JobResult.DEFERRED
             if job.again and conversations.has(key, name):
+                job.take_along(0)
                 return JobResult.ALREADY_APPLIED
+            following = job.following()
+            count = job.take_along(dice.choice([0, 0, 2, 5]))
+            names = [name, *(name_of(one) for one in following.documents[:count])]
             if dice.random() < 0.05:
                 deferred.append(job)
                 return JobResult.DEFERRED
-            number = int(name[1:])
-            if number % 3 == 0:
-                handled[key].append(number)
+            numbers = [int(one[1:]) for one in names]
+            handled[key] += [number for number in numbers if number % 3 == 0]
+            if all(number % 3 == 0 for number in numbers):
                 return JobResult.DONE
-            return conversations.record(mine, key, name, job.unsaved())
+            return conversations.record(mine, key, names, job.unsaved())
 
         return decide
 
@@ -647,5 +716,6 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     for key in range(keys):
         mine = [n for n in range(keys * per_key) if n % keys == key]
         recorded = [int(name[1:]) for name in conversations.recorded[f"U{key}"]]
-        assert recorded == [n for n in mine if n % 3]
+        assert recorded == sorted(set(recorded))
+        assert [n for n in recorded if n % 3] == [n for n in mine if n % 3]
         assert set(handled[f"U{key}"]) == {n for n in mine if n % 3 == 0}

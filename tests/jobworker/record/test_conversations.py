@@ -549,3 +549,61 @@ def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(
     written = {"ns": f"{database.name}.conversations", "op": "u"}
     entry = database.client.local["oplog.rs"].find(written).sort("$natural", -1).limit(-1).next()
     assert len(bson.encode(entry)) < 2_000 < before
+
+
+# Several events in one record.
+
+
+def test_one_record_names_all_that_was_decided_together(database: Db, mine: Conversations) -> None:
+    together = {"E2": "M2", "E3": None}
+    answer = record(mine, document(), deciding("E1/0"), unsaved=["E0"], gathered=together)
+    assert answer.is_ours
+    assert stored(database)["applied"] == ["E0", "E1", "E2", "E3"]
+    assert stored(database)["n"] == 1
+
+
+@pytest.mark.parametrize("name", ["E1", "E2", "E3"])
+def test_where_one_of_them_is_applied_nothing_is_recorded(
+    database: Db, mine: Conversations, name: str
+) -> None:
+    record(mine, document(name), deciding("old/0"))
+    answer = record(
+        mine, document(), deciding("E1/0"), gathered={"E2": None, "E3": None}, message_id="M1"
+    )
+    assert answer.adopted is not None
+    assert answer.adopted["applied"] == stored(database)["applied"] == [name]
+    assert [one["id"] for one in answer.outbox] == ["old/0"]
+
+
+@pytest.mark.parametrize("unsent", ["M1", "M3"])
+def test_where_a_message_of_them_was_taken_back_nothing_is_recorded(
+    database: Db, mine: Conversations, unsent: str
+) -> None:
+    record(mine, document("E0"), NOTHING)
+    database.conversations.update_one({}, {"$set": {"unsent": [unsent, "M2"]}})
+    together = {"E2": None, "E3": "M3"}
+    answer = record(mine, document(), deciding("E1/0"), message_id="M1", gathered=together)
+    assert answer.unsent
+    assert stored(database)["applied"] == ["E0"]
+    others = {name: None if id_ == unsent else id_ for name, id_ in together.items()}
+    own = None if unsent == "M1" else "M1"
+    assert record(mine, document(), deciding("E1/0"), message_id=own, gathered=others).is_ours
+
+
+def test_of_two_that_record_overlapping_ones_at_once_one_stands(
+    database: Db, of_epoch: Callable[[int], Conversations]
+) -> None:
+    for n in range(20):
+        a, b = f"A{n}", f"B{n}"
+        meet = threading.Barrier(2)
+
+        def write(first: str, second: str, meet: threading.Barrier = meet) -> Any:
+            meet.wait(15)
+            doc = document(first)
+            return record(of_epoch(5), doc, deciding(f"{first}/0"), gathered={second: None})
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = [one.result() for one in (pool.submit(write, a, b), pool.submit(write, b, a))]
+        assert sorted(answer.is_ours for answer in answers) == [False, True]
+        applied = stored(database)["applied"]
+        assert (applied.count(a), applied.count(b)) == (1, 1)

@@ -166,6 +166,13 @@ def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
     assert told.what == "message text (unsent)"
 
 
+def test_a_message_that_was_handled_with_another_names_that_one() -> None:
+    told = story(runs=[a_run(outcome="gathered", effects=0, gatheredWith="01D")])
+    assert (told.stands, told.related, told.gaps) == ("done", ["01D"], [])
+    assert told.verdict == "handled together with 01D, whose story tells what was sent"
+    assert "handled together with 01D" in told.steps[-1].words
+
+
 def test_a_409_counts_as_sent() -> None:
     told = story(runs=[a_run()], calls=[a_call(status=409)])
     assert told.stands == "answered"
