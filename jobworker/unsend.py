@@ -35,6 +35,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.records.conversations import UNSENT_AT
+from linedesk.store.records.effects import OUTBOX_PAIRS
 from linedesk.store.redaction import emptying, message_id_of, unsent_id_of
 
 # Message ids that a conversation keeps.
@@ -118,7 +119,7 @@ class Notes:
         """Empty the message in dead letters that have not left the conversation's outbox yet."""
         letters = {
             "$filter": {
-                "input": {"$objectToArray": {"$ifNull": ["$outbox", {}]}},
+                "input": OUTBOX_PAIRS,
                 "cond": {"$eq": ["$$this.v.document.event.message.id", {"$literal": message_id}]},
             }
         }
@@ -131,8 +132,8 @@ class Notes:
                 changes = emptied(one["v"]["document"], at=f"{at}.")
                 self._collection.update_one({**this, at: {"$exists": True}}, {"$set": changes})
             for effect in found.get("pending") or ():
-                document = effect.get("document", {})
-                if message_id_of(document) == message_id:
+                document = effect.get("document") if isinstance(effect, Mapping) else None
+                if document is not None and message_id_of(document) == message_id:
                     changes = emptied(document, at="pending.$.")
                     entry = {**this, "pending.id": effect["id"]}
                     self._collection.update_one(entry, {"$set": changes})

@@ -22,6 +22,7 @@ from jobworker.record.record import n_of
 from linedesk.store.client import DURABLE, LOCAL, MAJORITY
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, translated
+from linedesk.store.records.effects import OUTBOX_PAIRS
 from linedesk.store.timers import TIMER
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,6 @@ class Schedule:
         return self._waits(id_, row, n, concern) or self._stands(row, n, concern)
 
     def _waits(self, id_: str, row: str, n: Document, concern: ReadConcern) -> bool:
-        effects = {"$objectToArray": {"$ifNull": ["$outbox", {}]}}
         is_later = {
             "$and": [
                 {"$eq": ["$$this.v.type", TIMER]},
@@ -122,7 +122,7 @@ class Schedule:
                 {"$gt": ["$$this.v.n", n["$gt"]]},
             ]
         }
-        waits = {"$expr": {"$anyElementTrue": [{"$map": {"input": effects, "in": is_later}}]}}
+        waits = {"$expr": {"$anyElementTrue": [{"$map": {"input": OUTBOX_PAIRS, "in": is_later}}]}}
         before = {"pending": {"$elemMatch": {"type": TIMER, "timer": row, "n": n}}}
         return _finds(self._conversations, {"_id": id_, "$or": [waits, before]}, concern)
 

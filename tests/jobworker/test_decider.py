@@ -34,7 +34,7 @@ from linesim import Sim
 from linesim.model.events import standby
 from tests import line_openapi
 from tests.jobworker.bot.test_events import JSON
-from tests.jobworker.worker_harness import CHANNEL, SHORT_RETRIES, Room, a_send
+from tests.jobworker.worker_harness import CHANNEL, SHORT_RETRIES, Room, a_send, outbound
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -364,7 +364,7 @@ def test_events_without_effects_adopt_their_conversation_once_and_write_nothing_
     desk.until_decided()
     assert adopted == [f"{CHANNEL}/{user.user_id}"]
     found = desk.conversation(user.user_id)
-    assert (found["n"], found["applied"], found["pending"]) == (0, [], [])
+    assert (found["n"], found["applied"], found["outbox"]) == (0, [], {})
     # One whose first event is recorded is adopted by its record.
     other = room(a_bot(lambda event, talk: talk.reply("はい")), epoch=2)
     for _ in range(2):
@@ -427,7 +427,7 @@ def test_a_standby_event_carries_out_nothing(room: Rooms, sim: Sim) -> None:
     assert runs == [None]
     assert len(sim.calls) == before
     found = desk.conversation(user.user_id)
-    assert (found["n"], found["state"], found["pending"]) == (0, None, [])
+    assert (found["n"], found["state"], found["outbox"]) == (0, None, {})
 
 
 def test_what_the_sdk_cannot_read_reaches_the_default_handler_whole(room: Rooms, sim: Sim) -> None:
@@ -593,7 +593,19 @@ def test_reading_pauses_while_too_much_waits_in_all(room: Rooms, sim: Sim) -> No
     desk = room(bot, lease_is_fresh=lambda: False, send_limits=limits)
     assert desk.desk.has_room()
     rows = [a_send(id=f"x/{n}", to=user.user_id).as_document() for n in range(3)]
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", rows)
+    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(*rows))
+    assert not desk.desk.has_room()
+
+
+def test_reading_pauses_while_too_many_bytes_wait_in_all(room: Rooms, sim: Sim) -> None:
+    user, limits = sim.add_user("花子"), SendLimits(most_bytes_in_all=20_000)
+    desk = room(Bot(), lease_is_fresh=lambda: False, send_limits=limits)
+    large = [{"type": "text", "text": "x" * 9_000}]
+    rows = [a_send(id=f"x/{n}", to=user.user_id, messages=large).as_document() for n in range(3)]
+    outbox, id_ = desk.desk.outbox, f"{CHANNEL}/{user.user_id}"
+    outbox.add(id_, outbound(*rows[:2]))
+    assert desk.desk.has_room()
+    outbox.add(id_, outbound(*rows))
     assert not desk.desk.has_room()
 
 

@@ -101,7 +101,7 @@ def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
     database.deadletters.insert_one({"_id": "L1", **letter})
     database.held.insert_one({"_id": message["_id"], "n": 1, "key": user, "channel": CHANNEL,
                               "document": message})  # fmt: skip
-    effect = {**a_letter(message), "id": "pending-one", "type": "kept for the test"}
+    effect = {**a_letter(message), "id": "waiting", "type": "kept for the test"}
     conversations_of(database).record(other, Decision({}, [effect]), unsaved=[], message_id=None)
     assert SECRET in everything(database)
 
@@ -117,6 +117,29 @@ def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
     row = database.deadletters.find_one({"_id": "L1"})
     assert (row["traceback"], row["cause"]) == (None, "handler: ValueError")
     assert desk.conversation(user)["unsent"] == ["m-1"]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "is_empty"),
+    [
+        (lambda letters: {"outbox": {f"1-{n}": one for n, one in enumerate(letters)}}, True),
+        (lambda letters: {"pending": letters}, True),
+        # What a person made of it in a shell.
+        (lambda letters: {"outbox": {"1-0": 5, "1-1": None, "1-2": letters[0]}}, True),
+        (lambda letters: {"pending": [5, {}, letters[0]]}, True),
+        (lambda letters: {"outbox": "nothing", "pending": "nothing"}, True),
+        (lambda letters: {"outbox": letters, "pending": letters[0]}, False),
+    ],
+)
+def test_letters_that_have_not_left_the_outbox_are_emptied_in_either_form(
+    database: Database[Any], waiting: Callable[[list[Document]], Document], is_empty: bool
+) -> None:
+    message = a_message("U-forms", "m-forms")
+    letters = [{**a_letter(message), "id": f"E{n}"} for n in range(2)]
+    row = {"_id": f"{CHANNEL}/U-forms", "epoch": 1, **waiting(letters)}
+    database.conversations.insert_one(row)
+    unsends_of(database).ends(an_unsend("U-forms", "m-forms"))
+    assert (SECRET not in everything(database)) is is_empty
 
 
 def test_messages_of_other_conversations_stay(
@@ -241,7 +264,7 @@ def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy
 def test_a_letter_on_its_way_when_the_unsend_comes_is_empty_in_the_end(
     database: Database[Any],
 ) -> None:
-    """The letter left `pending` in memory before the unsend and is written after it."""
+    """The letter left the outbox in memory before the unsend and is written after it."""
     unsends = unsends_of(database)
     message = a_message("U-on-its-way", "m-9")
     letter = a_letter(message)
@@ -316,7 +339,7 @@ def test_an_unsend_is_finished_only_when_every_copy_is_empty(
 ) -> None:
     """MongoDB fails in the middle; the event stays unfinished and is carried out again."""
     failed = threading.Event()
-    empty = Notes.empty_pending
+    empty = Notes.empty_letters
 
     def once(self: Notes, id_: str, message_id: str) -> None:
         if not failed.is_set():
@@ -324,7 +347,7 @@ def test_an_unsend_is_finished_only_when_every_copy_is_empty(
             raise StoreUnavailable("planted")
         empty(self, id_, message_id)
 
-    monkeypatch.setattr(Notes, "empty_pending", once)
+    monkeypatch.setattr(Notes, "empty_letters", once)
     heard = Heard()
     desk = room(heard.bot)
     user = sim.add_user("花子").user_id
@@ -346,10 +369,14 @@ def test_a_conversation_that_is_refused_keeps_no_letter_from_being_emptied(
     message = a_message("U-refused", "m-refused")
     database.deadletters.insert_one({"_id": "L14", **a_letter(message)})
     database.conversations.insert_one(
-        {"_id": f"{CHANNEL}/U-refused", "epoch": 1, "pending": [{"id": "P", **a_letter(message)}]}
+        {
+            "_id": f"{CHANNEL}/U-refused",
+            "epoch": 1,
+            "outbox": {"P": {"id": "P", **a_letter(message)}},
+        }
     )
     try:
-        database.command("collMod", "conversations", validator={"pending": {"$size": 9}})
+        database.command("collMod", "conversations", validator={"n": 9})
         with pytest.raises(WriteRefused):
             unsends.ends(an_unsend("U-refused", "m-refused"))
     finally:

@@ -16,6 +16,7 @@ from jobworker.bot.states import STATE_TIMER
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
 from jobworker.effects import numbered
+from jobworker.record.conversations import Outbound
 from jobworker.record.dead_letters import DeadLetters, is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
@@ -572,8 +573,8 @@ def test_effects_on_their_way_are_counted_and_taken_in_hand_once(
     desk.says(user, "egg 180, rice 180")
     desk.until_decided()
     id_, outbox = f"{CHANNEL}/{user.user_id}", desk.desk.outbox
-    pending = desk.effects()
-    outbox.add(id_, pending)
+    waiting = Outbound.of(desk.conversation(user.user_id))
+    outbox.add(id_, waiting)
     assert len(outbox) == 2
     go_on.set()
     desk.until_quiet()
@@ -581,9 +582,35 @@ def test_effects_on_their_way_are_counted_and_taken_in_hand_once(
     assert len(entered) == 2
     # Read before they left it, and taken in hand after: their numbers make it harmless.
     before = list(database[SCHEDULE].find())
-    outbox.add(id_, pending)
+    outbox.add(id_, waiting)
     desk.until_quiet()
     assert list(database[SCHEDULE].find()) == before
+
+
+LATER: Document = {"type": "timer", "timer": "main/U1/egg", "n": 2}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "overtook"),
+    [
+        ({"outbox": {"1-0": {"type": "send"}, "1-1": LATER}}, True),
+        ({"pending": [{"type": "send"}, LATER]}, True),
+        ({"outbox": {"1-0": {**LATER, "n": 1}}, "pending": [{**LATER, "n": 1}]}, False),
+        ({"outbox": {"1-0": {**LATER, "timer": "main/U1/rice"}}}, False),
+        # What a person made of it in a shell.
+        ({"outbox": "nothing", "pending": "nothing"}, False),
+        ({"outbox": [LATER], "pending": {}}, False),
+        ({"outbox": {"1-0": 5, "1-1": None, "1-2": LATER}}, True),
+    ],
+)
+def test_a_ring_is_overtaken_by_what_waits_in_either_form_of_the_outbox(
+    database: Db, waiting: Document, overtook: bool
+) -> None:
+    row = {"_id": "main/U1/egg", "channel": "main", "key": "U1", "name": "egg", "data": {}, "n": 1}
+    at = datetime.now(UTC)
+    ring = make_timer_document({**row, "runAt": at}, accept_time=at)
+    database.conversations.insert_one({"_id": "main/U1", "n": 2, **waiting})
+    assert Schedule(database).overtook(ring) is overtook
 
 
 # Times of a state.

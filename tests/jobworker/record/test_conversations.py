@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
@@ -15,7 +15,16 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.record.conversations import MOST_MEMBERS, Conversations, Decision
+from jobworker.effects import Call, SendMethod
+from jobworker.record.conversations import (
+    FIRST_NUMBER,
+    MOST_MEMBERS,
+    Conversations,
+    Decision,
+    Noted,
+    Outbound,
+    Recorded,
+)
 from jobworker.record.record import APPLIED
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -24,8 +33,9 @@ from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.records.effects import WITH_OUTBOX, WITH_PENDING, effects_of, place_of
 from linesim import Sim
-from tests.jobworker.worker_harness import Room, a_send
+from tests.jobworker.worker_harness import Room, a_send, outbound
 from tests.waiting import eventually
 
 Db = Database[Any]
@@ -67,8 +77,26 @@ def mine(of_epoch: Callable[[int], Conversations]) -> Conversations:
     return of_epoch(5)
 
 
-def record(conversations: Conversations, doc: Document, decision: Decision, **more: Any) -> Any:
+def record(
+    conversations: Conversations, doc: Document, decision: Decision, **more: Any
+) -> Recorded:
     return conversations.record(doc, decision, **{"unsaved": (), "message_id": None, **more})
+
+
+def places(recorded: Recorded) -> list[str]:
+    """Where the effects of a record stand in the outbox."""
+    return [place for place, _ in recorded.outbox.effects]
+
+
+def ids_in(conversation: Document) -> list[str]:
+    """Of what stands in its outbox, in order."""
+    return [effect["id"] for _, effect in effects_of(conversation)]
+
+
+def a_call(*members: str, **fields: Any) -> Call:
+    """A push under way for the sends at these places."""
+    known = {"at": datetime.now(UTC), "way": SendMethod.PUSH, "key": "k"}
+    return Call(**{**known, "members": members, **fields})
 
 
 def stored(database: Db, key: str = "U1") -> Document:
@@ -82,7 +110,8 @@ def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversat
     found = stored(database)
     at = found.pop("at")
     assert abs((datetime.now(UTC) - at).total_seconds()) < 5
-    (pending,) = found.pop("pending")
+    ((place, effect),) = found.pop("outbox").items()
+    assert place == "0000000005-0001000000"
     assert found == {
         "_id": "main/U1",
         "channel": "main",
@@ -97,21 +126,19 @@ def test_a_first_record_looks_as_the_contract_says(database: Db, mine: Conversat
         "applied": ["E1"],
         "unsent": [],
     }
-    assert pending == {
+    assert effect == {
         "id": "E1/0",
         "type": "send",
         "eventId": "E1",
         "way": "push",
         "to": "U" + "1" * 32,
         "messages": [{"type": "text", "text": "こんにちは"}],
-        "retryKey": pending["retryKey"],
-        "at": pending["at"],
+        "retryKey": effect["retryKey"],
+        "at": effect["at"],
         "token": None,
         "tokenFrom": None,
-        "triedAt": None,
-        "as": None,
     }
-    assert isinstance(pending["at"], datetime)
+    assert isinstance(effect["at"], datetime)
 
 
 def test_a_later_record_changes_only_what_was_decided(database: Db, mine: Conversations) -> None:
@@ -120,7 +147,7 @@ def test_a_later_record_changes_only_what_was_decided(database: Db, mine: Conver
     found = stored(database)
     assert (found["state"], found["data"], found["friend"]) == ("asked", {"n": 1}, False)
     assert (found["n"], found["applied"]) == (2, ["E1", "E2"])
-    assert [row["id"] for row in found["pending"]] == ["E1/0", "E2/0"]
+    assert ids_in(found) == ["E1/0", "E2/0"]
 
 
 def test_an_event_without_an_id_is_named_by_its_document(database: Db, mine: Conversations) -> None:
@@ -145,48 +172,48 @@ def test_the_last_hundred_names_are_kept(database: Db, mine: Conversations) -> N
     assert len(stored(database)["applied"]) == APPLIED
 
 
-def test_sixteen_threads_record_one_event_once(
-    database: Db, of_epoch: Callable[[int], Conversations]
-) -> None:
+def test_sixteen_threads_record_one_event_once(database: Db, mine: Conversations) -> None:
     doc, start = document(), threading.Barrier(16)
 
     def on_a_thread(n: int) -> Any:
         start.wait(10)
-        return record(of_epoch(5), doc, deciding(f"E1/{n}"))
+        return record(mine, doc, deciding(f"E1/{n}"))
 
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(on_a_thread, range(16)))
     assert len([answer for answer in answers if answer.is_ours]) == 1
     found = stored(database)
-    assert (found["n"], found["applied"], len(found["pending"])) == (1, ["E1"], 1)
+    assert (found["n"], found["applied"], len(found["outbox"])) == (1, ["E1"], 1)
     for answer in answers:
-        if not answer.is_ours:
-            assert answer.adopted["pending"] == found["pending"]
+        assert [effect["id"] for _, effect in answer.outbox.effects] == ids_in(found)
 
 
 def test_sixteen_first_events_of_one_key_are_all_recorded(
-    database: Db, of_epoch: Callable[[int], Conversations]
+    database: Db, mine: Conversations
 ) -> None:
     for round_ in range(5):
         start, key = threading.Barrier(16), f"U{round_}"
 
         def on_a_thread(n: int, start: threading.Barrier = start, key: str = key) -> None:
             start.wait(10)
-            record(of_epoch(5), document(f"E{n}", key), deciding(f"E{n}/0"))
+            record(mine, document(f"E{n}", key), deciding(f"E{n}/0"))
 
         with ThreadPoolExecutor(16) as threads:
             list(threads.map(on_a_thread, range(16)))
         found = stored(database, key)
         assert sorted(found["applied"]) == sorted(f"E{n}" for n in range(16))
-        assert (found["n"], len(found["pending"])) == (16, 16)
+        assert (found["n"], len(found["outbox"])) == (16, 16)
 
 
 def test_a_successor_s_conversation_refuses_its_predecessor(
     database: Db, of_epoch: Callable[[int], Conversations]
 ) -> None:
     old, new = of_epoch(5), of_epoch(6)
-    record(old, document("E1"), deciding("E1/0"))
+    (place,) = places(record(old, document("E1"), deciding("E1/0")))
+    call, letter = a_call(place), {"id": "E1/0", "type": "deadletter"}
+    assert old.note_call("main/U1", call)
     new.adopt("main/U1")
+    before = stored(database)
     with pytest.raises(Replaced):
         record(old, document("E2"), deciding("E2/0"))
     with pytest.raises(Replaced):
@@ -194,12 +221,15 @@ def test_a_successor_s_conversation_refuses_its_predecessor(
     with pytest.raises(Replaced):
         old.adopt("main/U1")
     with pytest.raises(Replaced):
-        old.note_try("main/U1", effect())
+        old.note_call("main/U1", call)
     with pytest.raises(Replaced):
-        old.remove("main/U1", "E1/0")
-    found = stored(database)
-    assert (found["applied"], found["epoch"]) == (["E1"], 6)
-    assert found["pending"] == [{**effect(), "at": found["pending"][0]["at"]}]
+        old.end_call("main/U1", call, done=[place])
+    with pytest.raises(Replaced):
+        old.give_up("main/U1", {place: letter}, call)
+    with pytest.raises(Replaced):
+        old.remove("main/U1", place)
+    assert stored(database) == before
+    assert (before["applied"], before["epoch"]) == (["E1"], 6)
 
 
 def test_an_event_found_applied_is_adopted_with_its_outbox(
@@ -208,7 +238,7 @@ def test_an_event_found_applied_is_adopted_with_its_outbox(
     record(of_epoch(5), document(), deciding("E1/0", state="asked"))
     answer = record(of_epoch(7), document(), deciding("other/0", state="forgotten"))
     assert answer.adopted["epoch"] == 7
-    assert [row["id"] for row in answer.adopted["pending"]] == ["E1/0"]
+    assert [effect["id"] for _, effect in answer.outbox.effects] == ["E1/0"]
     assert (stored(database)["state"], stored(database)["n"]) == ("asked", 1)
 
 
@@ -219,25 +249,83 @@ def test_an_event_whose_message_was_unsent_is_finished_without_effects(
     database.conversations.update_one({}, {"$push": {"unsent": "M1"}})
     answer = record(mine, document("E2"), deciding("E2/0"), message_id="M1")
     assert (answer.unsent, answer.is_ours) == (True, False)
-    assert stored(database)["pending"] == []
+    assert "outbox" not in stored(database)
     assert record(mine, document("E3"), deciding("E3/0"), message_id="M2").is_ours
 
 
-def test_a_try_is_written_down_where_the_effect_stands(database: Db, mine: Conversations) -> None:
-    record(mine, document(), deciding("E1/0", "E1/1"))
-    tried = {**effect("E1/1"), "triedAt": datetime.now(UTC), "as": "push"}
-    assert mine.note_try("main/U1", tried)
-    first, second = stored(database)["pending"]
-    assert (first["triedAt"], first["as"]) == (None, None)
-    assert (second["triedAt"] is not None, second["as"]) == (True, "push")
+def test_a_call_stands_in_the_conversation_until_its_verdict(
+    database: Db, mine: Conversations
+) -> None:
+    here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
+    call = a_call(*here[:2])
+    assert mine.note_call("main/U1", call) is Noted.NOTED
+    adopted = Outbound.of(stored(database)).call
+    assert isinstance(adopted, Call)
+    assert (adopted.members, adopted.way, adopted.key) == (call.members, call.way, "k")
+    for _ in range(2):
+        mine.end_call("main/U1", call, done=call.members)
+        found = stored(database)
+        assert (ids_in(found), "call" in found) == (["E1/2"], False)
+
+
+def test_a_call_that_line_refused_leaves_its_sends_without_the_token(
+    database: Db, mine: Conversations
+) -> None:
+    sends = [a_send(id=f"E1/{n}", token="t").as_document() for n in range(2)]
+    here = places(record(mine, document(), Decision({}, sends)))
+    call = a_call(*here, way=SendMethod.REPLY, key=None, token="t")
+    assert mine.note_call("main/U1", call) is Noted.NOTED
+    mine.end_call("main/U1", call, used_up=here[1:])
+    found = stored(database)
+    assert [one["token"] for _, one in effects_of(found)] == ["t", None]
+    assert "call" not in found
+
+
+def test_a_call_that_memory_does_not_know_of_gives_way_and_ends_none_but_itself(
+    database: Db, mine: Conversations
+) -> None:
+    """It was written later than its time-out, and nothing was called for it."""
+    here = places(record(mine, document(), deciding("E1/0", "E1/1")))
+    earlier, later = a_call(*here[:1]), a_call(*here, at=datetime.now(UTC) + timedelta(seconds=1))
+    assert mine.note_call("main/U1", earlier) is Noted.NOTED
+    assert mine.note_call("main/U1", later) is Noted.NOTED
+    mine.end_call("main/U1", earlier, done=here)
+    mine.give_up("main/U1", {here[0]: {"id": "E1/0", "type": "deadletter"}}, earlier)
+    found = stored(database)
+    assert (len(found["call"]["members"]), ids_in(found)) == (2, ["E1/0", "E1/1"])
+    assert {effect["type"] for effect in found["outbox"].values()} == {"send"}
+
+
+def test_a_letter_takes_the_place_of_its_send_and_ends_its_call(
+    database: Db, mine: Conversations
+) -> None:
+    here = places(record(mine, document(), deciding("E1/0", "E1/1", "E1/2")))
+    call = a_call(*here[:2])
+    assert mine.note_call("main/U1", call) is Noted.NOTED
+    letters = {place: {"id": f"E1/{n}", "type": "deadletter"} for n, place in enumerate(here[:2])}
+    mine.give_up("main/U1", letters, call)
+    found = stored(database)
+    assert [effect["type"] for _, effect in effects_of(found)] == ["deadletter"] * 2 + ["send"]
+    assert "call" not in found
+
+
+def test_what_has_left_is_made_anew_by_no_write_that_comes_late(
+    database: Db, mine: Conversations
+) -> None:
+    (place,) = places(record(mine, document(), deciding("E1/0")))
+    mine.remove("main/U1", place)
+    mine.give_up("main/U1", {place: {"id": "E1/0", "type": "deadletter"}})
+    mine.end_call("main/U1", a_call(place), used_up=[place])
+    assert stored(database)["outbox"] == {}
 
 
 def test_what_is_carried_out_leaves_and_may_leave_twice(database: Db, mine: Conversations) -> None:
-    record(mine, document(), deciding("E1/0", "E1/1"))
-    mine.remove("main/U1", "E1/0")
-    mine.remove("main/U1", "E1/0")
-    assert [row["id"] for row in stored(database)["pending"]] == ["E1/1"]
-    assert mine.note_try("main/U1", effect("E1/0")) is False
+    first, second = places(record(mine, document(), deciding("E1/0", "E1/1")))
+    mine.remove("main/U1", first)
+    mine.remove("main/U1", first)
+    assert ids_in(stored(database)) == ["E1/1"]
+    assert mine.note_call("main/U1", a_call(first, second)) is Noted.GONE
+    assert "call" not in stored(database)
 
 
 def test_a_successor_finds_the_outboxes_oldest_record_first(
@@ -250,22 +338,23 @@ def test_a_successor_finds_the_outboxes_oldest_record_first(
     new = of_epoch(6)
     left = new.with_outbox()
     assert left == ["main/U3", "main/U1", "main/U2"]
-    adopted = list(new.adopt_all(left[:2]))
+    new.adopt_all(left[:2])
+    adopted = list(new.adopted(left[:2]))
     assert {(row["_id"], row["epoch"]) for row in adopted} == {(id_, 6) for id_ in left[:2]}
-    assert [len(row["pending"]) for row in adopted] == [1, 1]
+    assert [len(row["outbox"]) for row in adopted] == [1, 1]
     assert [stored(database, key)["epoch"] for key in ("U1", "U2", "U9")] == [6, 5, 5]
 
 
-def test_the_list_of_outboxes_is_read_from_its_index(database: Db, mine: Conversations) -> None:
+@pytest.mark.parametrize(
+    ("index", "condition"), [("outbox", WITH_OUTBOX), ("pending", WITH_PENDING)]
+)
+def test_the_list_of_outboxes_is_read_from_its_index(
+    database: Db, mine: Conversations, index: str, condition: Document
+) -> None:
     record(mine, document(), deciding("E1/0"))
     plan = database.command(
         "explain",
-        {
-            "find": "conversations",
-            "filter": {"pending.0": {"$exists": True}},
-            "hint": "pending",
-            "sort": {"at": 1},
-        },
+        {"find": "conversations", "filter": condition, "hint": index, "sort": {"at": 1}},
     )
     assert "IXSCAN" in str(plan["queryPlanner"]["winningPlan"])
     assert "'SORT'" not in str(plan["queryPlanner"]["winningPlan"])
@@ -293,17 +382,16 @@ def test_a_conversation_not_yet_known_is_empty(mine: Conversations) -> None:
 def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
     database: Db, mine: Conversations
 ) -> None:
-    large = "あ" * 600_000
+    large, here = "あ" * 600_000, list[str]()
     for n in range(10):
         decision = Decision({}, [{**effect(f"E{n}/0"), "messages": [large]}])
         try:
-            record(mine, document(f"E{n}"), decision)
+            here += places(record(mine, document(f"E{n}"), decision))
         except StoreUnavailable:
             break
     else:
         pytest.fail("MongoDB took more than a document can hold")
-    mine.remove("main/U1", "E0/0")
-    mine.remove("main/U1", "E1/0")
+    mine.remove("main/U1", *here[:2])
     assert record(mine, document(f"E{n}"), decision).is_ours
 
 
@@ -416,6 +504,7 @@ def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
     user = sim.add_user("花子")
     limits = SendLimits(store_pause_seconds=0.05)
     with Room(broken_database, sim, bot, send_limits=limits) as room:
+        room.until_quiet()
         room.says(user, "一")
         room.until_quiet()
     rows = broken_database.schedule.find().sort("name", 1)
@@ -460,6 +549,8 @@ def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(
     user = sim.add_user("花子")
     before = len(sim.calls)
     with Room(broken_database, sim, bot) as room:
+        # No update but the call's own and what follows it.
+        room.until_quiet()
         room.says(user, "一")
         sim.wait_for(lambda: sim.answers(user))
         fail(breakable, "off")
@@ -508,14 +599,15 @@ def test_what_is_not_loaded_yet_counts_to_what_waits_in_all(
     with Room(broken_database, sim, Bot(), epoch=2, send_limits=limits) as room:
         eventually(lambda: len(room.desk.outbox) == 2)
         assert room.desk.has_room()
-        room.desk.outbox.add("main/U3", [effect("U3/0")])
+        room.desk.outbox.add("main/U3", outbound(effect("U3/0")))
         assert not room.desk.has_room()
 
 
 def unsent_row(key: str) -> Document:
     """A conversation with one push in its outbox."""
     row = {"_id": f"main/{key}", "channel": "main", "key": key, "applied": [], "n": 1}
-    return {**row, "at": datetime.now(UTC), "pending": [effect(f"{key}/0")]}
+    outbox = {place_of(1, FIRST_NUMBER): effect(f"{key}/0")}
+    return {**row, "at": datetime.now(UTC), "outbox": outbox}
 
 
 def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_record(
@@ -528,8 +620,8 @@ def test_what_a_frozen_predecessor_recorded_late_is_carried_out_by_the_next_reco
 
     recorded = record(successor, document("E2"), deciding("E2/0"))
 
-    assert recorded.adopted is not None
-    assert [one["id"] for one in recorded.adopted["pending"]] == ["E1/0", "E2/0"]
+    assert not recorded.is_ours
+    assert [one["id"] for _, one in recorded.outbox.effects] == ["E1/0", "E2/0"]
 
 
 def test_a_member_more_of_a_full_group_costs_a_profile_and_not_all_of_them(

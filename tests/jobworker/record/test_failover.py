@@ -19,6 +19,7 @@ from jobworker.record.schedule import Schedule
 from linedesk import Bot
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.records.effects import effects_of
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send
@@ -57,7 +58,7 @@ def test_a_record_that_is_lost_with_its_primary_is_decided_once(
         assert runs.count(document["eventId"]) == 1
     found = eventually(lambda: database.conversations.find_one())
     assert found["applied"].count(document["eventId"]) == 1
-    assert (found["n"], found["pending"]) == (2, [])
+    assert (found["n"], found["outbox"]) == (2, {})
     row = database.schedule.find_one()
     assert row is not None
     assert (row["n"], row["data"]) == (2, {"by": document["eventId"]})
@@ -110,7 +111,7 @@ def test_first_records_of_one_key_from_two_epochs_meet(
         )
         found = database.conversations.find_one({"_id": f"main/U{turn}"})
         assert found is not None
-        ways = [effect["to"] for effect in found["pending"]]
+        ways = [effect["to"] for _, effect in effects_of(found)]
         assert told[1] in ("recorded", "adopted")
         if same_event:
             assert len(ways) == 1

@@ -1,0 +1,235 @@
+"""Sends of one conversation that travel in one call: free, in order, and each for itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import pytest
+from pymongo.collection import Collection
+from pymongo.errors import NetworkTimeout
+
+from jobworker.bot.talk import Talk
+from jobworker.errors import MayArriveTwice
+from jobworker.line.answer import LineAnswer
+from jobworker.line.client import LineClient
+from jobworker.record.dead_letters import anew
+from jobworker.sending.conversation_outbox import SendLimits
+from linedesk import Bot
+from linesim import Sim
+from tests.jobworker.worker_harness import Room
+
+Rooms = Callable[..., Room]
+POISON = "毒"
+REFUSED = "The request body has 1 error(s)"
+
+
+def echo(way: str = "reply") -> Bot:
+    """Answers each message with its text."""
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        getattr(talk, way)(talk.raw["message"]["text"])
+
+    return bot
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def says_at_once(desk: Room, user: Any, *said: str) -> None:
+    """The user writes so much while the gate is taken, so all answers wait for one turn."""
+    with desk.desk.gate.turn():
+        for text in said:
+            desk.says(user, text)
+        desk.until_decided()
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, *, by_name: bool) -> None:
+    """LINE refuses each call with POISON in it."""
+    post = LineClient.post
+
+    def refusing(self: LineClient, path: str, body: Mapping[str, Any], **more: Any) -> LineAnswer:
+        said = [message["text"] for message in body["messages"]]
+        if POISON not in said:
+            return post(self, path, body, **more)
+        named = {"message": "invalid", "property": f"messages[{said.index(POISON)}].text"}
+        told = {"message": REFUSED, "details": [named] if by_name else []}
+        return LineAnswer(400, json.dumps(told))
+
+    monkeypatch.setattr(LineClient, "post", refusing)
+
+
+def test_twenty_waiting_events_are_answered_in_order_by_four_free_replies(
+    room: Rooms, sim: Sim
+) -> None:
+    user, desk, said = sim.add_user("花子"), room(echo()), [str(n) for n in range(20)]
+    before = len(sim.calls)
+    says_at_once(desk, user, *said)
+    desk.until_quiet()
+    assert texts(sim, user) == said
+    assert [call.endpoint for call in sim.calls[before:]] == ["reply"] * 4
+    assert sum(call.paid for call in sim.calls[before:]) == 0
+
+
+def test_what_comes_while_a_call_is_under_way_waits_for_the_next_one(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, post, said = sim.add_user("花子"), LineClient.post, ["二", "三"]
+
+    def meanwhile(self: LineClient, *args: Any, **more: Any) -> LineAnswer:
+        if said:
+            desk.says(user, said.pop(0))
+            desk.says(user, said.pop(0))
+            desk.until_decided()
+        return post(self, *args, **more)
+
+    monkeypatch.setattr(LineClient, "post", meanwhile)
+    desk = room(echo())
+    before = len(sim.calls)
+    desk.says(user, "一")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三"]
+    assert [call.endpoint for call in sim.calls[before:]] == ["reply"] * 2
+
+
+def test_one_that_line_names_is_a_letter_and_the_others_take_one_call_more(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, by_name=True)
+    user, desk = sim.add_user("花子"), room(echo())
+    before = len(sim.calls)
+    says_at_once(desk, user, "一", "二", "三", POISON, "五")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三", "五"]
+    (letter,) = desk.letters()
+    assert (letter["cause"], letter["attempts"]) == ("LINE refused it with 400", 1)
+    assert letter["effect"]["messages"][0]["text"] == POISON
+    assert "triedAt" not in letter["effect"], "a replay need not ask"
+    assert [call.endpoint for call in sim.calls[before:]] == ["reply"]
+
+
+def test_one_that_line_does_not_name_is_found_and_costs_the_others_nothing(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, by_name=False)
+    user, desk = sim.add_user("花子"), room(echo())
+    before = len(sim.calls)
+    says_at_once(desk, user, "一", "二", "三", POISON, "五")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三", "五"]
+    assert [one["effect"]["messages"][0]["text"] for one in desk.letters()] == [POISON]
+    assert {call.endpoint for call in sim.calls[before:]} == {"reply"}
+
+
+def test_several_that_may_have_arrived_and_are_refused_then_are_letters_that_say_so(
+    room: Rooms, sim: Sim
+) -> None:
+    user, desk = sim.add_user("花子"), room(echo("push"))
+    sim.close_next("push", accept=True)
+    sim.answer_next("push", 400, {"message": REFUSED})
+    says_at_once(desk, user, "一", "二")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二"]
+    letters = desk.letters()
+    assert [one["attempts"] for one in letters] == [2, 2]
+    for letter in letters:
+        effect = letter["effect"]
+        assert (effect["as"], effect["retryKey"]) == ("push", None)
+        with pytest.raises(MayArriveTwice):
+            anew(effect, name="replay:1", now=datetime.now(UTC))
+
+
+def test_a_token_that_line_refuses_leaves_the_older_ones_to_reply_on(room: Rooms, sim: Sim) -> None:
+    user, desk = sim.add_user("花子"), room(echo())
+    sim.answer_next("reply", 400, {"message": "Invalid reply token"})
+    before = len(sim.calls)
+    says_at_once(desk, user, "一", "二", "三")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三"]
+    made = sim.calls[before:]
+    assert [call.endpoint for call in made] == ["reply"] * 2
+    assert made[0].body["replyToken"] != made[1].body["replyToken"]
+
+
+# A write of a call that MongoDB carries out long after it was given up as timed out.
+
+
+class LateWrite:
+    """The first write of a call comes to MongoDB at a moment that the test chooses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, before_write: int) -> None:
+        self.is_due = False
+        self._write: Callable[[], object] | None = None
+        self._before_write = before_write
+        self._writes = 0
+        update_one = Collection.update_one
+
+        def written(
+            collection: Collection[Any], condition: Any, update: Any, *args: Any, **more: Any
+        ) -> Any:
+            write = partial(update_one, collection, condition, update, *args, **more)
+            if "call" in update.get("$set", ()):
+                self._writes += 1
+                if self._writes == 1:
+                    self._write = write
+                    raise NetworkTimeout("on its way")
+                if self._writes == self._before_write:
+                    self.comes()
+            return write()
+
+        monkeypatch.setattr(Collection, "update_one", written)
+
+    def comes(self) -> None:
+        """Now."""
+        write, self._write = self._write, None
+        if write is not None:
+            write()
+
+
+@pytest.mark.parametrize("before_write", [2, 3], ids=["before the next one", "after its refusal"])
+def test_a_call_that_is_written_late_gives_way_to_the_next_one(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, before_write: int
+) -> None:
+    user = sim.add_user("花子")
+    LateWrite(monkeypatch, before_write=before_write)
+    desk = room(echo("push"), send_limits=SendLimits(first_pause_seconds=0.01))
+    if before_write == 3:
+        sim.answer_next("push", 429, {"message": "too many messages to the same user"})
+    before = len(sim.calls)
+    says_at_once(desk, user, "一")
+    desk.says(user, "二")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二"]
+    assert (desk.calls_noted(), desk.letters()) == ([], [])
+    assert not any(call.retry_differs for call in sim.calls[before:])
+
+
+def test_a_call_that_is_written_late_does_not_stand_in_for_the_one_under_way(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be ended by no verdict, or a successor would repeat the wrong one."""
+    user, post = sim.add_user("花子"), LineClient.post
+    late = LateWrite(monkeypatch, before_write=0)
+    stood: list[Any] = []
+
+    def amid_the_call(self: LineClient, *args: Any, **more: Any) -> LineAnswer:
+        late.comes()
+        (call,) = desk.calls_noted()
+        stood.append((call["key"], len(call["members"])))
+        return post(self, *args, **more)
+
+    monkeypatch.setattr(LineClient, "post", amid_the_call)
+    sim.answer_next("push", 500, accept=True)
+    before = len(sim.calls)
+    desk = room(echo("push"))
+    says_at_once(desk, user, "一", "二", "三")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三"]
+    assert stood == [(call.retry_key, 3) for call in sim.calls[before:]]
+    assert len(stood) == 2
