@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pymongo import UpdateOne
+from pymongo import ReturnDocument, UpdateOne
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, DuplicateKeyError
@@ -21,7 +21,13 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 from jobworker.record.conversations import Conversations, there
 from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import BATCHES, CONVERSATIONS, Document
-from linedesk.store.errors import StoreUnavailable, translated, writing_one
+from linedesk.store.errors import (
+    TRANSIENT_CODES,
+    Replaced,
+    StoreUnavailable,
+    translated,
+    writing_one,
+)
 from linedesk.store.records.batches import OPEN, READY, STATE
 
 
@@ -76,59 +82,75 @@ class Batches:
         ]
         these = {"_id": {"$in": list(wanted)}, "call.batch": key, "epoch": self._epoch}
         with writing_one():
-            self._write(claims)
+            try:
+                self._collection.bulk_write(claims, ordered=False)
+            except BulkWriteError as error:
+                # What MongoDB refuses of one conversation is told where that is called by itself.
+                if not _is_refusal(error):
+                    raise StoreUnavailable("a batch is not claimed as a whole") from error
             return [row["_id"] for row in self._collection.find(these, {"_id": 1})]
 
     def ready(self, key: str, members: Mapping[str, Sequence[str]]) -> bool:
         """Fix the recipients; False if a successor has removed the batch."""
         rows = [{"_id": id_, "places": list(places)} for id_, places in members.items()]
-        still_open = {
-            "_id": key,
-            "epoch": self._epoch,
-            STATE: OPEN,  # guard: only-an-open-batch
-        }
+        still_open = {"_id": key, "epoch": self._epoch, STATE: OPEN}
         with writing_one():
             answer = self._rows.update_one(still_open, {"$set": {STATE: READY, "members": rows}})
+        # guard: only-an-open-batch -> return True
         return bool(answer.matched_count)
 
     def end(self, batch: ReadyBatch) -> None:
-        """LINE has it: its sends leave their outboxes, then its row goes."""
+        """LINE has it: its sends leave their outboxes, then its row goes.
+
+        Raises Replaced where a successor has adopted one of them: it would take the claim for
+        nothing if the row were gone.
+        """
         # guard: members-leave-first ->
         #     self.remove(batch.key)
         #     self._let_go(batch.key, batch.members, done=True)
         self._let_go(batch.key, batch.members, done=True)
+        # guard: row-of-a-successor-stays
+        if self.messages(batch) is not None:
+            raise Replaced("a conversation of a multicast belongs to a higher epoch")
         self.remove(batch.key)
 
     def call_off(self, key: str, members: Mapping[str, Sequence[str]]) -> None:
-        """Nothing of it has reached LINE: its row goes, then its sends are free."""
+        """Nothing of it has reached LINE: its row goes, then its sends are free.
+
+        Raises Replaced where the row is a successor's.
+        """
         self.remove(key)
         self._let_go(key, members)
 
-    def take_over(self) -> list[ReadyBatch]:
-        """The ready ones that predecessors left; those that were open are gone from then on."""
-        return self._taken(self._older)
+    def left(self) -> list[str]:
+        """The keys of what predecessors left, open or ready."""
+        with translated():
+            return [row["_id"] for row in self._rows.find(self._older, {"_id": 1})]
 
     def take(self, key: str) -> ReadyBatch | None:
-        """The same for one batch, which an adopted conversation names."""
-        return next(iter(self._taken({"_id": key})), None)
-
-    def _taken(self, which: Document) -> list[ReadyBatch]:
+        """Take over a predecessor's batch, and all of its conversations, if it is ready; one that
+        was open is gone from then on. Raises Replaced if it is a successor's.
+        """
         with writing_one():
-            keys = [row["_id"] for row in self._rows.find(which, {"_id": 1})]
-            these = {"_id": {"$in": keys}, "epoch": {"$lte": self._epoch}}
-            self._rows.delete_many({**these, **self._older, STATE: OPEN})
-            self._rows.update_many(these, {"$set": {"epoch": self._epoch}})
-            found = [_ready(row) for row in self._rows.find({**these, STATE: READY})]
-        for batch in found:
-            # Before it ends each one has to leave it, also one whose outbox is not loaded yet.
-            self._conversations.adopt_all(list(batch.members))
-        return found
+            self._rows.delete_one({"_id": key, **self._older, STATE: OPEN})
+            row = self._take_row({"_id": key, STATE: READY})
+        if row is None:
+            return None
+        batch = _ready(row)
+        # Before it ends each one has to leave it, also one whose outbox is not loaded yet.
+        self._conversations.adopt_all(list(batch.members))
+        return batch
 
     def messages(self, batch: ReadyBatch) -> list[Document] | None:
-        """What it sends, from a conversation that it has not left yet; None if it has left all."""
+        """What it sends, from a conversation that it has not left yet; None if it has left all.
+
+        By a write that changes nothing: right after an election a read may lag behind.
+        """
         these = {"_id": {"$in": list(batch.members)}, "call.batch": batch.key}
-        with translated():
-            row = self._collection.find_one(these, {"outbox": 1})
+        with writing_one():
+            row: Document | None = self._collection.find_one_and_update(
+                these, {"$set": {"call.batch": batch.key}}, {"outbox": 1}
+            )
         if row is None:
             return None
         sends = (row["outbox"].get(place) or {} for place in batch.members[row["_id"]])
@@ -147,22 +169,35 @@ class Batches:
             )
             for id_, places in members.items()
         ]
-        with writing_one():
-            self._write(updates)
-
-    def _write(self, updates: Sequence[UpdateOne]) -> None:
-        """Each by itself; what one of them met is no reason of the others'."""
         if not updates:
             return
-        try:
-            self._collection.bulk_write(updates, ordered=False)
-        except BulkWriteError as error:
-            raise StoreUnavailable("a batch is not written as a whole") from error
+        with writing_one():
+            try:
+                self._collection.bulk_write(updates, ordered=False)
+            except BulkWriteError as error:
+                raise StoreUnavailable("a batch has not left all its conversations") from error
 
     def remove(self, key: str) -> None:
-        """Its row goes; what is still claimed for it is free by that."""
+        """Its row goes; what is still claimed for it is free by that.
+
+        Raises Replaced where it is a successor's: that may call LINE with it.
+        """
         with writing_one():
-            self._rows.delete_one({"_id": key, "epoch": self._epoch})
+            removed = self._rows.delete_one({"_id": key, "epoch": self._epoch}).deleted_count
+            # guard: row-of-a-successor-is-not-called-off
+            if not removed:
+                self._take_row({"_id": key})
+
+    def _take_row(self, which: Document) -> Document | None:
+        """A row that is there, with this epoch; by a write, since right after an election a read
+        may lag behind. Raises Replaced where it is a successor's.
+        """
+        row: Document | None = self._rows.find_one_and_update(
+            which, {"$max": {"epoch": self._epoch}}, return_document=ReturnDocument.AFTER
+        )
+        if row is not None and row["epoch"] > self._epoch:
+            raise Replaced(f"a multicast belongs to epoch {row['epoch']}")
+        return row
 
     @property
     def _epoch(self) -> int:
@@ -176,6 +211,12 @@ class Batches:
 def _ready(row: Mapping[str, Any]) -> ReadyBatch:
     members = {one["_id"]: one["places"] for one in row["members"]}
     return ReadyBatch(row["_id"], row["at"], members)
+
+
+def _is_refusal(error: BulkWriteError) -> bool:
+    """Whether MongoDB refused single documents for what they are, and has confirmed the others."""
+    codes = {one.get("code") for one in error.details["writeErrors"]}
+    return not error.details["writeConcernErrors"] and not codes & TRANSIENT_CODES
 
 
 def _durable(collection: Collection[Any]) -> Collection[Any]:

@@ -372,45 +372,55 @@ class Batching:
 
     def take_over(self) -> None:
         """Have the batches repeated that predecessors left ready. Raises StoreUnavailable."""
-        for ready in self._rows.take_over():
-            self._settle(ready.key, ready)
+        for key in self._rows.left():
+            with self._boxes.lock:
+                is_known = key in self._unknown or key in self._batches
+                if not is_known:
+                    self._unknown[key] = {}
+            if not is_known:
+                self._ask(key)
 
     def claimed(self, box: ConversationOutbox, claim: Claim) -> Action | None:
         """Under the lock: a predecessor claimed the conversation's first sends. What follows."""
         box.take_along()
         batch = self._batches.get(claim.key)
-        if batch is not None:
+        if batch is not None and box.id in batch.ready.members:
             batch.boxes[box.id] = box
             return None
+        if batch is not None:
+            return partial(self._release, [box])
         is_asked = claim.key in self._unknown
         self._unknown.setdefault(claim.key, {})[box.id] = box, claim.places
         return None if is_asked else partial(self._step, partial(self._ask, claim.key))
 
     def _ask(self, key: str) -> None:
         def ask() -> Action:
-            return partial(self._settle, key, self._rows.take(key))
+            ready = self._rows.take(key)
+            messages = None if ready is None else self._rows.messages(ready)
+            if ready is None or messages is None:
+                return partial(self._not_ready, key)
+            return partial(self._repeat, ready, messages)
 
         self._boxes.until_confirmed(ask, f"batch not found batch={key}")
 
-    def _settle(self, key: str, ready: ReadyBatch | None) -> None:
-        """The batch is known now: it is repeated, or its claims count for nothing."""
-        messages = self._rows.messages(ready) if ready is not None else None
-        step: NextStep | None = None
+    def _repeat(self, ready: ReadyBatch, messages: Sequence[Mapping[str, Any]]) -> None:
+        """A predecessor may have called LINE with it."""
         with self._boxes.lock:
-            if key in self._batches:
-                return
+            boxes = [box for box, _ in self._unknown.pop(ready.key, {}).values()]
+            members = [box for box in boxes if box.id in ready.members]
+            batch = self._batch(ready, messages, members, was_tried=True)
+            step = batch.begin(time.monotonic())
+        log.info("batch of a predecessor is repeated batch=%s", ready.key)
+        self._do(batch, step)
+        # Claimed too late to be in it: the next call's note takes the claim's place.
+        self._release(box for box in boxes if box.id not in ready.members)
+
+    def _not_ready(self, key: str) -> None:
+        """The claims for it count for nothing."""
+        with self._boxes.lock:
             unknown = self._unknown.pop(key, {})
-            boxes = [box for box, _ in unknown.values()]
-            batch = None
-            if ready is not None and messages is not None:
-                batch = self._batch(ready, messages, boxes, was_tried=True)
-                step = batch.begin(time.monotonic())
-        if batch is not None:
-            log.info("batch of a predecessor is repeated batch=%s", key)
-            self._do(batch, step)
-            return
-        # Its claims count for nothing.
-        self._call_off(key, {id_: places for id_, (_, places) in unknown.items()}, boxes)
+        claims = {id_: places for id_, (_, places) in unknown.items()}
+        self._call_off(key, claims, [box for box, _ in unknown.values()])
 
     def _forget(self, batch: Batch) -> list[ConversationOutbox]:
         """Under the lock: it is none any more; its conversations."""

@@ -586,6 +586,7 @@ class ConversationOutbox(Caller):
             and self.chat.startswith(USER)
             and self.sends[0].travels_to(self.chat)
             and not any(_is_late(one.send) or one.send.until for one in self.together())
+            and not any(expired(one.send, one.now(boottime)) for one in self.together())
             and self.body is not None
             and not any(one.token_lives(boottime) for one in self.sends)
         )
