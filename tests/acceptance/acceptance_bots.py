@@ -13,6 +13,7 @@ counter = Bot()
 echo = Bot()
 faulty = Bot()
 stuck = Bot()
+slow = Bot()
 thinker = Bot()
 patient = Bot()
 
@@ -20,7 +21,8 @@ patient = Bot()
 @pusher.add(MessageEvent, message=TextMessageContent)
 def push(event: MessageEvent, talk: Talk) -> None:
     for number in range(int(event.message.text)):
-        talk.push(f"{number}")
+        # So many that no two pushes fit into one call.
+        talk.push(*[f"{number}"] * 3)
 
 
 @counter.add(MessageEvent, message=TextMessageContent)
@@ -53,8 +55,8 @@ def never_return(event: MessageEvent, talk: Talk) -> None:
     talk.reply(event.message.text)
 
 
-@thinker.add(MessageEvent, message=TextMessageContent)
-def think(event: MessageEvent, talk: Talk) -> None:
+@slow.add(MessageEvent, message=TextMessageContent)
+def answer_after_two_seconds(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "考えて":
         threading.Event().wait(2)
     talk.reply(event.message.text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-BOT = "acceptance_bots:thinker"
+BOT = "acceptance_bots:slow"
 
 
 def is_answered(sim: Any, user: Any, text: str) -> bool:
