@@ -67,12 +67,18 @@ class Bursts:
         return following.documents[: found.count]
 
     def _heard(self, job: Job, memo: JobMemo) -> Sequence[Document]:
-        """What the handler gets: all but what was taken back, or will be by an unsend in line."""
+        """What the handler gets: all but what was taken back, or will be by an unsend in line.
+
+        An event that stands there twice, as it may while recvq lacks its index, is given once.
+        """
         # guard: unsend-in-line -> in_line = set[str | None]()
         in_line = {unsent_id_of(one) for one in job.following().documents} - {None}
+        once: dict[str, Document] = {}
+        for one in memo.gathered:
+            once.setdefault(name_of(one), one)
         return [
             one
-            for one in memo.gathered
+            for one in once.values()
             if message_id_of(one) not in in_line and not self._unsends.ends(one)
         ]
 

@@ -517,11 +517,10 @@ UNSENT_AMONG_THEM = "a message handled together with it was taken back"
 
 def _messages_of(memo: JobMemo, document: Document) -> dict[str, str | None]:
     """The names of what is decided together, each with the id of its message if it was heard."""
-    heard = memo.heard_with(document)
-    return {
-        name_of(one): text_of(one["event"], "message", "id") if one in heard else None
-        for one in memo.decided_with(document)
+    heard = {
+        name_of(one): text_of(one["event"], "message", "id") for one in memo.heard_with(document)
     }
+    return {name_of(one): heard.get(name_of(one)) for one in memo.decided_with(document)}
 
 
 def _letter_past_its_record(document: Document, error: WriteRefused, memo: JobMemo) -> Document:

@@ -419,6 +419,7 @@ class KeyQueues:
         self._ready: dict[ReadyLine, OrderedDict[KeyQueue, None]] = {
             line: OrderedDict() for line in ReadyLine
         }
+        self._answers, self._others, self._slow = (self._ready[line] for line in ReadyLine)
         # How many that wait for an answer began in a row while others were ready.
         self._passed = 0
         # Keys that decided something which is not saved.
@@ -456,11 +457,10 @@ class KeyQueues:
         one whose event waits for an answer goes first, so that no person waits behind the events of
         a thousand timers. Each fifth time another one goes that is ready.
         """
-        slow = self._ready[ReadyLine.SLOW]
-        # guard: half-of-the-threads-for-slow -> if slow:
-        if slow and self.slow < self._most_slow:
-            return next(iter(slow))
-        answers, others = self._ready[ReadyLine.ANSWER], self._ready[ReadyLine.OTHER]
+        # guard: half-of-the-threads-for-slow -> if self._slow:
+        if self._slow and self.slow < self._most_slow:
+            return next(iter(self._slow))
+        answers, others = self._answers, self._others
         is_their_turn = not answers or self._passed >= SHARE_OF_OTHERS - 1
         return next(iter(others if others and is_their_turn else answers), None)
 
@@ -473,7 +473,7 @@ class KeyQueues:
     @property
     def waiting_for_slow(self) -> Iterator[KeyQueue]:
         """The keys that wait until a slow run ends, in their order."""
-        return iter(self._ready[ReadyLine.SLOW])
+        return iter(self._slow)
 
     @property
     def running(self) -> int:
@@ -558,8 +558,8 @@ class KeyQueues:
         if queue is None:
             return None
         if queue.line is not ReadyLine.SLOW:
-            passes = queue.line is ReadyLine.ANSWER and self._ready[ReadyLine.OTHER]
-            self._passed = self._passed + 1 if passes else 0
+            is_passing = queue.line is ReadyLine.ANSWER and self._others
+            self._passed = self._passed + 1 if is_passing else 0
         work: Run | Load | Recall
         head = queue.head
         if head is not None:
@@ -590,14 +590,17 @@ class KeyQueues:
             self.tried.pop(queue, None)
         if result is JobResult.RECORDED:
             queue.names = []
-        along, queue.along = queue.along, 0
-        for _ in range(1 + along):
-            self._end(queue, queue.jobs.popleft(), is_named=result is JobResult.DONE)
+        is_named = result is JobResult.DONE
+        self._end(queue, is_named=is_named)
+        while queue.along:
+            queue.along -= 1
+            self._end(queue, is_named=is_named)
         self._place(queue)
         return True
 
-    def _end(self, queue: KeyQueue, job: QueuedJob, *, is_named: bool) -> None:
-        """A document of the key is decided; `is_named` where a later record has to name it."""
+    def _end(self, queue: KeyQueue, *, is_named: bool) -> None:
+        """The key's first document is decided; `is_named` if a later record has to name it."""
+        job = queue.jobs.popleft()
         queue.decided += 1
         self.decided_documents += 1
         if queue.save_each:
@@ -660,7 +663,7 @@ class KeyQueues:
         run = job.queue.running
         if job.is_slow or not (isinstance(run, Run) and run.job is job):
             return job.is_slow
-        has_place = self.slow < self._most_slow and not self._ready[ReadyLine.SLOW]
+        has_place = self.slow < self._most_slow and not self._slow
         job.is_slow = True
         run.resumed = run.resumed or not has_place
         return has_place

@@ -347,6 +347,25 @@ def test_a_dead_letter_that_is_replayed_is_handled_with_what_follows_it(
     assert call.body["replyToken"] == new["event"]["replyToken"]
 
 
+def test_a_message_that_stands_in_line_twice_is_given_once(room: Rooms, sim: Sim) -> None:
+    """LINE delivered it again while recvq had lost its index."""
+    user, gatherer = sim.add_user("花子"), Gatherer(most=4)
+    desk = room(gatherer.bot)
+    (first,) = say(desk, user, "一")
+    say(desk, user, "二")
+    for _ in range(2):
+        desk.put({**first["event"], "deliveryContext": {"isRedelivery": True}})
+    desk.until_quiet()
+    assert gatherer.seen == [["一", "二"]]
+    assert texts(sim, user) == ["一、二"]
+    desk.put(first["event"])
+    say(desk, user, "三", "四", "五")
+    desk.send(sim.drafts.sticker(user))
+    desk.until_quiet()
+    assert [word for call in gatherer.seen[1:] for word in call][-3:] == ["三", "四", "五"]
+    assert desk.conversation(user.user_id)["data"]["handled"] == [*"一二三四五"]
+
+
 def test_a_reply_uses_a_token_that_there_is(room: Rooms, sim: Sim) -> None:
     """The newest message has none, since it is a replay."""
     user, gatherer = sim.add_user("花子"), Gatherer(most=2)

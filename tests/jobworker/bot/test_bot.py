@@ -15,6 +15,7 @@ from linebot.v3.webhooks import (
 )
 
 from jobworker.bot.events import model_of
+from jobworker.bot.gather import Gather
 from jobworker.bot.states import STATE_TIMER
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, TimerEvent
@@ -230,3 +231,43 @@ def test_a_handler_may_have_a_time_limit_of_its_own() -> None:
 def test_a_limit_that_is_no_number_of_seconds_is_refused(limit: Any) -> None:
     with pytest.raises(BotError, match="limit= takes seconds above 0, 3600 at most"):
         Bot().default(limit=limit)(lambda event, talk: None)
+
+
+# Messages that are gathered.
+
+
+def test_a_handler_may_get_several_messages_at_once() -> None:
+    bot = Bot()
+
+    def handler(events: Any, talk: Any) -> None: ...
+
+    bot.add(MessageEvent, [TextMessageContent, StickerMessageContent], gather=2)(handler)
+    bot.add(MessageEvent, ImageMessageContent, gather=30.0, most=99)(handler)
+    bot.add(FollowEvent)(handler)
+    text, sticker, follow = (bot.rule_for(event) for event in (TEXT, STICKER, FOLLOW))
+    assert text is not None
+    assert follow is not None
+    assert text == sticker
+    assert (text.gather, follow.gather) == (Gather(2.0, 20), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"gather": 0}, "gather= takes seconds above 0, 30 at most"),
+        ({"gather": 31}, "gather= takes seconds above 0, 30 at most"),
+        ({"gather": "2"}, "gather= takes seconds above 0, 30 at most"),
+        ({"gather": 2.0, "most": 1}, "most= takes a whole number, 2 to 99"),
+        ({"gather": 2.0, "most": 100}, "most= takes a whole number, 2 to 99"),
+        ({"gather": 2.0, "most": 2.5}, "most= takes a whole number, 2 to 99"),
+        ({"most": 5}, "most= is for a handler with gather="),
+    ],
+)
+def test_what_cannot_be_gathered_is_refused(options: Any, why: str) -> None:
+    with pytest.raises(BotError, match=why):
+        Bot().add(MessageEvent, **options)(lambda events, talk: None)
+
+
+def test_only_messages_are_gathered() -> None:
+    with pytest.raises(BotError, match="gather= is for MessageEvent, not for FollowEvent"):
+        Bot().add(FollowEvent, gather=2.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobworker.bot.gather import Gather, Gathered, Gathering
+from jobworker.bot.gather import Gather, Gathered, Gathering, answered
 from linedesk.contract import Following
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
@@ -102,3 +102,20 @@ def test_a_front_desk_whose_clock_is_ahead_makes_nothing_wait_longer(ahead: floa
     assert one.look(0.0).wait_seconds >= 2.0
     assert one.look(1.0, message(1.0)).wait_seconds >= 2.0
     assert one.look(3.0, message(1.0)) == Gathered(1, 0.0)
+
+
+def a_reply_token(at: float, token: str | None) -> dict[str, Any]:
+    event = {} if token is None else {"replyToken": token}
+    return {**message(at), "event": event}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "which"),
+    [(["a", "b", "c"], 2), (["a", "b", None], 1), ([None, None, None], 2), (["a", None, None], 0)],
+)
+def test_the_reply_token_that_lives_longest_is_the_one_accepted_last(
+    tokens: list[str | None], which: int
+) -> None:
+    documents = [a_reply_token(n, token) for n, token in enumerate(tokens)]
+    assert answered(documents) is documents[which]
+    assert answered(documents[::-1]) is documents[which]
