@@ -664,7 +664,7 @@ def test_where_one_of_them_is_applied_nothing_is_recorded(
     )
     assert answer.adopted is not None
     assert answer.adopted["applied"] == stored(database)["applied"] == [name]
-    assert [one["id"] for one in answer.outbox] == ["old/0"]
+    assert [one["id"] for _, one in answer.outbox.effects] == ["old/0"]
 
 
 @pytest.mark.parametrize("unsent", ["M1", "M3"])
