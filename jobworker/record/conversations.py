@@ -271,9 +271,10 @@ class Conversations:
         n = decision.read_n
         if n is None and decision.sets_timers:
             n = n_of(self._read(id_))
-        places = [self._next_place() for _ in decision.effects]
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
+            # Behind those of a record that came between.
+            places = [self._next_place() for _ in wanted.effects]
             effects = list(zip(places, wanted.effects, strict=True))
             try:
                 # guard: applied-along ->

@@ -58,7 +58,7 @@ POINTS = {
     "refused": lambda: before(Outbox, "_write_answer"),
     "cleared": lambda: after(Outbox, "_write_answer"),
     "noted as push": lambda: after(
-        Conversations, "note_call", when=lambda _, id_, call: as_push(call)
+        Conversations, "note_call", when=lambda _, id_, call, *more: as_push(call)
     ),
     "called as push": lambda: after(
         Outbox, "_post", when=lambda _, box, call, sends: as_push(call)

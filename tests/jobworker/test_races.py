@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import permutations
 from typing import Any
 
@@ -18,9 +18,10 @@ from pymongo.errors import DuplicateKeyError
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import Timers
+from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import LineClient
-from jobworker.record.conversations import Conversations, Decision, Recorded
+from jobworker.record.conversations import FIRST_NUMBER, Conversations, Decision, Recorded
 from jobworker.record.schedule import Schedule
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
@@ -29,6 +30,7 @@ from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, make_document
 from linedesk.store.errors import Replaced
+from linedesk.store.records.effects import effects_of, place_of
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, a_send
@@ -61,7 +63,9 @@ def echo() -> Bot:
     return bot
 
 
+@cache
 def of_epoch(database: Database[Any], epoch: int) -> Conversations:
+    """An epoch belongs to one process, which numbers what it records."""
     made = Conversations(database[CONVERSATIONS])
     made.epoch = epoch
     return made
@@ -153,7 +157,7 @@ def test_two_first_events_of_one_key_are_both_recorded(
     acts = [a_record(empty, of_one_key(name)) for name in ("E1", "E2")]
     found, ends = at_once(halting, acts)
     assert sorted(found["applied"]) == ["E1", "E2"]
-    assert sorted(one["id"] for one in found["pending"]) == ["E1/5", "E2/5"]
+    assert sorted(one["id"] for one in found["outbox"].values()) == ["E1/5", "E2/5"]
     assert found["n"] == 2
     assert all(end.is_ours for end in ends)
 
@@ -162,10 +166,10 @@ def test_of_sixteen_first_records_of_one_event_one_stands_and_all_know_it(
     halting: Client, empty: Database[Any]
 ) -> None:
     found, ends = at_once(halting, [a_record(empty, of_one_key("E1"))] * 16)
-    assert (found["n"], found["applied"], len(found["pending"])) == (1, ["E1"], 1)
+    assert (found["n"], found["applied"], len(found["outbox"])) == (1, ["E1"], 1)
     assert [type(end) for end in ends] == [Recorded] * 16
     assert sum(end.is_ours for end in ends) == 1
-    assert all(end.adopted["pending"] == found["pending"] for end in ends if not end.is_ours)
+    assert all(end.adopted["outbox"] == found["outbox"] for end in ends if not end.is_ours)
 
 
 def overtaken(
@@ -196,7 +200,7 @@ def test_a_first_event_that_a_predecessors_overtakes_takes_over_its_outbox(
     end = overtaken(halting, newer, older)
     found = the_one(empty)
     assert (found["epoch"], found["applied"]) == (2, ["E1", "E2"])
-    assert [one["id"] for one in end.adopted["pending"]] == ["E1/1", "E2/2"]
+    assert [one["id"] for _, one in end.outbox.effects] == ["E1/1", "E2/2"]
 
 
 def test_a_first_event_that_a_successors_overtakes_is_refused(
@@ -242,19 +246,18 @@ def test_a_record_that_comes_while_the_outboxes_are_being_loaded_is_loaded_too(
         record(predecessor, second, a_push(second, "二"))
         return update_many(collection, *arguments)
 
-    def late(mine: Conversations, ids: Sequence[str]) -> Iterator[Document]:
+    def late(mine: Conversations, ids: Sequence[str]) -> None:
         assert nothing_is_sent.wait(WAIT_SECONDS)
         monkeypatch.setattr(Conversations, "adopt_all", adopt_all)
         if moment == "before it is adopted":
             record(predecessor, second, a_push(second, "二"))
         if moment == "as it is adopted":
             monkeypatch.setattr(Collection, "update_many", overtaken)
-        for row in adopt_all(mine, ids):
-            if moment == "after its event was adopted":
-                # The outbox is this term's by now, and memory does not know it yet.
-                desk.put_document(second)
-                desk.until_decided()
-            yield row
+        adopt_all(mine, ids)
+        if moment == "after its event was adopted":
+            # The outbox is this term's by now, and memory does not know it yet.
+            desk.put_document(second)
+            desk.until_decided()
 
     monkeypatch.setattr(Conversations, "adopt_all", late)
     nothing_is_sent = threading.Event()
@@ -307,8 +310,9 @@ def test_a_record_in_a_conversation_that_nobody_had_to_load_is_carried_out_once(
     record(predecessor, document, a_push(document, "答"))
     desk.put_document(document, again=again)
     desk.until_quiet()
+    call = Call(datetime.now(UTC), SendMethod.PUSH, (place_of(1, FIRST_NUMBER),), key="k")
     with pytest.raises(Replaced):
-        predecessor.note_try(f"{CHANNEL}/{user.user_id}", a_push(document, "答"))
+        predecessor.note_call(f"{CHANNEL}/{user.user_id}", call)
     assert texts(sim, user) == ["答"]
 
 
@@ -571,12 +575,11 @@ def test_no_more_are_decided_before_a_save_than_a_conversation_can_name(
 INVALID = {"message": "Invalid reply token"}
 
 
-def left_by(database: Database[Any]) -> Document:
-    """What the process that died has left in the outbox."""
-    found = database[CONVERSATIONS].find_one()
-    assert found is not None
-    (effect,) = found["pending"]
-    return dict(effect)
+def left_by(database: Database[Any]) -> tuple[Document, Document | None]:
+    """What the process that died has left in the outbox, and its call."""
+    found = the_one(database)
+    ((_, effect),) = effects_of(found)
+    return effect, found.get("call")
 
 
 @pytest.mark.parametrize(
@@ -591,8 +594,9 @@ def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
     # LINE did not take the token, and would take it now.
     sim.answer_next("reply", 400, INVALID)
     dies(point, user)
-    left = left_by(database)
-    assert (left["as"], left["triedAt"] is None) == ("push", False)
+    left, call = left_by(database)
+    assert call is not None
+    assert (call["as"], call["key"], left["token"]) == ("push", left["retryKey"], None)
     assert texts(sim, user) == (["はい"] if accepted else [])
     before = len(sim.calls)
     room(Bot(), epoch=2).until_quiet()
@@ -607,8 +611,8 @@ def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
     user = sim.add_user("花子")
     sim.answer_next("reply", 429)
     dies("cleared", user)
-    left = left_by(database)
-    assert left["triedAt"] is None
+    left, call = left_by(database)
+    assert (left["token"] is None, call) == (False, None)
     let_the_minute_pass(database)
     with Room(database, sim, Bot(), epoch=2, reply_unknown=ReplyUnknown.DROP) as desk:
         desk.until_quiet()
@@ -622,8 +626,9 @@ def test_a_refusal_that_was_not_written_down_is_of_unknown_outcome(
     user = sim.add_user("花子")
     sim.answer_next("reply", 429)
     dies("refused", user)
-    left = left_by(database)
-    assert left["triedAt"] is not None
+    left, call = left_by(database)
+    assert call is not None
+    assert call["token"] == left["token"]
     let_the_minute_pass(database)
     conversation = database[CONVERSATIONS].find_one()
     assert conversation is not None
@@ -640,7 +645,8 @@ def test_a_refusal_that_was_not_written_down_is_of_unknown_outcome(
 
 def let_the_minute_pass(database: Database[Any]) -> None:
     past = datetime.now(UTC) - timedelta(seconds=90)
-    database[CONVERSATIONS].update_many({}, {"$set": {"pending.0.tokenFrom": past}})
+    for place in the_one(database)["outbox"]:
+        database[CONVERSATIONS].update_many({}, {"$set": {f"outbox.{place}.tokenFrom": past}})
 
 
 # Timers: each is recorded with a number, and in its row the highest stands.
@@ -720,7 +726,7 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
     """Its row is looked at before its conversation, where a later record goes first."""
     mine, timely = of_epoch(database, 1), Schedule(database)
     documents = [of_one_key(name) for name in ("E1", "E2")]
-    (effect,) = record(mine, documents[0], a_timer(documents[0], 60)).outbox
+    ((_, effect),) = record(mine, documents[0], a_timer(documents[0], 60)).outbox.effects
     assert timely.enter(effect) is None
 
     class Overtaken:
@@ -731,7 +737,7 @@ def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason
 
         def find_one(self, *args: Any) -> Any:
             found = database[CONVERSATIONS].find_one(*args)
-            (later,) = record(mine, documents[1], a_timer(documents[1], 90)).outbox
+            ((_, later),) = record(mine, documents[1], a_timer(documents[1], 90)).outbox.effects
             timely.enter(later)
             return found
 
@@ -766,13 +772,14 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
     recorded = record(mine, documents[2], a_timer(documents[2], 30))
     found = the_one(database)
     assert (found["n"], found["epoch"], found["applied"]) == (3, 2, ["E1", "E2", "E3"])
-    assert [(one["eventId"], one["n"]) for one in found["pending"]] == [
+    assert [(one["eventId"], one["n"]) for _, one in effects_of(found)] == [
         ("E1", 1),
         ("E2", 2),
         ("E3", 3),
     ]
     # What memory gets is what stands in the outbox.
-    assert [one["n"] for one in recorded.outbox] == ([1, 2, 3] if rival_epoch == 1 else [3])
+    told = [one["n"] for _, one in recorded.outbox.effects]
+    assert told == ([1, 2, 3] if rival_epoch == 1 else [3])
 
 
 def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
@@ -785,10 +792,10 @@ def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
     )
     assert the_one(database)["n"] == 0
     record(of_epoch(database, 2), document, a_timer(document, 10))
-    assert [one["n"] for one in the_one(database)["pending"]] == [1]
+    assert [one["n"] for _, one in effects_of(the_one(database))] == [1]
     database[CONVERSATIONS].update_one({}, {"$unset": {"n": ""}, "$set": {"applied": []}})
     record(of_epoch(database, 2), document, a_timer(document, 10))
-    assert [one["n"] for one in the_one(database)["pending"]] == [1, 1]
+    assert [one["n"] for _, one in effects_of(the_one(database))] == [1, 1]
 
 
 def test_a_conversation_that_goes_between_look_and_write_goes_on_counting(
@@ -804,7 +811,7 @@ def test_a_conversation_that_goes_between_look_and_write_goes_on_counting(
         return write(conversations, *args)
 
     monkeypatch.setattr(Conversations, "_write", emptied)
-    (effect,) = record(mine, second, a_timer(second, 10)).outbox
+    ((_, effect),) = record(mine, second, a_timer(second, 10)).outbox.effects
     assert (effect["n"], the_one(database)["n"]) == (2, 2)
 
 
@@ -813,7 +820,7 @@ def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
     database: Database[Any], dies: Dies, room: Rooms, sim: Sim, point: str
 ) -> None:
     dies(point, sim.add_user("花子"), way="timer")
-    left = left_by(database)
+    left, _ = left_by(database)
     assert (left["type"], left["n"]) == ("timer", 1)
     assert database[SCHEDULE].count_documents({}) == (point == "entered")
     if point == "entered":
