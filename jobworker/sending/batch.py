@@ -29,6 +29,7 @@ from jobworker.sending.conversation_outbox import (
     next_try_words,
 )
 from jobworker.sending.verdict import (
+    QUOTA,
     CallOutcome,
     ReplyUnknown,
     SendVerdict,
@@ -124,6 +125,9 @@ class Batch(Caller):
         assert self.call is not None
         tried = Tried(self.call, (), was_tried=self.was_tried)
         outcome = judge(tried, answer, reply_unknown=ReplyUnknown.PUSH)
+        if self.was_tried and outcome.cause == QUOTA:
+            # It may have arrived, and its key is good for another day: the month may have room.
+            return CallOutcome(SendVerdict.AGAIN, stands=True, cause=QUOTA)
         if self.was_tried or not isinstance(answer, LineAnswer):
             return outcome
         if outcome.ending is not SendVerdict.DEAD:

@@ -68,7 +68,11 @@ class Tried:
         return self.call.way is SendMethod.REPLY
 
     def members_with(self, messages: Sequence[int]) -> list[str]:
-        """The places of the members that brought these of its messages."""
+        """The places of the members that brought these of its messages; of a batch, whose members
+        have all the same, none.
+        """
+        if not self.messages:
+            return []
         brought_by = [
             place
             for place, count in zip(self.call.members, self.messages, strict=True)

@@ -1,0 +1,173 @@
+"""Rooms that stand still at a named point of a multicast's way, to wake or to die there.
+
+A thread that stands still keeps what it has, and the others of its room wait for it, as in a
+process that is frozen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jobworker.record.batches import Batches
+from linedesk.store.errors import StoreUnavailable
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+MOST_SECONDS = 60.0
+
+
+class Killed(BaseException):
+    """Ends the thread of a room that died where it stood still."""
+
+
+class Freeze:
+    """Where the first thread that comes by stands still."""
+
+    def __init__(self) -> None:
+        self.is_reached = threading.Event()
+        self._ends = threading.Event()
+        self._is_killed = False
+        self._lock = threading.Lock()
+
+    def stand_still(self) -> None:
+        with self._lock:
+            if self.is_reached.is_set():
+                return
+            self.is_reached.set()
+        assert self._ends.wait(MOST_SECONDS)
+        if self._is_killed:
+            raise Killed
+
+    def wake(self) -> None:
+        self._ends.set()
+
+    def kill(self) -> None:
+        """Also of one that has not come by, which then never stands still; one that woke lives."""
+        self._is_killed = not self._ends.is_set()
+        self._ends.set()
+
+
+def parts_of(room: Room) -> tuple[Any, Batches, Any]:
+    """What makes a room's multicasts: its batching, their documents, and what calls LINE."""
+    batching = room.desk.outbox._batching
+    return batching, batching._rows, room.desk.line.client
+
+
+def freeze_before(owner: Any, name: str) -> Callable[[Freeze], None]:
+    """Stand still before a method of this one object does anything."""
+
+    def apply(freeze: Freeze) -> None:
+        method = getattr(owner, name)
+
+        def then(*args: Any, **kwargs: Any) -> Any:
+            freeze.stand_still()
+            return method(*args, **kwargs)
+
+        setattr(owner, name, then)
+
+    return apply
+
+
+def freeze_after(owner: Any, name: str) -> Callable[[Freeze], None]:
+    """Stand still once a method of this one object has done its work."""
+
+    def apply(freeze: Freeze) -> None:
+        method = getattr(owner, name)
+
+        def then(*args: Any, **kwargs: Any) -> Any:
+            done = method(*args, **kwargs)
+            freeze.stand_still()
+            return done
+
+        setattr(owner, name, then)
+
+    return apply
+
+
+def freeze_amid_members(rows: Batches) -> Callable[[Freeze], None]:
+    """Stand still when half of a batch's conversations have left it."""
+
+    def apply(freeze: Freeze) -> None:
+        let_go = rows._let_go
+
+        def then(key: str, members: Any, **more: Any) -> None:
+            ids = list(members)
+            let_go(key, {id_: members[id_] for id_ in ids[: len(ids) // 2]}, **more)
+            freeze.stand_still()
+            let_go(key, {id_: members[id_] for id_ in ids[len(ids) // 2 :]}, **more)
+
+        rows._let_go = then  # type: ignore[method-assign]
+
+    return apply
+
+
+def points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
+    """The points of a multicast's way, in their order."""
+    batching, rows, client = parts_of(room)
+    return {
+        "row open": freeze_after(rows, "open"),
+        "claimed": freeze_after(rows, "claim"),
+        "ready": freeze_after(rows, "ready"),
+        "calling": freeze_before(client, "_call"),
+        "called": freeze_after(client, "_call"),
+        "answered": freeze_before(rows, "end"),
+        "half of the members have left": freeze_amid_members(rows),
+        "all members have left": freeze_before(rows, "remove"),
+        "row deleted": freeze_after(rows, "end"),
+    }
+
+
+def next_points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
+    """The points of a leader that finds what another one left."""
+    _, rows, client = parts_of(room)
+    outbox = room.desk.outbox
+    return {
+        "rows found": freeze_after(rows, "left"),
+        "taken": freeze_after(rows, "take"),
+        "adopted": freeze_after(outbox, "_adopt"),
+        "calling": freeze_before(client, "_call"),
+        "called": freeze_after(client, "_call"),
+        "half of the members have left": freeze_amid_members(rows),
+        "row deleted": freeze_after(rows, "remove"),
+    }
+
+
+@contextmanager
+def frozen(room: Room, freeze: Callable[[Freeze], None]) -> Iterator[Freeze]:
+    """The room's first thread at that point stands still; at the end it dies, if it has not woken.
+
+    The room must not have started.
+    """
+    one = Freeze()
+    freeze(one)
+    try:
+        yield one
+    finally:
+        one.kill()
+
+
+def until_idle(room: Room) -> None:
+    """Nothing is under way on its threads: it has ended, waits, or has nothing more to do."""
+
+    def is_busy() -> bool:
+        threads, now = room.pool._threads.useful, time.monotonic()
+        return any(one.is_alive() and one.has_been_at_it(now) for one in threads)
+
+    eventually(lambda: not is_busy())
+
+
+def not_confirmed(owner: Any, name: str, *, lands: bool) -> None:
+    """The next call of a method that writes ends as in an outage, with its write done or not."""
+    method = getattr(owner, name)
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        setattr(owner, name, method)
+        if lands:
+            method(*args, **kwargs)
+        raise StoreUnavailable("not confirmed in time")
+
+    setattr(owner, name, once)

@@ -1,0 +1,346 @@
+"""Sends of many conversations in one multicast, acted out on a real mongod with the simulator.
+
+The rules of the protocol, with every order of two leaders, are those of `test_batch_model`. Here
+the leaders are rooms of rising epochs on one database; a room that died or froze stands still at a
+named point (`tests.jobworker.freezing`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+import linesim
+from jobworker.effects import SendMethod
+from jobworker.line.rate_limits import RateLimits
+from jobworker.record.conversations import FIRST_NUMBER
+from jobworker.sending.conversation_outbox import SendLimits
+from linedesk import Bot
+from linedesk.store.documents import Document
+from linedesk.store.errors import Replaced
+from linedesk.store.records.effects import place_of
+from linesim import Rule, Sim, Status
+from linesim.model.calls import Call
+from linesim.model.faults import BadMember, bad_request
+from linesim.model.world import User
+from tests.jobworker.freezing import (
+    Freeze,
+    Killed,
+    frozen,
+    next_points_of,
+    not_confirmed,
+    parts_of,
+    points_of,
+    until_idle,
+)
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send
+from tests.waiting import eventually
+
+Deaths = list[BaseException | None]
+# As many as LINE takes in one call, so what comes behind travels by itself.
+SAME = ("一", "二", "三", "四", "五")
+POINTS = (
+    *("row open", "claimed", "ready", "calling", "called", "answered"),
+    *("half of the members have left", "all members have left", "row deleted"),
+)
+NEXT_POINTS = (
+    *("rows found", "taken", "adopted", "calling", "called"),
+    *("half of the members have left", "row deleted"),
+)
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def text(words: str) -> Document:
+    return {"type": "text", "text": words}
+
+
+def waits(database: Any, user: User, *sends: Sequence[Document], **fields: Any) -> None:
+    """A friend's conversation that a leader of epoch 1 left, with pushes that each has these
+    messages.
+    """
+    outbox = {}
+    for number, messages in enumerate(sends):
+        id_, key = f"{user.user_id}/{number}", str(uuid.uuid4())
+        send = a_send(id=id_, to=user.user_id, messages=list(messages), retry_key=key)
+        outbox[place_of(1, FIRST_NUMBER + number)] = send.as_document()
+    database.conversations.insert_one(
+        {
+            "_id": f"{CHANNEL}/{user.user_id}",
+            "channel": CHANNEL,
+            "key": user.user_id,
+            "kind": "user",
+            "friend": True,
+            "state": None,
+            "data": {},
+            "n": 1,
+            "epoch": 1,
+            "applied": ["E1"],
+            "unsent": [],
+            "outbox": outbox,
+            "at": datetime.now(UTC),
+            **fields,
+        }
+    )
+
+
+def friends(database: Any, sim: Sim, number: int, *sends: Sequence[Document]) -> list[User]:
+    """So many friends for whom the same waits."""
+    users = [sim.add_user(f"友{n}") for n in range(number)]
+    for user in users:
+        waits(database, user, *(sends or [[text("同じ")]]))
+    return users
+
+
+class Leader:
+    """A room that serves its gate once all that a predecessor left is known to it."""
+
+    def __init__(self, database: Any, sim: Sim, *, epoch: int = 2, **options: Any) -> None:
+        self.may_call = threading.Event()
+        options = {"send_limits": SendLimits(first_pause_seconds=0.01), **options}
+        self.room = Room(
+            database, sim, Bot(), epoch=epoch, lease_is_fresh=self.may_call.is_set, **options
+        )
+
+    def __enter__(self) -> Room:
+        self.room.__enter__()
+        eventually(lambda: self.room.desk.outbox.is_loaded)
+        self.may_call.set()
+        return self.room
+
+    def __exit__(self, *why: Any) -> None:
+        self.room.__exit__(*why)
+
+
+@pytest.fixture
+def calls(sim: Sim) -> Callable[[], list[Call]]:
+    """The sends of LINE that this test has made."""
+    before = len(sim.calls)
+    return lambda: [one for one in sim.calls[before:] if one.endpoint in ("push", "multicast")]
+
+
+def carried_out(database: Any, sim: Sim, **options: Any) -> Room:
+    """A leader carries out all that waits, and ends."""
+    with Leader(database, sim, **options) as room:
+        room.until_quiet()
+    assert list(database.batches.find()) == []
+    assert room.calls_noted() == []
+    return room
+
+
+def ways(made: Sequence[Call]) -> Counter[str]:
+    return Counter(call.endpoint for call in made)
+
+
+# What travels together.
+
+
+def test_the_same_for_many_is_one_call(database: Any, sim: Sim, calls: Any) -> None:
+    users = friends(database, sim, 5)
+    carried_out(database, sim)
+    (call,) = calls()
+    assert (call.endpoint, set(call.body["to"])) == ("multicast", {one.user_id for one in users})
+    assert [texts(sim, user) for user in users] == [["同じ"]] * 5
+
+
+def test_a_send_alone_is_a_push_under_its_own_key(database: Any, sim: Sim, calls: Any) -> None:
+    (user,) = friends(database, sim, 1)
+    key = database.conversations.find_one()["outbox"][place_of(1, FIRST_NUMBER)]["retryKey"]
+    carried_out(database, sim)
+    assert [(one.endpoint, one.retry_key) for one in calls()] == [("push", key)]
+    assert texts(sim, user) == ["同じ"]
+
+
+def test_one_row_of_calls_names_the_events_of_all(database: Any, sim: Sim) -> None:
+    users = friends(database, sim, 3)
+    carried_out(database, sim)
+    (row,) = database.calls.find({"endpoint": SendMethod.MULTICAST.path})
+    named = {row["key"], *(one["key"] for one in row["also"])}
+    assert named == {user.user_id for user in users}
+
+
+def test_who_is_no_known_friend_gets_a_push(database: Any, sim: Sim, calls: Any) -> None:
+    """A multicast does not reach such a user, and does not say so."""
+    known = friends(database, sim, 2)
+    strangers = []
+    for friend in (False, None):
+        user = sim.add_user("他人", friend=False)
+        # Wrote lately, so a push reaches the user.
+        sim.deliver(sim.drafts.text(user, "?"))
+        waits(database, user, [text("同じ")], friend=friend)
+        strangers.append(user)
+    carried_out(database, sim)
+    assert ways(calls()) == {"multicast": 1, "push": 2}
+    assert [texts(sim, user) for user in (*known, *strangers)] == [["同じ"]] * 4
+
+
+def test_other_words_mentions_and_quotes_travel_alone(database: Any, sim: Sim, calls: Any) -> None:
+    users = friends(database, sim, 3)
+    for _ in range(2):
+        users.append(other := sim.add_user("別"))
+        mention = {
+            "user": {"type": "mention", "mentionee": {"type": "user", "userId": other.user_id}}
+        }
+        waits(database, other, [{"type": "textV2", "text": "{user}", "substitution": mention}])
+        users.append(quoted := sim.add_user("引用"))
+        waits(database, quoted, [{**text("同じ"), "quoteToken": "q" * 40}])
+        users.append(differs := sim.add_user("違"))
+        waits(database, differs, [text(f"違う{len(users)}")])
+    carried_out(database, sim)
+    (call,) = (one for one in calls() if one.endpoint == "multicast")
+    assert len(call.body["to"]) == 3
+    assert ways(calls())["push"] == 6
+    assert [len(texts(sim, user)) for user in users] == [1] * 9
+
+
+def test_a_live_answer_goes_by_itself_and_takes_the_push_along(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    others = friends(database, sim, 3)
+    user = sim.add_user("花子")
+    event = sim.drafts.text(user, "?")
+    sim.deliver(event)
+    waits(database, user, [text("同じ")])
+    reply = a_send(
+        id="reply", way=SendMethod.REPLY, to=user.user_id, messages=[text("返事")],
+        token=event["replyToken"], token_from=datetime.now(UTC), retry_key=str(uuid.uuid4()),
+    )  # fmt: skip
+    place = place_of(1, FIRST_NUMBER + 1)
+    database.conversations.update_one(
+        {"key": user.user_id}, {"$set": {f"outbox.{place}": reply.as_document()}}
+    )
+    before = len(sim.calls)
+    carried_out(database, sim)
+    assert [one.endpoint for one in sim.calls[before:]] == ["reply", "multicast"]
+    assert texts(sim, user) == ["同じ", "返事"]
+    assert [texts(sim, one) for one in others] == [["同じ"]] * 3
+
+
+def test_the_order_of_each_conversation_is_kept(database: Any, sim: Sim, calls: Any) -> None:
+    users = [sim.add_user(f"友{n}") for n in range(4)]
+    for number, user in enumerate(users):
+        waits(database, user, [text(one) for one in SAME], [text(f"あと{number}")])
+    carried_out(database, sim)
+    assert [texts(sim, user) for user in users] == [[*SAME, f"あと{n}"] for n in range(4)]
+    assert ways(calls()) == {"multicast": 1, "push": 4}
+
+
+# What LINE says of it.
+
+
+def test_a_recipient_that_line_names_is_one_dead_letter(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = friends(database, sim, 5)
+    bad = users[2]
+    sim.misbehave(Rule(endpoint="multicast", user=bad.user_id, outcome=BadMember()))
+    try:
+        room = carried_out(database, sim)
+    finally:
+        sim.behave()
+    (letter,) = room.letters()
+    assert (letter["key"], letter["cause"]) == (bad.user_id, "LINE refused it with 400")
+    assert letter["effect"]["triedAt"] is None
+    assert [texts(sim, user) for user in users] == [[] if one is bad else ["同じ"] for one in users]
+    assert ways(calls()) == {"multicast": 2}
+
+
+def test_a_message_that_line_names_is_a_dead_letter_for_each(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = friends(database, sim, 4)
+    sim.misbehave(Rule(endpoint="multicast", outcome=bad_request()))
+    try:
+        room = carried_out(database, sim)
+    finally:
+        sim.behave()
+    assert {one["key"] for one in room.letters()} == {one.user_id for one in users}
+    assert all(one["effect"]["triedAt"] is None for one in room.letters())
+    assert ways(calls()) == {"multicast": 1}
+
+
+def test_a_400_without_a_name_halves_the_call_until_the_one_is_found(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = friends(database, sim, 16)
+    bad = users[5]
+    unnamed = Status(400, {"message": "The request body has 1 error(s)"})
+    sim.misbehave(
+        *(Rule(endpoint=way, user=bad.user_id, outcome=unnamed) for way in ("multicast", "push"))
+    )
+    try:
+        room = carried_out(database, sim)
+    finally:
+        sim.behave()
+    (letter,) = room.letters()
+    assert letter["key"] == bad.user_id
+    assert all(texts(sim, user) == ["同じ"] for user in users if user is not bad)
+    # 16, then halves: each halving leaves at most two of a size.
+    assert len(calls()) <= 12
+
+
+def test_what_exceeds_the_month_is_a_letter_and_the_rest_of_the_month_is_used(
+    database: Any,
+) -> None:
+    with linesim.running(rate_limits=False, quota=3) as sim:
+        users = friends(database, sim, 8)
+        with Leader(database, sim) as room:
+            room.until_quiet()
+        assert sorted(len(texts(sim, user)) for user in users) == [0] * 5 + [1] * 3
+        assert [one["cause"] for one in room.letters()] == ["quota"] * 5
+        assert all(one["effect"]["triedAt"] is None for one in room.letters())
+
+
+def test_a_rate_limit_of_multicasts_loses_and_doubles_nothing(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = friends(database, sim, 6)
+    sim.answer_next("multicast", 429, {"message": "The API rate limit has been exceeded."}, times=2)
+    limits = partial(RateLimits, first_pause_seconds=0.05)
+    carried_out(database, sim, line={"rate_limits": limits})
+    assert [texts(sim, user) for user in users] == [["同じ"]] * 6
+
+
+UNHEARD: dict[str, Callable[[Sim], None]] = {
+    "500 before": lambda sim: sim.answer_next("multicast", 500),
+    "500 after": lambda sim: sim.answer_next("multicast", 500, accept=True),
+    "closed before": lambda sim: sim.close_next("multicast"),
+    "closed after": lambda sim: sim.close_next("multicast", accept=True),
+    "three times": lambda sim: sim.answer_next("multicast", 500, accept=True, times=3),
+}
+
+
+@pytest.mark.parametrize("plan", UNHEARD.values(), ids=UNHEARD.keys())
+def test_a_call_without_a_verdict_is_repeated_as_it_was(
+    database: Any, sim: Sim, calls: Any, plan: Callable[[Sim], None]
+) -> None:
+    users = friends(database, sim, 4)
+    plan(sim)
+    carried_out(database, sim)
+    made = calls()
+    assert len(made) > 1
+    assert len({(one.retry_key, str(one.body)) for one in made}) == 1
+    assert [texts(sim, user) for user in users] == [["同じ"]] * 4
+
+
+def test_the_monthly_limit_gives_up_no_call_of_unknown_outcome(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = friends(database, sim, 4)
+    sim.close_next("multicast", accept=True)
+    sim.answer_next("multicast", 429, {"message": "You have reached your monthly limit."})
+    limits = SendLimits(first_pause_seconds=0.01, first_quota_seconds=0.05)
+    room = carried_out(database, sim, send_limits=limits)
+    assert (room.letters(), len({one.retry_key for one in calls()})) == ([], 1)
+    assert [texts(sim, user) for user in users] == [["同じ"]] * 4
