@@ -19,17 +19,18 @@ from linesim import Sim
 from tests.jobworker.worker_harness import Room
 
 Rooms = Callable[..., Room]
+AWARE = json_util.JSONOptions(tz_aware=True)
 STORED = Path(__file__).with_name("schema_2.json").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def left(database: Database[Any], sim: Sim) -> list[Document]:
-    """The conversations, as if that had just happened, of users that linesim knows."""
+    """The conversations, as if that had happened two minutes ago, of users that linesim knows."""
     text = STORED
     for known in json_util.loads(STORED):
         text = text.replace(known["key"], sim.add_user("花子").user_id)
-    rows: list[Document] = json_util.loads(text)
-    since = datetime.now(UTC) - max(row["at"] for row in rows)
+    rows: list[Document] = json_util.loads(text, json_options=AWARE)
+    since = datetime.now(UTC) - max(row["at"] for row in rows) - timedelta(minutes=2)
     found = [_later(row, since) for row in rows]
     database.conversations.insert_many(found)
     return found
