@@ -157,8 +157,8 @@ class ContentDownloads:
         self._session = requests.Session()
         # Neither a proxy nor a password of the environment's: the token goes to LINE only.
         self._session.trust_env = False
-        self._session.mount("http://", _TimedAdapter())
-        self._session.mount("https://", _TimedAdapter())
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, _TimedAdapter(pool_maxsize=host.gate.concurrency))
         self._session.headers["Authorization"] = f"Bearer {token}"
         self._session.headers["Accept-Encoding"] = "identity"
 
