@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -51,6 +51,7 @@ SETTLE_TRIES = 5
 FIRST_NUMBER = 1_000_000
 # The places of an outbox without what stands there, as a projection.
 PLACES = {"$map": {"input": OUTBOX_PAIRS, "in": "$$this.k"}}
+OLDEST = datetime.min.replace(tzinfo=UTC)
 # Profiles of group members kept in one conversation's document; the longest known go first.
 MOST_MEMBERS = 200
 
@@ -288,7 +289,7 @@ class Conversations:
                 )
             except DuplicateKeyError:
                 found = self._read(id_)
-                if found is not None and found.get("pending"):
+                if found is not None and _has_array(found):
                     self.adopt(id_)
                     adopted = False
                     continue
@@ -429,7 +430,8 @@ class Conversations:
                 *self._collection.find(WITH_OUTBOX, {"at": 1}).hint("outbox"),
                 *self._collection.find(WITH_PENDING, {"at": 1}).hint("pending"),
             ]
-        rows.sort(key=lambda row: row["at"])
+        # One that was made by hand may have none.
+        rows.sort(key=lambda row: row["at"] if isinstance(row.get("at"), datetime) else OLDEST)
         return list(dict.fromkeys(row["_id"] for row in rows))
 
     def adopt_all(self, ids: Sequence[str]) -> None:
@@ -451,10 +453,9 @@ class Conversations:
 
     def _without_array(self, conversation: Document) -> Document:
         """The conversation with its outbox as an object; until schema 2 it was an array."""
-        entries = conversation.pop("pending", None)
-        if not entries:
+        if not _has_array(conversation):
             return conversation
-        changes = moved(entries, self._place)
+        changes = moved(conversation["pending"], self._place)
         this = {"_id": conversation["_id"], "epoch": self.epoch}
         with writing_one():
             found: Document | None = self._collection.find_one_and_update(
@@ -462,7 +463,7 @@ class Conversations:
                 {"$set": changes, "$unset": {"pending": ""}},
                 return_document=ReturnDocument.AFTER,
             ) or self._collection.find_one(this)
-        if found is None or found.get("pending"):
+        if found is None or _has_array(found):
             self._refuse_successor(conversation["_id"])
             raise StoreUnavailable("right after an election a read may lag behind")
         return found
@@ -548,7 +549,7 @@ class Conversations:
 
     def _read(self, id_: str) -> Document | None:
         """What a record goes by."""
-        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1, "pending.id": 1}
+        wanted = {"applied": 1, "epoch": 1, "unsent": 1, "n": 1, "pending": {"$slice": 1}}
         with translated():
             return self._collection.find_one({"_id": id_}, wanted)
 
@@ -581,6 +582,12 @@ class Conversations:
     def _refuse_above(self, found: Mapping[str, Any]) -> None:
         if epoch_of(found) > self.epoch:
             raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
+
+
+def _has_array(conversation: Mapping[str, Any]) -> bool:
+    """Whether effects stand in the array that held the outbox until schema 2."""
+    pending = conversation.get("pending")
+    return isinstance(pending, list) and bool(pending)
 
 
 def there(places: Iterable[str]) -> Document:

@@ -65,10 +65,12 @@ def effects_of(conversation: Mapping[str, Any]) -> list[tuple[str, Document]]:
     An entry of `pending` gets a place of epoch 0, and so comes first. Where an older release wrote
     after the outbox, which the conversation's epoch tells, it gets a place of that epoch.
     """
-    outbox = conversation.get(OUTBOX) or {}
+    outbox, left = conversation.get(OUTBOX), conversation.get(PENDING)
+    # What else a person typed there in a shell is none.
+    outbox = outbox if isinstance(outbox, Mapping) else {}
+    left = left if isinstance(left, list) else []
     epoch = _epoch_of_pending(conversation, outbox)
-    left = enumerate(conversation.get(PENDING) or ())
-    pending = [(place_of(epoch, index), effect) for index, effect in left]
+    pending = [(place_of(epoch, index), effect) for index, effect in enumerate(left)]
     return sorted([*pending, *outbox.items()], key=itemgetter(0))
 
 
@@ -81,7 +83,9 @@ def effects_with_tries(
     try, and None where the send travelled with others. `is_ready` tells of an id whether that
     document in `batches` is ready; it is asked for claims only.
     """
-    call = conversation.get(CALL) or {}
+    call = conversation.get(CALL)
+    if not isinstance(call, Mapping) or not isinstance(call.get(MEMBERS), list):
+        call = {}
     counts = BATCH not in call or is_ready(call[BATCH])
     members = call.get(MEMBERS, ()) if counts else ()
     return [

@@ -62,7 +62,7 @@ def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_who_died_there(
     user = sim.add_user("花子")
     refuse_once(sim)
 
-    def never(self: Conversations, id_: str, effect_id: str) -> None:
+    def never(self: Conversations, id_: str, *places: str) -> None:
         raise StoreUnavailable("as good as dead")
 
     with monkeypatch.context() as broken:
@@ -135,9 +135,9 @@ def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_bee
     refuse_once(sim)
     give_up = Conversations.give_up
 
-    def after_a_freeze(self: Conversations, id_: str, letter: Any) -> None:
+    def after_a_freeze(self: Conversations, id_: str, *letters: Any) -> None:
         self._collection.update_one({"_id": id_}, {"$set": {"epoch": 2}})
-        give_up(self, id_, letter)
+        give_up(self, id_, *letters)
 
     monkeypatch.setattr(Conversations, "give_up", after_a_freeze)
     desk = room(pushing_bot())
@@ -156,10 +156,10 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
     refuse_once(sim)
     give_up = Conversations.give_up
 
-    def in_a_full_one(self: Conversations, id_: str, letter: Any) -> None:
+    def in_a_full_one(self: Conversations, id_: str, *letters: Any) -> None:
         with translated():
             fill(self._collection, id_, left=20)
-        give_up(self, id_, letter)
+        give_up(self, id_, *letters)
 
     monkeypatch.setattr(Conversations, "give_up", in_a_full_one)
     desk = room(pushing_bot())
@@ -180,12 +180,12 @@ def fill(conversations: Any, id_: str, *, left: int) -> None:
 
 # A conversation that MongoDB takes no more of.
 
-# What `triedAt` and `as` add to a send in the outbox.
-TRY_BYTES = 17
+# What the call of one push adds to a conversation.
+CALL_BYTES = 132
 
 
 @pytest.mark.usefixtures("spacious")
-@pytest.mark.parametrize("left", [1, 5, 17, 200])
+@pytest.mark.parametrize("left", [1, 17, CALL_BYTES - 1, CALL_BYTES, 400])
 def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_alone(
     database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None], left: int
 ) -> None:
@@ -220,7 +220,7 @@ def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_
         )
         assert {one["key"] for one in letters.values()} == {user.user_id}
         assert all(one["cause"].startswith(REFUSED_WORDS) for one in letters.values())
-        assert (f"{waiting['eventId']}/0" in letters) == (left < TRY_BYTES)
+        assert (f"{waiting['eventId']}/0" in letters) == (left < CALL_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -228,9 +228,14 @@ def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_
     [
         ({"applied": "E1"}, False),
         ({"n": "many"}, False),
-        ({"pending": "nothing"}, False),
+        ({"pending": "nothing"}, True),
         ({"epoch": "first"}, True),
         ({"pending": [{"type": "send"}, {}, 5]}, True),
+        ({"outbox": "nothing"}, False),
+        ({"outbox": [{"type": "send"}, 5]}, False),
+        ({"outbox": {"first": {"type": "send"}, "": {}, "0": 5, "1": None}}, True),
+        ({"call": "nothing"}, True),
+        ({"call": {"at": "nothing", "members": 5}}, True),
     ],
 )
 def test_a_conversation_that_a_person_broke_is_its_own_trouble(
