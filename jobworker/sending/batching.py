@@ -115,8 +115,11 @@ class Batching:
 
     def go(self, boxes: Sequence[ConversationOutbox], turn: Turn) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
-        key, at = str(uuid.uuid4()), boxes[0].sends[0].now(boottime())
-        wanted = {box.id: tuple(one.place for one in box.together()) for box in boxes}
+        key = str(uuid.uuid4())
+        with self._boxes.lock:
+            at = boxes[0].sends[0].now(boottime())
+            run = boxes[0].together()
+            wanted = {box.id: tuple(one.place for one in box.together()) for box in boxes}
         try:
             with pymongo.timeout(self._limits.note_seconds):
                 members = self._claim(key, at, wanted)
@@ -130,7 +133,7 @@ class Batching:
             return partial(self._call_off, key, wanted, boxes)
         self._release(strangers)
         claimed = [box for box in boxes if box.id in members]
-        messages = [message for one in claimed[0].together() for message in one.send.messages]
+        messages = [message for one in run for message in one.send.messages]
         with self._boxes.lock:
             batch = self._batch(ReadyBatch(key, at, members), messages, claimed)
             batch.take_along()
@@ -197,12 +200,13 @@ class Batching:
         return partial(self._judge, batch)
 
     def _post(self, batch: Batch) -> LineAnswer:
-        senders = [
-            {"eventId": one.send.event_id, "key": box.chat}
-            for box in batch.boxes.values()
-            for one in box.sends
-            if one.place in batch.ready.members[box.id]
-        ]
+        with self._boxes.lock:
+            senders = [
+                {"eventId": one.send.event_id, "key": box.chat}
+                for box in batch.boxes.values()
+                for one in box.sends
+                if one.place in batch.ready.members[box.id]
+            ]
         first = senders[0] if senders else {}
         return self._call(
             MULTICAST,

@@ -609,11 +609,13 @@ class ConversationOutbox(Caller):
     def tried(self, call: Call, boottime: float) -> Tried:
         """What is known of a call that begins now."""
         members = self.members(call)
+        to = members[0].send.to
         return Tried(
             call,
             [len(one.send.messages) for one in members],
             was_tried=self.was_tried or members[0].send.tried_at is not None,
-            to_user=call.way is SendMethod.PUSH and str(members[0].send.to).startswith(USER),
+            people=len(to) if isinstance(to, list) else 1,
+            to_user=call.way is SendMethod.PUSH and str(to).startswith(USER),
             token_was_good=any(
                 one.send.token == call.token and one.token_lives(boottime) for one in members
             ),

@@ -438,8 +438,9 @@ class Outbox:
             return partial(self._call_off, box, go)
         turn.begin()
         box.calling()
-        tried = box.tried(go.call, boottime())
-        members = [one.send for one in box.members(go.call)]
+        with self._lock:
+            tried = box.tried(go.call, boottime())
+            members = [one.send for one in box.members(go.call)]
         log.debug(
             "sending id=%s way=%s wait_ms=%.1f since_accept_ms=%.1f sends=%d",
             members[0].id,
@@ -533,7 +534,7 @@ class Outbox:
             if outcome.cause == QUOTA:
                 self._quota.met()
             elif outcome.ending is SendVerdict.SENT:
-                self._quota.paid(people_of(box, call))
+                self._quota.paid(tried.people)
         if outcome.ending is SendVerdict.AGAIN:
             settle = partial(self._write_answer, box, call, outcome)
             self._settle(box, settle, "answer not written down")
@@ -548,7 +549,8 @@ class Outbox:
         """Make durable what the answer changed, before another try."""
         # guard: refusal-is-durable-first
         if not outcome.stands:
-            used_up = box.used_up(call) if outcome.token_used_up else ()
+            with self._lock:
+                used_up = box.used_up(call) if outcome.token_used_up else ()
             self._conversations.end_call(box.id, call, used_up=used_up)
         return partial(self._try_again, box, call, outcome)
 
@@ -587,14 +589,13 @@ class Outbox:
         `call` is the one that stands in the conversation, `unknown` the one that LINE may have.
         """
         wanted, letters = set(places), {}
-        for one in box.sends:
-            if one.place in wanted:
-                send = one.send if unknown is None else one.send.tried(unknown)
-                log.error(
-                    "send given up id=%s cause=%s answer=%s", send.id, cause, told_of(box.answer)
-                )
-                effect = send.as_document()
-                letters[one.place] = of_effect(effect, box.id, cause=cause, attempts=box.calls)
+        with self._lock:
+            given_up = [one for one in box.sends if one.place in wanted]
+        for one in given_up:
+            send = one.send if unknown is None else one.send.tried(unknown)
+            log.error("send given up id=%s cause=%s answer=%s", send.id, cause, told_of(box.answer))
+            effect = send.as_document()
+            letters[one.place] = of_effect(effect, box.id, cause=cause, attempts=box.calls)
 
         def give_up() -> Action:
             self._give_up(box.id, letters, call)
@@ -641,8 +642,9 @@ class Outbox:
         """
         # guard: letter-in-the-outbox-first
         self._conversations.give_up(id_, letters, call)
-        for place, letter in letters.items():
-            self._write_letter(id_, place, letter)
+        for letter in letters.values():
+            self._deadletters.write(letter)
+        self._conversations.remove(id_, *letters)
 
     def _write_letter(self, id_: str, place: str, letter: Mapping[str, Any]) -> None:
         """Bring a letter that stands in the outbox to `deadletters`."""
@@ -718,12 +720,6 @@ class Outbox:
             return pause_seconds(next(failures), most=self._limits.store_pause_seconds)
 
         return pause
-
-
-def people_of(box: ConversationOutbox, call: Call) -> int:
-    """How many people a call that costs has reached; of a group LINE alone knows it."""
-    to = box.members(call)[0].send.to
-    return len(to) if isinstance(to, list) else 1
 
 
 def _told_of_refused(id_: str, error: WriteRefused) -> Document:

@@ -57,6 +57,8 @@ class Tried:
     """How many messages each of its members brings, in order; empty for a batch."""
     was_tried: bool = False
     """Whether an earlier try of the same call is of unknown outcome."""
+    people: int = 1
+    """How many people it reaches; of a group LINE alone knows."""
     to_user: bool = False
     """Whether it is a push to one user, who is counted as one."""
     token_was_good: bool = False
