@@ -16,7 +16,7 @@ from jobworker.errors import MayArriveTwice
 from jobworker.handler_retry import AFTER_A_SEND, given_up
 from jobworker.line.client import LineClient
 from jobworker.record.dead_letters import anew
-from jobworker.sending.conversation_outbox import PendingSend, SendLimits, SendState
+from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, SendLimits
 from linedesk import Bot
 from linedesk.contract import GiveUp
 from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
@@ -52,10 +52,16 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
     return [bubble.text for bubble in sim.answers(chat)]
 
 
-def first_of(room: Room, user: Any) -> PendingSend:
-    boxes, id_ = room.desk.outbox._boxes, f"{CHANNEL}/{user}"
-    sending: PendingSend = eventually(lambda: boxes[id_].sends[0] if id_ in boxes else None)
-    return sending
+def box_of(room: Room, user: Any) -> ConversationOutbox:
+    """The user's outbox, once there is something in it."""
+    boxes, id_ = room.desk.outbox._boxes, f"{CHANNEL}/{user.user_id}"
+    box: ConversationOutbox = eventually(lambda: boxes.get(id_))
+    return box
+
+
+def first_in(box: ConversationOutbox) -> str:
+    """The id of the first send."""
+    return box.sends[0].send.id
 
 
 def until_given_up(room: Room, user: Any, effect_id: str) -> None:
@@ -78,23 +84,25 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
     sim.answer_next("push", 500, times=1)
     one = room(sending_bot())
     one.says(user, "一")
-    sending = first_of(one, user.user_id)
-    eventually(lambda: sending.state is SendState.RESTING)
-    calls = len(sim.calls)
+    box = box_of(one, user)
+    eventually(lambda: box.state is CallState.RESTING)
+    name, rest, calls = first_in(box), box._rest, len(sim.calls)
+    assert rest is not None
     with one.desk.gate.turn():
         one.says(user, "二")
         one.until_decided()
-        until_given_up(one, user.user_id, sending.send.id)
+        until_given_up(one, user.user_id, name)
         (letter,) = one.letters()
-        assert (letter["_id"], letter["cause"]) == (sending.send.id, RELEASED)
+        assert (letter["_id"], letter["cause"]) == (name, RELEASED)
         assert letter["attempts"] == 1
-        # Its time comes, and it is nobody's any more: the next one is still the first.
-        one.desk.outbox._wake(sending)
+        # The rest ends, and changes nothing any more: the next one still waits for its turn.
+        one.desk.outbox._wake(box, rest)
         until_stepped(one)
         assert len(one.desk.outbox) == 1
+        assert box.state is CallState.WAITING
     one.until_quiet()
     # Nor does it matter once nothing is left of its outbox.
-    one.desk.outbox._wake(sending)
+    one.desk.outbox._wake(box, rest)
     assert texts(sim, user) == ["二"]
     assert len(sim.calls) == calls + 1
 
@@ -106,11 +114,11 @@ def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
     user, asked = sim.add_user("花子"), list[bool]()
 
     def but_once() -> bool:
-        if asked or not any(effect["triedAt"] for effect in one.effects()):
+        if asked or not one.calls_noted():
             return True
-        sending = first_of(one, user.user_id)
-        assert sending.state is SendState.BUSY
-        asked.append(one.desk.give_up_send(CHANNEL, user.user_id, sending.send.id))
+        box = box_of(one, user)
+        assert box.state is CallState.BUSY
+        asked.append(one.desk.give_up_send(CHANNEL, user.user_id, first_in(box)))
         return False
 
     one = room(sending_bot(), lease_is_fresh=but_once)
@@ -119,7 +127,7 @@ def test_a_send_that_the_gate_had_chosen_in_vain_is_given_up_without_a_call(
     one.until_quiet()
     assert asked == [True]
     assert (letter["cause"], letter["attempts"]) == (RELEASED, 0)
-    assert letter["effect"]["triedAt"] is None
+    assert "triedAt" not in letter["effect"]
     assert texts(sim, user) == []
 
 
@@ -129,9 +137,9 @@ def test_a_try_of_unknown_outcome_stays_marked(room: Rooms, sim: Sim) -> None:
     sim.answer_next("reply", 500, accept=True)
     one = room(sending_bot("reply"))
     one.says(user, "一")
-    sending = first_of(one, user.user_id)
-    eventually(lambda: sending.state is SendState.RESTING)
-    until_given_up(one, user.user_id, sending.send.id)
+    box = box_of(one, user)
+    eventually(lambda: box.state is CallState.RESTING)
+    until_given_up(one, user.user_id, first_in(box))
     one.until_quiet()
     (letter,) = one.letters()
     assert letter["effect"]["triedAt"] is not None
@@ -140,23 +148,50 @@ def test_a_try_of_unknown_outcome_stays_marked(room: Rooms, sim: Sim) -> None:
     assert texts(sim, user) == ["一"]
 
 
+def test_sends_of_one_call_of_unknown_outcome_are_given_up_together(room: Rooms, sim: Sim) -> None:
+    """None of them can be sent without the others, as LINE may have all of them."""
+    user = sim.add_user("花子")
+    sim.answer_next("push", 500, accept=True)
+    one = room(sending_bot())
+    with one.desk.gate.turn():
+        for text in ("一", "二"):
+            one.says(user, text)
+        one.until_decided()
+    box = box_of(one, user)
+    eventually(lambda: box.state is CallState.RESTING)
+    names = [pending.send.id for pending in box.sends]
+    one.says(user, "三")
+    one.until_decided()
+    assert not one.desk.give_up_send(CHANNEL, user.user_id, names[1])
+    until_given_up(one, user.user_id, names[0])
+    one.until_quiet()
+    assert texts(sim, user) == ["一", "二", "三"]
+    letters = one.letters()
+    assert [letter["_id"] for letter in letters] == names
+    for letter in letters:
+        assert (letter["cause"], letter["attempts"]) == (RELEASED, 1)
+        with pytest.raises(MayArriveTwice):
+            anew(letter["effect"], name="replay:1", now=datetime.now(UTC))
+
+
 def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     one = room(sending_bot())
     with one.desk.gate.turn():
         one.says(user, "一")
         one.says(user, "二")
-        sending = first_of(one, user.user_id)
-        eventually(lambda: sending.state is SendState.WAITING)
-        until_given_up(one, user.user_id, sending.send.id)
+        box = box_of(one, user)
+        eventually(lambda: box.state is CallState.WAITING)
+        name = first_in(box)
+        until_given_up(one, user.user_id, name)
         eventually(lambda: one.letters())
         # Only the next one waits there.
         eventually(lambda: one.desk.gate.waiting == 1)
     one.until_quiet()
     assert texts(sim, user) == ["二"]
     (letter,) = one.letters()
-    assert (letter["_id"], letter["attempts"]) == (sending.send.id, 0)
-    assert letter["effect"]["triedAt"] is None
+    assert (letter["_id"], letter["attempts"]) == (name, 0)
+    assert "triedAt" not in letter["effect"]
 
 
 def test_a_turn_that_comes_for_a_send_that_was_given_up_is_not_taken(
@@ -170,12 +205,13 @@ def test_a_turn_that_comes_for_a_send_that_was_given_up_is_not_taken(
         one.says(user, "一")
         one.says(user, "二")
         one.until_decided()
-        sending = first_of(one, user.user_id)
-        until_given_up(one, user.user_id, sending.send.id)
-        eventually(lambda: first_of(one, user.user_id) is not sending)
+        box = box_of(one, user)
+        name = first_in(box)
+        until_given_up(one, user.user_id, name)
+        eventually(lambda: first_in(box) != name)
     one.until_quiet()
     assert texts(sim, user) == ["二"]
-    assert [letter["_id"] for letter in one.letters()] == [sending.send.id]
+    assert [letter["_id"] for letter in one.letters()] == [name]
 
 
 @pytest.mark.parametrize(
@@ -199,12 +235,12 @@ def test_a_call_under_way_ends_by_itself_first(
     one = room(sending_bot())
     one.says(user, "一")
     assert calls.wait(15)
-    sending = first_of(one, user.user_id)
+    name = first_in(box_of(one, user))
     for _ in range(2):
-        assert one.desk.give_up_send(CHANNEL, user.user_id, sending.send.id)
+        assert one.desk.give_up_send(CHANNEL, user.user_id, name)
     assert one.letters() == []
     go_on.set()
-    until_given_up(one, user.user_id, sending.send.id)
+    until_given_up(one, user.user_id, name)
     one.until_quiet()
     assert texts(sim, user) == said
     assert [letter["cause"] for letter in one.letters()] == [RELEASED] * (status != 200)
@@ -217,13 +253,14 @@ def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim
     one.says(user, "一")
     second = one.says(user, "二")
     one.until_decided()
-    sending = first_of(one, user.user_id)
-    eventually(lambda: sending.state is SendState.RESTING)
+    box = box_of(one, user)
+    eventually(lambda: box.state is CallState.RESTING)
     assert not one.desk.give_up_send(CHANNEL, user.user_id, f"{second['eventId']}/0")
-    assert not one.desk.give_up_send(CHANNEL, "U" * 33, sending.send.id)
-    assert not one.desk.give_up_send("second", user.user_id, sending.send.id)
+    name = first_in(box)
+    assert not one.desk.give_up_send(CHANNEL, "U" * 33, name)
+    assert not one.desk.give_up_send("second", user.user_id, name)
     assert one.letters() == []
-    until_given_up(one, user.user_id, sending.send.id)
+    until_given_up(one, user.user_id, name)
     one.until_quiet()
 
 
@@ -270,11 +307,11 @@ def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(
     one = room(sending_bot(), send_limits=replace(LONG_PAUSES, most_per_conversation=1))
     one.says(user, "一")
     second = one.says(user, "二")
-    sending = first_of(one, user.user_id)
-    eventually(lambda: sending.state is SendState.RESTING)
+    box = box_of(one, user)
+    eventually(lambda: box.state is CallState.RESTING)
     eventually(lambda: not one.pool.give_up(CHANNEL, user.user_id, second["eventId"]))
     eventually(lambda: [letter["_id"] for letter in one.letters()] == [second["eventId"]])
-    until_given_up(one, user.user_id, sending.send.id)
+    until_given_up(one, user.user_id, first_in(box))
     one.until_quiet()
     assert texts(sim, user) == []
 

@@ -17,7 +17,7 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.rate_limits import Bucket, Rate, RateLimits
-from jobworker.sending.conversation_outbox import PendingSend
+from jobworker.sending.conversation_outbox import ConversationOutbox
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
@@ -227,13 +227,13 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_go_on(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned: list[str] = []
-    plan = PendingSend.plan
+    plan = ConversationOutbox.plan
 
-    def counted(self: PendingSend, *args: Any) -> Any:
-        planned.append(self.send.id)
+    def counted(self: ConversationOutbox, *args: Any) -> Any:
+        planned.append(self.sends[0].send.id)
         return plan(self, *args)
 
-    monkeypatch.setattr(PendingSend, "plan", counted)
+    monkeypatch.setattr(ConversationOutbox, "plan", counted)
     sim.answer_next("push", 429, BUSY, headers={"Retry-After": "300"})
     pushed = [sim.add_user(f"客{n}") for n in range(20)]
     replied = [sim.add_user(f"客{n}") for n in range(20)]
@@ -290,7 +290,8 @@ def test_one_user_s_limit_holds_back_that_user_alone(room: Rooms, sim: Sim) -> N
     sim.answer_next("push", 429, FLOOD, headers={"Retry-After": "300"})
     desk = room(a_bot())
     desk.says(flooded, "p")
-    eventually(lambda: desk.effects() and desk.effects()[0]["triedAt"] is None)
+    eventually(lambda: any("answered 429" in row["why"] for row in desk.desk.waiting()))
+    assert desk.calls_noted() == []
     desk.says(other, "p")
     sim.wait_for(lambda: texts(sim, other) == ["p"])
     assert texts(sim, flooded) == []
@@ -302,18 +303,18 @@ def test_the_month_s_limit_is_a_dead_letter_and_the_outbox_goes_on(room: Rooms, 
 
     @bot.default()
     def handler(event: Any, talk: Talk) -> None:
-        for way in ("push", "multicast"):
-            talk.push("一") if way == "push" else talk.multicast([str(talk.user_id)], "二")
+        for text in ("一", "二"):
+            talk.multicast([str(talk.user_id)], text)
         talk.reply("三")
         said.set()
 
     user = sim.add_user("花子")
-    for way in ("push", "multicast"):
-        sim.answer_next(way, 429, {"message": "You have reached your monthly limit."})
+    told = {"message": "You have reached your monthly limit."}
+    sim.answer_next("multicast", 429, told, times=2)
     desk = room(bot)
     desk.says(user, "?")
     desk.until_quiet()
     assert said.is_set()
     assert [letter["cause"] for letter in desk.letters()] == ["quota"] * 2
     assert texts(sim, user) == ["三"]
-    assert desk.desk.line.rate_limits.seconds(PUSH) == 0.0
+    assert desk.desk.line.rate_limits.seconds(MULTICAST) == 0.0
