@@ -12,6 +12,7 @@ from dataclasses import dataclass
 MONTHLY_LIMIT = "monthly limit"
 SAME_USER = "same user"
 # How a 400 names what it is about: `messages[0].text`, `to[12]`.
+PROPERTY = "The property, "
 NAMED = re.compile(r"(messages|to)\[(\d{1,4})\]")
 
 
@@ -46,16 +47,24 @@ def is_endpoint_limit(answer: LineAnswer) -> bool:
 
 
 def named_in(answer: LineAnswer, part: str) -> list[int]:
-    """Which of the `messages`, or of the recipients (`to`), the details of a 400 name.
+    """Which of the `messages`, or of the recipients (`to`), a 400 names.
 
-    LINE's reference, "Error responses": `details[].property`.
+    LINE's reference, "Error responses": `details[].property`; for a recipient of a multicast its
+    example has it in the message, "The property, to[1], in the request body is invalid".
     """
     if answer.status != 400 or not answer.whole:
         return []
     try:
-        details = json.loads(answer.text).get("details") or ()
-        names = [one.get("property") for one in details if isinstance(one, Mapping)]
+        told = json.loads(answer.text)
+        names = [one.get("property") for one in told.get("details") or () if _is_object(one)]
+        message = told.get("message")
     except (ValueError, AttributeError, TypeError):
         return []
+    if isinstance(message, str) and message.startswith(PROPERTY):
+        names.append(message.removeprefix(PROPERTY))
     found = (NAMED.match(name) for name in names if isinstance(name, str))
     return sorted({int(one[2]) for one in found if one is not None and one[1] == part})
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)

@@ -107,7 +107,7 @@ def freeze_amid_members(rows: Batches) -> Callable[[Freeze], None]:
 
 def points_of(room: Room) -> dict[str, Callable[[Freeze], None]]:
     """The points of a multicast's way, in their order."""
-    batching, rows, client = parts_of(room)
+    _, rows, client = parts_of(room)
     return {
         "row open": freeze_after(rows, "open"),
         "claimed": freeze_after(rows, "claim"),

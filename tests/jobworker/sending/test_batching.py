@@ -7,12 +7,11 @@ named point (`tests.jobworker.freezing`).
 
 from __future__ import annotations
 
-import itertools
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -21,12 +20,13 @@ import pytest
 
 import linesim
 from jobworker.effects import SendMethod
+from jobworker.line import month, quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.conversations import FIRST_NUMBER
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.store.documents import Document
-from linedesk.store.errors import Replaced
+from linedesk.store.errors import REFUSED_WORDS, Replaced
 from linedesk.store.records.effects import place_of
 from linesim import Rule, Sim, Status
 from linesim.model.calls import Call
@@ -35,6 +35,7 @@ from linesim.model.world import User
 from tests.jobworker.freezing import (
     Freeze,
     Killed,
+    freeze_before,
     frozen,
     next_points_of,
     not_confirmed,
@@ -45,6 +46,7 @@ from tests.jobworker.freezing import (
 from tests.jobworker.worker_harness import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
+MULTICAST = SendMethod.MULTICAST.path
 Deaths = list[BaseException | None]
 # As many as LINE takes in one call, so what comes behind travels by itself.
 SAME = ("一", "二", "三", "四", "五")
@@ -108,7 +110,9 @@ class Leader:
 
     def __init__(self, database: Any, sim: Sim, *, epoch: int = 2, **options: Any) -> None:
         self.may_call = threading.Event()
-        options = {"send_limits": SendLimits(first_pause_seconds=0.01), **options}
+        # Those that are set free together wait together again before the next turn.
+        usual = {"interval_seconds": 0.03, "send_limits": SendLimits(first_pause_seconds=0.01)}
+        options = {**usual, **options}
         self.room = Room(
             database, sim, Bot(), epoch=epoch, lease_is_fresh=self.may_call.is_set, **options
         )
@@ -121,6 +125,12 @@ class Leader:
 
     def __exit__(self, *why: Any) -> None:
         self.room.__exit__(*why)
+
+    @contextmanager
+    def unloaded(self) -> Iterator[Room]:
+        """Begun, and not waited for."""
+        with self.room:
+            yield self.room
 
 
 @pytest.fixture
@@ -165,7 +175,7 @@ def test_a_send_alone_is_a_push_under_its_own_key(database: Any, sim: Sim, calls
 def test_one_row_of_calls_names_the_events_of_all(database: Any, sim: Sim) -> None:
     users = friends(database, sim, 3)
     carried_out(database, sim)
-    (row,) = database.calls.find({"endpoint": SendMethod.MULTICAST.path})
+    (row,) = eventually(lambda: list(database.calls.find({"endpoint": MULTICAST})))
     named = {row["key"], *(one["key"] for one in row["also"])}
     assert named == {user.user_id for user in users}
 
@@ -251,7 +261,7 @@ def test_a_recipient_that_line_names_is_one_dead_letter(
         sim.behave()
     (letter,) = room.letters()
     assert (letter["key"], letter["cause"]) == (bad.user_id, "LINE refused it with 400")
-    assert letter["effect"]["triedAt"] is None
+    assert letter["effect"].get("triedAt") is None
     assert [texts(sim, user) for user in users] == [[] if one is bad else ["同じ"] for one in users]
     assert ways(calls()) == {"multicast": 2}
 
@@ -266,7 +276,7 @@ def test_a_message_that_line_names_is_a_dead_letter_for_each(
     finally:
         sim.behave()
     assert {one["key"] for one in room.letters()} == {one.user_id for one in users}
-    assert all(one["effect"]["triedAt"] is None for one in room.letters())
+    assert all(one["effect"].get("triedAt") is None for one in room.letters())
     assert ways(calls()) == {"multicast": 1}
 
 
@@ -291,15 +301,18 @@ def test_a_400_without_a_name_halves_the_call_until_the_one_is_found(
 
 
 def test_what_exceeds_the_month_is_a_letter_and_the_rest_of_the_month_is_used(
-    database: Any,
+    database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Soon after a refusal it is read again how much of the month is used.
+    for module in (month, quota):
+        monkeypatch.setattr(module, "SOON_SECONDS", 0.2)
     with linesim.running(rate_limits=False, quota=3) as sim:
         users = friends(database, sim, 8)
         with Leader(database, sim) as room:
             room.until_quiet()
         assert sorted(len(texts(sim, user)) for user in users) == [0] * 5 + [1] * 3
         assert [one["cause"] for one in room.letters()] == ["quota"] * 5
-        assert all(one["effect"]["triedAt"] is None for one in room.letters())
+        assert all(one["effect"].get("triedAt") is None for one in room.letters())
 
 
 def test_a_rate_limit_of_multicasts_loses_and_doubles_nothing(
@@ -344,3 +357,250 @@ def test_the_monthly_limit_gives_up_no_call_of_unknown_outcome(
     room = carried_out(database, sim, send_limits=limits)
     assert (room.letters(), len({one.retry_key for one in calls()})) == ([], 1)
     assert [texts(sim, user) for user in users] == [["同じ"]] * 4
+
+
+# Whoever dies or freezes, and wherever.
+
+
+def is_once(sim: Sim, users: Sequence[User]) -> None:
+    """Each user has each message once, in the order of the conversation."""
+    for number, user in enumerate(users):
+        assert texts(sim, user) == [*SAME, f"あと{number}"]
+
+
+@pytest.fixture
+def users(database: Any, sim: Sim) -> list[User]:
+    """Friends for whom the same waits, and something else behind it."""
+    users = [sim.add_user(f"友{n}") for n in range(4)]
+    for number, user in enumerate(users):
+        waits(database, user, [text(one) for one in SAME], [text(f"あと{number}")])
+    return users
+
+
+@pytest.fixture
+def first(database: Any, sim: Sim, deaths: Deaths) -> Iterator[Callable[[str], Freeze]]:
+    """Has a leader stand still at a point; what ends its threads later is what may end them."""
+    with ExitStack() as stack:
+
+        def begin(point: str) -> Freeze:
+            leader = Leader(database, sim)
+            freeze = stack.enter_context(frozen(leader.room, points_of(leader.room)[point]))
+            freezes[freeze] = stack.enter_context(leader)
+            # Before the room ends, or its thread would be waited for.
+            stack.callback(freeze.kill)
+            assert freeze.is_reached.wait(15), point
+            return freeze
+
+        freezes: dict[Freeze, Room] = {}
+        begin.room_of = freezes.__getitem__  # type: ignore[attr-defined]
+        yield begin
+    assert all(isinstance(one, Killed | Replaced) for one in deaths), deaths
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_who_dies_anywhere_is_followed_by_one_who_brings_it_home(
+    database: Any, sim: Sim, users: list[User], first: Any, point: str
+) -> None:
+    first(point)
+    room = carried_out(database, sim, epoch=3)
+    is_once(sim, users)
+    assert room.letters() == []
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_who_wakes_after_another_has_carried_it_out_does_nothing_more(
+    database: Any, sim: Sim, users: list[User], first: Any, point: str
+) -> None:
+    freeze = first(point)
+    carried_out(database, sim, epoch=3)
+    freeze.wake()
+    until_idle(first.room_of(freeze))
+    is_once(sim, users)
+    assert list(database.batches.find()) == []
+    assert list(database.conversations.find({"outbox": {"$gt": {}}})) == []
+
+
+@pytest.mark.parametrize("wakes", [False, True], ids=["", "and the first wakes"])
+@pytest.mark.parametrize("next_point", NEXT_POINTS)
+@pytest.mark.parametrize("point", POINTS)
+def test_who_dies_on_the_way_of_one_who_died_is_followed_in_turn(
+    database: Any,
+    sim: Sim,
+    users: list[User],
+    first: Any,
+    point: str,
+    next_point: str,
+    wakes: bool,
+) -> None:
+    freeze = first(point)
+    leader = Leader(database, sim, epoch=3)
+    with (
+        frozen(leader.room, next_points_of(leader.room)[next_point]) as second,
+        leader.unloaded() as room,
+    ):
+        # Where nothing was left to do it does not come by.
+        eventually(lambda: second.is_reached.is_set() or room.desk.outbox.is_loaded)
+        leader.may_call.set()
+        eventually(lambda: second.is_reached.is_set() or room._is_quiet)
+        if wakes:
+            freeze.wake()
+            until_idle(first.room_of(freeze))
+        second.kill()
+    carried_out(database, sim, epoch=4)
+    is_once(sim, users)
+
+
+@pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
+@pytest.mark.parametrize("write", ["open", "claim", "ready", "_let_go", "remove", "end"])
+def test_a_write_that_is_not_confirmed_loses_and_doubles_nothing(
+    database: Any, sim: Sim, users: list[User], write: str, lands: bool
+) -> None:
+    leader = Leader(database, sim)
+    not_confirmed(parts_of(leader.room)[1], write, lands=lands)
+    with leader as room:
+        room.until_quiet()
+    is_once(sim, users)
+    assert list(database.batches.find()) == []
+
+
+@pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
+@pytest.mark.parametrize("write", ["left", "take", "messages", "_let_go", "remove"])
+def test_nor_does_one_of_the_next_leader(
+    database: Any, sim: Sim, users: list[User], first: Any, write: str, lands: bool
+) -> None:
+    first("called")
+    leader = Leader(database, sim, epoch=3)
+    not_confirmed(parts_of(leader.room)[1], write, lands=lands)
+    with leader as room:
+        room.until_quiet()
+    is_once(sim, users)
+    assert list(database.batches.find()) == []
+
+
+# The next leader has adopted a conversation before it has heard of the batch.
+
+
+@pytest.mark.parametrize("point", ["called", "answered", "half of the members have left"])
+def test_a_batch_whose_conversation_another_has_adopted_keeps_its_row(
+    database: Any, sim: Sim, users: list[User], first: Any, point: str
+) -> None:
+    """Else the claim would count for nothing, and the message go out again."""
+    freeze = first(point)
+    second = Leader(database, sim, epoch=3)
+    with (
+        frozen(second.room, freeze_before_taking(second.room)) as before_taking,
+        second.unloaded() as room,
+    ):
+        room.desk.outbox._conversations.adopt(f"{CHANNEL}/{users[-1].user_id}")
+        assert before_taking.is_reached.wait(15)
+        freeze.wake()
+        until_idle(first.room_of(freeze))
+        before_taking.wake()
+        second.may_call.set()
+        room.until_quiet()
+    is_once(sim, users)
+
+
+def freeze_before_taking(room: Room) -> Callable[[Freeze], None]:
+    return freeze_before(parts_of(room)[1], "left")
+
+
+def test_a_batch_that_another_has_taken_is_not_called_off(
+    database: Any, sim: Sim, users: list[User], deaths: Deaths
+) -> None:
+    """The write that makes it ready is not confirmed, and lands all the same."""
+    first, second = Leader(database, sim), Leader(database, sim, epoch=3)
+    rows, conversations = parts_of(first.room)[1], second.room.desk.outbox._conversations
+    not_confirmed(rows, "ready", lands=True)
+    with (
+        frozen(first.room, freeze_before(rows, "call_off")) as calling_off,
+        frozen(second.room, freeze_before(conversations, "adopt_all")) as taken,
+        first as old,
+    ):
+        assert calling_off.is_reached.wait(15)
+        with second.unloaded() as new:
+            assert taken.is_reached.wait(15)
+            conversations.adopt(f"{CHANNEL}/{users[-1].user_id}")
+            calling_off.wake()
+            # What it sends by itself it has sent by then.
+            until_idle(old)
+            taken.wake()
+            second.may_call.set()
+            new.until_quiet()
+    is_once(sim, users)
+    assert [type(one) for one in deaths] == [Replaced]
+
+
+# What MongoDB refuses of one conversation, and what an operator gives up.
+
+
+def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(
+    database: Any, sim: Sim
+) -> None:
+    users = friends(database, sim, 4)
+    bad = users[0]
+    refused = {"key": bad.user_id, "call": {"$type": "object"}}
+    database.command("collMod", "conversations", validator={"$nor": [refused]})
+    try:
+        room = carried_out(database, sim)
+    finally:
+        database.command("collMod", "conversations", validator={})
+    assert [texts(sim, user) for user in users] == [[], *[["同じ"]] * 3]
+    (letter,) = room.letters()
+    assert (letter["key"], letter["cause"]) == (bad.user_id, f"{REFUSED_WORDS}: code 121")
+
+
+def test_a_friend_who_is_given_up_while_the_outcome_is_unknown_leaves_the_others(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = friends(database, sim, 4)
+    user = users[1]
+    sim.close_next("multicast", accept=True)
+    limits = SendLimits(first_pause_seconds=0.5, longest_pause_seconds=0.5)
+    with Leader(database, sim, send_limits=limits) as room:
+        eventually(lambda: any("did not answer" in one["why"] for one in room.desk.waiting()))
+        id_, effect_id = f"{CHANNEL}/{user.user_id}", f"{user.user_id}/0"
+        eventually(lambda: not room.desk.outbox.give_up(id_, effect_id, cause="released"))
+        room.until_quiet()
+    (letter,) = room.letters()
+    assert (letter["_id"], letter["cause"]) == (effect_id, "released")
+    # It may have arrived, and no key of its own would keep a replay from arriving, too.
+    assert (letter["effect"]["as"], letter["effect"]["retryKey"]) == ("multicast", None)
+    assert letter["effect"]["triedAt"] is not None
+    assert len({(one.retry_key, str(one.body)) for one in calls()}) == 1
+    assert [texts(sim, one) for one in users] == [["同じ"]] * 4
+
+
+def test_a_batch_of_unknown_outcome_ends_after_23_hours_in_letters_for_all(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = [sim.add_user(f"友{n}") for n in range(3)]
+    long_ago, key = datetime.now(UTC) - timedelta(hours=23, minutes=1), str(uuid.uuid4())
+    place = place_of(1, FIRST_NUMBER)
+    for user in users:
+        claim = {"batch": key, "at": long_ago, "members": [place]}
+        waits(database, user, [text("同じ")], call=claim)
+    members = [{"_id": f"{CHANNEL}/{user.user_id}", "places": [place]} for user in users]
+    database.batches.insert_one(
+        {"_id": key, "epoch": 1, "state": "ready", "at": long_ago, "members": members}
+    )
+    room = carried_out(database, sim)
+    assert calls() == []
+    letters = room.letters()
+    assert {one["key"] for one in letters} == {user.user_id for user in users}
+    assert {one["cause"] for one in letters} == {"outcome unknown for 23 hours"}
+    assert all(one["effect"]["triedAt"] and not one["effect"]["retryKey"] for one in letters)
+
+
+def test_a_claim_that_landed_late_is_no_part_of_the_batch(database: Any, sim: Sim) -> None:
+    """A predecessor's batch is ready without it, so it travels by itself."""
+    users = [sim.add_user(f"友{n}") for n in range(3)]
+    now, key, place = datetime.now(UTC), str(uuid.uuid4()), place_of(1, FIRST_NUMBER)
+    for user in users:
+        waits(database, user, [text("同じ")], call={"batch": key, "at": now, "members": [place]})
+    members = [{"_id": f"{CHANNEL}/{user.user_id}", "places": [place]} for user in users[:2]]
+    database.batches.insert_one(
+        {"_id": key, "epoch": 1, "state": "ready", "at": now, "members": members}
+    )
+    carried_out(database, sim)
+    assert [texts(sim, user) for user in users] == [["同じ"]] * 3
