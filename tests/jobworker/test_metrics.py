@@ -283,4 +283,4 @@ def test_those_that_wait_longest_are_told_first(room: Rooms, sim: Sim) -> None:
         desk.until_decided()
     keys = [user.user_id for user in users]
     eventually(lambda: [row["key"] for row in desk.desk.waiting()] == keys)
-    assert [row["key"] for row in desk.desk.outbox.waiting(1, at_gate="-")] == keys[:1]
+    assert [row["key"] for row in desk.desk.outbox.waiting(1, at_gate=str)] == keys[:1]
