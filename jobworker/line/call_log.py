@@ -124,7 +124,7 @@ class CallLog(RowLog):
             turn_class=turn.turn_class.word if turn else None,
             waited_ms=round(turn.waited_seconds * 1000, 1) if turn else None,
             people=people_of(endpoint, to),
-            also=context.get("also") or (),
+            also=context.get("also") or [],
         )
         with self._lock:
             self._first_at = self._first_at or row.at

@@ -30,8 +30,9 @@ def turn_words(turn_class: TurnClass, waiting: Mapping[TurnClass, int]) -> str:
     A better class goes first, but for a share of the turns.
     """
     own = f"waits for its turn, class {turn_class.word}"
-    better = [many(one, waiting[one]) for one in TurnClass if one < turn_class and waiting.get(one)]
+    better = {one: waiting[one] for one in TurnClass if one < turn_class and waiting.get(one)}
     if better:
-        return f"{own}: {' and '.join(better)} go first"
+        first = " and ".join(many(one, count) for one, count in better.items())
+        return f"{own}: {first} {'goes' if sum(better.values()) == 1 else 'go'} first"
     others = waiting.get(turn_class, 0) - 1
     return f"{own}, beside {many(turn_class, others)}" if others > 0 else own

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.runs import WAITED_MS
 
 REQUEST_ID: Final = "requestId"
-WAITED_MS: Final = "waitedMs"
 PAID: Final = "paid"
 ALSO_EVENT: Final = f"also.{EVENT_ID}"
 ALSO_KEY: Final = "also.key"
@@ -67,7 +67,7 @@ class CallRecord:
     """How long it waited there for its turn."""
     people: int | None = None
     """How many people LINE counts if it takes the call; None where LINE alone knows."""
-    also: Sequence[Mapping[str, Any]] = ()
+    also: Sequence[Mapping[str, Any]] = field(default_factory=list)
     """What travelled in it besides, `{eventId, key}` each; left out where nothing did."""
 
     @property
@@ -78,7 +78,7 @@ class CallRecord:
     @classmethod
     def from_document(cls, row: Mapping[str, Any]) -> CallRecord:
         """A row of `calls`; what one made by hand lacks is None or 0."""
-        also = row.get("also")
+        also = row["also"] if isinstance(row.get("also"), list) else []
         return cls(
             at=row.get("at"),
             method=row.get("method"),
@@ -92,9 +92,7 @@ class CallRecord:
             turn_class=row.get("class"),
             waited_ms=row.get(WAITED_MS),
             people=row.get(PAID),
-            also=[one for one in also if isinstance(one, Mapping)]
-            if isinstance(also, Sequence)
-            else (),
+            also=[one for one in also if isinstance(one, Mapping)],
         )
 
     def to_document(self) -> dict[str, Any]:

@@ -310,7 +310,8 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     told = tell(told_of, "req-1")
     assert (told.asked, told.event_id) == ("req-1", "01E")
     assert sorted(kinds(told)) == ["call", "letter", "received", "run", "send", "timer"]
-    assert told.verdict == "decided, but one of its effects was given up: quota"
+    given_up = "one of its effects was given up: quota: the month's messages are used up"
+    assert told.verdict == f"decided, but {given_up}"
     [waiting] = [step.words for step in told.steps if step.kind == "send"]
     assert waiting == "a push waits in the outbox: a try is of unknown outcome"
     held = tell(told_of, "01F")
