@@ -229,7 +229,8 @@ def _line(seen: Overview) -> Text:
     if seen.counted_today is not None:
         told.append(f"{seen.counted_today:,.0f} counted today  ")
     if seen.late_today:
-        told.append(f"{seen.late_today:,} late replies given up today  ", "yellow")
+        late = "1 late reply" if seen.late_today == 1 else f"{seen.late_today:,} late replies"
+        told.append(f"{late} given up today  ", "yellow")
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
         told.append(f"quota {used} of {seen.quota.messages:,.0f}")
