@@ -333,6 +333,26 @@ def test_a_send_at_the_gate_tells_its_class_and_what_goes_first(room: Rooms, sim
     assert desk.desk.waiting() == []
 
 
+def test_a_send_in_a_multicast_tells_how_many_it_travels_with(room: Rooms, sim: Sim) -> None:
+    bot = Bot()
+
+    @bot.add(FollowEvent)
+    def greet(event: Any, talk: Talk) -> None:
+        talk.push("ようこそ")
+
+    desk = room(bot, send_limits=LONG_PAUSES)
+    users = [sim.add_user(f"{number}") for number in range(3)]
+    sim.answer_next("multicast", 500)
+    with busy(desk.desk.gate):
+        for user in users:
+            desk.send(sim.drafts.follow(user))
+        eventually(lambda: desk.figures()["gateClassWaiting"]["api"]["chat"] == 3)
+    why = (
+        "a send travels in one multicast to 3 people, which waits: LINE answered 500, next try at "
+    )
+    eventually(lambda: sum(row["why"].startswith(why) for row in desk.desk.waiting()) == 3)
+
+
 def test_a_send_that_met_the_month_s_limit_waits_for_the_reading(room: Rooms, sim: Sim) -> None:
     bot = Bot()
 
