@@ -25,6 +25,7 @@ from jobworker.line.breaker import Breaker, BreakerLimits, BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
+from jobworker.line.gate_order import TurnClass
 from jobworker.line.hosts import Hosts
 from jobworker.line.loading import LIMITS as LOADING_LIMITS
 from jobworker.line.loading import LoadingAnimations, LoadingLimits, no_animation
@@ -44,6 +45,7 @@ from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.late_replies import A_DAY, LateReplies
 from jobworker.sending.outbox import LIMITS, Outbox
 from jobworker.sending.verdict import ReplyUnknown
+from jobworker.sending.waiting_words import turn_words
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
 from linedesk.store.control import RELEASED
@@ -54,13 +56,12 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
-# Why a send waits at the gate, for a person.
-FAILING = "a send waits: LINE fails, the breaker is open"
-GATE_WORDS = {
-    BreakerState.CLOSED: "a send waits for its turn at the gate",
+# Why no send gets a turn at the gate, for a person.
+FAILING = "waits: LINE fails, the breaker is open"
+AWAY_WORDS = {
     BreakerState.OPEN: FAILING,
     BreakerState.HALF_OPEN: FAILING,
-    BreakerState.UNAUTHORIZED: "a send waits: LINE refuses the access token",
+    BreakerState.UNAUTHORIZED: "waits: LINE refuses the access token",
 }
 
 
@@ -242,7 +243,7 @@ class BotWorker:
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
         kept = KeptLetters(database[DEADLETTERS], figures)
         ageing = Ageing(database, days=letter_days)
-        self.rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look))
+        self.rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look, calls.look))
         self.line = side = LineSide(
             line,
             calls,
@@ -339,7 +340,11 @@ class BotWorker:
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
-        return self.outbox.waiting(MOST_WAITING, at_gate=GATE_WORDS[self.breaker.state])
+        away = AWAY_WORDS.get(self.breaker.state)
+        at_gate = {one: self.gate.waiting_in(one) for one in TurnClass}
+        return self.outbox.waiting(
+            MOST_WAITING, at_gate=lambda turn_class: away or turn_words(turn_class, at_gate)
+        )
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """See `jobworker.sending.outbox.Outbox.give_up`."""

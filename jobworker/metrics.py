@@ -44,6 +44,11 @@ def endpoint_of(path: str) -> str:
 
 # The use of the gate is that of the last so many seconds.
 USE_SECONDS = 10.0
+# By which a push or multicast is counted.
+COUNTED = {"/v2/bot/message/push": "push", "/v2/bot/message/multicast": "multicast"}
+# LINE takes up to five messages a call and 500 people a multicast.
+SENDS_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 50.0, 100.0, 500.0)
+GIVEN_UP = ("quota", "late", "expired")
 # Looks closer together than this tell nothing new.
 LEAST_LOOK_SECONDS = 0.1
 NO_STATUS = "none"
@@ -90,6 +95,12 @@ class WorkerMetrics:
             "dead_letters",
             "What was given up, each with its cause in deadletters.",
             kind=("event", "send", "timer"),
+        )
+        self.given_up = self._each(
+            "given_up_sends",
+            "Sends given up since the month's messages are used up, as late replies beyond what "
+            "they may cost a day, or since their time was over; each is a dead letter, too.",
+            cause=GIVEN_UP,
         )
         self.kept_letters = self._measured(
             Figure("dead_letters_kept", "Dead letters that are kept, those replayed of late too.")
@@ -141,6 +152,24 @@ class WorkerMetrics:
             buckets=SECONDS_BUCKETS,
             registry=self._registry,
         )
+        self._call_sends = Histogram(
+            "linedesk_call_sends",
+            "How many sends travelled in a call that LINE took.",
+            ["endpoint"],
+            buckets=SENDS_BUCKETS,
+            registry=self._registry,
+        )
+        self.counted = self._each(
+            "counted_messages",
+            "What LINE counts of calls that it took; a push to a group or room as one, since LINE "
+            "alone knows how many people it reaches.",
+            kind=("push", "multicast", "group"),
+        )
+        self.counted_today = Gauge(
+            "linedesk_counted_today_messages",
+            "The same since midnight in Japan, with what earlier processes sent.",
+            registry=self._registry,
+        )
         self._gate_turns = self._by_host(
             Counter, "gate_turns", "Calls that were given their turn at the gate."
         )
@@ -160,6 +189,12 @@ class WorkerMetrics:
         self._gate_waiting = self._by_host(
             Gauge, "gate_waiting", "How many wait for a turn at the gate."
         )
+        self._class_waiting = self._by_class(
+            "waiting", "How many of a class wait for a turn at the gate."
+        )
+        self._class_longest = self._by_class(
+            "longest_seconds", "How long the one of a class has waited that came first."
+        )
         self._breaker_open = self._by_host(
             Gauge, "breaker_open", "1 while LINE fails and gets nothing but probes."
         )
@@ -175,6 +210,13 @@ class WorkerMetrics:
         self._calls.labels(host, endpoint, NO_STATUS if status is None else str(status)).inc()
         self._call_seconds.labels(endpoint).observe(seconds)
 
+    def sent(self, path: str, *, sends: int, people: int | None) -> None:
+        """Count a call that brought messages to LINE; `people` is None where LINE alone knows."""
+        self._call_sends.labels(endpoint_of(path)).observe(sends)
+        kind = COUNTED.get(path)
+        if kind is not None:
+            self.counted["group" if people is None else kind].inc(1 if people is None else people)
+
     def of_gate(self, host: str) -> GateMetrics:
         """What the gate of a host counts."""
         return GateMetrics(self._gate_turns.labels(host), self._gate_wait.labels(host))
@@ -185,6 +227,18 @@ class WorkerMetrics:
         """Ask a gate, whenever the figures are read; `used_seconds` is its use in all."""
         self._gate_use.labels(host).set_function(Use(used_seconds))
         self._gate_waiting.labels(host).set_function(waiting)
+
+    def watch_class(
+        self,
+        host: str,
+        name: str,
+        *,
+        waiting: Callable[[], int],
+        longest_seconds: Callable[[], float],
+    ) -> None:
+        """Ask a gate for one of its classes, whenever the figures are read."""
+        self._class_waiting.labels(host, name).set_function(waiting)
+        self._class_longest.labels(host, name).set_function(longest_seconds)
 
     def watch_breaker(self, host: str, is_open: Callable[[], bool]) -> None:
         """Ask a host's breaker whenever the figures are read."""
@@ -216,6 +270,10 @@ class WorkerMetrics:
 
     def _by_host(self, kind: type[Any], name: str, words: str) -> Any:
         return kind(f"linedesk_{name}", words, ["host"], registry=self._registry)
+
+    def _by_class(self, name: str, words: str) -> Gauge:
+        labels = ["host", "class"]
+        return Gauge(f"linedesk_gate_class_{name}", words, labels, registry=self._registry)
 
     def _measured(self, *figures: Figure) -> Measured:
         return Measured(self._registry, figures)

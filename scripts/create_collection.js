@@ -97,6 +97,12 @@ var indexes = [
     options: { name: "endedAt", expireAfterSeconds: WEEK_SECONDS }
   },
   { collection: "calls", keys: { eventId: 1 }, options: { name: "eventId" } },
+  {
+    // Finds the call of a send that travelled in it besides.
+    collection: "calls",
+    keys: { "also.eventId": 1 },
+    options: { name: "also", partialFilterExpression: { "also.eventId": { $exists: true } } }
+  },
   { collection: "jobs", keys: { eventId: 1 }, options: { name: "eventId" } },
   { collection: "history", keys: { at: 1 }, options: { name: "at" } },
   { collection: "audit", keys: { at: 1 }, options: { name: "at" } },
@@ -158,6 +164,36 @@ var views = [
           "event.message.id": 1,
           "event.deliveryContext": 1,
           "event.timer.name": 1
+        }
+      }
+    ]
+  },
+  {
+    name: "v_calls",
+    on: "calls",
+    pipeline: [
+      {
+        $project: {
+          at: 1,
+          endpoint: 1,
+          status: 1,
+          ms: 1,
+          class: 1,
+          waitedMs: 1,
+          paid: 1,
+          eventId: 1,
+          key: 1,
+          attempt: 1,
+          requestId: 1,
+          sends: { $add: [1, { $size: { $cond: [{ $isArray: "$also" }, "$also", []] } }] },
+          conversations: {
+            $size: {
+              $setUnion: [
+                ["$key"],
+                { $map: { input: { $cond: [{ $isArray: "$also" }, "$also", []] }, in: "$$this.key" } }
+              ]
+            }
+          }
         }
       }
     ]

@@ -234,7 +234,9 @@ var linedesk = (() => {
   // The rows that name an event, each found by an index: [collection, rows, the field that dates them].
   const naming = (name, document) => {
     const runs = find("jobs", { eventId: name }, { _id: 0 }).sort({ at: 1 }).limit(MOST).toArray();
-    const calls = find("calls", { eventId: name }, { _id: 0 }).sort({ at: 1 }).limit(MOST).toArray();
+    // A send may have travelled in the call of another event.
+    const inCall = { $or: [{ eventId: name }, { "also.eventId": name }] };
+    const calls = find("calls", inCall, { _id: 0 }).sort({ at: 1 }).limit(MOST).toArray();
     const letters = [name, beginning(`${name}/`)].flatMap((id) => rows("deadletters", { _id: id }, LETTER));
     const replays = { $or: [`replay:${name}:`, `replay:${name}/`].map((one) => ({ eventId: beginning(one) })) };
     const own = [document, ...letters, ...runs, ...calls].find((one) => one?.key && one?.channel);
@@ -288,7 +290,8 @@ var linedesk = (() => {
     const all = find(name, {}, { _id: 0 }).sort({ $natural: -1 }).limit(NEWEST_ROWS).toArray();
     const back = all.length ? `, back to ${cell(all[all.length - 1].at)}` : "";
     // A row of calls names no channel.
-    const own = all.filter((one) => one.key === key && [undefined, channel].includes(one.channel));
+    const named = (one) => [one, ...(Array.isArray(one.also) ? one.also : [])].some((its) => its?.key === key);
+    const own = all.filter((one) => named(one) && [undefined, channel].includes(one.channel));
     return { own: own.slice(0, most), looked: `the newest ${all.length} rows of ${name}${back}` };
   };
 
@@ -354,7 +357,7 @@ var linedesk = (() => {
       "story and user show what people wrote with { text: true } as a second argument.",
       "`linedesk status` says what is wrong, and what to do.",
       "",
-      "views for find(): v_deadletters, v_events, v_held, v_outbox, v_timers, v_waiting",
+      "views for find(): v_calls, v_deadletters, v_events, v_held, v_outbox, v_timers, v_waiting",
       "  db.v_events.find().sort({ $natural: -1 }).limit(20)",
     ]);
 

@@ -86,6 +86,7 @@ class LineClient:
     ) -> LineAnswer:
         """POST JSON. `context` (eventId, key, attempt) goes to the row. Raises LineError."""
         headers = {"X-Line-Retry-Key": retry_key} if retry_key else {}
+        to = body.get("to")
         try:
             data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
@@ -97,6 +98,7 @@ class LineClient:
             {**JSON_HEADERS, **headers},
             context,
             limit_seconds=limit_seconds,
+            to=to,
         )
 
     def get(
@@ -116,12 +118,13 @@ class LineClient:
         context: Mapping[str, Any],
         *,
         limit_seconds: float | None = None,
+        to: Any = None,
     ) -> LineAnswer:
         endpoint = context.get("endpoint", path)
         whose = context.get("key") or path
         self._rate_limits.count(endpoint)
         began = time.monotonic()
-        with self._calls.noted(method, endpoint, context) as row:
+        with self._calls.noted(method, endpoint, context, to=to) as row:
             try:
                 answer = self._request(
                     method, path, data, headers, limit_seconds or self._call_seconds

@@ -39,6 +39,13 @@ LEASE_AGAIN_SECONDS = 0.1
 TURN_SECONDS = 120.0
 HANDLER_TURN_SECONDS = 20.0
 
+_of_thread = threading.local()
+
+
+def current_turn() -> Turn | None:
+    """The turn that this thread has; None where it has none."""
+    return getattr(_of_thread, "turn", None)
+
 
 class Gate:
     """See the module's words. `step` has a thread of the pool do something, `later` after a time.
@@ -139,6 +146,15 @@ class Gate:
         with self._lock:
             self._order.move(ticket, standing, now=self._monotonic())
 
+    def waiting_in(self, turn_class: TurnClass) -> int:
+        """How many tickets wait in a class."""
+        return self._order.waiting_in(turn_class)
+
+    def longest_seconds(self, turn_class: TurnClass) -> float:
+        """How long the ticket of a class has waited that came first; 0 where none waits."""
+        with self._lock:
+            return self._order.longest_seconds(turn_class, now=self._monotonic())
+
     def turns_before(self, ticket: Ticket) -> int:
         """How many turns go to others before an answer at the ticket's place."""
         with self._lock:
@@ -160,10 +176,12 @@ class Gate:
     @contextmanager
     def holding(self, ticket: Ticket) -> Iterator[Turn]:
         """The turn of a ticket that was granted; another one may have it at its end."""
-        turn = Turn(self, ticket)
+        before = current_turn()
+        _of_thread.turn = turn = Turn(self, ticket)
         try:
             yield turn
         finally:
+            _of_thread.turn = before
             self._leave(ticket, began=turn.began)
 
     @contextmanager
@@ -324,6 +342,11 @@ class Turn:
     def has_begun(self) -> bool:
         """Whether its call has begun."""
         return self.began is not None
+
+    @property
+    def turn_class(self) -> TurnClass:
+        """In which class its ticket waited."""
+        return self._ticket.turn_class
 
     @property
     def waited_seconds(self) -> float:

@@ -36,6 +36,11 @@ class TurnClass(IntEnum):
     IDLE = 4
     """What nothing waits for."""
 
+    @property
+    def word(self) -> str:
+        """By which it stands in rows, figures and reasons."""
+        return self.name.lower()
+
 
 # While it waits, a class gets each so-manieth turn, however many wait before it.
 SHARES = {TurnClass.CHAT: 5, TurnClass.OTHER: 20}
@@ -219,6 +224,16 @@ class Order:
     def waiting(self) -> int:
         """How many tickets wait for a turn."""
         return sum(self._waiting.values())
+
+    def waiting_in(self, turn_class: TurnClass) -> int:
+        """How many tickets wait in a class."""
+        return self._waiting[turn_class]
+
+    def longest_seconds(self, turn_class: TurnClass, *, now: float) -> float:
+        """How long the ticket of a class has waited that came first; 0 where none waits."""
+        heap = self._heaps[turn_class]
+        since = (one.since for _, number, one in heap if number == one.number)
+        return max(0.0, now - min(since, default=now))
 
     def turns_before(self, ticket: Ticket) -> int:
         """How many turns go to others before an answer at the ticket's place, by what waits now.

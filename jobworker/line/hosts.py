@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from jobworker.line.breaker import LIMITS, Breaker, BreakerLimits, BreakerState
 from jobworker.line.deadline import sent_at
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
+from jobworker.line.gate_order import TurnClass
 from jobworker.metrics import WorkerMetrics
 
 
@@ -90,6 +92,13 @@ class Hosts:
 
 def _watch(figures: WorkerMetrics, name: str, gate: Gate, breaker: Breaker) -> None:
     figures.watch_gate(name, used_seconds=lambda: gate.used_seconds, waiting=lambda: gate.waiting)
+    for one in TurnClass:
+        figures.watch_class(
+            name,
+            one.word,
+            waiting=partial(gate.waiting_in, one),
+            longest_seconds=partial(gate.longest_seconds, one),
+        )
     figures.watch_breaker(
         name, lambda: breaker.state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
     )

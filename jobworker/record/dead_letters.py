@@ -84,6 +84,8 @@ class DeadLetters:
             )
         if answer.upserted_id is not None:
             self._figures.dead_letters[_kind_of(letter)].inc()
+            if (given_up := self._figures.given_up.get(letter.get("cause") or "")) is not None:
+                given_up.inc()
         document = letter.get("document")
         # After the write: whichever came first, it or the unsend, one of them sees the other.
         # guard: unsent-asked-after-the-write

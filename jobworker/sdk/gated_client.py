@@ -109,7 +109,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             sending.withheld_is_noted(),
             self._host.gate.turn(),
             sending,
-            self._noted(method, resource_path, current) as row,
+            self._noted(method, resource_path, current, kwargs.get("body")) as row,
             within(limit if isinstance(limit, (int, float)) else self._limit_seconds),
         ):
             self._rate_limits.count(resource_path)
@@ -121,10 +121,12 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
                 sending.status = row.status
 
     def _noted(
-        self, method: str, path: str, current: HandlerContext | None
+        self, method: str, path: str, current: HandlerContext | None, body: Any
     ) -> AbstractContextManager[CallRecord]:
         context = current.context if current else {}
-        return self._calls.noted(method, path, context, host=self._host.name)
+        # A model of the SDK's, or what the bot made itself.
+        to = body.get("to") if isinstance(body, Mapping) else getattr(body, "to", None)
+        return self._calls.noted(method, path, context, host=self._host.name, to=to)
 
     @contextmanager
     def _told(self, call: _UnderWay) -> Iterator[None]:

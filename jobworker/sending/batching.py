@@ -23,7 +23,7 @@ from jobworker.effects import SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
-from jobworker.line.gate_order import Ticket
+from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.record.batches import Batches, ReadyBatch
@@ -43,6 +43,7 @@ from jobworker.sending.conversation_outbox import (
 from jobworker.sending.verdict import QUOTA, CallOutcome, SendVerdict
 from linedesk.runtime.clock import boottime
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.events import EVENT_ID
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +203,7 @@ class Batching:
     def _post(self, batch: Batch) -> LineAnswer:
         with self._boxes.lock:
             senders = [
-                {"eventId": one.send.event_id, "key": box.chat}
+                {EVENT_ID: one.send.event_id, "key": box.chat}
                 for box in batch.boxes.values()
                 for one in box.sends
                 if one.place in batch.ready.members[box.id]
@@ -326,6 +327,14 @@ class Batching:
         box.answer = batch.answer
         places, call = batch.ready.members[box.id], batch.call
         self._boxes.make_letters(box, places, cause, call, unknown=call)
+
+    def waits_for(self, box: ConversationOutbox, at_gate: Callable[[TurnClass], str]) -> str | None:
+        """Under the lock: why a conversation's batch waits, for a person; None if it is in none."""
+        for batch in self._batches.values():
+            if box.id in batch.boxes:
+                travels = f"travels in one multicast to {len(batch.ready.members):,} people"
+                return f"{travels}, which {batch.waits_for(at_gate)}"
+        return None
 
     def given_up(self, box: ConversationOutbox) -> Action | None:
         """Under the lock: an operator gave up a send that may be in a batch. What follows."""

@@ -28,7 +28,7 @@ from jobworker.sending.late_replies import LATE, LateReplies, day_of
 from jobworker.sending.verdict import QUOTA, CallOutcome, Tried, expired, outlived
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
-from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE
+from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,6 @@ class SendLimits:
     most_adopted: int = 50_000
     """Conversations known to have all of their outbox in memory, some megabytes. One that was
     forgotten costs one write more with its next event."""
-
-
-# LINE's reference, "Source user": ids of users begin with it, those of groups with C, rooms with R.
-USER = "U"
 
 
 class CallState(Enum):
@@ -235,6 +231,12 @@ class Caller:
         self.state = CallState.BUSY
         return True
 
+    def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
+        """Why its next call is not made yet, for a person; `at_gate` says it of one in a class."""
+        if self.state is CallState.WAITING and self._ticket is not None:
+            return at_gate(self._ticket.turn_class)
+        return f"waits: {self.reason}" if self.reason else "is on its way to LINE"
+
     def take_along(self) -> Ticket | None:
         """Its sends travel in a batch: a thread has it until `again`. Returns what to cancel."""
         self.state = CallState.BUSY
@@ -318,7 +320,10 @@ class Caller:
             )
         if not seconds:
             return self.again(now)
-        return self.rest(seconds, next_try_words(words_of(self.answer), seconds))
+        why = words_of(self.answer)
+        if outcome.cause == QUOTA:
+            why += " for the month's limit, and LINE's count of this month has to be read"
+        return self.rest(seconds, next_try_words(why, seconds))
 
     def not_confirmed(self, error: StoreUnavailable) -> float:
         """MongoDB did not confirm a write; how long to wait before it is repeated."""

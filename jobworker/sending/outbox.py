@@ -26,7 +26,7 @@ from jobworker.effects import Call, Send, SendMethod, is_timer, of_effect
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
-from jobworker.line.gate_order import Ticket
+from jobworker.line.gate_order import Ticket, TurnClass
 from jobworker.line.quota import Quota
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics, since_ms
@@ -236,18 +236,20 @@ class Outbox:
         for action in follow:
             action()
 
-    def waiting(self, limit: int, *, at_gate: str) -> list[Document]:
+    def waiting(self, limit: int, *, at_gate: Callable[[TurnClass], str]) -> list[Document]:
         """The sends that wait longest, one a conversation, each with why, for a person.
 
-        `at_gate` is said of those that wait for a turn. Quick, from any thread.
+        `at_gate` says it of those that wait for a turn, by their class. Quick, from any thread.
         """
         with self._lock:
             # Boxes go once they are empty, so the oldest come first.
-            heads = [(b, b.sends[0].send) for b in islice(self._boxes.values(), LOOKED_AT)]
-            refused = list(self._refused.values())
-        heads.sort(key=lambda head: head[1].at)
-        told = [_told(box, send, at_gate) for box, send in heads[:limit]]
-        return [*refused, *told][:limit]
+            boxes = list(islice(self._boxes.values(), LOOKED_AT))
+            boxes.sort(key=lambda box: box.sends[0].send.at)
+            told = [
+                _told(box, self._batching.waits_for(box, at_gate) or box.waits_for(at_gate))
+                for box in boxes[:limit]
+            ]
+            return [*self._refused.values(), *told][:limit]
 
     def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
         """Have the send become a dead letter if it is the first of the conversation's outbox.
@@ -728,13 +730,14 @@ def _told_of_refused(id_: str, error: WriteRefused) -> Document:
     return {"channel": channel, "key": key, **unknown, "why": f"its outbox waits: {error}"}
 
 
-def _told(box: ConversationOutbox, first: Send, at_gate: str) -> Document:
+def _told(box: ConversationOutbox, why: str) -> Document:
     channel, _, key = box.id.partition("/")
+    first = box.sends[0].send
     return {
         "channel": channel,
         "key": key,
         EVENT_ID: first.event_id,
         EFFECT_ID: first.id,
         "since": first.at,
-        "why": f"a send waits: {box.reason}" if box.reason else at_gate,
+        "why": f"a send {why}",
     }

@@ -25,6 +25,7 @@ from linedesk.console.dead_letters import (
     Letter,
     Replaying,
     all_of,
+    explained,
     found,
     frames,
     replayed,
@@ -52,7 +53,8 @@ def show_list(letters: Iterable[Letter], *, as_json: bool) -> None:
     elif sys.stdout.isatty():
         table = Table(*COLUMNS, box=None, pad_edge=False)
         for letter in letters:
-            table.add_row(*(Text(one_line(cell), overflow="fold") for cell in _cells(letter)))
+            cells = _cells({**letter, "cause": explained(letter.get("cause", "-"))})
+            table.add_row(*(Text(one_line(cell), overflow="fold") for cell in cells))
         Console().print(table)
     else:
         click.echo("\t".join(COLUMNS))

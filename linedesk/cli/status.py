@@ -20,17 +20,16 @@ from rich.text import Text
 
 from linedesk.compose.database import open_database
 from linedesk.console import processes
-from linedesk.console.calls import is_taken
 from linedesk.console.format import brief, clock, echo_json, for_long, local, visible
 from linedesk.console.health import HealthProblem, overview_as_json, problems_of
 from linedesk.console.history import read_history
-from linedesk.console.overview import Latency, Overview, read_overview
+from linedesk.console.overview import GateView, Latency, Overview, read_overview
 from linedesk.console.processes import Process
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.calls import CallRecord
+from linedesk.store.records.calls import CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.history import (
     BUSY_THREADS,
@@ -222,15 +221,36 @@ def _line(seen: Overview) -> Text:
     told = Text()
     for gate in seen.gates:
         use = "-" if gate.use is None else f"{gate.use:.0%}"
-        told.append(f"{gate.host}: gate {use} used, {gate.waiting or 0:,.0f} wait  ")
+        told.append(f"{gate.host}: gate {use} used, {gate.waiting or 0:,.0f} wait{_lines(gate)}  ")
         if gate.breaker_open:
             told.append("breaker open  ", "bold red")
+    if seen.sent.calls:
+        told.append(f"{_many(seen.sent.sends, 'send')} in {_many(seen.sent.calls, 'call')}  ")
+    if seen.counted_today is not None:
+        told.append(f"{seen.counted_today:,.0f} counted today  ")
+    if seen.late_today:
+        late = "1 late reply" if seen.late_today == 1 else f"{seen.late_today:,} late replies"
+        told.append(f"{late} given up today  ", "yellow")
     if seen.quota is not None:
         used = "-" if seen.quota.used is None else f"{seen.quota.used:,.0f}"
         told.append(f"quota {used} of {seen.quota.messages:,.0f}")
         if seen.quota.closed_since is not None:
             told.append(f", closed since {local(seen.quota.closed_since)}", "bold red")
     return told if told.plain else Text("-", "dim")
+
+
+def _lines(gate: GateView) -> str:
+    """How many of each class wait, and how long the first of them has."""
+    told = [
+        f"{one.waiting:,.0f} {one.name} up to {brief(one.longest_seconds)}"
+        for one in gate.classes
+        if one.waiting
+    ]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _many(count: float, word: str) -> str:
+    return f"{count:,.0f} {word}{'' if count == 1 else 's'}"
 
 
 def _room(seen: Overview) -> Text:
@@ -257,7 +277,7 @@ def _call(row: Mapping[str, Any]) -> Text:
 
 def _letter(row: Mapping[str, Any]) -> Text:
     at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    return Text(visible(f"{at}  {row['what']}  {row['channel']}/{row['key']}  {row['cause']}"))
+    return Text(visible(f"{at}  {row['what']}  {row['channel']}/{row['key']}  {row['explained']}"))
 
 
 EVERY_SECONDS = 1.0

@@ -18,7 +18,6 @@ from rich.cells import cell_len
 
 from linedesk.compose.database import open_database
 from linedesk.console import dead_letters
-from linedesk.console.calls import is_taken
 from linedesk.console.format import brief, clock, echo_json, one_line
 from linedesk.console.search import key_of
 from linedesk.runtime.backoff import growing_seconds
@@ -26,7 +25,7 @@ from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from linedesk.store.errors import is_transient, translate
-from linedesk.store.records.calls import REQUEST_ID, CallRecord
+from linedesk.store.records.calls import ALSO_KEY, REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import LAST_AT
 from linedesk.store.records.runs import WAITED_MS, RunRecord
@@ -130,7 +129,7 @@ def _stages(*, key: str | None, text: bool) -> list[Mapping[str, Any]]:
         "fullDocument.heartbeat": {"$ne": True},
     }
     if key is not None:
-        wanted["fullDocument.key"] = key
+        wanted["$or"] = [{f"fullDocument.{name}": key} for name in ("key", ALSO_KEY)]
     names = SHOWN + (TEXT if text else ())
     shown = {f"fullDocument.{name}": 1 for name in names}
     return [{"$match": wanted}, {"$project": {"ns": 1, **shown}}]

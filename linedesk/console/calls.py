@@ -16,17 +16,24 @@ from pymongo.database import Database
 from linedesk.console.reading import reported
 from linedesk.store.documents import CALLS, Document
 from linedesk.store.errors import translated
+from linedesk.store.records.calls import COUNTED, PAID, REQUEST_ID, of_key
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.runs import WAITED_MS
 
 # At 250 bytes a row this reads 12 MB at most.
 NEWEST_ROWS = 50_000
 READ_SECONDS = 10.0
-# What a 2xx is to a send: 409 says that LINE had it already.
+# As `is_taken` has it.
 TAKEN = {"$or": [{"status": {"$gte": 200, "$lt": 300}}, {"status": 409}]}
 
 
-def is_taken(status: Any) -> bool:
-    """Whether a row's status is one of TAKEN; it has none where LINE did not answer."""
-    return isinstance(status, int) and (200 <= status < 300 or status == 409)
+LISTED: Mapping[str, Any] = {
+    **dict.fromkeys(("at", "ms", "method", "endpoint", "status", REQUEST_ID, EVENT_ID), 1),
+    **dict.fromkeys(("key", "attempt", "class", WAITED_MS, PAID), 1),
+    **COUNTED,
+    "_id": 0,
+}
+"""What lists show of a row: of what travelled in it besides only how much that was."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Wanted:
         if self.status is not None:
             query["status"] = self.status or None
         if self.key is not None:
-            query["key"] = self.key
+            query |= of_key(self.key)
         if self.endpoint is not None:
             found = {"$indexOfCP": [{"$ifNull": ["$endpoint", ""]}, self.endpoint]}
             query["$expr"] = {"$gte": [found, 0]}
@@ -65,7 +72,7 @@ def newest_calls(database: Database[Any], wanted: Wanted) -> list[Document]:
         {"$limit": NEWEST_ROWS},
         {"$match": wanted.query()},
         {"$limit": wanted.limit},
-        {"$project": {"_id": 0}},
+        {"$project": LISTED},
     ]
     with translated(), pymongo.timeout(READ_SECONDS):
         return list(reported(database, CALLS).aggregate(stages, hint={"$natural": -1}))

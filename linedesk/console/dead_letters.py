@@ -17,6 +17,8 @@ from pymongo.database import Database
 
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
+from jobworker.sending.late_replies import LATE
+from jobworker.sending.verdict import EXPIRED, QUOTA
 from linedesk.console.errors import NoSuchLetter, NotReplayed
 from linedesk.console.format import local
 from linedesk.store.collections import require_schema
@@ -41,8 +43,20 @@ LISTED = (
     *("document.event.type", "document.event.message.type", "document.unsent"),
     *("effect.way", "effect.type", "replays", "replaying", REPLAYED_AT),
 )
+# What a word says that stands for a cause.
+MEANINGS = {
+    QUOTA: "the month's messages are used up",
+    LATE: "its reply token had run out, and late replies may cost no more today",
+    EXPIRED: "it was not tried before the moment that the bot had set",
+}
 # The lines of a traceback that Python itself makes, and after each the line of code.
 FRAME = re.compile(r'^\s*File ".*", line \d+')
+
+
+def explained(cause: Any) -> str:
+    """A cause with what its word says, for a person."""
+    meaning = MEANINGS.get(cause) if isinstance(cause, str) else None
+    return f"{cause}: {meaning}" if meaning else str(cause)
 
 
 def what(letter: Letter) -> str:
@@ -83,6 +97,7 @@ def summary(letter: Letter) -> dict[str, Any]:
         "channel": letter.get("channel"),
         "key": letter.get("key"),
         "cause": letter.get("cause"),
+        "explained": None if letter.get("cause") is None else explained(letter["cause"]),
         "attempts": letter.get("attempts"),
         FIRST_AT: _iso(letter.get(FIRST_AT)),
         LAST_AT: _iso(letter.get(LAST_AT)),

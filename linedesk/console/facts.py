@@ -29,6 +29,7 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
+from linedesk.store.records.calls import naming
 from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS, PENDING
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import SET_BY
@@ -84,7 +85,7 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
     """Everything about an event. Raises what the driver raises."""
     document = stored = _stored(database, name)
     letter = database[DEADLETTERS].find_one({"_id": name})
-    runs = _newest(database, JOBS, name, MOST_RUNS)
+    runs = _newest(database, JOBS, {EVENT_ID: name}, MOST_RUNS)
     held = _held(database, name, document)
     if document is None:
         document = (held or {}).get("document") or (letter or {}).get("document")
@@ -97,7 +98,7 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
         held=held,
         before=_before(database, held),
         runs=runs,
-        calls=_newest(database, CALLS, name, MOST_CALLS),
+        calls=_newest(database, CALLS, naming(name), MOST_CALLS),
         was_applied=bool(inside.get("applied")),
         was_unsent=bool(inside.get("unsent")) or bool((document or {}).get("unsent")),
         effects=outbox_of(database, inside),
@@ -138,8 +139,10 @@ def _before(database: Database[Any], held: Document | None) -> int:
     return database[HELD].count_documents(before, limit=MOST_BEFORE)
 
 
-def _newest(database: Database[Any], collection: str, name: str, limit: int) -> list[Document]:
-    found = reported(database, collection).find({EVENT_ID: name})
+def _newest(
+    database: Database[Any], collection: str, wanted: Document, limit: int
+) -> list[Document]:
+    found = reported(database, collection).find(wanted)
     return list(found.sort("at", -1).limit(limit))[::-1]
 
 

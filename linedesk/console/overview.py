@@ -15,7 +15,11 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
+from jobworker.line.gate_order import TurnClass
+from jobworker.line.today import midnight
+from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
+from linedesk.console.calls import LISTED
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import reported
@@ -91,6 +95,25 @@ class ThreadsView:
 
 
 @dataclass(frozen=True)
+class ClassView:
+    """What waits at a gate in one class of urgency."""
+
+    name: str
+    """live, chat, other or idle."""
+    waiting: float
+    longest_seconds: float | None
+    """How long the one has waited that came first."""
+
+
+@dataclass(frozen=True)
+class SentView:
+    """Calls of the last minute that LINE took and that brought messages, and what they carried."""
+
+    calls: float
+    sends: float
+
+
+@dataclass(frozen=True)
 class GateView:
     """One host of LINE."""
 
@@ -100,6 +123,7 @@ class GateView:
     waiting: float | None
     turns_per_second: float | None
     breaker_open: bool
+    classes: list[ClassView]
 
 
 @dataclass(frozen=True)
@@ -214,9 +238,27 @@ def gates(dispatcher: ProcessRow) -> list[GateView]:
             waiting=dispatcher.number("gateWaiting", host),
             turns_per_second=dispatcher.rate("gateTurns", host),
             breaker_open=bool(dispatcher.number("breakerOpen", host)),
+            classes=[
+                ClassView(
+                    name=one.word,
+                    waiting=dispatcher.number("gateClassWaiting", host, one.word) or 0,
+                    longest_seconds=dispatcher.number("gateClassLongestSeconds", host, one.word),
+                )
+                for one in TurnClass
+            ],
         )
         for host in hosts
     ]
+
+
+def sent(dispatcher: ProcessRow) -> SentView:
+    by_endpoint = dispatcher.lately.get("callSends")
+    found = list(by_endpoint.values()) if isinstance(by_endpoint, Mapping) else []
+
+    def all_of(part: str) -> float:
+        return sum(processes.number_at(one, (part,)) or 0 for one in found)
+
+    return SentView(calls=all_of("count"), sends=all_of("sum"))
 
 
 def quota(dispatcher: ProcessRow) -> QuotaView | None:
@@ -258,6 +300,7 @@ MOST_LETTERS = 200
 LATELY = timedelta(days=1)
 REPLAYS_WITHIN = timedelta(minutes=1)
 MOST_REPLAYS = 1_000
+MOST_LATE = 1_000
 MOST_ROWS = 200
 MOST_PAUSES = 1_000
 
@@ -280,6 +323,11 @@ class Overview:
     """How many keys rest although they have documents, by why: held, paused, again, save."""
     gates: list[GateView]
     token_refused: bool
+    sent: SentView
+    counted_today: float | None
+    """Messages that LINE has counted since midnight in Japan, as far as is known."""
+    late_today: int
+    """Late replies given up since then; MOST_LATE or more are told as MOST_LATE."""
     quota: QuotaView | None
     spool: SpoolView | None
     pauses: list[Document]
@@ -310,6 +358,7 @@ class Read:
     calls: list[Document]
     letters: list[Document]
     replays: int
+    late: int = 0
 
 
 def read_overview(
@@ -329,12 +378,15 @@ def _read(database: Database[Any], now: datetime) -> Read:
         rows=list(reported(database, STATUS).find({}).limit(MOST_ROWS)),
         pauses=list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES)),
         calls=list(
-            reported(database, CALLS).find({}, {"_id": 0}).sort("$natural", -1).limit(NEWEST_CALLS)
+            reported(database, CALLS).find({}, LISTED).sort("$natural", -1).limit(NEWEST_CALLS)
         ),
         letters=list(
             found.find({}, list(dead_letters.LISTED)).sort(LAST_AT, -1).limit(MOST_LETTERS)
         ),
         replays=found.count_documents(replayed, limit=MOST_REPLAYS),
+        late=found.count_documents(
+            {LAST_AT: {"$gte": midnight(now)}, "cause": LATE}, limit=MOST_LATE
+        ),
     )
 
 
@@ -364,6 +416,9 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         waiting_keys=dict(dispatcher.figures.get("waitingKeys") or {}),
         gates=gates(dispatcher),
         token_refused=bool(dispatcher.number("tokenRefused")),
+        sent=sent(dispatcher),
+        counted_today=dispatcher.number("countedTodayMessages"),
+        late_today=read.late,
         quota=quota(dispatcher),
         spool=spool(desk),
         pauses=[pause_row(one) for row in read.pauses if (one := Pause.from_row(row))],

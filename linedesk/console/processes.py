@@ -193,7 +193,7 @@ def _worst(documents: Sequence[Row]) -> Document:
             found[name] = _worst(values)
         else:
             numbers = [value for value in values if isinstance(value, (int, float))]
-            found[name] = sum(numbers) if name == "count" else max(numbers, default=None)
+            found[name] = sum(numbers) if name in ("count", "sum") else max(numbers, default=None)
     return found
 
 

@@ -16,6 +16,7 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console import dead_letters
+from linedesk.console.calls import LISTED
 from linedesk.console.conversation import ELLIPSIS, find_conversation, starting
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import reported
@@ -32,6 +33,7 @@ from linedesk.store.documents import (
     name_of,
 )
 from linedesk.store.errors import translated
+from linedesk.store.records.calls import of_key
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 # Some 5 MB of documents, and 2 MB of rows: a few hundredths of a second each.
@@ -141,7 +143,7 @@ def recent(database: Database[Any], id_: str) -> Recent:
             events=_events(stored, held),
             runs=_newest(database, JOBS, whose, NEWEST_ROWS, {"_id": 0}),
             # A row of `calls` has no channel.
-            calls=_newest(database, CALLS, {"key": key}, NEWEST_ROWS, {"_id": 0}),
+            calls=_newest(database, CALLS, of_key(key), NEWEST_ROWS, LISTED),
             looked={RECVQ: NEWEST_DOCUMENTS, JOBS: NEWEST_ROWS, CALLS: NEWEST_ROWS},
         )
 
@@ -149,9 +151,9 @@ def recent(database: Database[Any], id_: str) -> Recent:
 def _newest(
     database: Database[Any],
     collection: str,
-    wanted: Mapping[str, str],
+    wanted: Mapping[str, Any],
     looked: int,
-    shown: Mapping[str, int],
+    shown: Mapping[str, Any],
 ) -> list[Document]:
     stages: list[Mapping[str, Any]] = [
         {"$limit": looked},

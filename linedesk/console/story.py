@@ -16,6 +16,7 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console import dead_letters, processes
+from linedesk.console.call_words import company_words, cost_words, sends_of, wait_words
 from linedesk.console.dead_letters import last_replay
 from linedesk.console.facts import Facts, leader, read_facts
 from linedesk.console.format import as_json, brief, for_long
@@ -24,7 +25,7 @@ from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 from linedesk.store.errors import translated
 from linedesk.store.queue.replays import REPLAY
-from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.calls import PAID, REQUEST_ID, SENDS, CallRecord
 from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAYED_AT
@@ -32,12 +33,10 @@ from linedesk.store.records.runs import GATHERED_WITH, WAITED_MS
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
-SENT = (200, 409)
-SENDS = "/v2/bot/message/"
 # What is told of an effect: all but tokens, keys and texts.
 EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause")
 RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS, GATHERED_WITH)
-CALL = ("method", "endpoint", "status", REQUEST_ID, "ms", "attempt")
+CALL = ("method", "endpoint", "status", REQUEST_ID, "ms", "attempt", "class", WAITED_MS, PAID)
 TIMER = ("_id", "name", "n", RUN_AT, "every", ENDED_AT, RANG, SET_ASIDE)
 
 
@@ -59,7 +58,7 @@ def steps_of(facts: Facts, *, text: bool = False) -> list[Step]:
         *_taken_back(facts),
         *(_run(row, is_given_up=facts.letter is not None) for row in facts.runs),
         *(_on_its_way(effect, text=text) for effect in facts.effects),
-        *(_call(row) for row in facts.calls),
+        *(_call(row, facts.name) for row in facts.calls),
         *(_timer(row, facts) for row in facts.timers),
         *(_letter(row) for row in (facts.letter, *facts.letters) if row is not None),
         *_replays(facts),
@@ -77,11 +76,6 @@ def what(facts: Facts) -> str:
         return types[0] if types else "-"
     event = facts.document.get("event")
     return dead_letters.what({"document": {"event": event, "unsent": facts.was_unsent}})
-
-
-def is_sent(row: Mapping[str, Any]) -> bool:
-    """Whether a call brought a message to LINE; 409 says that it had it already."""
-    return str(row.get("endpoint", "")).startswith(SENDS) and row.get("status") in SENT
 
 
 def event_in(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -169,7 +163,8 @@ def _on_its_way(effect: Document, *, text: bool) -> Step:
             effect.get("at"), "timer", f"the timer {effect.get('name')} is not set yet", details
         )
     if kind == DEADLETTER:
-        words = f"given up, its dead letter is on its way: {effect.get('cause')}"
+        cause = dead_letters.explained(effect.get("cause"))
+        words = f"given up, its dead letter is on its way: {cause}"
         return Step(effect.get(LAST_AT), "letter", words, details)
     tried = "a try is of unknown outcome" if effect.get(TRIED_AT) else "LINE has not taken it yet"
     return Step(
@@ -177,13 +172,19 @@ def _on_its_way(effect: Document, *, text: bool) -> Step:
     )
 
 
-def _call(row: Document) -> Step:
+def _call(row: Document, name: str) -> Step:
     status = row.get("status")
     came = f"LINE answered {status}" if status else "no answer"
     if status == 409:
         came += " (it had it already)"
     words = f"{row.get('method')} {row.get('endpoint')}: {came} in {brief(_seconds(row))}"
-    return Step(row.get("at"), "call", words, _details(row, CALL))
+    more = (cost_words(row), company_words(row, name), wait_words(row))
+    details = _details(row, CALL)
+    if row.get("also"):
+        # Its ids are other people's.
+        details["sends"] = 1 + len(CallRecord.from_document(row).also)
+    words = ", ".join([words, *(one for one in more if one is not None)])
+    return Step(row.get("at"), "call", words, details)
 
 
 def _seconds(row: Mapping[str, Any]) -> float | None:
@@ -208,7 +209,7 @@ def _letter(row: Document) -> Step:
     told = dead_letters.summary(row)
     tries = row.get("attempts")
     tried = f" after {tries} {'try' if tries == 1 else 'tries'}" if tries else ""
-    words = f"given up{tried}: {row.get('cause')}"
+    words = f"given up{tried}: {told['explained']}"
     return Step(row.get(LAST_AT), "letter", f"{told['what']} {words}", told)
 
 
@@ -307,12 +308,12 @@ def _verdict(facts: Facts, now: datetime) -> tuple[Stands, str]:
     if facts.letter is not None:
         return _given_up(facts.letter)
     if _is_decided(facts):
-        return _decided(facts)
+        return _decided(facts, now)
     return _undecided(facts, now)
 
 
 def _given_up(letter: Mapping[str, Any]) -> tuple[Stands, str]:
-    cause = letter.get("cause")
+    cause = dead_letters.explained(letter.get("cause"))
     if letter.get(REPLAYED_AT):
         return "replayed", f"given up ({cause}), and replayed since as {last_replay(letter)}"
     begun = "; a replay was begun and is not confirmed" if letter.get("replaying") else ""
@@ -334,24 +335,25 @@ def _is_decided(facts: Facts) -> bool:
     return last in DECIDED or facts.was_applied or (facts.is_finished and facts.held is None)
 
 
-def _decided(facts: Facts) -> tuple[Stands, str]:
-    sent = [row for row in facts.calls if is_sent(row)]
+def _decided(facts: Facts, now: datetime) -> tuple[Stands, str]:
+    sent = [row for row in facts.calls if CallRecord.from_document(row).is_sent]
     failed = [row for row in facts.letters if not row.get(REPLAYED_AT)]
     waiting = [one for one in facts.effects if one.get("type") == SEND]
     if failed:
         return (
             "given up",
-            f"decided, but {_effects(len(failed))} given up: {failed[0]['cause']}",
+            f"decided, but {_effects(len(failed))} given up: "
+            f"{dead_letters.explained(failed[0]['cause'])}",
         )
     if waiting:
-        last = facts.calls[-1] if facts.calls else {}
-        why = f"; LINE's last answer was {last.get('status') or 'none'}" if last else ""
-        return "sending", f"decided; {len(waiting)} of its sends wait in the outbox{why}"
+        return "sending", f"decided; {_in_outbox(len(waiting))}{_held_up(facts, now)}"
     if (again := _replayed(facts)) and not sent:
-        how = f"given up ({again[0].get('cause')}), and replayed since as {last_replay(again[0])}"
+        cause = dead_letters.explained(again[0].get("cause"))
+        how = f"given up ({cause}), and replayed since as {last_replay(again[0])}"
         return "replayed", f"decided, but {_effects(len(again))} {how}"
     if sent:
-        return "answered", f"answered{_after(facts, sent[0])}: LINE took {_times(len(sent))}"
+        count = sum(max(1, sends_of(row, facts.name)) for row in sent)
+        return "answered", f"answered{_after(facts, sent[0])}: LINE took {_times(count)}"
     if (first := _gathered_with(facts)) is not None:
         return "done", f"handled together with {first}, whose story tells what was sent"
     if facts.runs and facts.runs[-1].get("outcome") == "unheard":
@@ -365,6 +367,21 @@ def _gathered_with(facts: Facts) -> str | None:
     """The message that it was handled together with."""
     last = facts.runs[-1] if facts.runs else {}
     return str(last.get(GATHERED_WITH)) if last.get("outcome") == "gathered" else None
+
+
+def _in_outbox(count: int) -> str:
+    if count == 1:
+        return "one of its sends waits in the outbox"
+    return f"{count} of its sends wait in the outbox"
+
+
+def _held_up(facts: Facts, now: datetime) -> str:
+    """Why they wait, as the dispatcher tells; else what LINE said last."""
+    why = _why(facts) if processes.is_fresh(facts.row or {}, now=now) else None
+    if why is not None:
+        return f": {why}"
+    last = facts.calls[-1] if facts.calls else {}
+    return f"; LINE's last answer was {last.get('status') or 'none'}" if last else ""
 
 
 def _effects(count: int) -> str:
@@ -438,7 +455,7 @@ def _gaps(facts: Facts) -> Iterator[str]:
     decided = _is_decided(facts)
     if not facts.runs and (decided or facts.letter is not None):
         yield "no run of it stands in jobs: overwritten since, or it never ran a handler"
-    if not decided or any(str(row.get("endpoint", "")).startswith(SENDS) for row in facts.calls):
+    if not decided or any(row.get("endpoint") in SENDS for row in facts.calls):
         return
     effects = facts.runs[-1].get("effects") if facts.runs else None
     if _gathered_with(facts) is not None:

@@ -21,7 +21,7 @@ from linedesk.store.documents import (
     Document,
     name_of,
 )
-from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.calls import REQUEST_ID, naming
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import SET_BY
 
@@ -59,8 +59,9 @@ def by_looking(database: Database[Any], word: str) -> str | None:
 
 
 def _as_event(database: Database[Any], word: str) -> str | None:
-    for collection in (RECVQ, JOBS, CALLS):
-        if reported(database, collection).find_one({EVENT_ID: word}, ID) is not None:
+    named = {RECVQ: {EVENT_ID: word}, JOBS: {EVENT_ID: word}, CALLS: naming(word)}
+    for collection, wanted in named.items():
+        if reported(database, collection).find_one(wanted, ID) is not None:
             return word
     letter = database[DEADLETTERS].find_one(
         {"_id": word}, {"document._id": 1, f"effect.{EVENT_ID}": 1}

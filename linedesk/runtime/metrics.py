@@ -110,7 +110,7 @@ class MetricsSnapshot:
     per_second: dict[str, Any] = field(default_factory=dict)
     """Of each count its rate over the last RATE_SECONDS."""
     lately: dict[str, Any] = field(default_factory=dict)
-    """Of each histogram the last LATELY_SECONDS: count, and p50, p90, p99 where there is any."""
+    """Of each histogram the last LATELY_SECONDS: count; where there is any sum, p50, p90, p99."""
 
 
 @dataclass
@@ -163,7 +163,10 @@ class MetricsSnapshots:
         before = self._readings[0][1] if len(self._readings) > 1 else _Reading()
         for series, buckets in reading.buckets.items():
             earlier = dict(before.buckets.get(series, ()))
-            yield series, spread([(le, count - earlier.get(le, 0.0)) for le, count in buckets])
+            told = spread([(le, count - earlier.get(le, 0.0)) for le, count in buckets])
+            if told["count"]:
+                told["sum"] = round(reading.sums[series] - before.sums.get(series, 0.0), 6)
+            yield series, told
 
 
 class Refusals:

@@ -33,6 +33,7 @@ from linedesk.store.documents import (
     STATUS,
 )
 from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
+from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.conversations import UNSENT_AT
 from linedesk.store.records.effects import OUTBOX, PENDING, WITH_OUTBOX, WITH_PENDING
@@ -231,7 +232,14 @@ INDEXES: Mapping[str, list[Index]] = {
             {"name": ENDED_AT, "expireAfterSeconds": WEEK_SECONDS},
         ),
     ],
-    CALLS: [Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID})],
+    CALLS: [
+        Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID}),
+        # Finds the call of a send that travelled in it besides.
+        Index(
+            [(ALSO_EVENT, ASCENDING)],
+            {"name": "also", "partialFilterExpression": {ALSO_EVENT: {"$exists": True}}},
+        ),
+    ],
     JOBS: [Index([(EVENT_ID, ASCENDING)], {"name": EVENT_ID})],
     HISTORY: [Index([("at", ASCENDING)], {"name": "at"})],
     AUDIT: [Index([("at", ASCENDING)], {"name": "at"})],

@@ -23,6 +23,8 @@ ORDER_SLACK = 40
 # those documents as unread, and a small recvq would be full of them.
 SAFE_ORDER_SLACK = 500
 
+# LINE's reference, "Source user": ids of users begin with it, those of groups with C, rooms with R.
+USER = "U"
 # LINE's reference, "Reply token": good for a minute from the webhook's arrival.
 TOKEN_LIFE = timedelta(minutes=1)
 # LINE's reference, "Send reply message": 1 to 5 message objects in one call.

@@ -16,6 +16,7 @@ from pymongo.errors import OperationFailure
 from linedesk.store.collections import NAMESPACE_EXISTS
 from linedesk.store.documents import (
     BATCHES,
+    CALLS,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
@@ -25,6 +26,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import translated
 from linedesk.store.records.batches import READY, STATE
+from linedesk.store.records.calls import COUNTED, PAID, REQUEST_ID
 from linedesk.store.records.effects import (
     BATCH,
     CALL,
@@ -37,6 +39,7 @@ from linedesk.store.records.effects import (
 )
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
+from linedesk.store.records.runs import WAITED_MS
 from linedesk.store.records.timers import RUN_AT, SET_BY
 
 
@@ -95,6 +98,19 @@ VIEWS: Mapping[str, MongoView] = {
                     **dict.fromkeys(("event.deliveryContext", "event.timer.name"), 1),
                 }
             },
+        ],
+    ),
+    # With the index of `calls` by eventId; the newest first by sort({$natural: -1}).
+    "v_calls": MongoView(
+        CALLS,
+        [
+            {
+                "$project": {
+                    **dict.fromkeys(("at", "endpoint", "status", "ms", "class", WAITED_MS), 1),
+                    **dict.fromkeys((PAID, EVENT_ID, "key", "attempt", REQUEST_ID), 1),
+                    **COUNTED,
+                }
+            }
         ],
     ),
     "v_held": MongoView(

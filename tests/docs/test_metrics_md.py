@@ -52,6 +52,8 @@ def worker(registry: CollectorRegistry) -> None:
     figures = jobworker.metrics.WorkerMetrics(registry)
     figures.called("api", "/v2/bot/message/push", 200, 0.1)
     figures.of_gate("api")
+    figures.sent("/v2/bot/message/push", sends=1, people=1)
+    figures.watch_class("api", "live", waiting=lambda: 0, longest_seconds=lambda: 0.0)
     figures.watch_gate("api", used_seconds=lambda: 0.0, waiting=lambda: 0)
     figures.watch_breaker("api", lambda: False)
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import linebot.v3
 import pytest
+from linebot.v3.webhooks import FollowEvent
 from prometheus_client import CollectorRegistry, generate_latest
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_effect
 from jobworker.line.breaker import FAILURES_TO_OPEN
-from jobworker.line.gate_order import Standing, TurnClass
+from jobworker.line.gate import Gate
+from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.hosts import Hosts
 from jobworker.metrics import OTHER, GateMetrics, Use, Used, WorkerMetrics, endpoint_of
 from jobworker.record.dead_letters import DeadLetters
@@ -53,6 +57,17 @@ def a_bot() -> Bot:
             talk.reply(event.message.text)
 
     return bot
+
+
+@contextmanager
+def busy(gate: Gate) -> Iterator[None]:
+    """Another call has the gate meanwhile."""
+    granted = threading.Event()
+    ticket = Ticket(Standing(TurnClass.LIVE, 0.0), granted=lambda _: granted.set())
+    gate.enter(ticket)
+    assert granted.wait(15)
+    with gate.holding(ticket):
+        yield
 
 
 # What happened.
@@ -107,6 +122,55 @@ def test_a_send_that_is_given_up_is_a_dead_letter(room: Rooms, sim: Sim) -> None
     desk.until_quiet()
     assert len(desk.letters()) == 1
     assert desk.figures()["deadLetters"] == {"event": 0, "send": 1, "timer": 0}
+
+
+def test_sends_that_travel_together_are_one_call_and_cost_what_line_counts(
+    room: Rooms, sim: Sim
+) -> None:
+    desk = room(a_bot())
+    user = sim.add_user("花子")
+    with busy(desk.desk.gate):
+        for number in range(4):
+            desk.says(user, f"{number}")
+        desk.until_decided()
+        eventually(lambda: desk.figures()["gateClassWaiting"]["api"]["live"] == 1)
+        assert desk.figures()["gateClassLongestSeconds"]["api"]["live"] > 0
+    desk.until_quiet()
+    found = desk.figures()
+    assert found["callSends"][REPLY] == {"count": 1, "sum": 4.0}
+    assert found["countedMessages"] == {"push": 0, "multicast": 0, "group": 0}
+    assert found["gateClassWaiting"]["api"] == {"live": 0, "chat": 0, "other": 0, "idle": 0}
+    lately = MetricsSnapshots(desk.registry).take().lately["callSends"][REPLY]
+    assert (lately["count"], lately["sum"]) == (1, 4.0)
+
+
+def test_what_line_counts_is_told_by_kind_and_for_today() -> None:
+    registry = CollectorRegistry()
+    figures = WorkerMetrics(registry)
+    figures.counted_today.set_function(lambda: 304)
+    figures.sent(REPLY, sends=5, people=0)
+    figures.sent(PUSH, sends=2, people=1)
+    figures.sent(PUSH, sends=1, people=None)
+    figures.sent("/v2/bot/message/multicast", sends=300, people=300)
+    figures.sent("/v2/bot/message/broadcast", sends=1, people=None)
+    found = figures_of(registry)
+    assert found["countedMessages"] == {"push": 1, "multicast": 300, "group": 1}
+    assert found["countedTodayMessages"] == 304
+
+
+def test_sends_given_up_for_money_or_time_are_counted_by_cause(database: Database[Any]) -> None:
+    registry = CollectorRegistry()
+    letters = DeadLetters(
+        database.deadletters, is_unsent=lambda document: False, figures=WorkerMetrics(registry)
+    )
+    for cause in ("quota", "late", "late", "expired", "400"):
+        effect = a_send(id=f"E{len(letters_of(database))}/0").as_document()
+        letters.write(of_effect(effect, "main/U1", cause=cause, attempts=1))
+    assert figures_of(registry)["givenUpSends"] == {"quota": 1, "late": 2, "expired": 1}
+
+
+def letters_of(database: Database[Any]) -> list[Document]:
+    return list(database.deadletters.find())
 
 
 def test_a_letter_that_a_successor_writes_again_counts_once(database: Database[Any]) -> None:
@@ -244,6 +308,68 @@ def test_breaker_and_token_are_told_apart() -> None:
 
 # Why sends wait.
 
+
+def test_a_send_at_the_gate_tells_its_class_and_what_goes_first(room: Rooms, sim: Sim) -> None:
+    bot = a_bot()
+
+    @bot.add(FollowEvent)
+    def greet(event: Any, talk: Talk) -> None:
+        talk.push("ようこそ")
+
+    desk = room(bot)
+    first, second, third = (sim.add_user(name) for name in ("花子", "太郎", "次郎"))
+    words = {
+        first.user_id: "class chat: 2 answers with live reply tokens go first",
+        second.user_id: "class live, beside 1 answer with a live reply token",
+        third.user_id: "class live, beside 1 answer with a live reply token",
+    }
+    told = {key: f"a send waits for its turn, {why}" for key, why in words.items()}
+    with busy(desk.desk.gate):
+        desk.send(sim.drafts.follow(first))
+        for user in (second, third):
+            desk.says(user, "?")
+        eventually(lambda: {row["key"]: row["why"] for row in desk.desk.waiting()} == told)
+    desk.until_quiet()
+    assert desk.desk.waiting() == []
+
+
+def test_a_send_in_a_multicast_tells_how_many_it_travels_with(room: Rooms, sim: Sim) -> None:
+    bot = Bot()
+
+    @bot.add(FollowEvent)
+    def greet(event: Any, talk: Talk) -> None:
+        talk.push("ようこそ")
+
+    desk = room(bot, send_limits=LONG_PAUSES)
+    users = [sim.add_user(f"{number}") for number in range(3)]
+    sim.answer_next("multicast", 500)
+    with busy(desk.desk.gate):
+        for user in users:
+            desk.send(sim.drafts.follow(user))
+        eventually(lambda: desk.figures()["gateClassWaiting"]["api"]["chat"] == 3)
+    why = (
+        "a send travels in one multicast to 3 people, which waits: LINE answered 500, next try at "
+    )
+    eventually(lambda: sum(row["why"].startswith(why) for row in desk.desk.waiting()) == 3)
+
+
+def test_a_send_that_met_the_month_s_limit_waits_for_the_reading(room: Rooms, sim: Sim) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push(event.message.text)
+
+    desk = room(bot, send_limits=LONG_PAUSES)
+    sim.answer_next("push", 429, {"message": "You have reached your monthly limit."})
+    desk.says(sim.add_user("花子"), "?")
+    why = (
+        "a send waits: LINE answered 429 for the month's limit, and LINE's count of this month has "
+        "to be read, next try at "
+    )
+    eventually(lambda: [row for row in desk.desk.waiting() if row["why"].startswith(why)])
+
+
 # Pauses are drawn between nothing and the first one, so none ends within the test.
 LONG_PAUSES = SendLimits(first_pause_seconds=1e9, longest_pause_seconds=1e9)
 
@@ -283,4 +409,4 @@ def test_those_that_wait_longest_are_told_first(room: Rooms, sim: Sim) -> None:
         desk.until_decided()
     keys = [user.user_id for user in users]
     eventually(lambda: [row["key"] for row in desk.desk.waiting()] == keys)
-    assert [row["key"] for row in desk.desk.outbox.waiting(1, at_gate="-")] == keys[:1]
+    assert [row["key"] for row in desk.desk.outbox.waiting(1, at_gate=str)] == keys[:1]

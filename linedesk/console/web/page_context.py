@@ -15,11 +15,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader
 from pymongo.database import Database
 
-from linedesk.console.calls import is_taken
+from linedesk.console.call_words import cost_words
 from linedesk.console.web.auth import Doorkeeper, Turns, Visitor
 from linedesk.console.web.format import FILTERS, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader
+from linedesk.store.records.calls import is_taken
 
 Value = TypeVar("Value")
 
@@ -164,5 +165,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
+    environment.filters["cost"] = cost_words
     environment.tests["taken"] = is_taken
     return environment

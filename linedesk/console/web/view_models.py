@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from linedesk.console.calls import is_taken
 from linedesk.console.health import problems_of
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
 from linedesk.console.web.flow_chart import draw
 from linedesk.store.documents import Document
+from linedesk.store.records.calls import is_taken
 
 HOSTS = {"api": "of api.line.me", "data": "of api-data.line.me"}
 RESTING = {

@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.runs import WAITED_MS
 
 REQUEST_ID: Final = "requestId"
+PAID: Final = "paid"
+ALSO_EVENT: Final = f"also.{EVENT_ID}"
+ALSO_KEY: Final = "also.key"
+
+PUSH: Final = "/v2/bot/message/push"
+MULTICAST: Final = "/v2/bot/message/multicast"
+SENDS: Final = frozenset(
+    f"/v2/bot/message/{way}" for way in ("reply", "push", "multicast", "narrowcast", "broadcast")
+)
+"""The endpoints that bring messages to people."""
+
+_ALSO: Final = {"$cond": [{"$isArray": "$also"}, "$also", []]}
+COUNTED: Final[Mapping[str, Any]] = {
+    "sends": {"$add": [1, {"$size": _ALSO}]},
+    "conversations": {
+        "$size": {"$setUnion": [["$key"], {"$map": {"input": _ALSO, "in": "$$this.key"}}]}
+    },
+}
+"""In a projection what stands for `also`, which names up to 500 conversations."""
+
+
+def is_taken(status: Any) -> bool:
+    """Whether LINE took a call: a 409 says that it had it already; no answer is no status."""
+    return isinstance(status, int) and (200 <= status < 300 or status == 409)
+
+
+def naming(event_id: str) -> dict[str, Any]:
+    """The filter of the calls that carried a send of the event, first or besides; by index."""
+    return {"$or": [{EVENT_ID: event_id}, {ALSO_EVENT: event_id}]}
+
+
+def of_key(key: str) -> dict[str, Any]:
+    """The filter of the calls that carried a send of the conversation; no index has it."""
+    return {"$or": [{"key": key}, {ALSO_KEY: key}]}
 
 
 @dataclass(slots=True)
@@ -26,12 +61,24 @@ class CallRecord:
     status: int | None = None
     """None where LINE did not answer."""
     request_id: str | None = None
-    also: Sequence[Mapping[str, Any]] = ()
+    turn_class: str | None = None
+    """In which class it waited at the gate: live, chat, other or idle."""
+    waited_ms: float | None = None
+    """How long it waited there for its turn."""
+    people: int | None = None
+    """How many people LINE counts if it takes the call; None where LINE alone knows."""
+    also: Sequence[Mapping[str, Any]] = field(default_factory=list)
     """What travelled in it besides, `{eventId, key}` each; left out where nothing did."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it brought messages to LINE."""
+        return self.endpoint in SENDS and is_taken(self.status)
 
     @classmethod
     def from_document(cls, row: Mapping[str, Any]) -> CallRecord:
         """A row of `calls`; what one made by hand lacks is None or 0."""
+        also = row["also"] if isinstance(row.get("also"), list) else []
         return cls(
             at=row.get("at"),
             method=row.get("method"),
@@ -42,11 +89,15 @@ class CallRecord:
             ms=row.get("ms") or 0.0,
             status=row.get("status"),
             request_id=row.get(REQUEST_ID),
-            also=row.get("also") or (),
+            turn_class=row.get("class"),
+            waited_ms=row.get(WAITED_MS),
+            people=row.get(PAID),
+            also=[one for one in also if isinstance(one, Mapping)],
         )
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in `calls`."""
+        """As it stands in `calls`; `paid` only where LINE took it."""
+        gate = {"class": self.turn_class, WAITED_MS: self.waited_ms}
         return {
             "at": self.at,
             "ms": self.ms,
@@ -57,5 +108,7 @@ class CallRecord:
             EVENT_ID: self.event_id,
             "key": self.key,
             "attempt": self.attempt,
+            **{name: value for name, value in gate.items() if value is not None},
+            **({PAID: self.people} if self.is_sent else {}),
             **({"also": list(self.also)} if self.also else {}),
         }

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from jobworker.line.call_log import CallLog
+from jobworker.line.call_log import CallLog, people_of
+from jobworker.line.gate import current_turn
+from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.today import midnight
 from jobworker.row_log import RowLog, RowWriter
 from linedesk.store.client import connect
+from tests.jobworker.line.test_gate import Hand
+from tests.jobworker.line.test_gate import hand as hand
 from tests.waiting import eventually
 
 PUSH = "/v2/bot/message/push"
 CONTEXT = {"eventId": "E1", "key": "U1", "attempt": 2}
 
 
-def note(log: CallLog, status: int | None = 200) -> None:
-    with log.noted("POST", PUSH, CONTEXT) as row:
+def note(log: CallLog, status: int | None = 200, *, path: str = PUSH, to: Any = "U1") -> None:
+    with log.noted("POST", path, CONTEXT, to=to) as row:
         row.status, row.request_id = status, "r-1"
 
 
@@ -42,8 +48,78 @@ def test_a_row_tells_what_line_asks_bot_makers_to_keep(database: Database[Any]) 
         "eventId": "E1",
         "key": "U1",
         "attempt": 2,
+        "paid": 1,
     }
     assert 0 <= row["ms"] < 1000
+
+
+@pytest.mark.parametrize(
+    ("way", "to", "people"),
+    [
+        ("reply", None, 0),
+        ("push", "U1", 1),
+        ("push", "C1", None),
+        ("push", "R1", None),
+        ("multicast", ["U1", "U2", "U3"], 3),
+        ("multicast", "U1", None),
+        ("broadcast", None, None),
+        ("narrowcast", None, None),
+    ],
+)
+def test_what_line_counts_for_a_send_is_told(way: str, to: Any, people: int | None) -> None:
+    assert people_of(f"/v2/bot/message/{way}", to) == people
+
+
+def test_a_row_tells_class_and_wait_at_the_gate(database: Database[Any], hand: Hand) -> None:
+    log = CallLog(database.calls)
+    ticket = Ticket(Standing(TurnClass.OTHER, 1.0), granted=lambda ticket: granted.append(ticket))
+    granted: list[Ticket] = []
+    hand.gate.enter(ticket)
+    hand.now += 0.5
+    hand.run()
+    with hand.gate.holding(ticket) as turn:
+        assert current_turn() is turn
+        turn.begin()
+        note(log)
+    assert current_turn() is None
+    note(log)
+    write(log)
+    first, second = eventually(lambda: len(rows := list(database.calls.find())) == 2 and rows)
+    assert (first["class"], first["waitedMs"]) == ("other", 500.0)
+    assert not {"class", "waitedMs"} & set(second)
+
+
+def test_today_counts_people_and_what_earlier_processes_sent(database: Database[Any]) -> None:
+    now = datetime.now(UTC)
+    before = now - timedelta(seconds=1)
+    row = {"at": before, "endpoint": PUSH, "status": 200}
+    rows = [
+        *({**row, "paid": paid} for paid in (1, 300, 0, None)),
+        {**row, "status": 429},
+        {**row, "at": midnight(now) - timedelta(seconds=1), "paid": 7},
+        {**row, "paid": "typed by hand"},
+    ]
+    database.calls.insert_many(rows if midnight(before) == midnight(now) else rows[:0])
+    earlier = 302 if midnight(before) == midnight(now) else 0
+    log = CallLog(database.calls, now=lambda: now)
+    note(log)
+    note(log, 429)
+    note(log, None)
+    note(log, path="/v2/bot/message/multicast", to=["U1", "U2"])
+    note(log, to="C1")
+    write(log)
+    assert log.counted_today() == 4
+    for _ in range(2):
+        log.look()
+        assert log.counted_today() == 4 + earlier
+
+
+def test_what_earlier_processes_sent_is_asked_for_again_where_mongodb_was_away() -> None:
+    uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
+    with connect(uri, app_name="away", server_selection_seconds=0.1) as away:
+        log = CallLog(away["away"]["calls"])
+        log.look()
+        assert log.counted_today() == 0
 
 
 def test_a_call_that_raises_leaves_its_row_too(database: Database[Any]) -> None:

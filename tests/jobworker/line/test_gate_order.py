@@ -682,3 +682,21 @@ class Account(RuleBasedStateMachine):
 
 
 TestAccount = Account.TestCase
+
+
+# What an operator sees of it.
+
+
+def test_each_class_tells_how_many_wait_and_how_long_the_first_of_them_has() -> None:
+    order = Order()
+    answer = Ticket(an_answer(50.0))
+    order.enter(answer, now=1.0, away=False)
+    for n in range(3):
+        order.enter(Ticket(at(1.0)), now=2.0 + n, away=False)
+    assert [order.waiting_in(one) for one in TurnClass] == [1, 3, 0, 0]
+    assert [order.longest_seconds(one, now=5.0) for one in TurnClass] == [4.0, 3.0, 0.0, 0.0]
+    # A better place is not a shorter wait, and what has left waits no more.
+    order.move(answer, an_answer(40.0), now=5.0)
+    assert order.longest_seconds(LIVE, now=6.0) == 5.0
+    order.cancel(answer)
+    assert (order.waiting_in(LIVE), order.longest_seconds(LIVE, now=6.0)) == (0, 0.0)

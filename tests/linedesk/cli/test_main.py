@@ -151,7 +151,7 @@ def test_init_makes_everything_once_and_leaves_it_after(
     assert (first.returncode, second.returncode) == (0, 0)
     assert re.search(r"^recvq +made +eventId", first.stdout, re.MULTILINE)
     assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
-    assert re.search(r"^calls +capped again +eventId", second.stdout, re.MULTILINE)
+    assert re.search(r"^calls +capped again +also, eventId", second.stdout, re.MULTILINE)
     assert "recvq keeps its size of 8 MB" in second.stdout
     assert "audit       rows go after 400 days: 0 now, 0 more within a week" in first.stdout
     assert "rows go after 30 days: 1 now, 1 more within a week" in second.stdout

@@ -148,6 +148,35 @@ def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]
     assert f"✗ quota: the month is closed since {local(since)}" in shown
 
 
+def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
+    run: Run, database: Database[Any]
+) -> None:
+    figures = {
+        "gateClassWaiting": {"api": {"live": 12, "chat": 1, "other": 0}},
+        "gateClassLongestSeconds": {"api": {"live": 0.4, "chat": 9.5, "other": 0.0}},
+        "countedTodayMessages": 1_300,
+    }
+    carried = {"callSends": {"/v2/bot/message/reply": {"count": 12, "sum": 41.0}}}
+    late = {"cause": "late", "lastAt": datetime.now(UTC), "replayedAt": datetime.now(UTC)}
+    database.deadletters.insert_one({"_id": "late/0", **late})
+    with processes(database, figures=figures, lately=carried):
+        shown = run("status").stdout
+    assert "api: gate 50% used, 2 wait (12 live up to 400 ms, 1 chat up to 9.5 s)" in shown
+    assert "41 sends in 12 calls  1,300 counted today  1 late reply given up today" in shown
+    database.deadletters.delete_one({"_id": "late/0"})
+
+
+def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Database[Any]) -> None:
+    letter = {"_id": "E9/0", "channel": "main", "key": HANAKO, "cause": "late"}
+    database.deadletters.insert_one({**letter, "lastAt": NOW, "effect": {"way": "reply"}})
+    meaning = "late: its reply token had run out, and late replies may cost no more today"
+    shown = run("dead", "show", "E9/0").stdout
+    assert meaning in shown
+    (told,) = jsons(run("dead", "list", "--cause", "late", "--json"))
+    assert (told["cause"], told["explained"]) == ("late", meaning)
+    database.deadletters.delete_one({"_id": "E9/0"})
+
+
 def test_status_ends_with_1_where_something_stands_still(run: Run) -> None:
     shown = run("status", code=1).stdout
     assert "2 wrong" in shown

@@ -6,8 +6,9 @@ from typing import Any
 
 from pymongo.database import Database
 
-from linedesk.console.calls import Wanted, is_taken, newest_calls
+from linedesk.console.calls import Wanted, newest_calls
 from linedesk.store.documents import CALLS
+from linedesk.store.records.calls import is_taken
 
 STATUSES = (None, 0, 199, 200, 202, 299, 300, 400, 409, 429, 500, "200")
 

@@ -68,6 +68,51 @@ def test_latencies_are_told_by_endpoint_and_may_have_none() -> None:
     assert found["handler", ""].p99 is None
 
 
+def test_a_gate_tells_how_many_of_each_class_wait_and_how_long_the_first_has() -> None:
+    waiting = {"api": {"live": 12, "chat": 1, "other": 0, "idle": 0}}
+    longest = {"api": {"live": 0.4, "chat": 9.5, "other": 0.0, "idle": 0.0}}
+    seen = overview(
+        a_dispatcher(figures={"gateClassWaiting": waiting, "gateClassLongestSeconds": longest})
+    )
+    [api, data] = seen.gates
+    assert [(one.name, one.waiting, one.longest_seconds) for one in api.classes] == [
+        ("live", 12, 0.4),
+        ("chat", 1, 9.5),
+        ("other", 0, 0.0),
+        ("idle", 0, 0.0),
+    ]
+    # An older release tells nothing of it.
+    assert {(one.waiting, one.longest_seconds) for one in data.classes} == {(0, None)}
+
+
+def test_sends_by_call_and_what_was_counted_and_refused_today_are_told() -> None:
+    carried = {
+        "/v2/bot/message/reply": {"count": 10, "sum": 36.0, "p50": 4.0},
+        "/v2/bot/message/push": {"count": 2, "sum": 5.0, "p50": 2.0},
+        "/v2/bot/message/multicast": {"count": 0},
+    }
+    seen = overview(
+        a_dispatcher(lately={"callSends": carried}, figures={"countedTodayMessages": 300}), late=3
+    )
+    assert (seen.sent.sends, seen.sent.calls) == (41, 12)
+    assert (seen.counted_today, seen.late_today) == (300, 3)
+    nothing = overview(a_dispatcher())
+    assert (nothing.sent.calls, nothing.counted_today, nothing.late_today) == (0, None, 0)
+    odd = overview(a_dispatcher(lately={"callSends": {"x": 3}}))
+    assert odd.sent.calls == 0
+
+
+def test_late_replies_of_today_are_counted_from_the_dead_letters(database: Database[Any]) -> None:
+    # Noon in Japan.
+    now = datetime(2026, 11, 22, 3, tzinfo=UTC)
+    letters = [(1, "late"), (11 * 3600, "late"), (13 * 3600, "late"), (2, "quota")]
+    database.deadletters.insert_many(
+        {"_id": str(n), "lastAt": ago(seconds, now=now), "cause": cause}
+        for n, (seconds, cause) in enumerate(letters)
+    )
+    assert read_overview(database, now=now).late_today == 2
+
+
 def test_a_scheduler_of_its_own_tells_its_figures_else_the_dispatcher_around_it() -> None:
     own = a_row("scheduler", 30, perSecond={"rungTimers": 4.0}, figures={"rungTimers": 40})
     assert overview(a_dispatcher(), own).rates.fired == 4.0
@@ -363,7 +408,7 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     seen = read_overview(database)
     assert seen.queue.documents == 7
     assert [row["eventId"] for row in seen.calls[:2]] == ["999", "998"]
-    assert len(commands.sent) == 5
+    assert len(commands.sent) == 6
     assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
     assert all(examined(full, one) <= MOST_LETTERS for one in commands.sent)
     # Rows that nobody waited for stand still on a majority where a set has lost it.

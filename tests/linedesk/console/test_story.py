@@ -21,6 +21,7 @@ from linedesk.console.tracing import event_of
 from linedesk.store.client import Client
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
+from linedesk.store.records.calls import naming
 from linedesk.store.records.effects import place_of
 from tests.linedesk.console.hand import (
     HANAKO,
@@ -178,6 +179,110 @@ def test_a_409_counts_as_sent() -> None:
     assert told.stands == "answered"
 
 
+# What a call carried, and what it cost.
+
+MULTICAST, PUSH = "/v2/bot/message/multicast", "/v2/bot/message/push"
+
+
+def company(*event_ids: str, key: str = HANAKO) -> list[Document]:
+    return [{"eventId": event_id, "key": key} for event_id in event_ids]
+
+
+def call_words(**call: Any) -> str:
+    told = story(runs=[a_run()], calls=[a_call(**call)])
+    return next(step.words for step in told.steps if step.kind == "call")
+
+
+ANSWERED = "LINE answered 200 in 90 ms"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ({}, f"POST /v2/bot/message/reply: {ANSWERED}"),
+        ({"paid": 0}, f"POST /v2/bot/message/reply: {ANSWERED}, free"),
+        ({"endpoint": PUSH, "paid": 1}, f"POST {PUSH}: {ANSWERED}, 1 counted message"),
+        (
+            {"endpoint": PUSH, "paid": None},
+            f"POST {PUSH}: {ANSWERED}, counted, LINE alone knows for how many people",
+        ),
+        (
+            {"paid": 0, "also": company("01F", "01G", "01H"), "class": "live", "waitedMs": 420.0},
+            f"POST /v2/bot/message/reply: {ANSWERED}, free, travelled with 3 other sends of this "
+            "conversation, after 420 ms at the gate, class live",
+        ),
+        (
+            {"event_id": "01D", "paid": 0, "also": company("01E", "01E")},
+            f"POST /v2/bot/message/reply: {ANSWERED}, free, travelled with 1 other send of this "
+            "conversation",
+        ),
+        (
+            {
+                "event_id": "01D",
+                "endpoint": MULTICAST,
+                "paid": 3,
+                "also": [*company("01E"), *company("02", key="U2"), *company("03", key="U3")],
+                "key": "U4",
+            },
+            f"POST {MULTICAST}: {ANSWERED}, 3 counted messages, in one multicast to 4 people",
+        ),
+    ],
+)
+def test_a_call_tells_what_it_cost_what_it_carried_and_how_long_it_waited(
+    call: dict[str, Any], words: str
+) -> None:
+    assert call_words(**call) == words
+
+
+def test_a_call_that_line_did_not_take_has_no_cost() -> None:
+    words = call_words(status=429, endpoint=MULTICAST, also=company("02", key="U2"))
+    assert words == f"POST {MULTICAST}: LINE answered 429 in 90 ms, in one multicast to 2 people"
+
+
+def test_an_event_whose_sends_travelled_in_one_call_was_answered_with_all_of_them() -> None:
+    together = a_call(event_id="01D", at=LATER, also=company("01E", "01E", "01F"), paid=0)
+    told = story(runs=[a_run(effects=2)], calls=[together])
+    assert told.verdict == "answered 110 ms after it came: LINE took 2 sends"
+    call = told.steps[-1]
+    assert (call.kind, call.facts["sends"]) == ("call", 4)
+    # The others are events of other people.
+    assert "01F" not in json.dumps(told.as_json())
+
+
+def test_a_call_that_fetched_a_photo_is_no_answer() -> None:
+    content = "/v2/bot/message/{messageId}/content"
+    told = story(runs=[a_run(effects=0)], calls=[a_call(method="GET", endpoint=content)])
+    assert told.verdict == "handled; no message was sent"
+
+
+@pytest.mark.parametrize(
+    ("cause", "meaning"),
+    [
+        ("quota", "the month's messages are used up"),
+        ("late", "its reply token had run out, and late replies may cost no more today"),
+        ("expired", "it was not tried before the moment that the bot had set"),
+    ],
+)
+def test_a_cause_that_is_a_word_is_explained(cause: str, meaning: str) -> None:
+    told = story(runs=[a_run()], letters=[a_letter("01E/0", cause=cause, effect={"way": "push"})])
+    assert told.verdict == f"decided, but one of its effects was given up: {cause}: {meaning}"
+    assert told.steps[-1].words == f"send push given up after 3 tries: {cause}: {meaning}"
+    assert told.steps[-1].facts["cause"] == cause
+
+
+def test_a_send_that_waits_tells_why_as_the_dispatcher_does() -> None:
+    why = "a send waits for its turn, class chat: 12 answers with live reply tokens go first"
+    waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": why}
+    effects = [{"id": "01E/0", "type": "send", "way": "push", "at": LATER}]
+    row = a_dispatcher(waiting=[waiting])
+    told = story(runs=[a_run()], effects=effects, row=row)
+    assert told.verdict == f"decided; one of its sends waits in the outbox: {why}"
+    told = story(
+        runs=[a_run()], effects=effects * 2, row=a_dispatcher(waiting=[waiting], silent=11)
+    )
+    assert told.verdict == "decided; 2 of its sends wait in the outbox"
+
+
 # What holds it up.
 
 
@@ -310,7 +415,8 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     told = tell(told_of, "req-1")
     assert (told.asked, told.event_id) == ("req-1", "01E")
     assert sorted(kinds(told)) == ["call", "letter", "received", "run", "send", "timer"]
-    assert told.verdict == "decided, but one of its effects was given up: quota"
+    given_up = "one of its effects was given up: quota: the month's messages are used up"
+    assert told.verdict == f"decided, but {given_up}"
     [waiting] = [step.words for step in told.steps if step.kind == "send"]
     assert waiting == "a push waits in the outbox: a try is of unknown outcome"
     held = tell(told_of, "01F")
@@ -387,6 +493,22 @@ def test_a_conversations_last_days_are_told_with_how_far_was_looked(told_of: Dat
     assert [row["requestId"] for row in found.calls] == ["req-1"]
     assert found.looked["recvq"] == 5_000
     assert TEXT not in str(found)
+
+
+def test_a_send_is_found_in_the_call_of_another_event(told_of: Database[Any]) -> None:
+    also = [{"eventId": "01K", "key": "U5"}, {"eventId": "01L", "key": "U6"}]
+    told_of.calls.insert_one(a_call("01J", at=ago(5), key="U4", requestId="req-9", also=also))
+    told_of.recvq.insert_one(an_event("01L", key="U6", at=ago(6)))
+    [call] = [step for step in tell(told_of, "01L").steps if step.kind == "call"]
+    assert call.facts["requestId"] == "req-9"
+    assert "in one multicast to 3 people" in call.words
+    # Overwritten in recvq, and known by its call alone.
+    assert event_of(told_of, "01K") == "01K"
+    [row] = recent(told_of, "main/U6").calls
+    assert (row["requestId"], row["sends"], row["conversations"]) == ("req-9", 3, 3)
+    assert "also" not in row
+    plan = told_of.calls.find(naming("01L")).explain()["queryPlanner"]["winningPlan"]
+    assert "COLLSCAN" not in json.dumps(plan, default=str)
 
 
 def test_no_look_by_id_scans_recvq(told_of: Database[Any]) -> None:

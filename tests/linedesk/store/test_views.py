@@ -47,6 +47,13 @@ def filled(database: Database[Any]) -> Database[Any]:
             {**conversation, "_id": "main/U2", "key": "U2", "outbox": {}, "pending": []},
         ]
     )
+    also = [{"eventId": "e8", "key": "U1"}, {"eventId": "e9", "key": "U2"}]
+    database["calls"].insert_many(
+        [
+            {"at": NOW, "eventId": "e1", "key": "U1", "class": "chat", "paid": 2, "also": also},
+            {"at": NOW, "eventId": "e2", "key": "U1", "also": "typed by hand"},
+        ]
+    )
     database["held"].insert_many(
         [
             {"_id": document["_id"], **USER, "n": n, "document": document, "why": "slow"}
@@ -75,6 +82,9 @@ def test_they_show_what_waits_and_nothing_that_people_wrote(filled: Database[Any
     places = [(row["_id"], row["place"]) for row in shown["v_outbox"]]
     assert places == [("e1/0", place_of(3, 1)), ("t", place_of(3, 2))]
     assert shown["v_outbox"][0]["messages"] == 1
+    calls = [(row["eventId"], row["sends"], row["conversations"]) for row in shown["v_calls"]]
+    assert calls == [("e1", 3, 2), ("e2", 1, 1)]
+    assert (shown["v_calls"][0]["class"], shown["v_calls"][0]["paid"]) == ("chat", 2)
     assert [(row["eventId"], row["n"]) for row in shown["v_held"]] == [("e3", 7), ("e4", 8)]
     [waiting] = shown["v_waiting"]
     assert (waiting["key"], waiting["documents"], waiting["eventId"]) == ("U1", 2, "e3")

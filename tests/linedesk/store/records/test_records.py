@@ -55,9 +55,30 @@ def test_a_call_is_stored_as_ever() -> None:
     }
     assert is_stored_as(row.to_document(), stored)
     row.ms, row.status, row.request_id = 12.5, 200, "r-1"
-    answered = {**stored, "ms": 12.5, "status": 200, "requestId": "r-1"}
+    answered = {**stored, "ms": 12.5, "status": 200, "requestId": "r-1", "paid": None}
     assert is_stored_as(row.to_document(), answered)
     assert CallRecord.from_document(answered) == row
+
+
+def test_a_call_tells_its_class_its_wait_what_it_cost_and_what_travelled_in_it() -> None:
+    multicast = "/v2/bot/message/multicast"
+    row = CallRecord(AT, "POST", multicast, event_id="E1", key="U1", attempt=1)
+    row.turn_class, row.waited_ms, row.people = "chat", 420.5, 2
+    row.also = [{"eventId": "E2", "key": "U2"}]
+    refused = row.to_document()
+    assert (refused["class"], refused["waitedMs"]) == ("chat", 420.5)
+    assert "paid" not in refused
+    for status in (200, 409):
+        row.status = status
+        assert row.to_document()["paid"] == 2
+        assert CallRecord.from_document(row.to_document()) == row
+    row.endpoint = "/v2/bot/message/quota"
+    assert "paid" not in row.to_document()
+
+
+@pytest.mark.parametrize("also", [None, "text", 7, ["text", None], {"eventId": "E2"}])
+def test_a_call_whose_company_was_typed_by_hand_has_none(also: Any) -> None:
+    assert not CallRecord.from_document({"also": also}).also
 
 
 def test_a_run_is_stored_as_ever() -> None:

@@ -1,0 +1,35 @@
+"""How many messages LINE has counted today. Pure.
+
+A day is Japan's, as LINE's month is.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+from jobworker.line.month import TOKYO
+
+
+def midnight(now: datetime) -> datetime:
+    """When the day began in Japan; `now` is aware."""
+    return now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+class Today:
+    """Counts from midnight on. Its owner's lock guards it."""
+
+    def __init__(self) -> None:
+        self._day: date | None = None
+        self._messages = 0
+
+    def add(self, messages: int, at: datetime) -> None:
+        """LINE took a call at that moment; one of an earlier day counts for nothing."""
+        day = at.astimezone(TOKYO).date()
+        if self._day is None or day > self._day:
+            self._day, self._messages = day, 0
+        if day == self._day:
+            self._messages += messages
+
+    def messages(self, now: datetime) -> int:
+        """As of now."""
+        return self._messages if self._day == now.astimezone(TOKYO).date() else 0

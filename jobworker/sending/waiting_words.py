@@ -1,0 +1,38 @@
+"""Why a send waits at the gate, in words for an operator. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jobworker.line.gate_order import TurnClass
+
+# One of a class, and several of them.
+WORDS = {
+    TurnClass.LIVE: ("answer with a live reply token", "answers with live reply tokens"),
+    TurnClass.CHAT: ("push to its own chat", "pushes to their own chats"),
+    TurnClass.OTHER: (
+        "late answer, multicast or push to another chat",
+        "late answers, multicasts or pushes to other chats",
+    ),
+    TurnClass.IDLE: ("call that nothing waits for", "calls that nothing waits for"),
+}
+
+
+def many(turn_class: TurnClass, count: int) -> str:
+    """So many of a class: `12 answers with live reply tokens`."""
+    one, several = WORDS[turn_class]
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def turn_words(turn_class: TurnClass, waiting: Mapping[TurnClass, int]) -> str:
+    """Why a send of that class waits for its turn; `waiting` counts all at the gate, it included.
+
+    A better class goes first, but for a share of the turns.
+    """
+    own = f"waits for its turn, class {turn_class.word}"
+    better = {one: waiting[one] for one in TurnClass if one < turn_class and waiting.get(one)}
+    if better:
+        first = " and ".join(many(one, count) for one, count in better.items())
+        return f"{own}: {first} {'goes' if sum(better.values()) == 1 else 'go'} first"
+    others = waiting.get(turn_class, 0) - 1
+    return f"{own}, beside {many(turn_class, others)}" if others > 0 else own

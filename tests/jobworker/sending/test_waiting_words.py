@@ -1,0 +1,46 @@
+"""Why a send waits at the gate, in words for an operator."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobworker.line.gate_order import TurnClass
+from jobworker.sending.waiting_words import turn_words
+
+LIVE, CHAT, OTHER, IDLE = TurnClass
+
+
+@pytest.mark.parametrize(
+    ("own", "waiting", "words"),
+    [
+        (LIVE, {LIVE: 1, OTHER: 9}, "waits for its turn, class live"),
+        (
+            LIVE,
+            {LIVE: 3},
+            "waits for its turn, class live, beside 2 answers with live reply tokens",
+        ),
+        (
+            CHAT,
+            {LIVE: 12, CHAT: 5, OTHER: 1},
+            "waits for its turn, class chat: 12 answers with live reply tokens go first",
+        ),
+        (
+            CHAT,
+            {LIVE: 1, CHAT: 1},
+            "waits for its turn, class chat: 1 answer with a live reply token goes first",
+        ),
+        (
+            OTHER,
+            {LIVE: 2, CHAT: 1_000, OTHER: 1},
+            "waits for its turn, class other: 2 answers with live reply tokens and 1,000 pushes to "
+            "their own chats go first",
+        ),
+        (CHAT, {CHAT: 2}, "waits for its turn, class chat, beside 1 push to its own chat"),
+        # Counted after its turn had come.
+        (CHAT, {}, "waits for its turn, class chat"),
+    ],
+)
+def test_what_goes_first_is_named(
+    own: TurnClass, waiting: dict[TurnClass, int], words: str
+) -> None:
+    assert turn_words(own, waiting) == words
