@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import uuid
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -459,7 +459,8 @@ class ConversationOutbox(Caller):
         self.chat = id_.partition("/")[2]
         """The id of its user, group or room at LINE."""
         self.places: set[str] = set()
-        self.sends: deque[PendingSend] = deque()
+        # A list, since others append while the thread that has it reads the first ones.
+        self.sends: list[PendingSend] = []
         self.size = 0
         self.most_users = MOST_USERS
         """How many conversations may share its next call; 1 where LINE would not tell of it."""
@@ -494,7 +495,7 @@ class ConversationOutbox(Caller):
         """These sends are in the outbox no more."""
         gone = set(places)
         self.size -= sum(one.size for one in self.sends if one.place in gone)
-        self.sends = deque(one for one in self.sends if one.place not in gone)
+        self.sends = [one for one in self.sends if one.place not in gone]
         self.places -= gone
         self._is_unanswered = False
         self._most_together, self.most_users = MOST_MESSAGES, MOST_USERS

@@ -537,6 +537,16 @@ def test_what_is_known_of_a_call_that_begins_now() -> None:
     assert not box.tried(call, 0.0).token_was_good
 
 
+def test_sends_are_read_while_others_come_behind_them() -> None:
+    """The thread that has the outbox reads the members of its call without the lock."""
+    box, seen = box_of(a_push(), a_push()), list[str]()
+    for one in box.sends:
+        if len(box.sends) == 2:
+            box.append(in_place(2, a_push()))
+        seen.append(one.place)
+    assert seen[:2] == ["place 0", "place 1"]
+
+
 def test_memory_is_measured_by_what_is_left() -> None:
     box = box_of(a_push(), a_push(), a_push())
     assert (box.size, box.places) == (300, {"place 0", "place 1", "place 2"})
