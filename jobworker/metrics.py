@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured, Values
+from linedesk.store.records.calls import MULTICAST, PUSH
 
 OTHER = "other"
 # The words of which LINE's reference makes the paths of its Messaging API.
@@ -45,7 +46,7 @@ def endpoint_of(path: str) -> str:
 # The use of the gate is that of the last so many seconds.
 USE_SECONDS = 10.0
 # By which a push or multicast is counted.
-COUNTED = {"/v2/bot/message/push": "push", "/v2/bot/message/multicast": "multicast"}
+COUNTED = {PUSH: "push", MULTICAST: "multicast"}
 # LINE takes up to five messages a call and 500 people a multicast.
 SENDS_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 50.0, 100.0, 500.0)
 GIVEN_UP = ("quota", "late", "expired")

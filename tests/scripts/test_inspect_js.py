@@ -53,6 +53,8 @@ QUESTIONS = {
     "with text": "linedesk.story('e1', { text: true })",
     "user": "linedesk.user('U1')",
     "user with text": "linedesk.user('main/U1', { text: true })",
+    "travelled": "linedesk.story('e17')",
+    "travelled user": "linedesk.user('U7')",
     "nobody": "linedesk.user('U-of-nobody')",
     "dead": "linedesk.dead()",
     **{
@@ -156,7 +158,10 @@ def fill(database: Database[Any]) -> None:
             {**run(6), "key": "U2"},
         ]
     )
-    database["calls"].insert_many([call(1), call(4, status=500, requestId=None, ms=3000)])
+    together = {"key": "U2", "also": [{"eventId": "e17", "key": "U7"}]}
+    database["calls"].insert_many(
+        [call(1), call(4, status=500, requestId=None, ms=3000), call(6, **together)]
+    )
     send = {"id": "e4/0", "type": "send", "eventId": "e4", "way": "reply", "at": ago(54)}
     send |= {"messages": [{"text": SECRET}], "token": "token", "retryKey": "retry-key"}
     person = {"displayName": "花子", "statusMessage": SECRET, "at": NOW}
@@ -371,6 +376,15 @@ def test_a_story_tells_the_rows_of_an_event_in_their_order(
 def test_a_story_tells_each_try(answers: Mapping[str, Answer]) -> None:
     tries = [one["row"]["attempt"] for one in answers["given up"].told["steps"][1:3]]
     assert tries == [1, 2]
+
+
+def test_a_send_that_travelled_in_the_call_of_another_is_found(
+    answers: Mapping[str, Answer],
+) -> None:
+    story, user = answers["travelled"], answers["travelled user"]
+    assert [one["row"]["requestId"] for one in story.told["steps"]] == ["request-6"]
+    assert "also=(1)" in story.page
+    assert [one["requestId"] for one in user.told["calls"]] == ["request-6"]
 
 
 def test_a_user_is_told_with_all_that_is_his(answers: Mapping[str, Answer]) -> None:
