@@ -86,11 +86,7 @@ class Batch(Caller):
         """Those of its conversations that are in memory."""
         self.call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
         self.was_tried = was_tried
-        # As a push of no conversation in memory yet; else by the best of them.
-        place = Standing(TurnClass.CHAT, now + limits.push_seconds)
-        self._standing = reduce(
-            Standing.with_other, (box.standing(now) for box in self.boxes.values()), place
-        )
+        self._worth = [box.standing(now) for box in self.boxes.values()]
 
     @property
     def users(self) -> list[str]:
@@ -98,8 +94,12 @@ class Batch(Caller):
         return [id_.partition("/")[2] for id_ in self.ready.members]
 
     def standing(self, now: float) -> Standing:
-        """That of the best of its conversations when it was made."""
-        return self._standing.at(now)
+        """That of the best of its conversations when it was made; after a call at the end of the
+        line, and worth no more than any other push while LINE has not answered.
+        """
+        turn_class = TurnClass.OTHER if self._unanswered else TurnClass.CHAT
+        last = Standing(turn_class, now + self._limits.push_seconds)
+        return last if self.calls else reduce(Standing.with_other, self._worth, last).at(now)
 
     def given_up_places(self) -> Sequence[str]:
         """All its conversations."""
@@ -111,7 +111,9 @@ class Batch(Caller):
         if cause := outlived(self.call, now):
             return MakeLetters(cause, self.given_up_places())
         if held_seconds:
-            reason = next_try_words("LINE takes no more such calls for now (its rate limit)", held_seconds)
+            reason = next_try_words(
+                "LINE takes no more such calls for now (its rate limit)", held_seconds
+            )
             return self.rest(held_seconds, reason)
         return Go(self.call, is_new=False)
 
