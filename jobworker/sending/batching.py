@@ -69,6 +69,26 @@ class Boxes:
     """Do it, again and again, until MongoDB has confirmed it; then what follows."""
 
 
+@dataclass(frozen=True)
+class Company:
+    """Conversations whose first sends are the same, as they were when the turn came: what is
+    recorded meanwhile travels later.
+    """
+
+    boxes: Sequence[ConversationOutbox]
+    places: Mapping[str, Sequence[str]]
+    """Of the first sends, by conversation."""
+    messages: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, boxes: Sequence[ConversationOutbox]) -> Company:
+        """Under the lock."""
+        runs = {box.id: box.together() for box in boxes}
+        places = {id_: tuple(one.place for one in run) for id_, run in runs.items()}
+        first = runs[boxes[0].id]
+        return cls(boxes, places, [message for one in first for message in one.send.messages])
+
+
 class Batching:
     """All batches of the process."""
 
@@ -101,26 +121,24 @@ class Batching:
 
     # A turn of a conversation that has company.
 
-    def company(self, box: ConversationOutbox, go: Go) -> list[ConversationOutbox]:
-        """Under the lock: the conversations that travel along; a thread has them from here on."""
+    def company(self, box: ConversationOutbox, go: Go) -> Company | None:
+        """Under the lock: what travels along; a thread has all of it from here on."""
         if (
             not go.is_new
             or go.call.way is not SendMethod.PUSH
             or self._rate_limits.seconds(MULTICAST)
         ):
-            return []
+            return None
         left = self._quota.left if self._quota is not None else None
-        company = company_of(box, self._boxes.waiting.values(), boottime())
+        others = company_of(box, self._boxes.waiting.values(), boottime())
         # What the month leaves is for those who wait longest.
-        return company if left is None else company[: max(0, left - 1)]
+        others = others if left is None else others[: max(0, left - 1)]
+        return Company.of([box, *others]) if others else None
 
-    def go(self, boxes: Sequence[ConversationOutbox], turn: Turn) -> Action:
+    def go(self, company: Company, turn: Turn) -> Action:
         """Claim their sends and call; returns what follows once the gate is free."""
-        key = str(uuid.uuid4())
-        with self._boxes.lock:
-            at = boxes[0].sends[0].now(boottime())
-            run = boxes[0].together()
-            wanted = {box.id: tuple(one.place for one in box.together()) for box in boxes}
+        key, boxes, wanted = str(uuid.uuid4()), company.boxes, company.places
+        at = boxes[0].sends[0].now(boottime())
         try:
             with pymongo.timeout(self._limits.note_seconds):
                 members = self._claim(key, at, wanted)
@@ -134,9 +152,8 @@ class Batching:
             return partial(self._call_off, key, wanted, boxes)
         self._release(strangers)
         claimed = [box for box in boxes if box.id in members]
-        messages = [message for one in run for message in one.send.messages]
         with self._boxes.lock:
-            batch = self._batch(ReadyBatch(key, at, members), messages, claimed)
+            batch = self._batch(ReadyBatch(key, at, members), company.messages, claimed)
             batch.take_along()
         return self._make_call(batch, turn)
 

@@ -410,13 +410,13 @@ class Outbox:
                 if not box.turn(ticket):
                     return
                 plan = box.plan(boottime(), self._rate_limits.seconds, self._month())
-                company = self._batching.company(box, plan) if isinstance(plan, Go) else []
-                tickets = [one.take_along() for one in company]
+                company = self._batching.company(box, plan) if isinstance(plan, Go) else None
+                tickets = [one.take_along() for one in company.boxes[1:]] if company else []
             for their in tickets:
                 if their is not None:
                     self._gate.cancel(their)
             if company:
-                follow = self._batching.go([box, *company], turn)
+                follow = self._batching.go(company, turn)
             elif isinstance(plan, Go):
                 follow = self._go(box, plan, turn)
             else:

@@ -1,7 +1,8 @@
 """The bot of the chaos suite, and what it must say for each message.
 
 The last digits of a message decide what the bot does with it: most are replied to, some pushed,
-some both; some handlers fail at first, and some take their time.
+some both; some handlers fail at first, and some take their time. With this module a dispatcher also
+gets the points at which a run has it stop or die.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from linedesk import Bot, Talk
+from tests.chaos import points
 from tests.chaos.chaos_timers import add_timers, set_timers
 
+points.install()
 bot = Bot()
 add_timers(bot)
 _failed: set[str] = set()

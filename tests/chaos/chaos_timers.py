@@ -3,6 +3,9 @@
 A message sets three. The first, when it rings, cancels the last one, which is due later, and moves
 the one between from far away to soon; that one then sets itself anew. So every row is written
 by handlers and by the scheduler in turn. A user's first message sets a daily one, too.
+
+Every fourth message subscribes to the news of the next moment, which are the same for all: so many
+conversations wait with the same text, and share a multicast.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ FAR_SECONDS = 3600.0
 REPEATS = 2
 # A user's daily timer is set for a minute that begins no sooner.
 DAILY_SECONDS = 5.0
+# The moments of the news, and how they begin.
+NEWS_SECONDS = 4
+NEWS = "news-"
 # How late is a matter of what was broken; judged is that each comes, once and not before its time.
 WITHIN_SECONDS = 3600.0
 
@@ -31,6 +37,13 @@ DAILY = "@daily"
 
 def sets_timers(number: int) -> bool:
     return number % 13 == 4
+
+
+def moment_of_news(number: int, written: float) -> int | None:
+    """When the news come that a message of this time subscribes to, in Unix time; None: it does
+    not.
+    """
+    return (int(written) // NEWS_SECONDS + 1) * NEWS_SECONDS if number % 4 == 1 else None
 
 
 def set_timers(text: str, number: int, talk: Talk) -> None:
@@ -43,6 +56,9 @@ def set_timers(text: str, number: int, talk: Talk) -> None:
             ("cancelled", CANCELLED_SECONDS),
         ]:
             talk.at(written + timedelta(seconds=seconds), f"{name}:{text}", text=text, number=1)
+    moment = moment_of_news(number, written.timestamp())
+    if moment is not None:
+        talk.at(datetime.fromtimestamp(moment, UTC), f"news:{text}", moment=moment)
     if number == 1:
         minute = (written + timedelta(seconds=60 + DAILY_SECONDS)).replace(second=0, microsecond=0)
         talk.every(f"{minute:%H:%M}", "daily", tz="UTC", text=text)
@@ -68,6 +84,10 @@ def add_timers(bot: Bot) -> None:
     @bot.timer("cancelled")
     def cancelled(event: TimerEvent, talk: Talk) -> None:
         talk.push(f"{event.data['text']}{CANCELLED}")
+
+    @bot.timer("news")
+    def news(event: TimerEvent, talk: Talk) -> None:
+        talk.push(f"{NEWS}{event.data['moment']}")
 
     @bot.timer("daily")
     def daily(event: TimerEvent, talk: Talk) -> None:
@@ -113,7 +133,11 @@ def soon(now: datetime) -> datetime:
 
 def _timers(event: Mapping[str, Any]) -> Iterator[Timer]:
     text = event["message"]["text"]
-    if not sets_timers(int(text.rpartition("-")[2])):
+    number = int(text.rpartition("-")[2])
+    moment = moment_of_news(number, event["timestamp"] / 1000)
+    if moment is not None:
+        yield _timer(event["source"]["userId"], f"{NEWS}{moment}", moment)
+    if not sets_timers(number):
         return
     due = event["timestamp"] / 1000 + FIRST_SECONDS
     yield _timer(event["source"]["userId"], f"{text}@first", due)

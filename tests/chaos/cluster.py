@@ -25,6 +25,7 @@ from linedesk.store.control import Control
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
 from linesim.model.world import User
+from tests.chaos.points import FOLDER, Orders
 from tests.chaos.servers import Servers
 from tests.chaos.slipped import Freeze
 from tests.fork_server import Child, nursery
@@ -36,7 +37,7 @@ RESTART_SECONDS = 0.3
 READY_SECONDS = 60.0
 SPOOL_DISK = "4m"
 ORDER_SECONDS = 1.0
-TURN = re.compile(r"^(\S+Z) DEBUG jobworker\.gate turn since_last_access_ms=([\d.]+)", re.M)
+TURN = re.compile(r"^(\S+Z) DEBUG jobworker\.line\.gate turn since_last_access_ms=([\d.]+)", re.M)
 
 
 class Kept:
@@ -95,6 +96,7 @@ class City:
         self.spool = folder / "spool"
         self.spool.mkdir()
         self.spool_disk = _mount(self.spool)
+        self.orders = Orders(folder / "points")
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         sim.webhook_url = f"{self.url}/callback"
@@ -211,6 +213,7 @@ class City:
             "SPOOL_MAX_MB": "2",
             "DRAIN_SECONDS": "5",
             "BOT": "tests.chaos.chaos_bots:bot",
+            FOLDER: str(self.orders.folder),
             "PYTHONPATH": str(root),
         }
 

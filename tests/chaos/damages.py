@@ -14,6 +14,7 @@ from random import Random
 from linedesk.store.control import Scope
 from linesim.model.faults import Close, Late, Rule, html_error, server_error, too_many, unauthorized
 from tests.chaos.cluster import City, Kept
+from tests.chaos.points import KILL, POINTS, STOP
 from tests.chaos.slipped import Freeze
 
 Undo = Callable[[], None]
@@ -73,6 +74,29 @@ def _freeze_active(city: City, chance: Random) -> Undo:
         # Noted before, since what slips out does so at once.
         city.freezes.append(Freeze(began, time.monotonic()))
         go_on()
+
+    return thaw
+
+
+def _die_at_a_point(city: City, chance: Random) -> Undo:
+    city.orders.give(chance.choice(list(POINTS)), KILL)
+    return city.orders.withdraw
+
+
+def _freeze_at_a_point(city: City, chance: Random) -> Undo:
+    """Its successor dies, or stands still, at one or two points in turn; then it wakes."""
+    first, *others = chance.sample(list(POINTS), chance.choice([1, 2, 3]))
+    city.orders.give(first, STOP)
+    for point in others:
+        city.orders.give(point, chance.choice([STOP, KILL, KILL]))
+
+    def thaw() -> None:
+        city.orders.withdraw()
+        for pid, began in city.orders.stopped().items():
+            city.freezes.append(Freeze(began, time.monotonic()))
+            for kept in city.dispatchers:
+                if kept.pid == pid:
+                    kept.send(signal.SIGCONT)
 
     return thaw
 
@@ -224,6 +248,8 @@ DAMAGES = (
     Damage("stop the dispatcher", _stop_active),
     Damage("kill -9 the front desk", _kill_frontdesk),
     Damage("freeze the dispatcher", _freeze_active, 1.0, 7.0),
+    Damage("kill -9 the dispatcher at a point of a call", _die_at_a_point, 1.0, 3.0),
+    Damage("freeze dispatchers at points of calls", _freeze_at_a_point, 3.0, 9.0),
     Damage("freeze the front desk", _freeze_frontdesk, 0.5, 3.0),
     Damage("kill -9 the primary", _kill_primary, 1.0, 5.0),
     Damage("freeze the primary", _freeze_primary, 1.0, 6.0),

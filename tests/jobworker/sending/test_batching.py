@@ -22,7 +22,7 @@ import linesim
 from jobworker.effects import SendMethod
 from jobworker.line import month, quota
 from jobworker.line.rate_limits import RateLimits
-from jobworker.record.conversations import FIRST_NUMBER
+from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.store.documents import Document
@@ -35,6 +35,7 @@ from linesim.model.world import User
 from tests.jobworker.freezing import (
     Freeze,
     Killed,
+    freeze_after,
     freeze_before,
     frozen,
     next_points_of,
@@ -244,6 +245,31 @@ def test_the_order_of_each_conversation_is_kept(database: Any, sim: Sim, calls: 
     carried_out(database, sim)
     assert [texts(sim, user) for user in users] == [[*SAME, f"あと{n}"] for n in range(4)]
     assert ways(calls()) == {"multicast": 1, "push": 4}
+
+
+@pytest.mark.parametrize("point", ["turn", "row open"])
+def test_what_is_recorded_while_the_others_are_claimed_travels_later(
+    database: Any, sim: Sim, point: str
+) -> None:
+    """It would else be part of the body for all, or be claimed without being sent."""
+    users = friends(database, sim, 3)
+    leader = Leader(database, sim)
+    batching, rows, _ = parts_of(leader.room)
+    points = {"turn": freeze_before(batching, "go"), "row open": freeze_after(rows, "open")}
+    with frozen(leader.room, points[point]) as freeze, leader as room:
+        assert freeze.is_reached.wait(15)
+        for number, user in enumerate(users):
+            send = a_send(
+                id=f"{user.user_id}/1", to=user.user_id, messages=[text(f"あと{number}")],
+                retry_key=str(uuid.uuid4()),
+            )  # fmt: skip
+            place, id_ = place_of(2, 1), f"{CHANNEL}/{user.user_id}"
+            at = {"_id": id_}
+            database.conversations.update_one(at, {"$set": {f"outbox.{place}": send.as_document()}})
+            room.desk.outbox.add(id_, Outbound([(place, send.as_document())]))
+        freeze.wake()
+        room.until_quiet()
+    assert [texts(sim, user) for user in users] == [["同じ", f"あと{n}"] for n in range(3)]
 
 
 # What LINE says of it.

@@ -1,0 +1,107 @@
+"""Points on the way of a call, at which a run has a dispatcher stand still or die.
+
+The bot of the suite installs them in each dispatcher. What is to happen at a point is a file in a
+folder that the run and the dispatchers share: the first thread that comes by takes it away and
+stops or kills its process. A process that stood still is named by a file until it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jobworker.line.client import LineClient
+from jobworker.record.batches import Batches
+from jobworker.record.conversations import Conversations
+
+FOLDER = "CHAOS_POINTS"
+STOP, KILL = "stop", "kill"
+
+# A call of one conversation, then one of many: each once its part is done, or before it begins.
+POINTS: Mapping[str, tuple[type, str, bool]] = {
+    "the call is set": (Conversations, "note_call", True),
+    "LINE is called": (LineClient, "post", False),
+    "LINE has answered": (LineClient, "post", True),
+    "the call is about to be unset": (Conversations, "end_call", False),
+    "the call is unset": (Conversations, "end_call", True),
+    "the batch is open": (Batches, "open", True),
+    "its sends are claimed": (Batches, "claim", True),
+    "it is ready": (Batches, "ready", True),
+    "it is about to end": (Batches, "end", False),
+    "its sends have left": (Batches, "_let_go", True),
+    "its row is deleted": (Batches, "remove", True),
+    "it is taken over": (Batches, "take", True),
+    "a predecessor's outboxes are adopted": (Conversations, "adopt_all", True),
+}
+
+
+def install() -> None:
+    """Have this process look for what is to happen at each point, if a run asks for it."""
+    folder = os.environ.get(FOLDER)
+    if folder:
+        for number, (owner, name, is_after) in enumerate(POINTS.values()):
+            _wrap(owner, name, Path(folder) / str(number), is_after=is_after)
+
+
+def _wrap(owner: type, name: str, order: Path, *, is_after: bool) -> None:
+    method: Callable[..., Any] = getattr(owner, name)
+
+    def then(*args: Any, **kwargs: Any) -> Any:
+        if not is_after:
+            _come_by(order)
+        done = method(*args, **kwargs)
+        if is_after:
+            _come_by(order)
+        return done
+
+    setattr(owner, name, then)
+
+
+def _come_by(order: Path) -> None:
+    if not order.exists():
+        return
+    taken = order.with_name(f"{order.name}-{os.getpid()}-{time.monotonic_ns()}")
+    try:
+        order.rename(taken)
+    except OSError:
+        # Another thread or process was first.
+        return
+    if taken.read_text() == KILL:
+        os.kill(os.getpid(), signal.SIGKILL)
+    stopped = taken.with_name(f"stopped-{os.getpid()}")
+    stopped.write_text(str(time.monotonic()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Orders:
+    """The run's side: what is to happen, and who stands still."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def give(self, point: str, action: str) -> None:
+        """The next thread that comes by that point stops or kills its process."""
+        place = list(POINTS).index(point)
+        made = self.folder / f"new-{place}"
+        made.write_text(action)
+        made.rename(self.folder / str(place))
+
+    def withdraw(self) -> None:
+        """Nothing more is to happen."""
+        for place in range(len(POINTS)):
+            (self.folder / str(place)).unlink(missing_ok=True)
+
+    def stopped(self) -> dict[int, float]:
+        """The processes that stood still, each since when; they are forgotten by that."""
+        found = {}
+        for path in self.folder.glob("stopped-*"):
+            with suppress(ValueError):
+                found[int(path.name.partition("-")[2])] = float(path.read_text())
+            path.unlink()
+        return found
