@@ -111,7 +111,9 @@ class Batch(Caller):
         if cause := outlived(self.call, now):
             return MakeLetters(cause, self.given_up_places())
         if held_seconds:
-            reason = next_try_words("LINE takes no more such calls for now (its rate limit)", held_seconds)
+            reason = next_try_words(
+                "LINE takes no more such calls for now (its rate limit)", held_seconds
+            )
             return self.rest(held_seconds, reason)
         return Go(self.call, is_new=False)
 

@@ -545,7 +545,9 @@ class ConversationOutbox(Caller):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
-            reason = next_try_words("LINE takes no more such calls for now (its rate limit)", seconds)
+            reason = next_try_words(
+                "LINE takes no more such calls for now (its rate limit)", seconds
+            )
             return self.rest(seconds, reason)
         return go
 
