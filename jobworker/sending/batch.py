@@ -19,6 +19,7 @@ from jobworker.line.answer import LineAnswer, named_in
 from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.record.batches import ReadyBatch
 from jobworker.sending.conversation_outbox import (
+    RATE_LIMITED,
     Caller,
     CallState,
     ConversationOutbox,

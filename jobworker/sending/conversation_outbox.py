@@ -68,6 +68,10 @@ class SendLimits:
     forgotten costs one write more with its next event."""
 
 
+# Why a call rests whose endpoint is held back, for a person.
+RATE_LIMITED = "LINE takes no more such calls for now (its rate limit)"
+
+
 class CallState(Enum):
     """What becomes of the next call; see the table of `Caller`."""
 

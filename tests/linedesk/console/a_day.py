@@ -62,6 +62,9 @@ def dispatcher_row(**more: Any) -> dict[str, Any]:
             "outboxEffects": 5,
             "gateUse": {"api": 0.62, "data": 0.04},
             "gateWaiting": {"api": 3, "data": 0},
+            "gateClassWaiting": {"api": {"live": 2, "chat": 1, "other": 0, "idle": 0}},
+            "gateClassLongestSeconds": {"api": {"live": 0.3, "chat": 1.8, "other": 0, "idle": 0}},
+            "countedTodayMessages": 104,
             "breakerOpen": {"api": 0, "data": 0},
             "tokenRefused": 0,
             "quotaMessages": 5000,
@@ -79,6 +82,7 @@ def dispatcher_row(**more: Any) -> dict[str, Any]:
             "handlerSeconds": lately(0.0117, 0.082, 0.61),
             "gateWaitSeconds": {"api": lately(0.04, 0.21, 0.4)},
             "callSeconds": {"reply": lately(0.081, 0.14, 0.29), "push": lately(0.09, 0.2, 0.4, 9)},
+            "callSends": {"reply": {"count": 31, "sum": 57.0}, "push": {"count": 9, "sum": 12.0}},
             "saveSeconds": lately(0.003, 0.005, 0.011),
         },
         "threads": [
@@ -222,6 +226,10 @@ def calls() -> list[dict[str, Any]]:
             "eventId": EVENT,
             "key": USER,
             "attempt": 1 + (n == 3),
+            "class": "live" if n % 3 else "chat",
+            "waitedMs": 40.0 * n,
+            **({"paid": 0 if n % 3 else 1} if status in (200, 409) else {}),
+            **({"also": [{"eventId": f"{EVENT}{n}", "key": USER}] * 2} if n == 7 else {}),
         }
         for n, status in enumerate(statuses)
     ]

@@ -110,6 +110,28 @@ def test_a_page_tells_what_the_rows_tell(full: Rows, browser: requests.Session) 
         assert story.json()["eventId"] == EVENT
 
 
+def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
+    full: Rows, browser: requests.Session
+) -> None:
+    late = {"_id": "late/0", "channel": "main", "key": "U1", "cause": "late"}
+    full.deadletters.insert_one({**late, "lastAt": a_day.moment(0), "effect": {"way": "reply"}})
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/").text)
+        calls = unescape(browser.get(f"{url}/calls").text)
+        letters = unescape(browser.get(f"{url}/letters").text)
+    assert "3 in line (2 live up to 300 ms, 1 chat up to 1.8 s)" in page
+    assert "69 sends in 40 calls" in page
+    assert "104 counted messages" in page
+    assert "▲ 1 late reply given up" in page
+    meaning = "late: its reply token had run out, and late replies may cost no more today"
+    assert meaning in page
+    assert meaning in letters
+    row = next(row for row in calls.split("<tr>") if "000000000007" in row)
+    assert "280 ms <small>live</small>" in row
+    assert '<td class="n">3</td><td>free</td>' in row
+    assert "<td>1 counted message</td>" in calls
+
+
 def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
     since = {"figures.quotaClosedSinceSeconds": a_day.moment(7205).timestamp()}
     full.status.update_one({"role": "dispatcher"}, {"$set": since})
