@@ -269,10 +269,11 @@ class BotWorker:
         ageing = Ageing(database, days=letter_days)
         conversations = Conversations(database[CONVERSATIONS])
         answers = WaitingAnswers(database[CONVERSATIONS], conversations)
-        ages = AnswerAges(
+        self.answer_ages = AnswerAges(
             answers, lambda id_, all_: self.outbox.add(id_, all_), kept_for=line.answers_kept_for
         )
-        self.rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look, calls.look, ages.look))
+        looks = (kept.look, ageing.look, calls.look, self.answer_ages.look)
+        self.rows = RowWriter(calls, runs.rows, looks=looks)
         self.line = side = LineSide(
             line,
             calls,

@@ -33,9 +33,9 @@ from linedesk.store.documents import (
     STATUS,
 )
 from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
+from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
-from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.conversations import UNSENT_AT
 from linedesk.store.records.effects import OUTBOX, PENDING, WITH_OUTBOX, WITH_PENDING
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
