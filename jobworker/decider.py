@@ -382,6 +382,7 @@ class Decider:
     def _call_handler(
         self, job: Job, memo: JobMemo, run: JobRun, rule: Rule, handler: Callable[[], object]
     ) -> None:
+        self._offer_button(job, memo)
         since_accept_ms = since_ms(job.document[ACCEPT_TIME])
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
@@ -394,7 +395,6 @@ class Decider:
         memo.call = HandlerContext(
             job.document, answered=answered(memo.heard) if memo.heard else None
         )
-        self._offer_button(job, memo)
         end_animation = self._parts.animate(job.document, memo.call)
         run.begin_handler()
         try:

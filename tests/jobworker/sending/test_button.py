@@ -8,12 +8,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from linebot.v3.webhooks import FollowEvent
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.record.conversations import Conversation, Conversations, Decision
-from jobworker.record.waiting_answers import NOT_THERE, ButtonShown, fetched, kept
+from jobworker.record.waiting_answers import (
+    MOST_BYTES,
+    NOT_THERE,
+    ButtonShown,
+    fetched,
+    kept,
+)
 from jobworker.sending.button import (
     LIMITS,
     Buttons,
@@ -23,14 +30,22 @@ from jobworker.sending.button import (
     may_be_offered,
     message_of,
 )
+from jobworker.sending.conversation_outbox import NO_LIMIT, Go, MakeLetters, Month, PutBack
+from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import AnswerState, data_of
 from linesim import Sim
+from linesim.model.events import standby
 from tests import line_openapi
 from tests.jobworker.sdk.test_handler import handler_of
+from tests.jobworker.sending.test_conversation_outbox import NOW as OUTBOX_NOW
+from tests.jobworker.sending.test_conversation_outbox import a_push as outbox_push
+from tests.jobworker.sending.test_conversation_outbox import a_reply as outbox_reply
+from tests.jobworker.sending.test_conversation_outbox import box_of, planned
+from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send
 from tests.waiting import eventually
 
@@ -281,6 +296,57 @@ def test_all_other_events_are_the_bots() -> None:
     assert tapped(a_tap("size=M"), {}) is None
     assert tapped(a_document(), {}) is None
     assert tapped(a_document(message={"type": "text", "text": data_of("01E")}), {}) is None
+
+
+# The answer in the outbox, by its rules.
+
+
+def an_answer(*, good: bool = True, **more: Any) -> Send:
+    """What a tap brought; its token lives, or not."""
+    since = OUTBOX_NOW if good else OUTBOX_NOW - TOKEN_LIFE
+    return outbox_reply(id="answer", answer_to="01E", token="fresh", token_from=since, **more)
+
+
+def test_an_answer_whose_token_lives_is_a_reply_and_takes_others_along() -> None:
+    box = box_of(outbox_push(), an_answer())
+    call = planned(box)
+    assert (call.way, call.token, len(call.members)) == (SendMethod.REPLY, "fresh", 2)
+    # It may travel by another's token as well.
+    box = box_of(an_answer(good=False), outbox_reply(token="other", token_from=OUTBOX_NOW))
+    call = planned(box)
+    assert (call.way, call.token, len(call.members)) == (SendMethod.REPLY, "other", 2)
+
+
+@pytest.mark.parametrize("month", [NO_LIMIT, Month(LateReplies(), is_closed=True)])
+def test_an_answer_whose_token_has_ended_is_put_back_and_costs_nothing(month: Month) -> None:
+    box = box_of(an_answer(good=False), outbox_push())
+    assert box.plan(0.0, lambda path: 0.0, month) == PutBack("place 0")
+
+
+def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
+    box = box_of(outbox_push(), an_answer(good=False))
+    call = planned(box)
+    assert (call.way, call.members) == (SendMethod.PUSH, ("place 0",))
+    # Nor does a late reply before it, which may cost no more, take it along.
+    late = outbox_reply(token_from=OUTBOX_NOW - TOKEN_LIFE)
+    plan = box_of(late, an_answer(good=False)).plan(
+        0.0, lambda path: 0.0, Month(LateReplies(), left=0)
+    )
+    assert plan == MakeLetters("late", ["place 0"])
+
+
+def test_an_answer_of_unknown_outcome_is_put_back_once_line_refuses_its_token() -> None:
+    box = box_of(an_answer())
+    call = planned(box)
+    box.noted(Go(call, is_new=True))
+    box.settle(call, CallOutcome(AGAIN, stands=True))
+    assert planned(box, boottime=90.0) == call
+    box.settle(call, CallOutcome(AGAIN, token_used_up=True))
+    assert box.plan(90.0, lambda path: 0.0) == PutBack("place 0")
+
+
+def test_an_answer_travels_to_no_other_user() -> None:
+    assert not box_of(an_answer(good=False, may_be_late=True)).may_share(0.0)
 
 
 # The whole worker, against linesim.
@@ -569,6 +635,72 @@ def test_a_handler_of_the_sdk_keeps_its_token(room: Rooms, sim: Sim) -> None:
     slow.may_end.set()
     desk.until_decided()
     assert sim.replies_to(document["eventId"]) == []
+
+
+def test_a_handler_that_was_abandoned_leaves_its_button_to_the_next_run(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    assert abandon(desk) == 1
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    assert pushes(sim, user) == []
+
+
+def test_a_handler_that_forgets_leaves_no_earlier_answer(room: Rooms, sim: Sim, slow: Slow) -> None:
+    @slow.bot.add(FollowEvent)
+    def forget(event: Any, talk: Talk) -> None:
+        talk.forget()
+
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    desk.send(sim.drafts.follow(user))
+    desk.until_quiet()
+    assert desk.conversation(user.user_id)["answers"] == {}
+
+
+def test_in_standby_nothing_is_shown_and_nothing_is_brought(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    desk.put(standby(sim.drafts.postback(user, data_in(sim, user))))
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+
+
+def test_a_conversation_that_keeps_too_much_gets_no_further_button(
+    room: Rooms, sim: Sim, slow: Slow, database: Database[Any]
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "速")
+    desk.until_quiet()
+    large = {"state": "waiting", "at": datetime.now(UTC), "send": {"messages": ["x" * MOST_BYTES]}}
+    this = {"_id": f"main/{user.user_id}"}
+    database.conversations.update_one(this, {"$set": {"answers": {"01X": large}}})
+    other = sim.add_user("太郎")
+    for one in (user, other):
+        desk.says(one, "遅")
+    # By then the user would have had one as well.
+    offered(sim, other)
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["速", "遅"]
 
 
 # Kills.
