@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -38,9 +38,12 @@ from jobworker.record.batches import Batches
 from jobworker.record.conversations import Conversation, Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
 from jobworker.record.schedule import Schedule
+from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
 from jobworker.row_log import RowWriter
 from jobworker.runs import Runs
 from jobworker.sdk.bound_clients import bind, release
+from jobworker.sending.button import LIMITS as BUTTON_LIMITS
+from jobworker.sending.button import ButtonLimits, Buttons, SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.late_replies import A_DAY, LateReplies
 from jobworker.sending.outbox import LIMITS, Outbox
@@ -50,6 +53,7 @@ from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
 from linedesk.store.control import RELEASED
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, JOBS, Document
+from linedesk.store.records.answers import KEPT_FOR
 
 if TYPE_CHECKING:
     from jobworker.sdk.gated_client import SdkClients
@@ -90,6 +94,11 @@ class LineSettings:
     loading_animation: bool = True
     """Whether a user sees that a slow handler is at work."""
     loading_limits: LoadingLimits = LOADING_LIMITS
+    slow_answers: SlowAnswers = SlowAnswers.PUSH
+    """How an answer goes that comes too late for its reply token."""
+    button_limits: ButtonLimits = BUTTON_LIMITS
+    answers_kept_for: timedelta = KEPT_FOR
+    """How long an answer waits for a tap."""
 
     def __repr__(self) -> str:
         return f"LineSettings(api_base={self.api_base!r}, token=***)"
@@ -217,6 +226,21 @@ class LineSide:
         )
         return animations.begin
 
+    def buttons(
+        self, answers: WaitingAnswers, *, step: Callable[[Callable[[], None]], None]
+    ) -> Buttons:
+        """What shows users a button in place of an answer that comes too late."""
+        return Buttons(
+            self.hosts.api.gate,
+            answers=answers,
+            rate_limits=self.rate_limits,
+            post=self.client.post,
+            step=step,
+            later=self._later,
+            slow_answers=self._line.slow_answers,
+            limits=self._line.button_limits,
+        )
+
 
 class BotWorker:
     """A bot's worker with what calls LINE and the log of calls, and one end for all of them."""
@@ -243,7 +267,13 @@ class BotWorker:
         calls, runs = CallLog(database[CALLS], figures), Runs(database[JOBS], figures)
         kept = KeptLetters(database[DEADLETTERS], figures)
         ageing = Ageing(database, days=letter_days)
-        self.rows = RowWriter(calls, runs.rows, looks=(kept.look, ageing.look, calls.look))
+        conversations = Conversations(database[CONVERSATIONS])
+        answers = WaitingAnswers(database[CONVERSATIONS], conversations)
+        self.answer_ages = AnswerAges(
+            answers, lambda id_, all_: self.outbox.add(id_, all_), kept_for=line.answers_kept_for
+        )
+        looks = (kept.look, ageing.look, calls.look, self.answer_ages.look)
+        self.rows = RowWriter(calls, runs.rows, looks=looks)
         self.line = side = LineSide(
             line,
             calls,
@@ -253,7 +283,6 @@ class BotWorker:
             figures=figures,
             now=now,
         )
-        conversations = Conversations(database[CONVERSATIONS])
         unsends = Unsends(database, conversations, figures=figures)
         schedule = Schedule(database)
         self.outbox = Outbox(
@@ -292,6 +321,7 @@ class BotWorker:
             api=side.messaging_api,
             content=side.contents.fetch,
             animate=side.animate(conversations.load, step=step),
+            offer_button=side.buttons(answers, step=step).begin,
             quota=lambda: side.quota.month,
             later=later,
             lease_is_fresh=lease_is_fresh,

@@ -40,6 +40,7 @@ from jobworker.metrics import since_ms
 from jobworker.record.conversations import Conversation, Conversations, Decision, Outbound, checked
 from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, refused
 from jobworker.record.schedule import Schedule
+from jobworker.record.waiting_answers import fetched, kept
 from jobworker.runs import (
     FAILED,
     FETCHING,
@@ -52,6 +53,7 @@ from jobworker.runs import (
     failed_words,
     undecided_words,
 )
+from jobworker.sending.button import OfferedButton, no_button
 from jobworker.sending.outbox import Outbox
 from jobworker.unsend import Unsends
 from linedesk.contract import Job, JobResult
@@ -59,6 +61,7 @@ from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.queue.replays import asks_for_effect
+from linedesk.store.records.answers import AnswerState, state_of
 from linedesk.store.records.events import ACCEPT_TIME
 
 
@@ -84,6 +87,8 @@ class DeciderParts:
     """Fetches what a user sent: `content(message, to)` (see `jobworker.bot.content`)."""
     animate: Callable[[Document, HandlerContext], Callable[[], None]] = no_animation
     """A handler begins: shows it to the user, and returns what has to be called at its end."""
+    offer_button: Callable[..., OfferedButton | None] = no_button
+    """A handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
     """What is known of the month's messages; quick."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -208,14 +213,19 @@ class Decider:
         memo.decision = memo.decision or self._without_handler(job.document)
         if memo.decision is None and not self._run_handler(job, memo, run):
             return JobResult.DEFERRED
-        assert memo.decision is not None
+        decision = self._by_its_button(job.document, memo)
         # What the handler has sent by itself is at least not to be sent again.
-        if memo.decision.is_empty and not memo.has_sent:
+        if decision.is_empty and not memo.has_sent:
             return self._finish(job, run, run.outcome)
-        return self._record(job, memo.decision, run)
+        return self._record(job, decision, run)
 
     def _without_handler(self, document: Document) -> Decision | None:
-        """The decision about a replayed effect, or about what is refused; None for all else."""
+        """The decision about a replayed effect, a tap for an answer that waits, or what is refused;
+        None for all else.
+        """
+        load = partial(self._parts.conversations.load, document)
+        if (tap := fetched(document, load, now=datetime.now(UTC))) is not None:
+            return tap
         letters = self._parts.unsends.deadletters
         if asks_for_effect(document):
             decision = carried_out(document, letters.replayed_by(document))
@@ -372,6 +382,7 @@ class Decider:
     def _call_handler(
         self, job: Job, memo: JobMemo, run: JobRun, rule: Rule, handler: Callable[[], object]
     ) -> None:
+        self._offer_button(job, memo)
         since_accept_ms = since_ms(job.document[ACCEPT_TIME])
         log.debug(
             "started event_id=%s thread=%s since_accept_ms=%.1f",
@@ -392,6 +403,27 @@ class Decider:
         finally:
             run.end_handler()
             end_animation()
+
+    def _offer_button(self, job: Job, memo: JobMemo) -> None:
+        """Have a button shown for the event some time, unless it is decided before."""
+        if memo.button is not None or self._bot.sends_by_itself:
+            return
+
+        def known() -> AnswerState | None:
+            """What a predecessor has noted of it."""
+            if not job.again:
+                return None
+            conversation = self._parts.conversations.load(job.document)
+            return state_of(conversation.answers.get(name_of(job.document)))
+
+        memo.button = self._parts.offer_button(job.document, known, has_sent=lambda: memo.has_sent)
+
+    def _by_its_button(self, document: Document, memo: JobMemo) -> Decision:
+        """What was decided; the answer waits for a tap where the event's token was spent on it."""
+        assert memo.decision is not None
+        if memo.button is None:
+            return memo.decision
+        return kept(memo.decision, document, memo.button.end(), now=datetime.now(UTC))
 
     def _note_friendship(self, talk: Talk) -> None:
         kind = talk.raw.get("type")

@@ -15,7 +15,7 @@ from typing import Any
 
 from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
-from linedesk.store.records.effects import RETRY_KEY, TOKEN_FROM, TRIED_AT
+from linedesk.store.records.effects import ANSWER_TO, RETRY_KEY, TOKEN_FROM, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import LetterRecord
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE, SET_BY
@@ -64,6 +64,9 @@ class Send:
     """It is not called any more from then on, if it was not before."""
     may_be_late: bool = False
     """Whether it is sent however late, though that costs a push: its handler is a slow one."""
+    answer_to: str | None = None
+    """The event whose answer it is, brought by a tap on its button: it is sent as a reply only, and
+    waits for another tap where that cannot be."""
     tried_at: datetime | None = None
     """In a letter: when the call began whose outcome is unknown. Its replay under the same key is
     that call again, and has it too."""
@@ -85,6 +88,7 @@ class Send:
             TOKEN_FROM: self.token_from,
             **({"until": self.until} if self.until else {}),
             **({"mayBeLate": True} if self.may_be_late else {}),
+            **({ANSWER_TO: self.answer_to} if self.answer_to else {}),
             **(tried if self.tried_at else {}),
         }
 
@@ -103,6 +107,7 @@ class Send:
             token_from=document[TOKEN_FROM],
             until=document.get("until"),
             may_be_late=bool(document.get("mayBeLate")),
+            answer_to=document.get(ANSWER_TO),
             tried_at=document.get(TRIED_AT),
             tried_as=SendMethod(document["as"]) if document.get("as") else None,
         )

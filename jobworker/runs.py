@@ -21,6 +21,7 @@ from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.row_log import RowLog
+from jobworker.sending.button import OfferedButton
 from jobworker.sending.conversation_outbox import next_try_words
 from linedesk.contract import JobResult
 from linedesk.store.documents import Document, name_of
@@ -59,6 +60,8 @@ class JobMemo:
     decision: Decision | None = None
     call: HandlerContext | None = None
     """The last call of the handler."""
+    button: OfferedButton | None = None
+    """What is shown in place of an answer that comes too late for the event's token."""
     run: JobRun | None = None
     """The run that is under way, or was last."""
     rule: Rule | None = None

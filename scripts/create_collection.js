@@ -56,6 +56,12 @@ var indexes = [
     options: { name: "outbox", partialFilterExpression: { outbox: { $gt: {} } } }
   },
   {
+    // Lists the conversations with answers that wait for a tap.
+    collection: "conversations",
+    keys: { at: 1 },
+    options: { name: "answers", partialFilterExpression: { answers: { $gt: {} } } }
+  },
+  {
     // Finds what an older release left, until it is adopted.
     collection: "conversations",
     keys: { at: 1 },
@@ -124,6 +130,26 @@ var leases = [
 
 // Without what people wrote, tokens and retry keys.
 var views = [
+  {
+    name: "v_answers",
+    on: "conversations",
+    pipeline: [
+      // The condition on `at` brings in the partial index: a view takes no hint.
+      { $match: { at: { $exists: true }, answers: { $gt: {} } } },
+      { $project: { channel: 1, key: 1, answer: { $objectToArray: "$answers" } } },
+      { $unwind: "$answer" },
+      {
+        $project: {
+          _id: "$answer.k",
+          channel: 1,
+          key: 1,
+          state: "$answer.v.state",
+          at: "$answer.v.at",
+          by: "$answer.v.by"
+        }
+      }
+    ]
+  },
   {
     name: "v_deadletters",
     on: "deadletters",

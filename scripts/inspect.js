@@ -357,7 +357,7 @@ var linedesk = (() => {
       "story and user show what people wrote with { text: true } as a second argument.",
       "`linedesk status` says what is wrong, and what to do.",
       "",
-      "views for find(): v_calls, v_deadletters, v_events, v_held, v_outbox, v_timers, v_waiting",
+      "views for find(): v_answers, v_calls, v_deadletters, v_events, v_held, v_outbox, v_timers, v_waiting",
       "  db.v_events.find().sort({ $natural: -1 }).limit(20)",
     ]);
 

@@ -60,6 +60,9 @@ class Bot:
     the values.
     """
 
+    sends_by_itself = False
+    """Whether its handlers call LINE on their own, so that the reply token is theirs."""
+
     def __init__(
         self,
         *,

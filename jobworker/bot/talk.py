@@ -25,6 +25,7 @@ from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
+from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.events import ACCEPT_TIME
 
 
@@ -175,7 +176,8 @@ class Talk:
     def forget(self) -> None:
         """Empty what is kept of the conversation's people: profiles, states and data.
 
-        Timers go on waiting; who wants none of them to ring cancels them.
+        Answers of earlier events that wait for a tap go as well (SLOW_ANSWERS=button). Timers go on
+        waiting; who wants none of them to ring cancels them.
         """
         loaded = self._loaded
         self.forgot = True
@@ -279,6 +281,8 @@ class Talk:
             changes = {name: now[name] for name in now if repr(now[name]) != repr(before[name])}
             if "members" in changes:
                 changes |= _one_by_one("members", before["members"], changes.pop("members"), gone)
+            if self.forgot and self._conversation.answers:
+                changes[ANSWERS] = {}
         sends = [send.as_document() for send in self._sends]
         return Decision(changes, [*sends, *self._timers.effects()], read_n, gone)
 

@@ -2,7 +2,8 @@
 
 Recording is the one atomic update that decides an event; an update that matches nothing is settled
 by reading. The outbox and the call under way are written only here and, for calls that carry sends
-of several conversations, in `jobworker.record.batches`. Whether MongoDB can hold what a handler
+of several conversations, in `jobworker.record.batches`; for what waited for a tap too long, in
+`jobworker.record.waiting_answers`. Whether MongoDB can hold what a handler
 decided is checked before the record.
 """
 
@@ -32,6 +33,7 @@ from linedesk.store.client import DURABLE, MAJORITY
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
+from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.effects import (
     OUTBOX_PAIRS,
     WITH_OUTBOX,
@@ -71,6 +73,8 @@ class Conversation:
     n: int = 0
     applied: Sequence[str] = ()
     unsent: Sequence[str] = ()
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """Those that wait for a tap, or did (`linedesk.store.records.answers`)."""
 
     FIELDS = ("profile", "friend", "state", "until", "data", "members", "states")
 
@@ -84,6 +88,7 @@ class Conversation:
             n=found.get("n", 0),
             applied=found.get("applied", ()),
             unsent=found.get("unsent", ()),
+            answers=found.get(ANSWERS) or {},
             **known,
         )
 
@@ -275,7 +280,7 @@ class Conversations:
         for _ in range(SETTLE_TRIES):
             wanted = decision if n is None else decision.as_record(n + 1)
             # Behind those of a record that came between.
-            places = [self._next_place() for _ in wanted.effects]
+            places = [self.next_place() for _ in wanted.effects]
             effects = list(zip(places, wanted.effects, strict=True))
             try:
                 # guard: applied-along ->
@@ -349,7 +354,8 @@ class Conversations:
             )
         return before or {}
 
-    def _next_place(self) -> str:
+    def next_place(self) -> str:
+        """The place of the next effect that is recorded."""
         return self._place(next(self._numbers))
 
     def _place(self, number: int) -> str:
@@ -521,6 +527,19 @@ class Conversations:
         # Where the few bytes more find no room, they stand there as they are to the end.
         with suppress(WriteRefused):
             self._end(id_, call, letters, update)
+
+    def put_back(self, id_: str, place: str, name: str, entry: Mapping[str, Any]) -> bool:
+        """Have a send leave the outbox for the entry of that name in `answers`.
+
+        False where there is no such entry any more, so nothing would bring it; then it stays.
+        """
+        answer = f"{ANSWERS}.{name}"
+        condition = {"_id": id_, "epoch": self.epoch, **there([place]), answer: {"$exists": True}}
+        update = {"$set": {answer: entry}, "$unset": {f"outbox.{place}": ""}}
+        with writing_one():
+            if self._collection.update_one(condition, update).matched_count:
+                return True
+        return place not in (self._refuse_successor(id_).get("places") or ())
 
     def _end(self, id_: str, call: Call | None, places: Iterable[str], update: Document) -> None:
         condition = {"_id": id_, "epoch": self.epoch, **there(places)}

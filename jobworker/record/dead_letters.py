@@ -241,6 +241,7 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
         at=now,
         token=None,
         token_from=None,
+        answer_to=None,
     )
     tried = given_up.tried_at
     if (

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class SdkBot(Bot):
     """A Bot whose one rule is the handler's `handle`, which sends by itself."""
 
+    sends_by_itself = True
+
     def __init__(self, handler: WebhookHandler) -> None:
         super().__init__()
         # The handler's own parser stays as it is, for whoever else has the handler.

@@ -117,6 +117,13 @@ class MakeLetters:
 
 
 @dataclass(frozen=True)
+class PutBack:
+    """Have the answer at this place wait for another tap: the token of the last one has ended."""
+
+    place: str
+
+
+@dataclass(frozen=True)
 class Go:
     """Call LINE, once the call is written down; `is_new` says that it does not stand there yet."""
 
@@ -148,7 +155,7 @@ class Moment:
     boottime: float
 
 
-NextStep = Enter | Move | Rest | MakeLetters
+NextStep = Enter | Move | Rest | MakeLetters | PutBack
 
 
 class Caller:
@@ -169,6 +176,7 @@ class Caller:
     | the thread finds | the caller becomes |
     | --- | --- |
     | too old, refused for good, or too many tries in vain | BUSY with MakeLetters, then as below |
+    | an answer that a tap brought, whose token lives no more | BUSY with PutBack, then as below |
     | the endpoint is held back (429), until a reply becomes a push at the latest | RESTING |
     | the call cannot be written down in time; nothing was called, so it is new again | RESTING |
     | its first send is in the outbox no more | as below |
@@ -349,7 +357,12 @@ class Caller:
 
 def _is_late(send: Send) -> bool:
     """Whether it was meant as a reply, and nothing speaks for paying for it however late it is."""
-    return send.way is SendMethod.REPLY and not send.may_be_late
+    return send.way is SendMethod.REPLY and not send.may_be_late and send.answer_to is None
+
+
+def _is_alone(send: Send) -> bool:
+    """Whether it travels in no call for several users."""
+    return _is_late(send) or send.until is not None or send.answer_to is not None
 
 
 def _same_for_all(run: Sequence[PendingSend]) -> bytes | None:
@@ -369,7 +382,9 @@ def standing_of(
 ) -> Standing:
     """What a send is worth at the gate by itself; `now` is the monotonic time of moment `at`."""
     own_chat = send.way is SendMethod.PUSH and send.to == conversation.partition("/")[2]
-    turn_class = TurnClass.CHAT if own_chat else TurnClass.OTHER
+    # An answer whose token has ended needs a turn and no call: it waits for another tap from then.
+    is_early = own_chat or send.answer_to is not None
+    turn_class = TurnClass.CHAT if is_early else TurnClass.OTHER
     # Nothing is younger than now, whatever a clock said that was set since.
     place = now + min(0.0, (send.at - at).total_seconds()) + limits.push_seconds
     until = send.token_until
@@ -528,7 +543,7 @@ class ConversationOutbox(Caller):
 
     def plan(
         self, boottime: float, held_seconds: Callable[[str], float], month: Month = NO_LIMIT
-    ) -> MakeLetters | Rest | Go:
+    ) -> MakeLetters | PutBack | Rest | Go:
         """What to do with the turn. `held_seconds` says how long an endpoint is held back."""
         first = self.sends[0]
         now = first.now(boottime)
@@ -541,6 +556,9 @@ class ConversationOutbox(Caller):
         if cause:
             return MakeLetters(cause, self.given_up_places())
         if go.is_new and go.call.way is not SendMethod.REPLY:
+            # guard: an-answer-is-no-push -> never
+            if first.send.answer_to is not None:
+                return PutBack(first.place)
             if month.is_closed:
                 return MakeLetters(QUOTA, go.call.members)
             if self._costs_as_late(go.call):
@@ -595,7 +613,7 @@ class ConversationOutbox(Caller):
             self.call is None
             and self.chat.startswith(USER)
             and self.sends[0].travels_to(self.chat)
-            and not any(_is_late(one.send) or one.send.until for one in self.together())
+            and not any(_is_alone(one.send) for one in self.together())
             and not any(expired(one.send, one.now(boottime)) for one in self.together())
             and self.body is not None
             and not any(one.token_lives(boottime) for one in self.sends)
@@ -609,6 +627,9 @@ class ConversationOutbox(Caller):
             # The others may serve what comes behind, if LINE takes none of this call.
             newest = max(living, key=lambda send: send.token_from or send.at)
             return Call(now, SendMethod.REPLY, places, token=newest.token)
+        pushes = takewhile(lambda one: one.send.answer_to is None, run)
+        run = list(pushes) or run[:1]
+        places = tuple(one.place for one in run)
         way = run[0].send.way
         key = run[0].send.retry_key if len(run) == 1 else None
         # A key stands for one body.

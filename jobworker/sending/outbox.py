@@ -41,6 +41,7 @@ from jobworker.record.conversations import (
 )
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.record.schedule import Schedule
+from jobworker.record.waiting_answers import NOT_FETCHED, waiting_again
 from jobworker.sending.batching import Batching, Boxes
 from jobworker.sending.conversation_outbox import (
     CallState,
@@ -54,6 +55,7 @@ from jobworker.sending.conversation_outbox import (
     Move,
     NextStep,
     PendingSend,
+    PutBack,
     Rest,
     SendLimits,
     standing_of,
@@ -397,6 +399,8 @@ class Outbox:
                 self._step(
                     partial(self._make_letters, box, places, cause, box.call, unknown=unknown)
                 )
+            case PutBack(place):
+                self._step(partial(self._put_back, box, place))
 
     def _wake(self, box: ConversationOutbox, rest: Rest) -> None:
         with self._lock:
@@ -576,6 +580,19 @@ class Outbox:
     def _remove(self, box: ConversationOutbox, call: Call) -> Action:
         self._conversations.end_call(box.id, call, done=call.members)
         return partial(self._leave, box, call.members)
+
+    def _put_back(self, box: ConversationOutbox, place: str) -> None:
+        """Have an answer wait for another tap; a dead letter where nothing would bring it."""
+        [send] = [one.send for one in box.sends if one.place == place]
+
+        def put_back() -> Action:
+            name, entry = send.answer_to or "", waiting_again(send)
+            if self._conversations.put_back(box.id, place, name, entry):
+                log.info("answer waits for another tap event_id=%s", send.event_id)
+                return partial(self._leave, box, [place])
+            return partial(self._make_letters, box, [place], NOT_FETCHED)
+
+        self._settle(box, put_back, "answer not put back")
 
     def _make_letters(
         self,

@@ -52,6 +52,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import SetupError, StoreUnavailable, translated
 from linedesk.store.insert import DUPLICATE_KEY
+from linedesk.store.records.answers import WITH_ANSWERS
 from linedesk.store.records.batches import READY
 from linedesk.store.records.batches import STATE as BATCH_STATE
 from linedesk.store.records.effects import WITH_EFFECTS
@@ -389,11 +390,11 @@ def _clear_the_way(database: Database[Any], replace: Path | None) -> None:
 
 
 def _left(database: Database[Any], restored: Restored) -> Iterator[Written]:
-    """Letters of what waits in the outboxes of a database that is replaced."""
+    """Letters of what waits in a database that is replaced, in outboxes or for a tap."""
     with translated():
         rows = database[BATCHES].find({BATCH_STATE: READY}, {"_id": 1})
         ready = {row["_id"] for row in rows}
-        for conversation in database[CONVERSATIONS].find(WITH_EFFECTS):
+        for conversation in database[CONVERSATIONS].find({"$or": [WITH_EFFECTS, WITH_ANSWERS]}):
             yield from restored.left(conversation, is_ready=ready.__contains__)
 
 

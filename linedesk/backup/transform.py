@@ -31,6 +31,8 @@ from linedesk.store.documents import (
 )
 from linedesk.store.queue.replays import asks_for_effect, under_replay
 from linedesk.store.records import letters
+from linedesk.store.records.answers import ANSWERS, waiting_in
+from linedesk.store.records.answers import SEND as ANSWER
 from linedesk.store.records.batches import READY, STATE
 from linedesk.store.records.effects import (
     CALL,
@@ -194,16 +196,22 @@ class Restored:
         empty: Document = {OUTBOX: {}, PENDING: []}
         emptied = {name: value for name, value in empty.items() if name in document}
         kept = {name: value for name, value in document.items() if name != CALL}
+        if ANSWERS in document:
+            # Of all others the event is over, or its answer waited in the outbox.
+            emptied[ANSWERS] = dict(waiting_in(document))
         yield CONVERSATIONS, {**kept, "epoch": self.epoch, **emptied}
 
     def left(
         self, document: Mapping[str, Any], *, is_ready: Callable[[str], bool]
     ) -> Iterator[Written]:
-        """What stays of a conversation that is to go: letters of what waits in its outbox.
+        """What stays of a conversation that is to go: letters of what waits in its outbox, and of
+        answers that wait for a tap.
 
         `is_ready` tells of a multicast of its database whether a call of it may have been made.
         """
-        for effect in _waiting(document, is_ready=is_ready):
+        answers = (one.get(ANSWER) for _, one in waiting_in(document))
+        effects = (one for one in answers if isinstance(one, Mapping) and "id" in one)
+        for effect in (*_waiting(document, is_ready=is_ready), *map(dict, effects)):
             yield from self._counted(iter([self._ended(document, effect, cause=REPLACED)]))
 
     def _ended(self, document: Mapping[str, Any], effect: Document, *, cause: str) -> Written:

@@ -44,6 +44,8 @@ def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Itera
         yield "members", _members(told["members"], now)
     yield "timers", _timers(told["timers"], now)
     yield "outbox", _outbox(told["outbox"], now)
+    if told["answers"]["waiting"]:
+        yield "answers", iter([_answers(told["answers"], now)])
     yield "held", _held(told["held"], now)
     yield "dead letters", iter([str(told["deadLetters"] or "none")])
     yield "last record", iter([f"{_ago(told['at'], now)}, {told['records']} in all"])
@@ -89,6 +91,12 @@ def _outbox(outbox: Mapping[str, Any], now: datetime) -> Iterator[str]:
     yield f"{outbox['count']} waiting{oldest}, {outbox['tried'] or 'none'} tried"
     for effect in outbox.get("effects", ()):
         yield _json(effect)
+
+
+def _answers(answers: Mapping[str, Any], now: datetime) -> str:
+    return (
+        f"{answers['waiting']} waiting for a tap, the oldest since {_ago(answers['oldest'], now)}"
+    )
 
 
 def _held(held: Mapping[str, Any], now: datetime) -> Iterator[str]:

@@ -19,6 +19,7 @@ from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
 from jobworker.assembly import BotWorker, LineSettings
+from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
 from linedesk.compose.scheduler import make_scheduler, simulated_clock
@@ -159,4 +160,5 @@ def _line_settings(settings: Settings) -> LineSettings:
         handler_seconds=settings.handler_limit_seconds,
         late_replies_a_day=settings.late_replies_a_day,
         loading_animation=settings.loading_animation,
+        slow_answers=SlowAnswers(settings.slow_answers),
     )

@@ -19,6 +19,7 @@ from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import outbox_of
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document
 from linedesk.store.errors import translated
+from linedesk.store.records.answers import waiting_in
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT
@@ -115,6 +116,7 @@ def conversation_summary(view: ConversationView) -> Document:
         ],
         "timers": [_timer(row, found) for row in view.timers],
         "outbox": _outbox(view.outbox),
+        "answers": _answers(found),
         "held": {
             "count": len(view.held),
             "since": min((row["since"] for row in view.held), default=None),
@@ -153,6 +155,13 @@ def _outbox(effects: Sequence[Mapping[str, Any]]) -> Document:
         "tried": sum(one.get(TRIED_AT) is not None for one in effects),
         "effects": [{name: one[name] for name in EFFECT if name in one} for one in effects],
     }
+
+
+def _answers(conversation: Mapping[str, Any]) -> Document:
+    """Those that wait for a tap on their button."""
+    entries = [one for _, one in waiting_in(conversation)]
+    since = [one["at"] for one in entries if "at" in one]
+    return {"waiting": len(entries), "oldest": min(since, default=None)}
 
 
 def _name(conversation: Mapping[str, Any]) -> str | None:

@@ -29,6 +29,7 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
+from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.calls import naming
 from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS, PENDING
 from linedesk.store.records.events import EVENT_ID
@@ -60,6 +61,8 @@ class Facts:
     """What it decided and is not carried out yet, in order; each send with its try."""
     timers: list[Document]
     """Rows of `schedule` that it set last."""
+    answer: Mapping[str, Any] | None
+    """What its conversation has of it in `answers`."""
     letter: Document | None
     """Its own dead letter."""
     letters: list[Document]
@@ -103,6 +106,7 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
         was_unsent=bool(inside.get("unsent")) or bool((document or {}).get("unsent")),
         effects=outbox_of(database, inside),
         timers=_timers(database, name, whose),
+        answer=inside.get("answer"),
         letter=letter,
         letters=_letters_of_effects(database, name),
         replayed=_replayed(database, name),
@@ -166,6 +170,9 @@ def _inside(
         "applied": {"$in": [name, {"$ifNull": ["$applied", []]}]},
         "unsent": {"$in": [message_id_of(document or {}) or "", {"$ifNull": ["$unsent", []]}]},
         OUTBOX: {"$arrayToObject": own(OUTBOX_PAIRS, "$$this.v")},
+        "answer": {
+            "$getField": {"field": {"$literal": name}, "input": {"$ifNull": [f"${ANSWERS}", {}]}}
+        },
         PENDING: own({"$ifNull": [f"${PENDING}", []]}, "$$this"),
         **dict.fromkeys((CALL, "epoch"), 1),
     }

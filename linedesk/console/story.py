@@ -25,6 +25,7 @@ from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 from linedesk.store.errors import translated
 from linedesk.store.queue.replays import REPLAY
+from linedesk.store.records.answers import BY, STATE, AnswerState, state_of
 from linedesk.store.records.calls import PAID, REQUEST_ID, SENDS, CallRecord
 from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
@@ -58,6 +59,7 @@ def steps_of(facts: Facts, *, text: bool = False) -> list[Step]:
         *_taken_back(facts),
         *(_run(row, is_given_up=facts.letter is not None) for row in facts.runs),
         *(_on_its_way(effect, text=text) for effect in facts.effects),
+        *_answer(facts),
         *(_call(row, facts.name) for row in facts.calls),
         *(_timer(row, facts) for row in facts.timers),
         *(_letter(row) for row in (facts.letter, *facts.letters) if row is not None),
@@ -170,6 +172,23 @@ def _on_its_way(effect: Document, *, text: bool) -> Step:
     return Step(
         effect.get("at"), "send", f"a {effect.get('way')} waits in the outbox: {tried}", details
     )
+
+
+def _answer(facts: Facts) -> Iterator[Step]:
+    """What stands for an answer that comes too late for its reply token."""
+    state, entry = state_of(facts.answer), facts.answer or {}
+    words = {
+        AnswerState.OFFERED: "LINE is asked to show a button, or was",
+        AnswerState.SHOWN: "LINE shows a button, and the handler has not ended",
+        AnswerState.WAITING: "the answer waits for a tap on its button, for a day at most",
+        AnswerState.TAKEN: "the answer went to the outbox without a tap",
+    }
+    if state is not None:
+        by = entry.get(BY)
+        taken = f"a tap brought the answer to the outbox: {by}"
+        yield Step(
+            entry.get("at"), "send", taken if by else words[state], _details(entry, (STATE, BY))
+        )
 
 
 def _call(row: Document, name: str) -> Step:
@@ -347,6 +366,8 @@ def _decided(facts: Facts, now: datetime) -> tuple[Stands, str]:
         )
     if waiting:
         return "sending", f"decided; {_in_outbox(len(waiting))}{_held_up(facts, now)}"
+    if state_of(facts.answer) is AnswerState.WAITING:
+        return "sending", "decided; a button is shown, and the answer waits for a tap on it"
     if (again := _replayed(facts)) and not sent:
         cause = dead_letters.explained(again[0].get("cause"))
         how = f"given up ({cause}), and replayed since as {last_replay(again[0])}"

@@ -81,6 +81,7 @@ class Settings(BaseModel):
     reply_unknown: Literal["push", "drop"] = _setting("push", "push or drop")
     late_replies_a_day: int = _setting(20, "a whole number, 0 to 100000", ge=0, le=100_000)
     loading_animation: bool = _setting(True, "true or false")
+    slow_answers: Literal["push", "button"] = _setting("push", "push or button")
 
     mongodb_uri: MongodbUri = _setting(
         "mongodb://127.0.0.1:27017/?replicaSet=rs0",

@@ -33,6 +33,7 @@ from linedesk.store.documents import (
     STATUS,
 )
 from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, translated
+from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.conversations import UNSENT_AT
@@ -192,6 +193,8 @@ INDEXES: Mapping[str, list[Index]] = {
     CONVERSATIONS: [
         # Read with a hint: the filter makes each the list of conversations with an outbox.
         Index([("at", ASCENDING)], {"name": OUTBOX, "partialFilterExpression": WITH_OUTBOX}),
+        # Lists the conversations with answers that wait for a tap.
+        Index([("at", ASCENDING)], {"name": ANSWERS, "partialFilterExpression": WITH_ANSWERS}),
         # Finds what an older release left, until it is adopted.
         Index([("at", ASCENDING)], {"name": PENDING, "partialFilterExpression": WITH_PENDING}),
         Index(

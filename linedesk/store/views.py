@@ -25,6 +25,8 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.errors import translated
+from linedesk.store.records.answers import ANSWERS, BY, WITH_ANSWERS
+from linedesk.store.records.answers import STATE as ANSWER_STATE
 from linedesk.store.records.batches import READY, STATE
 from linedesk.store.records.calls import COUNTED, PAID, REQUEST_ID
 from linedesk.store.records.effects import (
@@ -70,6 +72,27 @@ _COUNTS = {"$or": [{"$eq": [{"$type": f"${CALL}.{BATCH}"}, "missing"]}, {"$ne": 
 _IS_TRIED = {"$in": ["$effect.k", "$tried"]}
 
 VIEWS: Mapping[str, MongoView] = {
+    # By its partial index, which the condition on `at` brings in: a view takes no hint.
+    "v_answers": MongoView(
+        CONVERSATIONS,
+        [
+            {"$match": {"at": {"$exists": True}, **WITH_ANSWERS}},
+            {
+                "$project": {
+                    **dict.fromkeys(("channel", "key"), 1),
+                    "answer": {"$objectToArray": f"${ANSWERS}"},
+                }
+            },
+            {"$unwind": "$answer"},
+            {
+                "$project": {
+                    "_id": "$answer.k",
+                    **dict.fromkeys(("channel", "key"), 1),
+                    **{name: f"$answer.v.{name}" for name in (ANSWER_STATE, "at", BY)},
+                }
+            },
+        ],
+    ),
     # Lists are read by index; one without a condition reads all that is listed, and no more.
     "v_deadletters": MongoView(
         DEADLETTERS,

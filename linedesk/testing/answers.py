@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from linedesk.store.documents import Document
+from linedesk.store.records.answers import PREFIX
 from linedesk.store.records.timers import RUN_AT
 
 Shown = str | Document
@@ -72,6 +73,13 @@ class Waiting:
         every = row["every"]
         told = f"{every['at']} {every['tz']}" if every else None
         return cls(row["name"], row[RUN_AT].astimezone(UTC), told, row["data"])
+
+
+def answer_data_in(message: Document) -> str | None:
+    """What the button of a slow answer sends; None for any other message."""
+    actions = (message.get("template") or {}).get("actions") or ()
+    data = [one.get("data") for one in actions]
+    return next((one for one in data if isinstance(one, str) and one.startswith(PREFIX)), None)
 
 
 def _shown(sent: Iterable[Sent]) -> Iterator[Shown]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.events import model_of
-from jobworker.bot.gather import MOST_TOGETHER, Gathering
+from jobworker.bot.gather import MOST_TOGETHER, Gathering, answered
 from jobworker.bot.states import STATE_TIMER
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.effects import is_timer
@@ -27,8 +27,13 @@ from jobworker.errors import NoTimerHandler, PermanentError
 from jobworker.line.month import MonthlyQuota
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision
+from jobworker.record.waiting_answers import ButtonShown, fetched, kept
+from jobworker.sending.button import LIMITS as BUTTON_LIMITS
+from jobworker.sending.button import SlowAnswers, may_be_offered, message_of
 from linedesk.contract import Following
 from linedesk.store.documents import Document, conversation_id, make_document, name_of
+from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.answers import KEPT_FOR
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.redaction import message_id_of, unsent_id_of
 from linedesk.store.timers import make_timer_document
@@ -71,7 +76,8 @@ class BotTest(People):
 
     `settings` overrides the bot's own settings, `secrets` has those that it names. What a handler
     raises reaches the test, and then nothing of what it decided has happened. `api` is what
-    `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi.
+    `talk.api` gives: a stand-in of the test's own for LINE's MessagingApi. `slow_answers` is the
+    operator's setting SLOW_ANSWERS.
     """
 
     quota: MonthlyQuota
@@ -85,6 +91,7 @@ class BotTest(People):
         secrets: Mapping[str, str] | None = None,
         start: datetime = START,
         api: Any = None,
+        slow_answers: str = "push",
     ) -> None:
         if not isinstance(bot, Bot):
             raise NotHere("what is no Bot sends by itself: test it with `pytest --real-stack`")
@@ -97,6 +104,8 @@ class BotTest(People):
         self.quota = MonthlyQuota()
         self._now = start.astimezone(UTC)
         self._api = api
+        self._slow_answers = SlowAnswers(slow_answers)
+        self._takes = timedelta(0)
         self._memory = Memory()
         self._lines: dict[str, Line] = {}
         self._handled: set[str] = set()
@@ -112,6 +121,14 @@ class BotTest(People):
 
     def names(self, user: str, name: str) -> None:
         self._names[user] = name
+
+    def takes(self, seconds: float) -> None:
+        """The next handler takes so many seconds.
+
+        A reply token lives for 60. With SLOW_ANSWERS=button a handler that still runs ten seconds
+        before has its user shown a button, and `taps` brings the answer.
+        """
+        self._takes = timedelta(seconds=seconds)
 
     def _rows(self) -> list[Document]:
         return self._memory.rows()
@@ -133,6 +150,7 @@ class BotTest(People):
             # LINE delivers it once more.
             return ()
         self._handled.add(name_of(document))
+        self._memory.end_old_answers(self._now - KEPT_FOR)
         return (*self._put(as_stored(document)), *self._fire_until(self._now))
 
     def _put(self, document: Document) -> tuple[Sent, ...]:
@@ -209,6 +227,42 @@ class BotTest(People):
     ) -> tuple[Sent, ...]:
         """As `jobworker.decider.Decider` does it."""
         document = documents[0]
+        tap = fetched(document, lambda: self._memory.load(document), now=self._now)
+        if tap is not None:
+            return self._record(document, tap)
+        heard, decision, took = self._decision(documents, behind)
+        if not heard:
+            return ()
+        self._now += took
+        by_token = answered(heard)
+        is_shown = (
+            self._slow_answers is SlowAnswers.BUTTON
+            and may_be_offered(by_token)
+            and took >= TOKEN_LIFE - timedelta(seconds=BUTTON_LIMITS.before_end_seconds)
+        )
+        if not is_shown:
+            return self._record(document, decision, is_late=took >= TOKEN_LIFE)
+        button = Sent(document["key"], "reply", (message_of(name_of(by_token)),))
+        waits = kept(decision, by_token, ButtonShown.YES, now=self._now)
+        return (button, *self._record(document, waits))
+
+    def _record(
+        self, document: Document, decision: Decision, *, is_late: bool = False
+    ) -> tuple[Sent, ...]:
+        """Record it; returns what is sent, replies that are too late as pushes."""
+        if document["event"].get("mode") == "standby":
+            decision = decision.given_up
+        with _explained():
+            sends = self._memory.record(document, decision)
+        way = {"way": "push"} if is_late else {}
+        return tuple(_sent({**one, **(way if one["way"] == "reply" else {})}) for one in sends)
+
+    def _decision(
+        self, documents: Sequence[Document], behind: Iterable[Document]
+    ) -> tuple[Sequence[Document], Decision, timedelta]:
+        """What the bot's handler gets, what it decides, and how long it takes."""
+        document, took = documents[0], timedelta(0)
+        heard: Sequence[Document] = [document]
         event = model_of(document["event"])
         talk = Talk(document, self._around(document))
         with _explained():
@@ -217,7 +271,7 @@ class BotTest(People):
                 taken_back = {unsent_id_of(one) for one in behind} - {None}
                 heard = [one for one in documents if message_id_of(one) not in taken_back]
                 if not heard:
-                    return ()
+                    return heard, talk.decision(), took
                 event = [model_of(one["event"]) for one in heard]
                 talk.gathered(heard)
             if rule is not None and rule.profile is True:
@@ -225,13 +279,11 @@ class BotTest(People):
             if document["event"].get("type") in ("follow", "unfollow"):
                 talk.know_friend(document["event"]["type"] == "follow")
             if rule is not None:
+                took, self._takes = self._takes, took
                 self._call(rule, event, talk)
             decision = talk.decision()
         self._check_timers(decision)
-        if document["event"].get("mode") == "standby":
-            decision = decision.given_up
-        with _explained():
-            return tuple(_sent(one) for one in self._memory.record(document, decision))
+        return heard, decision, took
 
     def _call(self, rule: Rule, event: Any, talk: Talk) -> None:
         # Its type promises None; a bot without type hints may return a message.

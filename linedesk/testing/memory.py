@@ -16,6 +16,7 @@ from jobworker.record.conversations import Conversation, Decision, checked
 from jobworker.record.record import named
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document, conversation_id, name_of
+from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.timers import RUN_AT, SET_BY
 from linedesk.store.timers import Daily
 
@@ -61,13 +62,23 @@ class Memory:
             changed[field] = {**(changed.get(field) or {}), part: value} if part else value
         for path in decision.gone:
             field, _, part = path.partition(".")
-            del changed[field][part]
+            # As MongoDB: what is not there is passed over.
+            (changed.get(field) or {}).pop(part, None)
         effects = as_stored({"effects": decision.effects})["effects"]
         self._conversations[id_] = bson.encode(changed)
         for effect in effects:
             if effect["type"] == "timer":
                 self._set(effect, name_of(document), changed["n"])
         return [effect for effect in effects if effect["type"] == "send"]
+
+    def end_old_answers(self, before: datetime) -> None:
+        """Take away the answers that wait for a tap since before that moment."""
+        for id_ in self._conversations:
+            stored = self.stored(id_)
+            answers = stored.get(ANSWERS) or {}
+            left = {name: one for name, one in answers.items() if one["at"] >= before}
+            if left != answers:
+                self._conversations[id_] = bson.encode({**stored, ANSWERS: left})
 
     def rows(self) -> list[Document]:
         """The timers that wait, as rows of `schedule`, in the order in which they were set."""

@@ -11,7 +11,7 @@ from jobworker.bot.bot import Bot
 from jobworker.bot.states import STATE_TIMER
 from linedesk.store.documents import Document
 from linedesk.store.timers import Daily
-from linedesk.testing.answers import Answers, Sent, Shown, Waiting, waiting
+from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_in, waiting
 from linedesk.testing.webhooks import Webhooks, media, source_of
 
 CHANNEL = "main"
@@ -61,6 +61,15 @@ class People(ABC):
         """A user presses a button with a postback action."""
         postback: Document = {"data": data} | ({"params": dict(params)} if params else {})
         return self._happens("postback", user, group, postback=postback)
+
+    def taps(self, user: str, *, group: str | None = None) -> Answers:
+        """A user taps the last button that stands for a slow answer (SLOW_ANSWERS=button)."""
+        chat = group or user
+        shown = (one for sent in self._sent if sent.to == chat for one in sent.messages)
+        data = [found for one in shown if (found := answer_data_in(one)) is not None]
+        if not data:
+            raise ValueError(f"no button for a slow answer was shown to {chat}")
+        return self.presses(user, data[-1], group=group)
 
     def follows(self, user: str, *, unblocked: bool = False) -> Answers:
         """A user adds the bot as a friend, or unblocks it."""

@@ -85,10 +85,12 @@ def nursery() -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def dies(
     nursery: subprocess.Popen[str], database: Database[Any], mongo_uri: str, sim: Sim
-) -> Callable[..., None]:
-    """A process answers a user's message in some way and is killed at a point of it."""
+) -> Callable[..., dict[str, Any]]:
+    """A process answers a user's message in some way and is killed at a point of it; returns the
+    event.
+    """
 
-    def die(point: str, user: Any, *, way: str = "reply", sends: int = 1) -> None:
+    def die(point: str, user: Any, *, way: str = "reply", sends: int = 1) -> dict[str, Any]:
         event = sim.drafts.text(user, "?")
         sim.deliver(event)
         told = {
@@ -105,6 +107,7 @@ def dies(
         assert nursery.stdout is not None
         print(json.dumps(told), file=nursery.stdin, flush=True)
         os.kill(int(nursery.stdout.readline()), signal.SIGKILL)
+        return event
 
     return die
 

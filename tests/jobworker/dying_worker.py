@@ -16,10 +16,12 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import Call, SendMethod
 from jobworker.record.conversations import Conversations
 from jobworker.record.schedule import Schedule
+from jobworker.record.waiting_answers import WaitingAnswers
+from jobworker.sending.button import Buttons
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.store.client import connect
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import BUTTON_SOON, Room
 
 
 def stand_still() -> None:
@@ -57,6 +59,9 @@ POINTS = {
     "answered": lambda: before(Conversations, "end_call"),
     "refused": lambda: before(Outbox, "_write_answer"),
     "cleared": lambda: after(Outbox, "_write_answer"),
+    "button noted": lambda: after(WaitingAnswers, "offered"),
+    "button called": lambda: after(Buttons, "call"),
+    "button shown": lambda: after(WaitingAnswers, "shown"),
     "noted as push": lambda: after(
         Conversations, "note_call", when=lambda _, id_, call, *more: as_push(call)
     ),
@@ -92,6 +97,9 @@ def decide(told: Mapping[str, Any]) -> None:
         if told["way"] == "timer":
             talk.after(0, "egg")
             return
+        if told["way"] == "slow":
+            threading.Event().wait(60)
+            return
         getattr(talk, told["way"])("はい")
         # What else is told travels with it.
         for text in ("二", "三", "四", "五")[: told["sends"] - 1]:
@@ -100,7 +108,7 @@ def decide(told: Mapping[str, Any]) -> None:
     POINTS[told["point"]]()
     with connect(told["uri"], app_name="dying") as client:
         sim: Any = Elsewhere(told["url"], told["token"])
-        with Room(client[told["database"]], sim, bot) as room:
+        with Room(client[told["database"]], sim, bot, line=BUTTON_SOON) as room:
             room.put(told["event"])
             threading.Event().wait(60)
 

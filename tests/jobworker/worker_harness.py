@@ -20,6 +20,7 @@ from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
+from jobworker.sending.button import ButtonLimits, SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
@@ -32,6 +33,11 @@ from tests.waiting import eventually
 CHANNEL = "main"
 SHORT_PAUSES = SendLimits(first_pause_seconds=0.01)
 SHORT_RETRIES = RetryLimits(first_pause_seconds=0.01)
+# More of the LineSettings: the button comes as soon as a handler runs for a moment.
+BUTTON_SOON: Mapping[str, Any] = {
+    "slow_answers": SlowAnswers.BUTTON,
+    "button_limits": ButtonLimits(before_end_seconds=60.0, after_seconds=0.02, again_seconds=0.02),
+}
 
 
 @dataclass

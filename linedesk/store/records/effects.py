@@ -31,6 +31,8 @@ TOKEN_FROM: Final = "tokenFrom"
 """When the webhook with the reply token arrived."""
 TRIED_AT: Final = "triedAt"
 """Of a send in a dead letter or in `pending`: when a try began whose outcome is unknown."""
+ANSWER_TO: Final = "answerTo"
+"""Of a send: the event whose answer it is, brought by a tap (`linedesk.store.records.answers`)."""
 SEND: Final = "send"
 """The `type` of a send."""
 

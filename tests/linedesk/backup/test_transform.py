@@ -18,6 +18,7 @@ from linedesk.backup.file import AS_STORED, COLLECTIONS
 from linedesk.backup.transform import (
     MOVED_ON,
     RANG,
+    REPLACED,
     STATE_PAST_DUE,
     TIMER_PAST_DUE,
     WAITED_IN_HELD,
@@ -413,3 +414,27 @@ def test_progress_is_of_another_queue_and_is_not_carried() -> None:
     found, _ = restored(progress=[{"_id": "dispatcher", "token": {"x": 1}, "epoch": 3}])
     assert not any(found.values())
     assert {PROGRESS, HELD} <= set(COLLECTIONS)
+
+
+# Answers that wait for a tap.
+
+
+def with_answers() -> Document:
+    send = a_send(id="E1/0", way=SendMethod.REPLY, at=AT).as_document()
+    waiting = {"state": "waiting", "at": AT, "send": send}
+    others = {name: {"state": name, "at": AT} for name in ("offered", "shown", "taken")}
+    return a_conversation(answers={"E1": waiting, **others})
+
+
+def test_an_answer_that_waits_for_a_tap_waits_on() -> None:
+    found, _ = restored(conversations=[with_answers()])
+    [conversation] = found[CONVERSATIONS]
+    assert conversation["answers"] == plain({"E1": with_answers()["answers"]["E1"]})
+    assert not found[DEADLETTERS]
+
+
+def test_an_answer_of_a_conversation_that_goes_becomes_a_letter() -> None:
+    one = Restored(at=AT, now=NOW)
+    [(where, letter)] = one.left(with_answers(), is_ready=bool)
+    assert (where, letter["_id"], letter["cause"]) == (DEADLETTERS, "E1/0", REPLACED)
+    assert is_sound(letter)

@@ -125,7 +125,9 @@ def people(database: Database[Any]) -> Database[Any]:
                 outbox={place_of(3, n): one.as_document() for n, one in enumerate(sends)},
                 call={"at": now, "as": "push", "key": "K", "members": [place_of(3, 0)]},
             ),
-            a_conversation(TARO, profile={"displayName": "太郎"}, friend=False),
+            a_conversation(
+                TARO, profile={"displayName": "太郎"}, friend=False, answers=answers_of(now, sends)
+            ),
             a_conversation(GROUP, kind="group", friend=None, members=members, states={TARO: place}),
             a_conversation("U9", channel="shop", profile={"displayName": "次郎"}),
         ]
@@ -154,6 +156,13 @@ def people(database: Database[Any]) -> Database[Any]:
         ]
     )
     return database
+
+
+def answers_of(now: datetime, sends: list[Any]) -> dict[str, Any]:
+    """One that waits for a tap, and one that was tapped for."""
+    send = sends[0].as_document()
+    waiting = {"state": "waiting", "at": now - timedelta(minutes=4), "send": send}
+    return {"01A": waiting, "01B": {"state": "taken", "at": now, "by": "01T"}}
 
 
 def lines_of(answer: Result) -> dict[str, list[str]]:
@@ -194,6 +203,15 @@ def test_what_is_empty_says_so(show: Run) -> None:
     assert page["who"] == ["太郎 (user, no friend)"]
     found = [page[label][0] for label in ("state", "timers", "outbox", "held", "dead letters")]
     assert found == ["none", "none", "empty", "none", "1"]
+    assert "answers" not in lines_of(show(HANAKO))
+
+
+def test_answers_that_wait_for_a_tap_are_counted(show: Run) -> None:
+    [answers] = lines_of(show(TARO))["answers"]
+    assert re.match(r"1 waiting for a tap, the oldest since .* \(4 min.* ago\)$", answers)
+    told = json.loads(show("--json", TARO).stdout)
+    assert told["answers"]["waiting"] == 1
+    assert SECRET not in show("--text", TARO).stdout
 
 
 def test_a_group_tells_its_members_states_and_timers(show: Run) -> None:

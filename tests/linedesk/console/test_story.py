@@ -47,6 +47,7 @@ KNOWN = Facts(
     was_unsent=False,
     effects=[],
     timers=[],
+    answer=None,
     letter=None,
     letters=[],
     replayed=None,
@@ -81,6 +82,21 @@ def test_an_answered_event_is_told_from_the_webhook_to_the_request_id() -> None:
     assert told.steps[2].facts["requestId"] == "req-1"
     assert told.gaps == []
     assert told.what == "message text"
+
+
+def test_an_answer_that_waits_for_a_tap_is_not_answered_yet() -> None:
+    decided = {"calls": [a_call(at=LATER)], "was_applied": True}
+    told = story(**decided, answer={"state": "waiting", "at": LATER})
+    assert told.stands == "sending"
+    assert told.verdict == "decided; a button is shown, and the answer waits for a tap on it"
+    assert "the answer waits for a tap on its button, for a day at most" in words_of(told)
+    told = story(**decided, answer={"state": "taken", "at": LATER, "by": "01T"})
+    assert told.stands == "answered"
+    assert "a tap brought the answer to the outbox: 01T" in words_of(told)
+
+
+def words_of(told: Story) -> list[str]:
+    return [step.words for step in told.steps]
 
 
 def test_a_handler_that_returned_nothing_is_the_reason_for_no_answer() -> None:
@@ -377,6 +393,7 @@ def _fill(database: Database[Any]) -> None:
             "profile": {"displayName": "花子"},
             "applied": ["01E"],
             "unsent": [],
+            "answers": {"01E": {"state": "taken", "at": ago(57), "by": "01T"}},
             "outbox": {
                 place_of(7, n): {"id": id_, "type": "send", "eventId": id_[:3], "way": "push"}
                 for n, id_ in enumerate(("01E/1", "01X/0"))
@@ -414,10 +431,13 @@ def test_an_event_is_found_by_every_id_that_belongs_to_it(told_of: Database[Any]
 def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Database[Any]) -> None:
     told = tell(told_of, "req-1")
     assert (told.asked, told.event_id) == ("req-1", "01E")
-    assert sorted(kinds(told)) == ["call", "letter", "received", "run", "send", "timer"]
+    assert sorted(kinds(told)) == [
+        *("call", "letter", "received", "run", "send", "send", "timer"),
+    ]
     given_up = "one of its effects was given up: quota: the month's messages are used up"
     assert told.verdict == f"decided, but {given_up}"
-    [waiting] = [step.words for step in told.steps if step.kind == "send"]
+    tapped, waiting = sorted(step.words for step in told.steps if step.kind == "send")[::-1]
+    assert tapped == "a tap brought the answer to the outbox: 01T"
     assert waiting == "a push waits in the outbox: a try is of unknown outcome"
     held = tell(told_of, "01F")
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"

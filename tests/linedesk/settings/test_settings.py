@@ -42,6 +42,7 @@ BAD = [
     ("REPLY_UNKNOWN", ["PUSH", "keep"]),
     ("LATE_REPLIES_A_DAY", ["-1", "few"]),
     ("LOADING_ANIMATION", ["sometimes", "2"]),
+    ("SLOW_ANSWERS", ["BUTTON", "reply"]),
     (
         "MONGODB_URI",
         [
@@ -132,6 +133,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "reply_unknown": "push",
         "late_replies_a_day": 20,
         "loading_animation": True,
+        "slow_answers": "push",
         "mongodb_uri": "mongodb://127.0.0.1:27017/?replicaSet=rs0",
         "mongodb_database": "line_bot",
         "frontdesk_host": "127.0.0.1",
@@ -247,6 +249,7 @@ def test_several_secrets_are_split_at_commas_newest_first() -> None:
         ("LINE_API_BASE", "http://127.0.0.1:9000/", "http://127.0.0.1:9000"),
         ("LINE_ACCESS_INTERVAL_MS", "0", 0),
         ("LOADING_ANIMATION", "false", False),
+        ("SLOW_ANSWERS", "button", "button"),
         ("LOG_LEVEL", "DEBUG", "debug"),
         ("FRONTDESK_HOST", "::", "::"),
         ("FRONTDESK_HOST", "0.0.0.0", "0.0.0.0"),

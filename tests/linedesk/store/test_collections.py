@@ -62,6 +62,7 @@ def test_the_indexes_are_those_of_the_design(empty: Database[Document]) -> None:
     outboxes = empty["conversations"].index_information()
     assert outboxes["outbox"]["key"] == [("at", 1)]
     assert outboxes["outbox"]["partialFilterExpression"] == {"outbox": {"$gt": {}}}
+    assert outboxes["answers"]["partialFilterExpression"] == {"answers": {"$gt": {}}}
     pending = outboxes["pending"]
     assert pending["partialFilterExpression"] == {"pending.0": {"$exists": True}}
     by_key = empty["held"].index_information()["channel_key_n"]["key"]

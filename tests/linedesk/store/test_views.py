@@ -44,7 +44,8 @@ def filled(database: Database[Any]) -> Database[Any]:
     database["conversations"].insert_many(
         [
             {**conversation, "outbox": {place_of(3, 1): send(1), place_of(3, 2): timer}, **call},
-            {**conversation, "_id": "main/U2", "key": "U2", "outbox": {}, "pending": []},
+            {**conversation, "_id": "main/U2", "key": "U2", "outbox": {}, "pending": []}
+            | {"answers": {"e7": {"state": "waiting", "at": NOW, "send": send(7)}}},
         ]
     )
     also = [{"eventId": "e8", "key": "U1"}, {"eventId": "e9", "key": "U2"}]
@@ -85,6 +86,8 @@ def test_they_show_what_waits_and_nothing_that_people_wrote(filled: Database[Any
     calls = [(row["eventId"], row["sends"], row["conversations"]) for row in shown["v_calls"]]
     assert calls == [("e1", 3, 2), ("e2", 1, 1)]
     assert (shown["v_calls"][0]["class"], shown["v_calls"][0]["paid"]) == ("chat", 2)
+    entry = {"_id": "e7", "channel": "main", "key": "U2", "state": "waiting", "at": NOW}
+    assert shown["v_answers"] == [entry]
     assert [(row["eventId"], row["n"]) for row in shown["v_held"]] == [("e3", 7), ("e4", 8)]
     [waiting] = shown["v_waiting"]
     assert (waiting["key"], waiting["documents"], waiting["eventId"]) == ("U1", 2, "e3")
@@ -152,6 +155,7 @@ def test_a_row_that_somebody_typed_in_hides_no_other(filled: Database[Any]) -> N
         ("v_events", {"eventId": "e1"}),
         ("v_events", {"event.message.id": "m1"}),
         ("v_outbox", {}),
+        ("v_answers", {}),
         ("v_held", {"channel": "main", "key": "U1"}),
         ("v_timers", {}),
         ("v_waiting", {"channel": "main", "key": "U1"}),

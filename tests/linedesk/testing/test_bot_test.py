@@ -420,3 +420,62 @@ def test_a_bot_cannot_change_its_settings_in_a_test_either() -> None:
 
     with pytest.raises(TypeError):
         BotTest(bot).says("U1", "x")
+
+
+# A slow handler.
+
+
+def a_slow_bot() -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Any) -> None:
+        talk.data["asked"] = talk.data.get("asked", 0) + 1
+        talk.reply("考えました。")
+        if event.message.text == "忘れて":
+            talk.forget()
+
+    return bot
+
+
+def test_a_slow_answer_waits_behind_a_button_for_a_tap() -> None:
+    slow = BotTest(a_slow_bot(), slow_answers="button")
+    slow.takes(50)
+    [button] = slow.says("U1", "?").replies
+    assert isinstance(button, dict)
+    assert button["template"]["type"] == "buttons"
+    assert slow.last.pushes == []
+    assert slow.data("U1") == {"asked": 1}
+    assert slow.taps("U1").replies == ["考えました。"]
+    assert slow.taps("U1").sent == ()
+    # The next one is quick again.
+    assert slow.says("U1", "?").replies == ["考えました。"]
+
+
+def test_a_tap_within_a_day_brings_it_and_later_a_sentence() -> None:
+    slow = BotTest(a_slow_bot(), slow_answers="button")
+    for user, seconds in (("U1", 23 * 3600.0), ("U2", 25 * 3600.0)):
+        slow.takes(120)
+        slow.says(user, "?", group="C1")
+        slow.advance(seconds)
+        in_time = slow.taps("U3", group="C1").replies == ["考えました。"]
+        assert in_time is (user == "U1")
+    assert slow.last.texts[0].startswith("申し訳ありません")
+
+
+def test_a_bot_that_forgets_leaves_no_earlier_answer() -> None:
+    slow = BotTest(a_slow_bot(), slow_answers="button")
+    slow.takes(60)
+    slow.says("U1", "?")
+    slow.says("U1", "忘れて")
+    assert slow.taps("U1").texts[0].startswith("申し訳ありません")
+
+
+def test_a_slow_answer_is_a_push_by_default() -> None:
+    slow = BotTest(a_slow_bot())
+    slow.takes(59)
+    assert slow.says("U1", "?").replies == ["考えました。"]
+    slow.takes(60)
+    assert slow.says("U1", "?").pushes == ["考えました。"]
+    with pytest.raises(ValueError, match="no button"):
+        slow.taps("U1")

@@ -61,6 +61,19 @@ def test_a_clean_run_has_nothing_to_find(sim, line):
     assert report.seconds > 0
 
 
+def test_a_button_before_the_answer_is_no_answer(sim, line, taro):
+    first, tap = sim.say(taro, "a"), None
+    actions = [{"type": "postback", "label": "回答を見る", "data": "x"}]
+    button = {"type": "template", "altText": "お待ちください"}
+    button["template"] = {"type": "buttons", "text": "お待ちください", "actions": actions}
+    body = {"replyToken": token_of(first), "messages": [button]}
+    assert line.post("/v2/bot/message/reply", body).ok
+    tap = sim.postback(taro, "x")
+    assert line.reply(token_of(tap), "a").ok
+    report = check(sim)
+    assert (report.problems(), report.answered_once) == ([], 1)
+
+
 def test_an_empty_run_has_nothing_to_find(sim):
     report = check(sim)
     assert (report.ok, report.events_sent, report.seconds) == (True, 0, 0.0)

@@ -1,0 +1,367 @@
+"""The field `answers` of the conversations: answers that wait for a tap on their button.
+
+An answer is in one place at a time: here, or in the outbox. Each move is one update, guarded by the
+epoch, so no crash loses or doubles it. One that waits for longer than a day becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+import pymongo
+from pymongo import ReturnDocument
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError, PyMongoError
+
+from jobworker.effects import Send, SendMethod, of_effect
+from jobworker.record.conversations import (
+    SETTLE_TRIES,
+    Conversation,
+    Conversations,
+    Decision,
+    Outbound,
+)
+from jobworker.record.record import epoch_of, unrecorded
+from linedesk.store.client import DURABLE, MAJORITY
+from linedesk.store.documents import Document, conversation_id, name_of, text_of
+from linedesk.store.errors import QueueError, Replaced, StoreUnavailable, translated, writing_one
+from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.answers import (
+    ANSWERS,
+    BY,
+    KEPT_FOR,
+    SEND,
+    STATE,
+    WITH_ANSWERS,
+    AnswerState,
+    can_be_offered,
+    state_of,
+    tapped_in,
+    waiting_in,
+)
+from linedesk.store.records.effects import SEND as SEND_TYPE
+from linedesk.store.records.effects import TOKEN_FROM
+from linedesk.store.records.events import ACCEPT_TIME
+
+log = logging.getLogger(__name__)
+
+NOT_FETCHED = "not fetched"
+"""The cause of an answer that was not tapped for within a day."""
+# Beyond it a conversation gets no further button: with its outbox and its data its document stays
+# well below what MongoDB takes.
+MOST_BYTES = 2 * 1024 * 1024
+# The tap of a token that is about to end stays unanswered, and the next one brings the answer.
+TOKEN_RESERVE = timedelta(seconds=3)
+LOOK_EVERY_SECONDS = 3600.0
+LOOK_SECONDS = 10.0
+# Conversations of one look; the next look follows at once where there are more.
+MOST_AT_ONCE = 500
+
+NOT_THERE = (
+    "申し訳ありません。この回答はお届けできません。"
+    "お届けできる期限（1日）が過ぎたか、回答を用意できませんでした。"
+)
+
+
+class ButtonShown(Enum):
+    """What is known of the button of an event that is being decided."""
+
+    NO = "no"
+    """LINE was not asked to show it."""
+    REFUSED = "refused"
+    """LINE did not show it."""
+    UNKNOWN = "unknown"
+    """LINE may have shown it."""
+    YES = "yes"
+
+
+# Decisions. Pure.
+
+
+def kept(
+    decision: Decision, document: Mapping[str, Any], shown: ButtonShown, *, now: datetime
+) -> Decision:
+    """The decision about an event, by what became of its button.
+
+    | the button | the handler's reply | the entry in `answers` |
+    | --- | --- | --- |
+    | NO | in the outbox | - |
+    | REFUSED | in the outbox | goes |
+    | UNKNOWN | in the outbox | taken: a tap on a button that LINE did show brings nothing |
+    | YES | not in the outbox | waiting, with the reply |
+    | any but NO, without a reply | - | goes |
+
+    In the outbox it is a reply as long as its token lives and was not used, else a push. Everything
+    else that was decided stays as it is.
+    """
+    name, entry = name_of(document), None
+    reply = next((one for one in decision.effects if _is_reply(one)), None)
+    effects = decision.effects
+    if shown is ButtonShown.NO:
+        return decision
+    if reply is not None and shown is ButtonShown.UNKNOWN:
+        entry = {STATE: AnswerState.TAKEN.value, "at": now, BY: None}
+    elif reply is not None and shown is ButtonShown.YES:
+        effects = [one for one in effects if one is not reply]
+        send = {**reply, "token": None, TOKEN_FROM: None}
+        entry = {STATE: AnswerState.WAITING.value, "at": now, SEND: send}
+    return _with_entry(replace(decision, effects=effects), name, entry)
+
+
+def _is_reply(effect: Mapping[str, Any]) -> bool:
+    return effect.get("type") == SEND_TYPE and effect.get("way") == SendMethod.REPLY.value
+
+
+def _with_entry(decision: Decision, name: str, entry: Document | None) -> Decision:
+    if ANSWERS in decision.changes:
+        # The handler has called `talk.forget`: no other stays.
+        entries = {} if entry is None else {name: entry}
+        return replace(decision, changes={**decision.changes, ANSWERS: entries})
+    if entry is None:
+        return replace(decision, gone=[*decision.gone, f"{ANSWERS}.{name}"])
+    return replace(decision, changes={**decision.changes, f"{ANSWERS}.{name}": entry})
+
+
+def fetched(
+    document: Mapping[str, Any], load: Callable[[], Conversation], *, now: datetime
+) -> Decision | None:
+    """The decision about a tap on such a button, without a handler; None for any other event.
+
+    | the entry | the tap's token is good | it is not |
+    | --- | --- | --- |
+    | waiting | the answer goes into the outbox, as a reply to the tap | nothing, it waits on |
+    | taken | nothing | nothing |
+    | none, or its event came to no answer | a sentence that says so | nothing |
+
+    `load` reads the conversation.
+    """
+    name = tapped_in(document["event"])
+    if name is None:
+        return None
+    conversation = load()
+    nothing = Decision({}, [], conversation.n)
+    entry = conversation.answers.get(name)
+    state, token = state_of(entry), text_of(document, "event", "replyToken")
+    good_until = document[ACCEPT_TIME] + TOKEN_LIFE
+    if state is AnswerState.TAKEN or token is None or now >= good_until - TOKEN_RESERVE:
+        return nothing
+    answer = _answer_in(entry) if state is AnswerState.WAITING else None
+    if answer is None:
+        sentence = _sentence(document, token)
+        return replace(nothing, effects=[sentence.as_document()])
+    send = replace(
+        answer, token=token, token_from=document[ACCEPT_TIME], answer_to=name, may_be_late=False
+    )
+    # guard: an-answer-is-taken-once -> taken = entry
+    taken = {STATE: AnswerState.TAKEN.value, "at": now, BY: name_of(document)}
+    changes = {f"{ANSWERS}.{name}": taken}
+    return replace(nothing, changes=changes, effects=[send.as_document()])
+
+
+def _answer_in(entry: Any) -> Send | None:
+    try:
+        return Send.from_document(entry[SEND])
+    except (KeyError, TypeError, ValueError):
+        # Made by hand, since linedesk writes them whole.
+        log.error("broken answer left in the conversation")  # noqa: TRY400
+        return None
+
+
+def _sentence(document: Mapping[str, Any], token: str) -> Send:
+    accepted = document[ACCEPT_TIME]
+    return Send(
+        id=f"{name_of(document)}/0",
+        event_id=name_of(document),
+        way=SendMethod.REPLY,
+        to=document["key"],
+        messages=[{"type": "text", "text": NOT_THERE}],
+        retry_key=None,
+        at=accepted,
+        token=token,
+        token_from=accepted,
+        # It is worth no push.
+        until=accepted + TOKEN_LIFE,
+    )
+
+
+def waiting_again(send: Send) -> Document:
+    """The entry of an answer that leaves the outbox and waits for another tap."""
+    effect = replace(send, token=None, token_from=None, answer_to=None).as_document()
+    return {STATE: AnswerState.WAITING.value, "at": send.at, SEND: effect}
+
+
+# In MongoDB.
+
+
+class WaitingAnswers:
+    """Writes `answers` for the holder of the epoch, beside the records of `Conversations`.
+
+    Every method raises StoreUnavailable when MongoDB does not confirm in time, WriteRefused where
+    it takes no such document, and Replaced when a higher epoch stands in the conversation.
+    """
+
+    def __init__(self, collection: Collection[Any], conversations: Conversations) -> None:
+        self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+        self._conversations = conversations
+
+    @property
+    def epoch(self) -> int:
+        """That of the conversations; 0 before the process leads."""
+        return self._conversations.epoch
+
+    def offered(self, document: Mapping[str, Any]) -> bool:
+        """Note that LINE is asked for the event's button. False where it is not to be: the event is
+        decided, its message was taken back, or the conversation keeps too much already.
+        """
+        id_, name = conversation_id(document), name_of(document)
+        entry = {STATE: AnswerState.OFFERED.value, "at": datetime.now(UTC)}
+        size = {"$bsonSize": {"$ifNull": [f"${ANSWERS}", {}]}}
+        condition = {
+            "_id": id_,
+            **self._mine,
+            "applied": {"$ne": name},
+            "unsent": {"$ne": text_of(document, "event", "message", "id") or ""},
+            "$expr": {"$lt": [size, MOST_BYTES]},
+        }
+        update = {"$set": {f"{ANSWERS}.{name}": entry}}
+        for _ in range(SETTLE_TRIES):
+            with writing_one():
+                if self._collection.update_one(condition, update).matched_count:
+                    return True
+            if self._read(id_) is not None:
+                return False
+            fresh = {**unrecorded(document), "epoch": self.epoch, ANSWERS: {name: entry}}
+            try:
+                with writing_one():
+                    self._collection.insert_one({"_id": id_, **fresh})
+            except DuplicateKeyError:
+                # Another first event of the conversation came between.
+                continue
+            return True
+        raise StoreUnavailable("the button is not noted: it may be waiting for a majority")
+
+    def shown(self, document: Mapping[str, Any]) -> None:
+        """Note that LINE has shown the button; harmless once the event is decided."""
+        id_, state = conversation_id(document), f"{ANSWERS}.{name_of(document)}.{STATE}"
+        offered = {"_id": id_, **self._mine, state: AnswerState.OFFERED.value}
+        with writing_one():
+            update = {"$set": {state: AnswerState.SHOWN.value}}
+            if self._collection.update_one(offered, update).matched_count:
+                return
+        self._read(id_)
+
+    def with_old(self, before: datetime) -> list[str]:
+        """Ids of conversations with an entry from before that moment, MOST_AT_ONCE at most."""
+        is_date = {"$eq": [{"$type": "$$this.v.at"}, "date"]}
+        old = {"$and": [is_date, {"$lt": ["$$this.v.at", before]}]}
+        stages: list[Mapping[str, Any]] = [
+            # The partial index lists them, which the condition on `at` brings in.
+            {"$match": {"at": {"$exists": True}, **WITH_ANSWERS}},
+            {"$match": {"$expr": {"$ne": [_entries(old), []]}}},
+            {"$limit": MOST_AT_ONCE},
+            {"$project": {"_id": 1}},
+        ]
+        with translated():
+            return [row["_id"] for row in self._collection.aggregate(stages)]
+
+    def end_old(self, id_: str, before: datetime) -> Document:
+        """Take away the entries from before that moment, and adopt the conversation, which is
+        returned: answers that still waited are dead letters in its outbox by then.
+        """
+        found = self._conversations.adopt(id_)
+        entries = found.get(ANSWERS) or {}
+        old = {name: one for name, one in entries.items() if _is_old(name, one, before)}
+        letters = {
+            self._conversations.next_place(): of_effect(
+                one[SEND], id_, cause=NOT_FETCHED, attempts=0
+            )
+            for name, one in waiting_in({ANSWERS: old})
+            if _answer_in(one) is not None
+        }
+        condition = {"_id": id_, "epoch": self.epoch}
+        condition |= {f"{ANSWERS}.{name}.at": one["at"] for name, one in old.items()}
+        condition |= {f"{ANSWERS}.{name}.{STATE}": one.get(STATE) for name, one in old.items()}
+        update: Document = {"$unset": dict.fromkeys((f"{ANSWERS}.{name}" for name in old), "")}
+        if letters:
+            update["$set"] = {f"outbox.{place}": one for place, one in letters.items()}
+            # A tap that is being decided by what stood there is decided anew.
+            # guard: ended-answers-are-counted
+            update["$inc"] = {"n": 1}
+        with writing_one():
+            ended: Document | None = self._collection.find_one_and_update(
+                condition, update, return_document=ReturnDocument.AFTER
+            )
+        if ended is not None and letters:
+            log.warning("answers not fetched conversation=%s answers=%d", id_, len(letters))
+        return ended or found
+
+    @property
+    def _mine(self) -> Document:
+        """Not held by a successor; one without an epoch was made by hand."""
+        return {"epoch": {"$not": {"$gt": self.epoch}}}
+
+    def _read(self, id_: str) -> Document | None:
+        """What an update that matched nothing goes by."""
+        with translated():
+            found = self._collection.find_one({"_id": id_}, {"epoch": 1})
+        if found is not None and epoch_of(found) > self.epoch:
+            raise Replaced(f"a conversation belongs to epoch {found['epoch']}")
+        return found
+
+
+def _entries(condition: Mapping[str, Any]) -> Document:
+    pairs = {"$objectToArray": f"${ANSWERS}"}
+    return {"$filter": {"input": pairs, "cond": condition}}
+
+
+def _is_old(name: str, entry: Any, before: datetime) -> bool:
+    at = entry.get("at") if isinstance(entry, Mapping) else None
+    return can_be_offered(name) and isinstance(at, datetime) and at < before
+
+
+class AnswerAges:
+    """Ends what waits for a tap for longer than a day. Belongs to one thread.
+
+    `add` takes over the outbox of a conversation that was adopted.
+    """
+
+    def __init__(
+        self,
+        answers: WaitingAnswers,
+        add: Callable[[str, Outbound], None],
+        *,
+        kept_for: timedelta = KEPT_FOR,
+        every_seconds: float = LOOK_EVERY_SECONDS,
+    ) -> None:
+        self._answers = answers
+        self._add = add
+        self._kept_for = kept_for
+        self._every_seconds = every_seconds
+        self._look_at = -math.inf
+
+    def look(self) -> None:
+        """Look, unless that was done within the hour; raises nothing."""
+        if time.monotonic() < self._look_at or not self._answers.epoch:
+            return
+        self._look_at = time.monotonic() + self._every_seconds
+        try:
+            with pymongo.timeout(LOOK_SECONDS):
+                ended = self._end_old(datetime.now(UTC) - self._kept_for)
+        except (PyMongoError, QueueError) as error:
+            log.warning("ages of waiting answers not looked at error=%s", type(error).__name__)
+        else:
+            if ended == MOST_AT_ONCE:
+                self._look_at = -math.inf
+
+    def _end_old(self, before: datetime) -> int:
+        ids = self._answers.with_old(before)
+        for id_ in ids:
+            self._add(id_, Outbound.of(self._answers.end_old(id_, before)))
+        return len(ids)

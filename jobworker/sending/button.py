@@ -1,0 +1,415 @@
+"""The button that is shown in place of an answer which comes too late for its reply token.
+
+While an event is not decided ten seconds before its token ends, the token is spent on a button
+template, which is free (SLOW_ANSWERS=button). The answer then waits for a tap, whose token brings
+it (`jobworker.record.waiting_answers`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import partial
+
+import pymongo
+
+from jobworker.effects import Call, SendMethod
+from jobworker.line.answer import LineAnswer
+from jobworker.line.client import answer_or_error
+from jobworker.line.gate import Gate, Turn
+from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
+from jobworker.line.rate_limits import RateLimits
+from jobworker.record.waiting_answers import ButtonShown, WaitingAnswers
+from jobworker.sending.conversation_outbox import Moment, told_of
+from jobworker.sending.verdict import CallOutcome, ReplyUnknown, SendVerdict, Tried, judge
+from linedesk.runtime.clock import boottime
+from linedesk.store.documents import Document, name_of, text_of
+from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.answers import AnswerState, can_be_offered, data_of
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+
+log = logging.getLogger(__name__)
+
+PATH = SendMethod.REPLY.path
+LABEL = "回答を見る"
+
+
+class SlowAnswers(Enum):
+    """How an answer goes that its reply token does not live to see."""
+
+    PUSH = "push"
+    BUTTON = "button"
+
+
+@dataclass(frozen=True)
+class ButtonLimits:
+    """When the button is shown, and how long it may take."""
+
+    before_end_seconds: float = 10.0
+    """So long before the token's end it is spent on the button, if the event is not decided."""
+    after_seconds: float = 1.0
+    """So long after its first handler's begin at the earliest: most handlers take milliseconds."""
+    again_seconds: float = 0.5
+    """From a call that got no verdict, or was held back, to the next try."""
+    reserve_seconds: float = 2.0
+    """So long before its end a token counts as too old to wait for."""
+    note_seconds: float = 2.0
+    """For writing the try down, since the gate is held meanwhile."""
+    call_seconds: float = 4.0
+    """For the call. A decision that is made meanwhile waits until it has ended."""
+
+
+LIMITS = ButtonLimits()
+
+
+def message_of(name: str) -> Document:
+    """The message with the button of an event's answer.
+
+    LINE's reference, "Buttons template": 160 characters of text, 20 of a label, 300 of data.
+    """
+    return {
+        "type": "template",
+        "altText": "回答の準備に時間がかかっています。",
+        "template": {
+            "type": "buttons",
+            "text": (
+                f"回答の準備に時間がかかっています。しばらくしてから「{LABEL}」を押してください。"
+            ),
+            "actions": [
+                {"type": "postback", "label": LABEL, "data": data_of(name), "displayText": LABEL}
+            ],
+        },
+    }
+
+
+class OfferState(Enum):
+    """Where the button of one event is; see the table of `Offer`."""
+
+    RESTING = "resting"
+    """The clock has it."""
+    WAITING = "waiting"
+    """It waits for a turn at the gate, or is on its way there."""
+    CALLING = "calling"
+    """LINE is called."""
+    LAST_CALL = "last call"
+    """The same, and the event is being decided."""
+    OVER = "over"
+    """No call is made any more."""
+
+
+class Offer:
+    """The button of one event until that is decided. Pure; its owner has the lock.
+
+    | state | `due` | `turn` | answer: again | answer: any other | `stop` | `end`: decided |
+    | --- | --- | --- | --- | --- | --- | --- |
+    | RESTING | WAITING | - | - | - | OVER | OVER |
+    | WAITING | - | CALLING | - | - | OVER | OVER |
+    | CALLING | - | - | RESTING | OVER | - | LAST_CALL |
+    | LAST_CALL | - | - | OVER | OVER | - | - |
+    | OVER | - | - | - | - | - | - |
+
+    `-`: nothing changes. `due`, `turn` and `answered` return whether the owner goes on. A call that
+    is under way as the event is decided has to end before the record, which goes by `shown`:
+
+    | | `shown` |
+    | --- | --- |
+    | the try is written down | REFUSED in place of NO |
+    | LINE was not called, or not reached | as before |
+    | LINE has taken a call, or refuses the token because an earlier call has used it | YES |
+    | LINE's answer is no verdict | UNKNOWN |
+    | LINE refuses for good, and no earlier call is of unknown outcome | REFUSED |
+    """
+
+    def __init__(self, known: AnswerState | None = None) -> None:
+        self.state = OfferState.RESTING
+        self.shown = ButtonShown.NO
+        if known is AnswerState.OFFERED:
+            self.shown = ButtonShown.UNKNOWN
+        elif known is AnswerState.SHOWN:
+            self.shown, self.state = ButtonShown.YES, OfferState.OVER
+
+    def due(self) -> bool:
+        """Its time has come."""
+        return self._go(OfferState.RESTING, OfferState.WAITING)
+
+    def noted(self) -> None:
+        """A try is written down in the conversation."""
+        if self.shown is ButtonShown.NO:
+            self.shown = ButtonShown.REFUSED
+
+    def turn(self) -> bool:
+        """The gate's turn has come, and LINE is called now."""
+        return self._go(OfferState.WAITING, OfferState.CALLING)
+
+    def held_back(self) -> bool:
+        """There was a turn, and LINE cannot be called just now."""
+        return self._go(OfferState.WAITING, OfferState.RESTING)
+
+    def answered(self, outcome: CallOutcome) -> bool:
+        """The call has ended; whether there is another try."""
+        if outcome.ending is SendVerdict.SENT:
+            self.shown = ButtonShown.YES
+        elif outcome.stands or outcome.unproved:
+            self.shown = ButtonShown.UNKNOWN
+        elif outcome.ending is SendVerdict.DEAD or outcome.token_used_up:
+            self.shown = ButtonShown.REFUSED
+        again = outcome.ending is SendVerdict.AGAIN and not outcome.token_used_up
+        goes_on = self._go(OfferState.CALLING, OfferState.RESTING if again else OfferState.OVER)
+        self._go(OfferState.LAST_CALL, OfferState.OVER)
+        return goes_on and again
+
+    def stop(self) -> None:
+        """It is not to be shown any more, for whatever reason."""
+        if self.state in (OfferState.RESTING, OfferState.WAITING):
+            self.state = OfferState.OVER
+
+    def end(self) -> None:
+        """The event is being decided."""
+        self._go(OfferState.CALLING, OfferState.LAST_CALL)
+        self.stop()
+
+    def _go(self, before: OfferState, after: OfferState) -> bool:
+        if self.state is not before:
+            return False
+        self.state = after
+        return True
+
+
+def may_be_offered(document: Document) -> bool:
+    """Whether a reply to the event reaches its chat, and a tap can name it."""
+    event = document["event"]
+    is_active = text_of(event, "mode") != "standby"
+    has_token = text_of(event, "replyToken") is not None
+    return is_active and has_token and can_be_offered(name_of(document))
+
+
+def no_button(
+    _: Document, __: Callable[[], AnswerState | None], *, has_sent: Callable[[], bool]
+) -> OfferedButton | None:
+    """Stands for `Buttons.begin` where none is shown."""
+    return None
+
+
+class Buttons:
+    """Those of all events. `post` calls LINE, `step` has a thread of the pool do something."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        answers: WaitingAnswers,
+        rate_limits: RateLimits,
+        post: Callable[..., LineAnswer],
+        step: Callable[[Callable[[], None]], None],
+        later: Callable[[float, Callable[[], None]], None],
+        slow_answers: SlowAnswers = SlowAnswers.BUTTON,
+        limits: ButtonLimits = LIMITS,
+    ) -> None:
+        self.gate = gate
+        self.answers = answers
+        self.rate_limits = rate_limits
+        self.step = step
+        self.later = later
+        self.limits = limits
+        self._post = post
+        self._is_on = slow_answers is SlowAnswers.BUTTON
+
+    def begin(
+        self,
+        document: Document,
+        known: Callable[[], AnswerState | None],
+        *,
+        has_sent: Callable[[], bool],
+    ) -> OfferedButton | None:
+        """An event's handler is called for the first time. None where no button is, or may be.
+
+        `known` reads what a predecessor has noted of it, `has_sent` tells whether the handler has
+        called LINE by itself, so that its token may be used.
+        """
+        if not may_be_offered(document):
+            return None
+        before = known()
+        if not self._is_on and before is None:
+            return None
+        offered = OfferedButton(document, before, self, has_sent=has_sent)
+        if self._is_on:
+            offered.begin()
+        return offered
+
+    def call(self, document: Document, attempt: int) -> LineAnswer:
+        """The one call, under the gate. Raises LineError."""
+        name = name_of(document)
+        return self._post(
+            PATH,
+            {"messages": [message_of(name)], "replyToken": document["event"]["replyToken"]},
+            limit_seconds=self.limits.call_seconds,
+            key=document["key"],
+            attempt=attempt,
+            **{EVENT_ID: name},
+        )
+
+
+class OfferedButton:
+    """The button of one event: does what `Offer` says."""
+
+    def __init__(
+        self,
+        document: Document,
+        known: AnswerState | None,
+        all_: Buttons,
+        *,
+        has_sent: Callable[[], bool],
+    ) -> None:
+        self._document = document
+        self._all = all_
+        self._has_sent = has_sent
+        self._made = Moment(datetime.now(UTC), boottime())
+        self._calls = 0
+        self._changed = threading.Condition()
+        # Both under _changed.
+        self._offer = Offer(known)
+        self._ticket: Ticket | None = None
+
+    def begin(self) -> None:
+        """Have the clock look when the token is about to end."""
+        limits = self._all.limits
+        seconds = max(self._token_seconds - limits.before_end_seconds, limits.after_seconds)
+        if self._token_seconds - seconds > limits.reserve_seconds:
+            self._all.later(seconds, self._due)
+
+    def end(self) -> ButtonShown:
+        """The event is decided: make no call any more, and wait for one that is under way. Returns
+        what is known of the button; the same a second time.
+        """
+        with self._changed:
+            self._offer.end()
+            ticket = self._ticket
+        if ticket is not None:
+            self._all.gate.cancel(ticket)
+        with self._changed:
+            # guard: button-before-the-decision
+            self._changed.wait_for(
+                lambda: self._offer.state is OfferState.OVER,
+                timeout=2 * self._all.limits.call_seconds,
+            )
+            if self._offer.state is not OfferState.OVER:
+                return ButtonShown.UNKNOWN
+            return self._offer.shown
+
+    @property
+    def _token_seconds(self) -> float:
+        """How long the token is good, by a clock that is never set."""
+        until = self._document[ACCEPT_TIME] + TOKEN_LIFE
+        now = self._made.at + timedelta(seconds=boottime() - self._made.boottime)
+        return float((until - now).total_seconds())
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._token_seconds > 0 and not self._has_sent()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._offer.stop()
+
+    def _due(self) -> None:
+        """On the clock's thread."""
+        now, limits = time.monotonic(), self._all.limits
+        standing = Standing(TurnClass.CHAT, now + PLACE_SECONDS)
+        standing = standing.with_token(
+            now + self._token_seconds, reserve_seconds=limits.reserve_seconds
+        )
+        ticket = Ticket(
+            standing, patient=False, granted=self._take_turn, refused=lambda _: self._stop()
+        )
+        with self._changed:
+            if not self._offer.due():
+                return
+            self._ticket = ticket
+        self._all.gate.enter(ticket)
+
+    def _take_turn(self, ticket: Ticket) -> None:
+        """On a thread of the pool: the gate's turn has come."""
+        with self._all.gate.holding(ticket) as turn:
+            follow = self._called(turn)
+        # The gate is free for others by now.
+        if follow is not None:
+            follow()
+
+    def _called(self, turn: Turn) -> Callable[[], None] | None:
+        """Note the try, and call LINE; returns what follows once the gate is free."""
+        if not self._is_wanted:
+            return self._stop
+        if self._all.rate_limits.seconds(PATH):
+            return self._rest
+        if not self._is_noted():
+            return self._stop
+        if not turn.may_call():
+            return self._rest
+        with self._changed:
+            # The event may have been decided during the wait for the interval.
+            # guard: no-button-after-the-decision -> self._offer.turn()
+            if not self._offer.turn():
+                return None
+            was_tried = self._offer.shown is ButtonShown.UNKNOWN
+        token = self._document["event"]["replyToken"]
+        call = Call(datetime.now(UTC), SendMethod.REPLY, ("button",), token=token)
+        tried = Tried(call, [1], was_tried=was_tried, token_was_good=self._token_seconds > 0)
+        turn.begin()
+        self._calls += 1
+        answer = answer_or_error(partial(self._all.call, self._document, self._calls))
+        self._all.rate_limits.note(PATH, answer)
+        # Whatever the setting says of replies: where it is not proved, the answer is sent anyway.
+        outcome = judge(tried, answer, reply_unknown=ReplyUnknown.DROP)
+        with self._changed:
+            again = self._offer.answered(outcome)
+            shown = self._offer.shown
+            self._changed.notify_all()
+        log.info(
+            "button event_id=%s shown=%s answer=%s",
+            *(name_of(self._document), shown.value, told_of(answer)),
+        )
+        if shown is ButtonShown.YES:
+            return self._note_shown
+        return self._later if again else None
+
+    def _is_noted(self) -> bool:
+        """Write the try down, so that a successor knows that the token may be used."""
+        try:
+            with pymongo.timeout(self._all.limits.note_seconds):
+                # guard: button-noted-first -> is_noted = True
+                is_noted = self._all.answers.offered(self._document)
+        except (StoreUnavailable, WriteRefused) as error:
+            log.info("no button event_id=%s error=%s", name_of(self._document), error)
+            return False
+        if is_noted:
+            with self._changed:
+                self._offer.noted()
+        return is_noted
+
+    def _note_shown(self) -> None:
+        """Have a successor know it; the record of this process knows it anyway."""
+        try:
+            self._all.answers.shown(self._document)
+        except StoreUnavailable as error:
+            log.info("button not noted event_id=%s error=%s", name_of(self._document), error)
+            self._all.later(
+                self._all.limits.again_seconds, partial(self._all.step, self._note_shown)
+            )
+
+    def _rest(self) -> None:
+        with self._changed:
+            if not self._offer.held_back():
+                return
+        self._later()
+
+    def _later(self) -> None:
+        if self._token_seconds > self._all.limits.reserve_seconds:
+            self._all.later(self._all.limits.again_seconds, self._due)
+        else:
+            self._stop()

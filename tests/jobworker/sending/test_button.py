@@ -1,0 +1,818 @@
+"""The button in place of an answer that comes too late: the rules, and acted out with kills."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from linebot.v3.webhooks import FollowEvent
+from pymongo.database import Database
+
+from jobworker.bot.talk import Talk
+from jobworker.effects import Send, SendMethod
+from jobworker.record.conversations import Conversation, Conversations, Decision
+from jobworker.record.waiting_answers import (
+    MOST_BYTES,
+    NOT_THERE,
+    ButtonShown,
+    fetched,
+    kept,
+)
+from jobworker.sending.button import (
+    LIMITS,
+    Buttons,
+    Offer,
+    OfferState,
+    SlowAnswers,
+    may_be_offered,
+    message_of,
+)
+from jobworker.sending.conversation_outbox import NO_LIMIT, Go, MakeLetters, Month, PutBack
+from jobworker.sending.late_replies import LateReplies
+from jobworker.sending.verdict import CallOutcome, SendVerdict
+from linedesk import Bot
+from linedesk.store.documents import Document, make_document
+from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.answers import AnswerState, data_of
+from linesim import Sim
+from linesim.model.events import standby
+from tests import line_openapi
+from tests.jobworker.sdk.test_handler import handler_of
+from tests.jobworker.sending.test_conversation_outbox import NOW as OUTBOX_NOW
+from tests.jobworker.sending.test_conversation_outbox import a_push as outbox_push
+from tests.jobworker.sending.test_conversation_outbox import a_reply as outbox_reply
+from tests.jobworker.sending.test_conversation_outbox import box_of, planned
+from tests.jobworker.test_handler_context import abandon
+from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+NOW = datetime(2027, 1, 4, tzinfo=UTC)
+USER = "U" + "1" * 32
+RESTING, WAITING, CALLING, LAST_CALL, OVER = OfferState
+SENT, AGAIN, DEAD = SendVerdict.SENT, SendVerdict.AGAIN, SendVerdict.DEAD
+
+
+# The button, by its rules.
+
+OUTCOMES = {
+    "sent": CallOutcome(SENT),
+    "not reached": CallOutcome(AGAIN),
+    "no verdict": CallOutcome(AGAIN, stands=True),
+    "token used": CallOutcome(AGAIN, token_used_up=True),
+    "refused": CallOutcome(DEAD),
+}
+
+
+@pytest.mark.parametrize(
+    ("state", "act", "then", "goes_on"),
+    [
+        (RESTING, "due", WAITING, True),
+        (RESTING, "turn", RESTING, False),
+        (RESTING, "held back", RESTING, False),
+        (RESTING, "stop", OVER, None),
+        (RESTING, "end", OVER, None),
+        (WAITING, "due", WAITING, False),
+        (WAITING, "turn", CALLING, True),
+        (WAITING, "held back", RESTING, True),
+        (WAITING, "stop", OVER, None),
+        (WAITING, "end", OVER, None),
+        (CALLING, "due", CALLING, False),
+        (CALLING, "sent", OVER, False),
+        (CALLING, "not reached", RESTING, True),
+        (CALLING, "no verdict", RESTING, True),
+        (CALLING, "token used", OVER, False),
+        (CALLING, "refused", OVER, False),
+        (CALLING, "stop", CALLING, None),
+        (CALLING, "end", LAST_CALL, None),
+        (LAST_CALL, "due", LAST_CALL, False),
+        (LAST_CALL, "end", LAST_CALL, None),
+        *((LAST_CALL, outcome, OVER, False) for outcome in OUTCOMES),
+        *((OVER, act, OVER, False) for act in ("due", "turn", "held back", *OUTCOMES)),
+        (OVER, "end", OVER, None),
+    ],
+)
+def test_the_table_of_states(
+    state: OfferState, act: str, then: OfferState, goes_on: bool | None
+) -> None:
+    offer = Offer()
+    offer.state = state
+    acts: dict[str, Callable[[], bool | None]] = {
+        "due": offer.due,
+        "turn": offer.turn,
+        "held back": offer.held_back,
+        "stop": offer.stop,
+        "end": offer.end,
+    }
+    if act in OUTCOMES:
+        assert offer.answered(OUTCOMES[act]) is goes_on
+    else:
+        assert acts[act]() is goes_on
+    assert offer.state is then
+
+
+@pytest.mark.parametrize(
+    ("known", "outcomes", "shown"),
+    [
+        (None, [], ButtonShown.REFUSED),
+        (None, ["sent"], ButtonShown.YES),
+        (None, ["not reached"], ButtonShown.REFUSED),
+        (None, ["no verdict"], ButtonShown.UNKNOWN),
+        (None, ["no verdict", "sent"], ButtonShown.YES),
+        (None, ["no verdict", "not reached"], ButtonShown.UNKNOWN),
+        (None, ["token used"], ButtonShown.REFUSED),
+        (None, ["refused"], ButtonShown.REFUSED),
+        (AnswerState.OFFERED, [], ButtonShown.UNKNOWN),
+        (AnswerState.OFFERED, ["sent"], ButtonShown.YES),
+        (AnswerState.SHOWN, [], ButtonShown.YES),
+    ],
+)
+def test_what_is_known_once_a_try_is_noted(
+    known: AnswerState | None, outcomes: list[str], shown: ButtonShown
+) -> None:
+    offer = Offer(known)
+    assert offer.shown is not ButtonShown.REFUSED
+    for outcome in outcomes:
+        assert offer.due()
+        offer.noted()
+        assert offer.turn()
+        offer.answered(OUTCOMES[outcome])
+    offer.noted()
+    offer.end()
+    assert (offer.shown, offer.state) == (shown, OVER)
+
+
+def a_document(name: str = "01E", **changed: Any) -> Document:
+    event = {
+        "type": "message",
+        "mode": "active",
+        "webhookEventId": name,
+        "source": {"type": "user", "userId": USER},
+        "replyToken": "token",
+        "message": {"type": "text", "id": "1", "text": "?"},
+        **changed,
+    }
+    return make_document(event, channel="main", accept_time=NOW)
+
+
+@pytest.mark.parametrize(
+    ("document", "offered"),
+    [
+        (a_document(), True),
+        (a_document(source={"type": "group", "groupId": "C1", "userId": USER}), True),
+        (a_document(source={"type": "room", "roomId": "R1"}), True),
+        (a_document(mode="standby"), False),
+        (a_document(replyToken=None), False),
+        (a_document("no.field"), False),
+    ],
+)
+def test_it_is_for_events_that_can_be_replied_to(document: Document, offered: bool) -> None:
+    assert may_be_offered(document) is offered
+
+
+def test_line_takes_its_message_and_it_goes_out_ten_seconds_before_the_end() -> None:
+    body = {"replyToken": "t" * 32, "messages": [message_of("0" * 26)]}
+    line_openapi.check_request("POST", "/v2/bot/message/reply", body)
+    template = body["messages"][0]["template"]
+    assert len(template["text"]) <= 160
+    assert len(template["actions"][0]["label"]) <= 20
+    assert len(data_of("x" * 100)) <= 300
+    assert LIMITS.before_end_seconds == 10
+
+
+# The decision of the event.
+
+
+def a_reply(name: str = "01E") -> Document:
+    return a_send(
+        id=f"{name}/0",
+        event_id=name,
+        way=SendMethod.REPLY,
+        to=USER,
+        at=NOW,
+        token="token",
+        token_from=NOW,
+    ).as_document()
+
+
+def a_push() -> Document:
+    return a_send(id="01E/1", event_id="01E", at=NOW).as_document()
+
+
+def as_waiting(reply: Document) -> Document:
+    return {"state": "waiting", "at": NOW, "send": {**reply, "token": None, "tokenFrom": None}}
+
+
+def test_the_reply_waits_and_all_else_that_was_decided_goes_its_way() -> None:
+    reply, push = a_reply(), a_push()
+    decision = Decision({"state": "a"}, [reply, push], 3, ["members.x"])
+    found = kept(decision, a_document(), ButtonShown.YES, now=NOW)
+    changes = {"state": "a", "answers.01E": as_waiting(reply)}
+    assert found == Decision(changes, [push], 3, ["members.x"])
+
+
+def test_without_a_proof_that_it_is_shown_the_reply_is_sent_anyway() -> None:
+    decision = Decision({}, [a_reply()])
+    assert kept(decision, a_document(), ButtonShown.NO, now=NOW) is decision
+    refused = kept(decision, a_document(), ButtonShown.REFUSED, now=NOW)
+    assert refused == Decision({}, [a_reply()], None, ["answers.01E"])
+    unknown = kept(decision, a_document(), ButtonShown.UNKNOWN, now=NOW)
+    taken = {"answers.01E": {"state": "taken", "at": NOW, "by": None}}
+    assert unknown == Decision(taken, [a_reply()])
+
+
+@pytest.mark.parametrize("effects", [[], [a_push()], [{"type": "deadletter", "id": "01E"}]])
+def test_an_event_that_came_to_no_reply_leaves_no_entry(effects: list[Document]) -> None:
+    for shown in (ButtonShown.REFUSED, ButtonShown.UNKNOWN, ButtonShown.YES):
+        found = kept(Decision({}, effects), a_document(), shown, now=NOW)
+        assert found == Decision({}, effects, None, ["answers.01E"])
+
+
+def test_a_handler_that_forgets_leaves_its_own_answer_and_no_other() -> None:
+    decision = Decision({"answers": {}}, [a_reply()])
+    found = kept(decision, a_document(), ButtonShown.YES, now=NOW)
+    assert found.changes == {"answers": {"01E": as_waiting(a_reply())}}
+    given_up = kept(Decision({"answers": {}}, []), a_document(), ButtonShown.YES, now=NOW)
+    assert given_up == Decision({"answers": {}}, [])
+
+
+# The decision of a tap.
+
+
+def a_tap(data: str = data_of("01E"), **changed: Any) -> Document:
+    postback = {"type": "postback", "postback": {"data": data}, "replyToken": "fresh"}
+    return a_document("01T", **{**postback, **changed})
+
+
+def tapped(tap: Document, answers: Mapping[str, Any], *, seconds: float = 1.0) -> Decision | None:
+    found = Conversation(id=f"main/{USER}", n=7, answers=answers)
+    return fetched(tap, lambda: found, now=NOW + timedelta(seconds=seconds))
+
+
+def test_a_tap_brings_the_answer_by_its_own_token_once() -> None:
+    found = tapped(a_tap(), {"01E": as_waiting(a_reply())})
+    assert found is not None
+    [effect] = found.effects
+    send = Send.from_document(effect)
+    assert (send.way, send.token, send.token_from) == (SendMethod.REPLY, "fresh", NOW)
+    assert (send.event_id, send.answer_to, send.messages) == ("01E", "01E", a_reply()["messages"])
+    at = NOW + timedelta(seconds=1)
+    assert found.changes == {"answers.01E": {"state": "taken", "at": at, "by": "01T"}}
+    # By what the conversation was then, or it is decided anew.
+    assert found.read_n == 7
+    again = tapped(a_tap(), {"01E": found.changes["answers.01E"]})
+    assert again == Decision({}, [], 7)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {},
+        {"01E": {"state": "shown", "at": NOW}},
+        {"01E": {"state": "waiting", "at": NOW, "send": {"id": 5}}},
+        {"01E": 5},
+    ],
+)
+def test_a_tap_for_an_answer_that_is_not_there_gets_a_sentence(answers: Any) -> None:
+    found = tapped(a_tap(), answers)
+    assert found is not None
+    [effect] = found.effects
+    assert effect["messages"] == [{"type": "text", "text": NOT_THERE}]
+    # It is worth no push.
+    assert (effect["token"], effect["until"]) == ("fresh", NOW + TOKEN_LIFE)
+    assert found.changes == {}
+
+
+@pytest.mark.parametrize("answers", [{}, {"01E": as_waiting(a_reply())}])
+def test_a_tap_whose_token_has_ended_changes_nothing(answers: Any) -> None:
+    assert tapped(a_tap(), answers, seconds=58) == Decision({}, [], 7)
+    assert tapped(a_tap(replyToken=None), answers) == Decision({}, [], 7)
+
+
+def test_all_other_events_are_the_bots() -> None:
+    assert tapped(a_tap("size=M"), {}) is None
+    assert tapped(a_document(), {}) is None
+    assert tapped(a_document(message={"type": "text", "text": data_of("01E")}), {}) is None
+
+
+# The answer in the outbox, by its rules.
+
+
+def an_answer(*, good: bool = True, **more: Any) -> Send:
+    """What a tap brought; its token lives, or not."""
+    since = OUTBOX_NOW if good else OUTBOX_NOW - TOKEN_LIFE
+    return outbox_reply(id="answer", answer_to="01E", token="fresh", token_from=since, **more)
+
+
+def test_an_answer_whose_token_lives_is_a_reply_and_takes_others_along() -> None:
+    box = box_of(outbox_push(), an_answer())
+    call = planned(box)
+    assert (call.way, call.token, len(call.members)) == (SendMethod.REPLY, "fresh", 2)
+    # It may travel by another's token as well.
+    box = box_of(an_answer(good=False), outbox_reply(token="other", token_from=OUTBOX_NOW))
+    call = planned(box)
+    assert (call.way, call.token, len(call.members)) == (SendMethod.REPLY, "other", 2)
+
+
+@pytest.mark.parametrize("month", [NO_LIMIT, Month(LateReplies(), is_closed=True)])
+def test_an_answer_whose_token_has_ended_is_put_back_and_costs_nothing(month: Month) -> None:
+    box = box_of(an_answer(good=False), outbox_push())
+    assert box.plan(0.0, lambda path: 0.0, month) == PutBack("place 0")
+
+
+def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
+    box = box_of(outbox_push(), an_answer(good=False))
+    call = planned(box)
+    assert (call.way, call.members) == (SendMethod.PUSH, ("place 0",))
+    # Nor does a late reply before it, which may cost no more, take it along.
+    late = outbox_reply(token_from=OUTBOX_NOW - TOKEN_LIFE)
+    plan = box_of(late, an_answer(good=False)).plan(
+        0.0, lambda path: 0.0, Month(LateReplies(), left=0)
+    )
+    assert plan == MakeLetters("late", ["place 0"])
+
+
+def test_an_answer_of_unknown_outcome_is_put_back_once_line_refuses_its_token() -> None:
+    box = box_of(an_answer())
+    call = planned(box)
+    box.noted(Go(call, is_new=True))
+    box.settle(call, CallOutcome(AGAIN, stands=True))
+    assert planned(box, boottime=90.0) == call
+    box.settle(call, CallOutcome(AGAIN, token_used_up=True))
+    assert box.plan(90.0, lambda path: 0.0) == PutBack("place 0")
+
+
+def test_an_answer_travels_to_no_other_user() -> None:
+    assert not box_of(an_answer(good=False, may_be_late=True)).may_share(0.0)
+
+
+# The whole worker, against linesim.
+
+
+class Slow:
+    """A bot that answers with the same text, 遅 only once it may, and 失 never."""
+
+    def __init__(self) -> None:
+        self.bot = Bot()
+        self.may_end = threading.Event()
+        self.taps: list[str] = []
+        self.fails = 0
+        self.bot.default()(self._handle)
+
+    def _handle(self, event: Any, talk: Talk) -> None:
+        if talk.raw["type"] == "postback":
+            self.taps.append(event.postback.data)
+            return
+        if event.message.text[0] in "遅失":
+            assert self.may_end.wait(15)
+        if self.fails:
+            self.fails -= 1
+            raise ValueError("again")
+        if event.message.text[0] == "失":
+            raise ValueError("never")
+        talk.data["said"] = event.message.text
+        talk.reply(event.message.text)
+        if event.message.text == "遅と":
+            talk.push("押しても")
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+def texts(sim: Sim, chat: Any) -> list[str]:
+    """What a chat shows of the bot's, the button as its word."""
+    return [bubble.text or "ボタン" for bubble in sim.answers(chat)]
+
+
+def offered(sim: Sim, chat: Any, count: int = 1) -> None:
+    eventually(lambda: texts(sim, chat).count("ボタン") == count)
+
+
+def data_in(sim: Sim, chat: Any) -> str:
+    """What the last button sends."""
+    messages = [bubble.message for bubble in sim.answers(chat) if not bubble.text]
+    data: str = messages[-1]["template"]["actions"][0]["data"]
+    return data
+
+
+def tap(desk: Room, sim: Sim, user: Any, *, chat: Any = None) -> Document:
+    data = data_in(sim, chat or user)
+    return desk.send(sim.drafts.postback(user, data, chat=chat))
+
+
+def pushes(sim: Sim, chat: Any) -> list[Any]:
+    id_ = getattr(chat, "user_id", None) or chat.chat_id
+    return [call for call in sim.calls_to("push") if call.chat_id == id_]
+
+
+def test_the_answer_waits_for_a_tap_and_costs_nothing(room: Rooms, sim: Sim, slow: Slow) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    document = desk.says(user, "遅")
+    offered(sim, user)
+    [call] = sim.replies_to(document["eventId"])
+    line_openapi.check_request("POST", call.path, call.body)
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    # What else was decided is done.
+    assert desk.conversation(user.user_id)["data"] == {"said": "遅"}
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    for _ in range(2):
+        tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    assert (pushes(sim, user), slow.taps, desk.letters()) == ([], [], [])
+
+
+def test_a_quick_answer_is_a_reply_as_ever_and_so_is_each_one_by_default(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "速")
+    desk.until_quiet()
+    assert texts(sim, user) == ["速"]
+    assert "answers" not in desk.conversation(user.user_id)
+    soon = {**BUTTON_SOON, "slow_answers": SlowAnswers.PUSH}
+    other, watched = sim.add_user("太郎"), sim.add_user("次郎")
+    beside = room(slow.bot, line=soon, epoch=2)
+    beside.says(other, "遅")
+    # One that shows buttons tells when it would have been shown.
+    desk.says(watched, "遅")
+    offered(sim, watched)
+    slow.may_end.set()
+    beside.until_decided()
+    eventually(lambda: texts(sim, other) == ["遅"])
+
+
+def test_in_a_group_any_member_brings_it(room: Rooms, sim: Sim, slow: Slow) -> None:
+    hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
+    group = sim.add_group("皆", [hanako, taro])
+    desk = room(slow.bot, line=BUTTON_SOON)
+    desk.says(hanako, "遅", chat=group)
+    offered(sim, group)
+    slow.may_end.set()
+    desk.until_quiet()
+    tap(desk, sim, taro, chat=group)
+    desk.until_quiet()
+    assert texts(sim, group) == ["ボタン", "遅"]
+    assert pushes(sim, group) == []
+
+
+def test_pushes_of_the_handler_do_not_wait(room: Rooms, sim: Sim, slow: Slow) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅と")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "押しても"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "押しても", "遅と"]
+
+
+def test_a_tap_while_the_handler_runs_waits_behind_it(room: Rooms, sim: Sim, slow: Slow) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    # The first of them has waited for too long.
+    long_ago = datetime.now(UTC) - timedelta(seconds=58)
+    desk.put(sim.drafts.postback(user, data_in(sim, user)), accepted=long_ago)
+    tap(desk, sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    assert pushes(sim, user) == []
+
+
+def test_a_handler_that_is_tried_again_has_one_button_and_one_answer(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    slow.fails = 2
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    assert pushes(sim, user) == []
+
+
+def test_a_tap_on_the_button_of_a_handler_that_failed_gets_a_sentence(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "失敗")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    assert desk.conversation(user.user_id)["answers"] == {}
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", NOT_THERE]
+    assert len(desk.letters()) == 1
+
+
+def test_what_a_tap_cannot_bring_in_time_waits_for_the_next_and_is_never_pushed(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    # LINE does not know this token: it was not delivered by it.
+    desk.put(sim.drafts.postback(user, data_in(sim, user)))
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    assert pushes(sim, user) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(400, {"message": "The template is bad"}), (500, None)]
+)
+def test_where_line_refuses_the_button_the_answer_comes_by_itself(
+    room: Rooms, sim: Sim, slow: Slow, status: int, body: Any
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    sim.answer_next("reply", status, body, times=1 if status == 400 else 1000)
+    desk.says(user, "遅")
+    eventually(lambda: sim.calls_to("reply")[-1].status == status)
+    slow.may_end.set()
+    desk.until_decided()
+    sim.clear_faults()
+    desk.until_quiet()
+    assert texts(sim, user) == ["遅"]
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_a_button_whose_answer_was_lost_is_shown_once(
+    room: Rooms, sim: Sim, slow: Slow, accept: bool
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    sim.close_next("reply", accept=accept)
+    document = desk.says(user, "遅")
+    # The second try proves it: by the token that is taken, or used.
+    eventually(lambda: len(sim.replies_to(document["eventId"])) == 1)
+    entry = f"answers.{document['eventId']}.state"
+    eventually(lambda: desk.database.conversations.find_one({entry: "shown"}))
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+
+
+def test_an_event_is_decided_only_when_the_call_for_its_button_has_ended(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    began = len(sim.calls_to("reply"))
+    sim.delay_next("reply", 0.5, accept=True)
+    desk.says(user, "遅")
+    eventually(lambda: len(sim.calls_to("reply")) > began)
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    [answer] = desk.conversation(user.user_id)["answers"].values()
+    assert answer["state"] == "waiting"
+
+
+def test_an_event_that_is_decided_while_its_button_waits_for_a_turn_has_none(
+    room: Rooms, sim: Sim, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, may_go = threading.Event(), threading.Event()
+    offered = Buttons.call
+    calls: list[str] = []
+    monkeypatch.setattr(Buttons, "call", lambda *args: calls.append("call") or offered(*args))
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    is_fresh = iter([True])
+
+    def lease_is_fresh() -> bool:
+        if not noted.is_set() and next(is_fresh, None) is None:
+            noted.set()
+            assert may_go.wait(15)
+        return True
+
+    desk.lease_is_fresh = lease_is_fresh
+    desk.says(user, "遅")
+    assert noted.wait(15)
+    slow.may_end.set()
+    eventually(lambda: desk.conversation(user.user_id).get("applied"))
+    may_go.set()
+    desk.until_quiet()
+    assert (calls, texts(sim, user)) == ([], ["遅"])
+
+
+def test_a_handler_of_the_sdk_keeps_its_token(room: Rooms, sim: Sim) -> None:
+    has_run, may_end = threading.Event(), threading.Event()
+
+    def handle(event: Any) -> None:
+        has_run.set()
+        assert may_end.wait(15)
+
+    desk, user = room(handler_of(handle), line=BUTTON_SOON), sim.add_user("花子")
+    document = desk.says(user, "?")
+    assert has_run.wait(15)
+    # Another bot's button tells when it would have been shown.
+    slow, other = Slow(), sim.add_user("太郎")
+    beside = room(slow.bot, line=BUTTON_SOON, epoch=2)
+    beside.says(other, "遅")
+    offered(sim, other)
+    may_end.set()
+    slow.may_end.set()
+    desk.until_decided()
+    assert sim.replies_to(document["eventId"]) == []
+
+
+def test_a_handler_that_was_abandoned_leaves_its_button_to_the_next_run(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    assert abandon(desk) == 1
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    assert pushes(sim, user) == []
+
+
+def test_a_handler_that_forgets_leaves_no_earlier_answer(room: Rooms, sim: Sim, slow: Slow) -> None:
+    @slow.bot.add(FollowEvent)
+    def forget(event: Any, talk: Talk) -> None:
+        talk.forget()
+
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    desk.send(sim.drafts.follow(user))
+    desk.until_quiet()
+    assert desk.conversation(user.user_id)["answers"] == {}
+
+
+def test_in_standby_nothing_is_shown_and_nothing_is_brought(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    desk.put(standby(sim.drafts.postback(user, data_in(sim, user))))
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+
+
+def test_a_conversation_that_keeps_too_much_gets_no_further_button(
+    room: Rooms, sim: Sim, slow: Slow, database: Database[Any]
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "速")
+    desk.until_quiet()
+    large = {"state": "waiting", "at": datetime.now(UTC), "send": {"messages": ["x" * MOST_BYTES]}}
+    this = {"_id": f"main/{user.user_id}"}
+    database.conversations.update_one(this, {"$set": {"answers": {"01X": large}}})
+    other = sim.add_user("太郎")
+    for one in (user, other):
+        desk.says(one, "遅")
+    # By then the user would have had one as well.
+    offered(sim, other)
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["速", "遅"]
+
+
+# Kills.
+
+
+@pytest.mark.parametrize("point", ["button noted", "button called", "button shown"])
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_a_successor_brings_the_answer_once(
+    room: Rooms, sim: Sim, slow: Slow, dies: Callable[..., Any], point: str, is_slow: bool
+) -> None:
+    user = sim.add_user("花子")
+    event = dies(point, user, way="slow")
+    later = {**BUTTON_SOON, "button_limits": LIMITS}
+    desk = room(slow.bot, epoch=2, line=BUTTON_SOON if is_slow else later)
+    event["message"]["text"] = "遅"
+    before = len(sim.calls_to("reply"))
+    desk.put(event, again=True)
+    if is_slow and point != "button shown":
+        eventually(lambda: len(sim.calls_to("reply")) > before)
+    slow.may_end.set()
+    desk.until_quiet()
+    if texts(sim, user)[-1] != "遅":
+        tap(desk, sim, user)
+        desk.until_quiet()
+    assert texts(sim, user).count("遅") == 1
+    assert texts(sim, user).count("ボタン") <= 1
+    paid = (point, is_slow) == ("button called", False)
+    assert len(pushes(sim, user)) == paid
+    if texts(sim, user)[0] == "ボタン":
+        # Whatever became of it, a tap brings it no second time.
+        tap(desk, sim, user)
+        desk.until_quiet()
+        assert texts(sim, user).count("遅") == 1
+
+
+def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
+    room: Rooms, database: Database[Any], sim: Sim, slow: Slow
+) -> None:
+    user = sim.add_user("花子")
+    with Room(database, sim, slow.bot, line=BUTTON_SOON) as first:
+        first.says(user, "遅")
+        offered(sim, user)
+        slow.may_end.set()
+        first.until_quiet()
+    # It has recorded the tap, and was away until the token had ended.
+    long_ago = datetime.now(UTC) - timedelta(seconds=70)
+    tap_event = sim.drafts.postback(user, data_in(sim, user))
+    document = make_document(tap_event, channel="main", accept_time=long_ago)
+    conversations = Conversations(database.conversations)
+    conversations.epoch = 1
+    soon = long_ago + timedelta(seconds=1)
+    decision = fetched(document, lambda: conversations.load(document), now=soon)
+    assert decision is not None
+    conversations.record(document, decision, unsaved=[], message_id=None)
+    second = room(slow.bot, epoch=2, line=BUTTON_SOON)
+    second.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(second, sim, user)
+    second.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+    assert pushes(sim, user) == []
+
+
+# The end of what is not fetched.
+
+
+def test_what_is_not_fetched_within_its_time_is_a_dead_letter(
+    room: Rooms, database: Database[Any], sim: Sim, slow: Slow
+) -> None:
+    user, other = sim.add_user("花子"), sim.add_user("太郎")
+    with Room(database, sim, slow.bot, line=BUTTON_SOON) as first:
+        for one in (user, other):
+            first.says(one, "遅")
+            offered(sim, one)
+        slow.may_end.set()
+        first.until_quiet()
+        tap(first, sim, other)
+        first.until_quiet()
+    moment = {**BUTTON_SOON, "answers_kept_for": timedelta(0)}
+    desk = room(slow.bot, epoch=2, line=moment)
+    eventually(lambda: desk.letters())
+    desk.until_quiet()
+    [letter] = desk.letters()
+    assert (letter["cause"], letter["effect"]["messages"][0]["text"]) == ("not fetched", "遅")
+    for one in (user, other):
+        eventually(lambda one=one: desk.conversation(one.user_id)["answers"] == {})
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", NOT_THERE]
+    assert pushes(sim, user) == []
+
+
+def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_anew(
+    room: Rooms, sim: Sim, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    record, ended = Conversations.record, []
+
+    def end_it_before(self: Conversations, document: Any, *args: Any, **more: Any) -> Any:
+        if not ended:
+            ages = desk.desk.answer_ages
+            ages._kept_for, ages._look_at = timedelta(0), 0.0
+            ages.look()
+            ended.append(True)
+        return record(self, document, *args, **more)
+
+    monkeypatch.setattr(Conversations, "record", end_it_before)
+    tap(desk, sim, user)
+    desk.until_quiet(seconds=20)
+    assert texts(sim, user) == ["ボタン", NOT_THERE]
+    assert [letter["cause"] for letter in desk.letters()] == ["not fetched"]
