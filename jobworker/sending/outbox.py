@@ -566,6 +566,10 @@ class Outbox:
             # One on which LINE always fails would else be the breaker's probe each time.
             box.called(time.monotonic(), unanswered=outcome.unanswered)
             step = box.failed(outcome, time.monotonic())
+            # The reading may have come before the rest that it would end.
+            # guard: closed-before-the-rest -> never
+            if outcome.cause == QUOTA and self._month().is_closed:
+                step = box.month_closed(time.monotonic()) or step
         if isinstance(step, MakeLetters):
             self._make_letters(box, step.places, step.cause, box.call, unknown=box.call)
             return

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from linebot.v3.webhooks import MessageEvent
 
 import linesim
 from jobworker.bot.talk import Talk
 from jobworker.sending.late_replies import LateReplies, day_of
+from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
@@ -155,6 +157,27 @@ def test_in_a_used_up_month_pushes_take_no_turns_and_answers_go_on(room: Rooms) 
     with linesim.running(rate_limits=False, quota=0) as poor:
         desk = room(bot, sim=poor)
         _in_a_used_up_month(desk, poor)
+
+
+def test_a_month_that_closes_before_a_refused_push_rests_ends_its_rest(
+    room: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot, try_again = Bot(), Outbox._try_again
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("はい")
+
+    def after_the_reading(self: Outbox, *args: Any) -> None:
+        eventually(lambda: desk.desk.line.quota.is_closed)
+        try_again(self, *args)
+
+    monkeypatch.setattr(Outbox, "_try_again", after_the_reading)
+    with linesim.running(rate_limits=False, quota=0) as poor:
+        desk = room(bot, sim=poor)
+        desk.says(poor.add_user("花子"), "?")
+        desk.until_quiet()
+        assert [letter["cause"] for letter in desk.letters()] == ["quota"]
 
 
 def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
