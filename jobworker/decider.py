@@ -61,7 +61,7 @@ from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.queue.replays import asks_for_effect
-from linedesk.store.records.answers import AnswerState, state_of
+from linedesk.store.records.answers import state_of
 from linedesk.store.records.events import ACCEPT_TIME
 
 
@@ -213,7 +213,7 @@ class Decider:
         memo.decision = memo.decision or self._without_handler(job.document)
         if memo.decision is None and not self._run_handler(job, memo, run):
             return JobResult.DEFERRED
-        decision = self._by_its_button(job.document, memo)
+        decision = self._by_its_button(memo)
         # What the handler has sent by itself is at least not to be sent again.
         if decision.is_empty and not memo.has_sent:
             return self._finish(job, run, run.outcome)
@@ -405,25 +405,24 @@ class Decider:
             end_animation()
 
     def _offer_button(self, job: Job, memo: JobMemo) -> None:
-        """Have a button shown for the event some time, unless it is decided before."""
+        """Have a button shown some time for what the handler gets, unless it is decided before."""
         if memo.button is not None or self._bot.sends_by_itself:
             return
+        heard = memo.heard_with(job.document)
+        # What a predecessor has noted.
+        noted = self._parts.conversations.load(job.document).answers if job.again else {}
+        document = next((one for one in heard if name_of(one) in noted), answered(heard))
+        memo.button = self._parts.offer_button(
+            document, state_of(noted.get(name_of(document))), has_sent=lambda: memo.has_sent
+        )
 
-        def known() -> AnswerState | None:
-            """What a predecessor has noted of it."""
-            if not job.again:
-                return None
-            conversation = self._parts.conversations.load(job.document)
-            return state_of(conversation.answers.get(name_of(job.document)))
-
-        memo.button = self._parts.offer_button(job.document, known, has_sent=lambda: memo.has_sent)
-
-    def _by_its_button(self, document: Document, memo: JobMemo) -> Decision:
-        """What was decided; the answer waits for a tap where the event's token was spent on it."""
+    def _by_its_button(self, memo: JobMemo) -> Decision:
+        """What was decided; the answer waits for a tap where the token was spent on a button."""
         assert memo.decision is not None
         if memo.button is None:
             return memo.decision
-        return kept(memo.decision, document, memo.button.end(), now=datetime.now(UTC))
+        shown = memo.button.end()
+        return kept(memo.decision, memo.button.document, shown, now=datetime.now(UTC))
 
     def _note_friendship(self, talk: Talk) -> None:
         kind = talk.raw.get("type")

@@ -190,7 +190,7 @@ def may_be_offered(document: Document) -> bool:
 
 
 def no_button(
-    _: Document, __: Callable[[], AnswerState | None], *, has_sent: Callable[[], bool]
+    _: Document, __: AnswerState | None, *, has_sent: Callable[[], bool]
 ) -> OfferedButton | None:
     """Stands for `Buttons.begin` where none is shown."""
     return None
@@ -223,21 +223,18 @@ class Buttons:
     def begin(
         self,
         document: Document,
-        known: Callable[[], AnswerState | None],
+        known: AnswerState | None,
         *,
         has_sent: Callable[[], bool],
     ) -> OfferedButton | None:
         """An event's handler is called for the first time. None where no button is, or may be.
 
-        `known` reads what a predecessor has noted of it, `has_sent` tells whether the handler has
+        `known` is what a predecessor has noted of it; `has_sent` tells whether the handler has
         called LINE by itself, so that its token may be used.
         """
-        if not may_be_offered(document):
+        if not may_be_offered(document) or (known is None and not self._is_on):
             return None
-        before = known()
-        if not self._is_on and before is None:
-            return None
-        offered = OfferedButton(document, before, self, has_sent=has_sent)
+        offered = OfferedButton(document, known, self, has_sent=has_sent)
         if self._is_on:
             offered.begin()
         return offered
@@ -266,7 +263,7 @@ class OfferedButton:
         *,
         has_sent: Callable[[], bool],
     ) -> None:
-        self._document = document
+        self.document = document
         self._all = all_
         self._has_sent = has_sent
         self._made = Moment(datetime.now(UTC), boottime())
@@ -305,7 +302,7 @@ class OfferedButton:
     @property
     def _token_seconds(self) -> float:
         """How long the token is good, by a clock that is never set."""
-        until = self._document[ACCEPT_TIME] + TOKEN_LIFE
+        until = self.document[ACCEPT_TIME] + TOKEN_LIFE
         now = self._made.at + timedelta(seconds=boottime() - self._made.boottime)
         return float((until - now).total_seconds())
 
@@ -357,12 +354,12 @@ class OfferedButton:
             if not self._offer.turn():
                 return None
             was_tried = self._offer.shown is ButtonShown.UNKNOWN
-        token = self._document["event"]["replyToken"]
+        token = self.document["event"]["replyToken"]
         call = Call(datetime.now(UTC), SendMethod.REPLY, ("button",), token=token)
         tried = Tried(call, [1], was_tried=was_tried, token_was_good=self._token_seconds > 0)
         turn.begin()
         self._calls += 1
-        answer = answer_or_error(partial(self._all.call, self._document, self._calls))
+        answer = answer_or_error(partial(self._all.call, self.document, self._calls))
         self._all.rate_limits.note(PATH, answer)
         # Whatever the setting says of replies: where it is not proved, the answer is sent anyway.
         outcome = judge(tried, answer, reply_unknown=ReplyUnknown.DROP)
@@ -372,7 +369,7 @@ class OfferedButton:
             self._changed.notify_all()
         log.info(
             "button event_id=%s shown=%s answer=%s",
-            *(name_of(self._document), shown.value, told_of(answer)),
+            *(name_of(self.document), shown.value, told_of(answer)),
         )
         if shown is ButtonShown.YES:
             return self._note_shown
@@ -383,9 +380,9 @@ class OfferedButton:
         try:
             with pymongo.timeout(self._all.limits.note_seconds):
                 # guard: button-noted-first -> is_noted = True
-                is_noted = self._all.answers.offered(self._document)
+                is_noted = self._all.answers.offered(self.document)
         except (StoreUnavailable, WriteRefused) as error:
-            log.info("no button event_id=%s error=%s", name_of(self._document), error)
+            log.info("no button event_id=%s error=%s", name_of(self.document), error)
             return False
         if is_noted:
             with self._changed:
@@ -395,9 +392,9 @@ class OfferedButton:
     def _note_shown(self) -> None:
         """Have a successor know it; the record of this process knows it anyway."""
         try:
-            self._all.answers.shown(self._document)
+            self._all.answers.shown(self.document)
         except StoreUnavailable as error:
-            log.info("button not noted event_id=%s error=%s", name_of(self._document), error)
+            log.info("button not noted event_id=%s error=%s", name_of(self.document), error)
             self._all.later(
                 self._all.limits.again_seconds, partial(self._all.step, self._note_shown)
             )

@@ -17,6 +17,7 @@ from pymongo.database import Database
 
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
+from jobworker.record.waiting_answers import NOT_FETCHED
 from jobworker.sending.late_replies import LATE
 from jobworker.sending.verdict import EXPIRED, QUOTA
 from linedesk.console.errors import NoSuchLetter, NotReplayed
@@ -47,6 +48,7 @@ LISTED = (
 MEANINGS = {
     QUOTA: "the month's messages are used up",
     LATE: "its reply token had run out, and late replies may cost no more today",
+    NOT_FETCHED: "its button was not tapped for within a day",
     EXPIRED: "it was not tried before the moment that the bot had set",
 }
 # The lines of a traceback that Python itself makes, and after each the line of code.

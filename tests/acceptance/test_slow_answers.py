@@ -7,7 +7,7 @@ from typing import Any
 
 from linedesk.store.documents import make_document
 
-BOT = "acceptance_bots:thinker"
+BOT = "acceptance_bots:slow"
 
 
 def ask_late(house: Any, sim: Any, user: Any, *, seconds_left: float) -> None:

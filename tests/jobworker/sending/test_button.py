@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import FollowEvent
+from linebot.v3.webhooks import FollowEvent, MessageEvent
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
@@ -701,6 +701,28 @@ def test_a_conversation_that_keeps_too_much_gets_no_further_button(
     slow.may_end.set()
     desk.until_quiet()
     assert texts(sim, user) == ["速", "遅"]
+
+
+def test_gathered_messages_have_one_button_and_one_answer(
+    room: Rooms, sim: Sim, slow: Slow
+) -> None:
+    @slow.bot.add(MessageEvent, gather=0.2)
+    def gathered(events: list[Any], talk: Talk) -> None:
+        assert slow.may_end.wait(15)
+        talk.reply("、".join(event.message.text for event in events))
+
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    for text in ("一", "二", "三"):
+        newest = desk.says(user, text)
+    offered(sim, user)
+    assert data_in(sim, user) == data_of(newest["eventId"])
+    slow.may_end.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン"]
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "一、二、三"]
+    assert pushes(sim, user) == []
 
 
 # Kills.

@@ -479,3 +479,19 @@ def test_a_slow_answer_is_a_push_by_default() -> None:
     assert slow.says("U1", "?").pushes == ["考えました。"]
     with pytest.raises(ValueError, match="no button"):
         slow.taps("U1")
+
+
+def test_messages_that_are_gathered_have_one_button() -> None:
+    bot = Bot()
+
+    @bot.add(line.MessageEvent, gather=2.0)
+    def handler(events: list[Any], talk: Any) -> None:
+        talk.reply("、".join(event.message.text for event in events))
+
+    slow = BotTest(bot, slow_answers="button")
+    slow.takes(90)
+    for text in ("一", "二"):
+        assert slow.says("U1", text).sent == ()
+    [button] = slow.advance(10).replies
+    assert isinstance(button, dict)
+    assert slow.taps("U1").replies == ["一、二"]
