@@ -37,7 +37,7 @@ from jobworker.sending.conversation_outbox import (
     LineEnds,
     MakeLetters,
     Moment,
-    Month,
+    Budget,
     Move,
     PendingSend,
     SendLimits,
@@ -114,7 +114,6 @@ LOADS = (
         0.1,
         lambda: [*messages(1_500, over=5, user="flood"), *messages(148, over=120)],
         quota=200,
-        is_real=False,
     ),
     Load("12 people a second for 200 s", 0.1, lambda: messages(2_400, over=200)),
     Load("700 people at once", 0.1, lambda: messages(700, over=1)),
@@ -128,7 +127,6 @@ LOADS = (
         "40 users write five messages each, at once",
         0.1,
         lambda: [one for n in range(5) for one in messages(40, over=0.1)],
-        is_real=False,
     ),
     Load(
         "a push amid answers without end",
@@ -321,8 +319,8 @@ class After(Simulation):
         box = self._heads.pop(ticket)
         box.turn(ticket)
         left = self._load.quota - self.outcome.paid
-        month = Month(self._late, left <= 0, None if math.isinf(left) else int(left))
-        plan = box.plan(now, lambda path: 0.0, month)
+        budget = Budget(self._late, left <= 0, None if math.isinf(left) else int(left))
+        plan = box.plan(now, lambda path: 0.0, budget)
         is_called = isinstance(plan, Go)
         if isinstance(plan, Go):
             self._call(box, plan, now)
@@ -358,17 +356,19 @@ class After(Simulation):
 
 def echoing_bot() -> object:
     """The bot that the dispatcher runs: it answers, and its timers push."""
+    from linebot.v3.webhooks import MessageEvent
+
     from linedesk import Bot, Talk, TimerEvent
 
     bot = Bot()
 
-    @bot.default()
+    @bot.add(MessageEvent)
     def answer(event: object, talk: Talk) -> None:
         talk.reply(talk.raw["message"]["text"])
 
     @bot.timer("tea")
     def tea(event: TimerEvent, talk: Talk) -> None:
-        talk.push("お茶です")
+        talk.push(event.data["text"])
 
     return bot
 
@@ -376,16 +376,20 @@ def echoing_bot() -> object:
 def real(load: Load) -> Outcome:
     """What becomes of a load that the real processes get."""
     interval_ms = f"{load.interval_seconds * 1000:.0f}"
+    line = {} if math.isinf(load.quota) else {"quota": int(load.quota)}
+    settings = {"LINE_ACCESS_INTERVAL_MS": interval_ms, "BOT": "turns:bot"}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(Path(folder), LINE_ACCESS_INTERVAL_MS=interval_ms, BOT="turns:bot") as stack,
+        running(Path(folder), line=line, **settings) as stack,
     ):
         arrivals = sorted(load.arrivals(), key=lambda one: one.at)
         users = {one.user: stack.sim.add_user(one.user) for one in arrivals}
         stack.until_taken(stack.sim.add_user("準備"), "準備")
         stack.sim.wait_for(lambda: len(stack.sim.calls) == 1, timeout=30)
-        due = [users[one.user] for one in arrivals if not one.is_reply]
+        due = [(users[one.user], one.text) for one in arrivals if not one.is_reply]
         if due:
+            for user, _ in due:
+                stack.sim.follow(user)
             _set_timers(stack, due)
             stack.sim.wait_for(lambda: len(stack.sim.calls) > 1, timeout=60)
         said: dict[str, float] = {}
@@ -409,8 +413,10 @@ def _sends(sim: linesim.Sim) -> int:
     )
 
 
-def _set_timers(stack: Running, users: Iterable[linesim.User]) -> None:
-    """A timer of each, all due in a second; rows as the dispatcher makes them."""
+def _set_timers(stack: Running, due_ones: Iterable[tuple[linesim.User, str]]) -> None:
+    """A timer of each with its text, or with one of its own, all due in a second; rows as the
+    dispatcher makes them.
+    """
     due = datetime.now(UTC) + timedelta(seconds=1)
     stack.database.schedule.insert_many(
         {
@@ -421,11 +427,11 @@ def _set_timers(stack: Running, users: Iterable[linesim.User]) -> None:
             "n": 1,
             "runAt": due,
             "every": None,
-            "data": {},
+            "data": {"text": text or f"{user.name}さん、お茶です"},
             "source": {"type": "user", "userId": user.user_id},
             "setBy": "",
         }
-        for user in users
+        for user, text in due_ones
     )
 
 

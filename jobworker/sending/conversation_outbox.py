@@ -134,7 +134,7 @@ class Go:
 
 
 @dataclass(frozen=True)
-class Month:
+class Budget:
     """What the month's quota leaves, and what late replies have used of it today."""
 
     late: LateReplies
@@ -144,7 +144,7 @@ class Month:
     """How many people can still be reached; None where that is unknown or without limit."""
 
 
-NO_LIMIT = Month(LateReplies())
+NO_LIMIT = Budget(LateReplies())
 
 
 @dataclass(frozen=True)
@@ -542,7 +542,7 @@ class ConversationOutbox(Caller):
     # By the thread that has it.
 
     def plan(
-        self, boottime: float, held_seconds: Callable[[str], float], month: Month = NO_LIMIT
+        self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
     ) -> MakeLetters | PutBack | Rest | Go:
         """What to do with the turn. `held_seconds` says how long an endpoint is held back."""
         first = self.sends[0]
@@ -559,11 +559,11 @@ class ConversationOutbox(Caller):
             # guard: an-answer-is-no-push -> never
             if first.send.answer_to is not None:
                 return PutBack(first.place)
-            if month.is_closed:
+            if budget.is_closed:
                 return MakeLetters(QUOTA, go.call.members)
             if self._costs_as_late(go.call):
                 day = day_of(now)
-                if not month.late.may_cost(self.id, day, month.left):
+                if not budget.late.may_cost(self.id, day, budget.left):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):

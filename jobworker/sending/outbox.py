@@ -51,7 +51,7 @@ from jobworker.sending.conversation_outbox import (
     LineEnds,
     MakeLetters,
     Moment,
-    Month,
+    Budget,
     Move,
     NextStep,
     PendingSend,
@@ -413,7 +413,7 @@ class Outbox:
             with self._lock:
                 if not box.turn(ticket):
                     return
-                plan = box.plan(boottime(), self._rate_limits.seconds, self._month())
+                plan = box.plan(boottime(), self._rate_limits.seconds, self._budget())
                 company = self._batching.company(box, plan) if isinstance(plan, Go) else None
                 tickets = [one.take_along() for one in company.boxes[1:]] if company else []
             for their in tickets:
@@ -428,12 +428,12 @@ class Outbox:
         # The gate is free for others by now.
         follow()
 
-    def _month(self) -> Month:
+    def _budget(self) -> Budget:
         """Under the lock."""
         if self._quota is None:
-            return Month(self._late)
+            return Budget(self._late)
         found = self._quota.month
-        return Month(self._late, found.is_closed, found.left)
+        return Budget(self._late, found.is_closed, found.left)
 
     def _go(self, box: ConversationOutbox, go: Go, turn: Turn) -> Action:
         """Write the call down, then make it; returns what follows once the gate is free."""
@@ -568,7 +568,7 @@ class Outbox:
             step = box.failed(outcome, time.monotonic())
             # The reading may have come before the rest that it would end.
             # guard: closed-before-the-rest -> never
-            if outcome.cause == QUOTA and self._month().is_closed:
+            if outcome.cause == QUOTA and self._budget().is_closed:
                 step = box.month_closed(time.monotonic()) or step
         if isinstance(step, MakeLetters):
             self._make_letters(box, step.places, step.cause, box.call, unknown=box.call)

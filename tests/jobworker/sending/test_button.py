@@ -30,7 +30,7 @@ from jobworker.sending.button import (
     may_be_offered,
     message_of,
 )
-from jobworker.sending.conversation_outbox import NO_LIMIT, Go, MakeLetters, Month, PutBack
+from jobworker.sending.conversation_outbox import NO_LIMIT, Go, MakeLetters, Budget, PutBack
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
@@ -317,10 +317,10 @@ def test_an_answer_whose_token_lives_is_a_reply_and_takes_others_along() -> None
     assert (call.way, call.token, len(call.members)) == (SendMethod.REPLY, "other", 2)
 
 
-@pytest.mark.parametrize("month", [NO_LIMIT, Month(LateReplies(), is_closed=True)])
-def test_an_answer_whose_token_has_ended_is_put_back_and_costs_nothing(month: Month) -> None:
+@pytest.mark.parametrize("budget", [NO_LIMIT, Budget(LateReplies(), is_closed=True)])
+def test_an_answer_whose_token_has_ended_is_put_back_and_costs_nothing(budget: Budget) -> None:
     box = box_of(an_answer(good=False), outbox_push())
-    assert box.plan(0.0, lambda path: 0.0, month) == PutBack("place 0")
+    assert box.plan(0.0, lambda path: 0.0, budget) == PutBack("place 0")
 
 
 def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
@@ -330,7 +330,7 @@ def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
     # Nor does a late reply before it, which may cost no more, take it along.
     late = outbox_reply(token_from=OUTBOX_NOW - TOKEN_LIFE)
     plan = box_of(late, an_answer(good=False)).plan(
-        0.0, lambda path: 0.0, Month(LateReplies(), left=0)
+        0.0, lambda path: 0.0, Budget(LateReplies(), left=0)
     )
     assert plan == MakeLetters("late", ["place 0"])
 
