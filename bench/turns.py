@@ -31,13 +31,13 @@ from jobworker.effects import Send, SendMethod
 from jobworker.line.gate_order import Order, Ticket
 from jobworker.sending.batch import company_of
 from jobworker.sending.conversation_outbox import (
+    Budget,
     ConversationOutbox,
     Enter,
     Go,
     LineEnds,
     MakeLetters,
     Moment,
-    Budget,
     Move,
     PendingSend,
     SendLimits,

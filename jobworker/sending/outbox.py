@@ -44,6 +44,7 @@ from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import NOT_FETCHED, waiting_again
 from jobworker.sending.batching import Batching, Boxes
 from jobworker.sending.conversation_outbox import (
+    Budget,
     CallState,
     ConversationOutbox,
     Enter,
@@ -51,7 +52,6 @@ from jobworker.sending.conversation_outbox import (
     LineEnds,
     MakeLetters,
     Moment,
-    Budget,
     Move,
     NextStep,
     PendingSend,

@@ -30,7 +30,7 @@ from jobworker.sending.button import (
     may_be_offered,
     message_of,
 )
-from jobworker.sending.conversation_outbox import NO_LIMIT, Go, MakeLetters, Budget, PutBack
+from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, Go, MakeLetters, PutBack
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
