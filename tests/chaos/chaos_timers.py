@@ -4,8 +4,8 @@ A message sets three. The first, when it rings, cancels the last one, which is d
 the one between from far away to soon; that one then sets itself anew. So every row is written
 by handlers and by the scheduler in turn. A user's first message sets a daily one, too.
 
-Every fourth message subscribes to the news of the next moment, which are the same for all: so many
-conversations wait with the same text, and share a multicast.
+Readers write once and get issues from then on, at moments and with texts that are the same for all:
+so many conversations wait with the same, and share a multicast.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FAR_SECONDS = 3600.0
 REPEATS = 2
 # A user's daily timer is set for a minute that begins no sooner.
 DAILY_SECONDS = 5.0
-# The moments of the news, and how they begin.
-NEWS_SECONDS = 4
-NEWS = "news-"
+# Between two issues.
+ISSUE_SECONDS = 3
+READER = "読者"
 # How late is a matter of what was broken; judged is that each comes, once and not before its time.
 WITHIN_SECONDS = 3600.0
 
@@ -39,11 +39,9 @@ def sets_timers(number: int) -> bool:
     return number % 13 == 4
 
 
-def moment_of_news(number: int, written: float) -> int | None:
-    """When the news come that a message of this time subscribes to, in Unix time; None: it does
-    not.
-    """
-    return (int(written) // NEWS_SECONDS + 1) * NEWS_SECONDS if number % 4 == 1 else None
+def first_issue(written: float) -> int:
+    """When a reader who wrote at this time gets the first one, in Unix time."""
+    return (int(written) // ISSUE_SECONDS + 1) * ISSUE_SECONDS
 
 
 def set_timers(text: str, number: int, talk: Talk) -> None:
@@ -56,12 +54,17 @@ def set_timers(text: str, number: int, talk: Talk) -> None:
             ("cancelled", CANCELLED_SECONDS),
         ]:
             talk.at(written + timedelta(seconds=seconds), f"{name}:{text}", text=text, number=1)
-    moment = moment_of_news(number, written.timestamp())
-    if moment is not None:
-        talk.at(datetime.fromtimestamp(moment, UTC), f"news:{text}", moment=moment)
+    if text.startswith(READER):
+        set_issue(f"issue:{text}", first_issue(written.timestamp()), number, talk)
     if number == 1:
         minute = (written + timedelta(seconds=60 + DAILY_SECONDS)).replace(second=0, microsecond=0)
         talk.every(f"{minute:%H:%M}", "daily", tz="UTC", text=text)
+
+
+def set_issue(name: str, at: int, left: int, talk: Talk) -> None:
+    """Have the next issue come, of so many."""
+    if left:
+        talk.at(datetime.fromtimestamp(at, UTC), name, at=at, left=left)
 
 
 def add_timers(bot: Bot) -> None:
@@ -85,9 +88,11 @@ def add_timers(bot: Bot) -> None:
     def cancelled(event: TimerEvent, talk: Talk) -> None:
         talk.push(f"{event.data['text']}{CANCELLED}")
 
-    @bot.timer("news")
-    def news(event: TimerEvent, talk: Talk) -> None:
-        talk.push(f"{NEWS}{event.data['moment']}")
+    @bot.timer("issue")
+    def issue(event: TimerEvent, talk: Talk) -> None:
+        at = event.data["at"]
+        talk.push(f"issue-{at}")
+        set_issue(event.name, at + ISSUE_SECONDS, event.data["left"] - 1, talk)
 
     @bot.timer("daily")
     def daily(event: TimerEvent, talk: Talk) -> None:
@@ -134,16 +139,18 @@ def soon(now: datetime) -> datetime:
 def _timers(event: Mapping[str, Any]) -> Iterator[Timer]:
     text = event["message"]["text"]
     number = int(text.rpartition("-")[2])
-    moment = moment_of_news(number, event["timestamp"] / 1000)
-    if moment is not None:
-        yield _timer(event["source"]["userId"], f"{NEWS}{moment}", moment)
+    chat, written = event["source"]["userId"], event["timestamp"] / 1000
+    if text.startswith(READER):
+        first = first_issue(written)
+        for at in range(first, first + number * ISSUE_SECONDS, ISSUE_SECONDS):
+            yield _timer(chat, f"issue-{at}", at)
     if not sets_timers(number):
         return
-    due = event["timestamp"] / 1000 + FIRST_SECONDS
-    yield _timer(event["source"]["userId"], f"{text}@first", due)
+    due = written + FIRST_SECONDS
+    yield _timer(chat, f"{text}@first", due)
     for number in range(1, REPEATS + 1):
         due += NEXT_SECONDS
-        yield _timer(event["source"]["userId"], f"{text}@moved-{number}", due)
+        yield _timer(chat, f"{text}@moved-{number}", due)
 
 
 def _timer(chat: str, text: str, due: float) -> Timer:

@@ -37,7 +37,7 @@ RESTART_SECONDS = 0.3
 READY_SECONDS = 60.0
 SPOOL_DISK = "4m"
 ORDER_SECONDS = 1.0
-TURN = re.compile(r"^(\S+Z) DEBUG jobworker\.line\.gate turn since_last_access_ms=([\d.]+)", re.M)
+TURN = re.compile(r"^(\S+Z) DEBUG jobworker turn since_last_access_ms=([\d.]+)", re.M)
 
 
 class Kept:

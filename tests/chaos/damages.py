@@ -79,7 +79,8 @@ def _freeze_active(city: City, chance: Random) -> Undo:
 
 
 def _die_at_a_point(city: City, chance: Random) -> Undo:
-    city.orders.give(chance.choice(list(POINTS)), KILL)
+    for point in chance.sample(list(POINTS), 2):
+        city.orders.give(point, KILL)
     return city.orders.withdraw
 
 

@@ -28,14 +28,14 @@ from linesim.judge.history import said_in
 from linesim.judge.report import Report
 from linesim.people.load import Load
 from tests.chaos.chaos_bots import expected
-from tests.chaos.chaos_timers import CANCELLED, timers_of, wrong_rows
+from tests.chaos.chaos_timers import CANCELLED, ISSUE_SECONDS, READER, timers_of, wrong_rows
 from tests.chaos.cluster import INTERVAL_MS, City, running
 from tests.chaos.damages import Undo
 from tests.chaos.plan import Blow, plan
 from tests.chaos.slipped import without_slipped
-from tests.waiting import eventually
 
 TICK_SECONDS = 0.05
+READERS = 30
 READY_ROWS = {STATE: READY}
 LOAD_SECONDS = 30.0
 # Longer than the minute between two probes of a channel whose token was refused.
@@ -79,9 +79,7 @@ def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None)
     with running(folder, nodes=order.nodes) as city:
         users = [city.sim.add_user(f"客{n}") for n in range(order.users)]
         city.users = users
-        for user in users:
-            # A multicast reaches known friends only.
-            eventually(lambda user=user: city.sim.follow(user).delivered)  # type: ignore[misc]
+        _begin_issues(city, order)
         load = Load(city.sim, users, rate=order.rate, seed=order.seed)
         mayhem = Mayhem(city, order, tell)
         load.start()
@@ -98,6 +96,16 @@ def run(order: Order, folder: Path, *, tell: Tell = lambda seconds, words: None)
         city.sim.settle()
         _settle(city, load)
         return _verdict(city, order, mayhem.done, time.monotonic() - started)
+
+
+def _begin_issues(city: City, order: Order) -> None:
+    """Readers become friends, whom a multicast reaches, and order so many issues."""
+    issues = max(2, int(order.seconds / ISSUE_SECONDS))
+    for number in range(READERS):
+        reader = city.sim.add_user(f"{READER}{number}")
+        for delivery in (city.sim.follow(reader), city.sim.say(reader, f"{reader.name}-{issues}")):
+            while not delivery.delivered:
+                delivery = city.sim.redeliver(delivery)
 
 
 class Mayhem:

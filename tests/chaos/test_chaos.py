@@ -31,7 +31,7 @@ def test_every_promise_is_kept_whatever_is_killed(seed: int, tmp_path: Path) -> 
     assert not verdict.problems, f"seed {seed}, logs in {tmp_path}: {verdict.problems[:20]}"
     assert verdict.report.answered_once > 300
     assert sum(verdict.damages.values()) > 10
-    assert verdict.report.calls_by_endpoint.get("multicast")
+    assert verdict.report.calls_by_endpoint["multicast"] > 5
 
 
 def test_the_same_seed_makes_the_same_plan() -> None:
