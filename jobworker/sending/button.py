@@ -19,6 +19,7 @@ from functools import partial
 import pymongo
 
 from jobworker.effects import Call, SendMethod
+from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
 from jobworker.line.client import answer_or_error
 from jobworker.line.gate import Gate, Turn
@@ -354,15 +355,8 @@ class OfferedButton:
             if not self._offer.turn():
                 return None
             was_tried = self._offer.shown is ButtonShown.UNKNOWN
-        token = self.document["event"]["replyToken"]
-        call = Call(datetime.now(UTC), SendMethod.REPLY, ("button",), token=token)
-        tried = Tried(call, [1], was_tried=was_tried, token_was_good=self._token_seconds > 0)
         turn.begin()
-        self._calls += 1
-        answer = answer_or_error(partial(self._all.call, self.document, self._calls))
-        self._all.rate_limits.note(PATH, answer)
-        # Whatever the setting says of replies: where it is not proved, the answer is sent anyway.
-        outcome = judge(tried, answer, reply_unknown=ReplyUnknown.DROP)
+        answer, outcome = self._call_line(was_tried=was_tried)
         with self._changed:
             again = self._offer.answered(outcome)
             shown = self._offer.shown
@@ -374,6 +368,17 @@ class OfferedButton:
         if shown is ButtonShown.YES:
             return self._note_shown
         return self._later if again else None
+
+    def _call_line(self, *, was_tried: bool) -> tuple[LineAnswer | LineError, CallOutcome]:
+        """LINE's answer, and what it means."""
+        token = self.document["event"]["replyToken"]
+        call = Call(datetime.now(UTC), SendMethod.REPLY, ("button",), token=token)
+        tried = Tried(call, [1], was_tried=was_tried, token_was_good=self._token_seconds > 0)
+        self._calls += 1
+        answer = answer_or_error(partial(self._all.call, self.document, self._calls))
+        self._all.rate_limits.note(PATH, answer)
+        # Whatever the setting says of replies: where it is not proved, the answer is sent anyway.
+        return answer, judge(tried, answer, reply_unknown=ReplyUnknown.DROP)
 
     def _is_noted(self) -> bool:
         """Write the try down, so that a successor knows that the token may be used."""
