@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -351,8 +352,10 @@ class Outbox:
             if isinstance(outbound.call, Claim):
                 if box.places.intersection(outbound.call.places):
                     return self._batching.claimed(box, outbound.call) or (lambda: None)
-            elif box.members(outbound.call):
-                box.call = outbound.call
+            else:
+                # One that was written down and never made may name what was given up since.
+                members = tuple(one.place for one in box.members(outbound.call))
+                box.call = replace(outbound.call, members=members) if members else None
         return partial(self._do, box, box.begin(time.monotonic()))
 
     def _take_timers(self, id_: str, timers: Iterable[Placed]) -> Action:

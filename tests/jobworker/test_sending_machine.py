@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jobworker.effects import SendMethod
+from jobworker.effects import Call, SendMethod
 from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker
 from jobworker.line.client import tell
 from jobworker.line.gate import Gate
 from jobworker.line.rate_limits import RateLimits
+from jobworker.record.conversations import LateCall, Noted, Outbound
 from jobworker.sending.outbox import Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.effects import place_of
 from tests.jobworker.worker_harness import CHANNEL, a_send
 
 INTERVAL_SECONDS = 1.0
@@ -43,7 +45,9 @@ ENDS: dict[str, tuple[bool, Any]] = {
     "429 with a pause": (False, LineAnswer(429, retry_after=5.0)),
     "401": (False, LineAnswer(401)),
     "400": (False, LineAnswer(400, "The request body has 1 error(s)")),
+    "400 by name": (False, LineAnswer(400, '{"details": [{"property": "messages[1].text"}]}')),
 }
+INVALID = LineAnswer(400, '{"message":"Invalid reply token"}')
 
 
 class Letters:
@@ -51,6 +55,10 @@ class Letters:
 
     def __init__(self, world: World) -> None:
         self.write = world.write_letter
+
+
+class Died(BaseException):
+    """The process was killed amid a write or a call."""
 
 
 class World:
@@ -61,24 +69,26 @@ class World:
         self.steps: list[Callable[[], None]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.lease = True
-        self.closed = False
-        # MongoDB.
-        self.pending: dict[str, list[Document]] = defaultdict(list)
+        # MongoDB: what waits by place, and the call of each conversation.
+        self.waiting: dict[str, dict[str, Document]] = defaultdict(dict)
+        self.noted: dict[str, Call] = {}
+        self.paid_late: Counter[str] = Counter()
         self.deadletters: dict[str, Document] = {}
         self.rows: list[str] = []
         self.fails: list[str] = []
-        # LINE.
+        # LINE, with what it has taken under each token and key.
         self.ends: list[str] = []
         self.calls = 0
         self.under_way = 0
         self.last_start = float("-inf")
         self.arrived: dict[str, int] = defaultdict(int)
         self.heard: set[str] = set()
-        self.keys: set[str] = set()
-        self.tokens: set[str] = set()
+        self.taken: dict[str, list[str]] = {}
         # What the test knows of each conversation: when its sends are due, and whether something
         # happened to its first one.
         self.due: dict[str, float] = {}
+        # Where the line ended when it was called last: what it sends then stands behind that.
+        self.line_ends: dict[str, float] = {}
         self.touched: set[str] = set()
         self.late: set[str] = set()
         # Conversations of which a write failed: their sends wait for the clock, for how long is
@@ -86,6 +96,13 @@ class World:
         self.delayed: set[str] = set()
         # Done in the middle of the next writes and calls.
         self.meanwhile: list[Callable[[], None]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """A process begins, and takes over what stands in MongoDB."""
+        self.steps.clear()
+        self.timers.clear()
+        self.closed = False
         self.breaker = Breaker(monotonic=lambda: self.now)
         self.rate_limits = RateLimits(monotonic=lambda: self.now)
         self.gate = Gate(
@@ -101,6 +118,8 @@ class World:
             conversations=self,  # type: ignore[arg-type]
             deadletters=Letters(self),  # type: ignore[arg-type]
             schedule=self,  # type: ignore[arg-type]
+            # No two sends have the same text here, so none travels with another conversation's.
+            batches=None,  # type: ignore[arg-type]
             gate=self.gate,
             rate_limits=self.rate_limits,
             call=self.call,
@@ -108,6 +127,18 @@ class World:
             later=self.later,
             reply_unknown=ReplyUnknown.PUSH,
         )
+        for id_, effects in self.waiting.items():
+            left = Outbound(copy.deepcopy(sorted(effects.items())), self.noted.get(id_))
+            self.outbox.add(id_, left)
+
+    def die(self) -> None:
+        """The process is killed, and another one begins when its lease has run out."""
+        self.now += INTERVAL_SECONDS
+        self.under_way = 0
+        self.meanwhile.clear()
+        self.touched.update(CONVERSATIONS)
+        self.line_ends.clear()
+        self.begin()
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         self.timers.append((self.now + seconds, function))
@@ -130,46 +161,71 @@ class World:
             raise StoreUnavailable("away, but done")
         return result
 
-    def _find(self, id_: str, effect_id: str) -> Document | None:
-        return next((one for one in self.pending[id_] if one["id"] == effect_id), None)
+    def sends(self, id_: str) -> list[tuple[str, Document]]:
+        """What a conversation has to send, in order."""
+        effects = sorted(self.waiting[id_].items())
+        return [(place, one) for place, one in effects if one["type"] == "send"]
 
-    def note_try(self, id_: str, effect: Document) -> bool:
-        def note() -> bool:
-            found = self._find(id_, effect["id"])
-            if found is not None:
-                found.update(triedAt=effect["triedAt"], **{"as": effect["as"]})
-            return found is not None
+    def note_call(self, id_: str, call: Call, late: LateCall | None) -> Noted:
+        def note() -> Noted:
+            if call.members[0] not in self.waiting[id_]:
+                return Noted.GONE
+            if late is not None and self.paid_late[id_] >= late.most:
+                return Noted.TOO_MANY_LATE
+            self.paid_late[id_] += late is not None
+            self.noted[id_] = call
+            return Noted.NOTED
 
-        return bool(self.write(note, id_))
+        noted: Noted = self.write(note, id_)
+        return noted
 
-    def give_up(self, id_: str, letter: Document) -> None:
+    def _is_noted(self, id_: str, call: Call) -> bool:
+        noted = self.noted.get(id_)
+        return noted is not None and noted.at == call.at
+
+    def end_call(
+        self, id_: str, call: Call, *, done: Sequence[str] = (), used_up: Sequence[str] = ()
+    ) -> None:
+        def end() -> None:
+            if not self._is_noted(id_, call):
+                return
+            del self.noted[id_]
+            for place in done:
+                effect = self.waiting[id_].pop(place)
+                assert effect["id"] in self.heard, "removed before it was carried out"
+            for place in used_up:
+                self.waiting[id_][place]["token"] = None
+
+        self.write(end, id_)
+
+    def give_up(self, id_: str, letters: Mapping[str, Document], call: Call | None) -> None:
         def give_up() -> None:
-            found = self._find(id_, letter["id"])
-            if found is not None:
-                self.pending[id_][self.pending[id_].index(found)] = dict(letter)
+            waits = letters.keys() <= self.waiting[id_].keys()
+            if waits and (call is None or self._is_noted(id_, call)):
+                if call is not None:
+                    del self.noted[id_]
+                self.waiting[id_].update(copy.deepcopy(dict(letters)))
 
         self.write(give_up, id_)
 
-    def remove(self, id_: str, *effect_ids: str) -> None:
+    def remove(self, id_: str, *places: str) -> None:
         def remove() -> None:
-            for effect_id in effect_ids:
-                assert (
-                    effect_id in self.heard
-                    or effect_id in self.deadletters
-                    or effect_id in self.rows
-                    or self._find(id_, effect_id) is None
-                ), "removed before it was carried out"
-            kept = [one for one in self.pending[id_] if one["id"] not in effect_ids]
-            self.pending[id_] = kept
+            for place in places:
+                effect = self.waiting[id_].pop(place, None)
+                if effect is not None:
+                    done = effect["id"] in self.deadletters or effect["id"] in self.rows
+                    assert done, "removed before it was carried out"
 
         self.write(remove, id_)
 
     def write_letter(self, letter: Document) -> None:
         def write() -> None:
-            stands = next(
-                one for rows in self.pending.values() for one in rows if one["id"] == letter["id"]
-            )
-            assert stands["type"] == "deadletter", "a letter beside a send that is still pending"
+            waiting = (one for effects in self.waiting.values() for one in effects.values())
+            stands = next((one for one in waiting if one["id"] == letter["id"]), None)
+            if stands is None:
+                assert letter["id"] in self.deadletters, "a letter of what has left its outbox"
+            else:
+                assert stands["type"] == "deadletter", "a letter beside a send that still waits"
             self.deadletters.setdefault(letter["id"], dict(letter))
 
         self.write(write)
@@ -184,12 +240,6 @@ class World:
         result: str | None = self.write(enter)
         return result
 
-    def with_outbox(self) -> list[str]:
-        return [id_ for id_, rows in self.pending.items() if rows]
-
-    def adopt_all(self, ids: Any) -> list[Document]:
-        return [{"_id": id_, "pending": copy.deepcopy(self.pending[id_])} for id_ in ids]
-
     # LINE.
 
     def call(
@@ -203,39 +253,54 @@ class World:
         self.last_start = self.now
         self.calls += 1
         id_ = f"{CHANNEL}/{context['key']}"
-        name = body["messages"][0]["text"]
-        assert name not in self.deadletters, "called after its letter"
-        first = next(one for one in self.pending[id_] if one["type"] == "send")
-        assert first["id"] == name, "not in the order of the outbox, or given up"
-        assert first["triedAt"] is not None, "not written down"
-        assert first["as"] == path.rsplit("/", 1)[1]
-        if "replyToken" in body:
+        names = [message["text"] for message in body["messages"]]
+        assert not self.deadletters.keys() & set(names), "called after its letter"
+        firsts = self.sends(id_)[: len(names)]
+        assert [one["id"] for _, one in firsts] == names, "not in the order of the outbox"
+        call = self.noted.get(id_)
+        assert call is not None, "not written down"
+        # Of one that was written down and never made some may have been given up.
+        still = [place for place in call.members if place in self.waiting[id_]]
+        assert [place for place, _ in firsts] == still
+        token = body.get("replyToken")
+        assert (path, token, retry_key) == (call.way.path, call.token, call.key)
+        if token is not None and all(one["way"] == "reply" for _, one in self.sends(id_)):
             self._has_the_oldest_token(id_)
         self.touched.add(id_)
+        self.line_ends[id_] = time.monotonic() + 60
         self.under_way += 1
         self.pass_by()
         self.under_way -= 1
-        return self._answer(first["id"], body.get("replyToken"), retry_key, context["key"])
+        return self._answer(names, token, retry_key, context["key"])
 
     def _has_the_oldest_token(self, id_: str) -> None:
-        """Of the answers that were not called for yet. A push has its share of the turns."""
+        """Of the answers that were not called for yet. A push has its share of the turns, in which
+        answers travel along.
+        """
         for other, due in self.due.items():
             if other != id_ and other not in self.touched | self.late | self.delayed:
                 assert due >= self.due[id_] - 1.0, f"{other} has an older token"
 
-    def _answer(self, id_: str, token: str | None, key: str | None, whose: str) -> LineAnswer:
+    def _answer(
+        self, names: list[str], token: str | None, key: str | None, whose: str
+    ) -> LineAnswer:
         takes, heard = ENDS[self.ends.pop() if self.ends else "taken"]
-        if token is not None and token in self.tokens and heard == LineAnswer(200):
-            heard = LineAnswer(400, '{"message":"Invalid reply token"}')
-        elif key is not None and key in self.keys and heard == LineAnswer(200):
-            heard = LineAnswer(409)
-        elif takes and not (token in self.tokens or key in self.keys):
-            self.arrived[id_] += 1
-            self.tokens |= {token} - {None}  # type: ignore[arg-type]
-            self.keys |= {key} - {None}  # type: ignore[arg-type]
+        once = token or key
+        assert once is not None
+        is_known = once in self.taken
+        assert self.taken.get(once, names) == names, "another body under the same token or key"
+        if is_known and heard == LineAnswer(200):
+            heard = LineAnswer(409) if token is None else INVALID
+        elif takes and not is_known:
+            self.taken[once] = names
+            for name in names:
+                self.arrived[name] += 1
         if isinstance(heard, LineAnswer):
-            if heard.status in (200, 409) or "token" in heard.text:
-                self.heard.add(id_)
+            if heard.status in (200, 409) or heard == INVALID:
+                self.heard.update(names)
+            if heard.status == 429:
+                # Whose turn comes while an endpoint is held back waits for the clock as well.
+                self.delayed.update(CONVERSATIONS)
             tell(self.breaker, heard.status, whose)
             return heard
         self.breaker.failed(whose)
@@ -255,9 +320,13 @@ class Machine(RuleBasedStateMachine):
     # What comes from outside.
 
     def add(self, id_: str, *effects: Document) -> None:
-        self.world.pending[id_].extend(copy.deepcopy(one) for one in effects)
-        self.known.update((one["id"], id_) for one in effects)
-        self.world.outbox.add(id_, effects)
+        recorded = []
+        for effect in effects:
+            place = place_of(1, len(self.known))
+            recorded.append((place, effect))
+            self.known[effect["id"]] = id_
+            self.world.waiting[id_][place] = copy.deepcopy(effect)
+        self.world.outbox.add(id_, Outbound(recorded))
 
     def _record(self, id_: str, age: int | None, count: int) -> None:
         world = self.world
@@ -270,14 +339,14 @@ class Machine(RuleBasedStateMachine):
             if age is not None:
                 token_from = datetime.now(UTC) - timedelta(seconds=age)
                 reply = {"way": SendMethod.REPLY, "token": name, "token_from": token_from}
-                due -= age
+                due = max(due - age, world.line_ends.get(id_, due - age))
             text = [{"type": "text", "text": name}]
             send = a_send(
                 id=name, to=id_.partition("/")[2], messages=text, retry_key=name,
                 at=datetime.now(UTC), **reply,
             )  # fmt: skip
             sends.append(send.as_document())
-            if not any(one["type"] == "send" for one in world.pending[id_]):
+            if not world.sends(id_):
                 world.touched.discard(id_)
                 world.due.pop(id_, None)
             world.due[id_] = min(due, world.due.get(id_, due))
@@ -306,9 +375,9 @@ class Machine(RuleBasedStateMachine):
         self.add(id_, {"id": f"L{self.numbers}", "type": "deadletter", "document": {}})
 
     def _release(self, id_: str) -> None:
-        sends = [one for one in self.world.pending[id_] if one["type"] == "send"]
-        if sends and self.world.outbox.give_up(id_, sends[0]["id"], cause="released"):
-            self.released.add(sends[0]["id"])
+        sends = self.world.sends(id_)
+        if sends and self.world.outbox.give_up(id_, sends[0][1]["id"], cause="released"):
+            self.released.add(sends[0][1]["id"])
             self.world.touched.add(id_)
 
     @rule(id_=st.sampled_from(CONVERSATIONS))
@@ -328,7 +397,7 @@ class Machine(RuleBasedStateMachine):
     def the_lease_is(self, fresh: bool) -> None:
         self.world.lease = fresh
 
-    @rule(id_=st.sampled_from(CONVERSATIONS), what=st.integers(0, 3))
+    @rule(id_=st.sampled_from(CONVERSATIONS), what=st.integers(0, 4))
     def meanwhile(self, id_: str, what: int) -> None:
         """Have something happen in the middle of the next write or call."""
         acts: list[Callable[[], None]] = [
@@ -336,8 +405,12 @@ class Machine(RuleBasedStateMachine):
             lambda: self._record(id_, None, 1),
             lambda: self._record(id_, 50, 1),
             lambda: self._turn_stale(),
+            self._is_killed,
         ]
         self.world.meanwhile.append(acts[what])
+
+    def _is_killed(self) -> None:
+        raise Died
 
     def _turn_stale(self) -> None:
         if not self.world.under_way:
@@ -348,7 +421,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.steps)
     @rule(data=st.data())
     def a_thread_works(self, data: st.DataObject) -> None:
-        self.world.steps.pop(data.draw(st.integers(0, len(self.world.steps) - 1)))()
+        self._run(self.world.steps.pop(data.draw(st.integers(0, len(self.world.steps) - 1))))
         self.world.late.clear()
 
     @precondition(lambda self: self.world.timers)
@@ -359,7 +432,17 @@ class Machine(RuleBasedStateMachine):
     def _fire(self, index: int) -> None:
         due, function = self.world.timers.pop(index)
         self.world.now = max(self.world.now, due)
-        function()
+        self._run(function)
+
+    def _run(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except Died:
+            self.world.die()
+
+    @rule()
+    def is_killed_between_two_steps(self) -> None:
+        self.world.die()
 
     @precondition(lambda self: self.numbers > 12)
     @rule(during=st.booleans())
@@ -384,7 +467,7 @@ class Machine(RuleBasedStateMachine):
     def no_letter_stands_beside_a_message_that_surely_arrived(self) -> None:
         for name, letter in self.world.deadletters.items():
             if name in self.world.arrived:
-                assert letter["effect"]["triedAt"] is not None
+                assert letter["effect"].get("triedAt") is not None
             assert name not in self.world.heard
 
     def teardown(self) -> None:
@@ -393,7 +476,7 @@ class Machine(RuleBasedStateMachine):
         world.lease, world.fails, world.ends, world.meanwhile = True, [], [], []
         for _ in range(20_000):
             if world.steps:
-                world.steps.pop(0)()
+                self._run(world.steps.pop(0))
             elif world.timers:
                 self._fire(min(range(len(world.timers)), key=lambda n: world.timers[n][0]))
             else:
@@ -403,7 +486,7 @@ class Machine(RuleBasedStateMachine):
             raise AssertionError("it never comes to rest")
         self.what_arrived_arrived_once()
         self.no_letter_stands_beside_a_message_that_surely_arrived()
-        left = {one["id"] for rows in world.pending.values() for one in rows}
+        left = {one["id"] for effects in world.waiting.values() for one in effects.values()}
         if world.closed:
             left_out = {name for name in left if not name.startswith("E")}
         else:
