@@ -305,20 +305,21 @@ class Batching:
 
     def _refused(self, batch: Batch, outcome: CallOutcome) -> None:
         """Nothing of it has reached LINE, and its conversations are free."""
-        with self._boxes.lock:
-            boxes = self._forget(batch)
         half = max(1, len(batch.ready.members) // 2)
         is_dead = outcome.ending is SendVerdict.DEAD
+        now = time.monotonic()
+        with self._boxes.lock:
+            boxes = self._forget(batch)
+            free = [box for box in boxes if box.id not in outcome.refused]
+            for box in boxes:
+                box.answer = batch.answer
+                box.most_users = half if outcome.narrower else box.most_users
+            # All in one step: the first one whose turn comes takes the others along.
+            steps = [box.again(now) if is_dead else box.failed(outcome, now) for box in free]
         for box in boxes:
-            box.answer = batch.answer
             if box.id in outcome.refused:
                 self._boxes.make_letters(box, batch.ready.members[box.id], outcome.cause)
-                continue
-            now = time.monotonic()
-            with self._boxes.lock:
-                if outcome.narrower:
-                    box.most_users = half
-                step = box.again(now) if is_dead else box.failed(outcome, now)
+        for box, step in zip(free, steps, strict=True):
             self._boxes.do(box, step)
 
     def _give_up(self, batch: Batch, cause: str) -> None:
@@ -393,9 +394,10 @@ class Batching:
 
     def _release(self, boxes: Iterable[ConversationOutbox]) -> None:
         """They wait for turns of their own, each in its old place."""
-        for box in boxes:
-            with self._boxes.lock:
-                step = box.again(time.monotonic())
+        free, now = list(boxes), time.monotonic()
+        with self._boxes.lock:
+            steps = [box.again(now) for box in free]
+        for box, step in zip(free, steps, strict=True):
             self._boxes.do(box, step)
 
     # What predecessors left.

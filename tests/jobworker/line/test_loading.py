@@ -106,14 +106,14 @@ def a_document(*, age_seconds: float = 0.0, **changed: Any) -> Document:
     ("event", "shown"),
     [
         ({}, True),
-        (dict(type="postback", postback={"data": "x"}), True),
-        (dict(source={"type": "group", "groupId": GROUP, "userId": USER}), False),
-        (dict(source={"type": "room", "roomId": "R1", "userId": USER}), False),
-        (dict(mode="standby"), False),
+        ({"type": "postback", "postback": {"data": "x"}}, True),
+        ({"source": {"type": "group", "groupId": GROUP, "userId": USER}}, False),
+        ({"source": {"type": "room", "roomId": "R1", "userId": USER}}, False),
+        ({"mode": "standby"}, False),
         # A timer's ring, an unsend: the user waits for nothing.
-        (dict(replyToken=None), False),
+        ({"replyToken": None}, False),
         # What comes late is answered by a push some time.
-        (dict(age_seconds=61), False),
+        ({"age_seconds": 61}, False),
     ],
 )
 def test_it_is_shown_where_a_user_waits_in_a_chat_that_can_show_it(
