@@ -460,10 +460,13 @@ def main() -> None:
     """Simulate or measure, and print a table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--real", action="store_true", help="through the real processes")
-    if options.parse_args().real:
-        measure()
+    options.add_argument("--load", default="", help="only loads with this in their names")
+    asked = options.parse_args()
+    loads = [one for one in LOADS if asked.load in one.name]
+    if asked.real:
+        measure([one for one in loads if one.is_real])
     else:
-        simulate()
+        simulate(loads)
 
 
 COLUMNS = ("calls", "seconds", "free", "paid", "lost", "longest wait")
@@ -476,19 +479,19 @@ def cells(outcome: Outcome) -> list[str]:
     return [*(f"{count:,}" for count in counts), wait]
 
 
-def measure() -> None:
+def measure(loads: Iterable[Load]) -> None:
     """The loads that the real processes can be given."""
     table = Table("load", "interval", *COLUMNS)
-    for load in (one for one in LOADS if one.is_real):
+    for load in loads:
         interval = f"{load.interval_seconds * 1000:.0f} ms"
         table.add_row(load.name, interval, *cells(real(load)))
     Console().print(table)
 
 
-def simulate() -> None:
-    """All loads, by both gates."""
+def simulate(loads: Iterable[Load]) -> None:
+    """By both gates."""
     table = Table("load", "interval", "gate", *COLUMNS)
-    for load in LOADS:
+    for load in loads:
         interval = f"{load.interval_seconds * 1000:.0f} ms"
         table.add_row(load.name, interval, "before", *cells(Before(load).run()))
         table.add_row("", "", "now", *cells(After(load).run()))
