@@ -554,7 +554,9 @@ def test_in_whatever_order_each_message_arrives_once(trouble: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_any_of_its_rules_a_message_arrives_twice_or_never(rule: str) -> None:
+def test_without_any_of_its_rules_a_promise_is_broken(rule: str) -> None:
     problem, _ = search(rule, trouble=(1,))
     assert problem is not None
-    assert problem.startswith(("a message arrived twice", "a message never arrived"))
+    # Which of the broken orders is found first is left to chance.
+    broken = ("a message arrived twice", "a message never arrived", "a send that arrived is still")
+    assert problem.startswith(broken)
