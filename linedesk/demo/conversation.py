@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from linedesk.demo.environment import DemoEnvironment
 from linedesk.settings.errors import DemoFailed
+from linedesk.store.documents import CALLS
+from linedesk.store.records.calls import REQUEST_ID
+from linedesk.store.records.events import EVENT_ID
 
 ANSWER_SECONDS = 15.0
 
@@ -133,11 +136,12 @@ class DemoConversation:
 
     def _read_answers(self) -> None:
         calls = [call for call in self._stage.get("/sim/calls") if call["accepted"]]
+        rows = {row[REQUEST_ID]: row for row in self._stage.documents(CALLS, {})}
         for event in self.events:
             event.answers = [
-                BotAnswer(text_of(call), (call["started"] - event.sent_at) * 1000)
+                BotAnswer(text, (call["started"] - event.sent_at) * 1000)
                 for call in calls
-                if call["eventId"] == event.event_id
+                if (text := text_for(event.event_id, call, rows.get(call.get(REQUEST_ID))))
             ]
 
     def _require_stored(self, delivery: Mapping[str, Any]) -> None:
@@ -162,6 +166,18 @@ def _require_answer(event: Event) -> None:
     if wanted is not None and (given := event.answers[0].text) != wanted:
         who, said = event.deed.who.name, event.deed.shown
         raise DemoFailed(f"{who} said {said} and was answered {given}, not {wanted}")
+
+
+def text_for(event_id: str, call: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
+    """What a call said to an event; empty for others. `row` is that of `calls`, if it is there yet:
+    answers that waited together travel in one call, with the token of the last one.
+    """
+    events = [row[EVENT_ID], *(one[EVENT_ID] for one in row.get("also", ()))] if row else []
+    messages = (call["body"] or {}).get("messages", ())
+    if len(events) < 2 or len(events) != len(messages):
+        return text_of(call) if call["eventId"] == event_id else ""
+    own = [one for name, one in zip(events, messages, strict=True) if name == event_id]
+    return text_of({"body": {"messages": own}})
 
 
 def text_of(call: Mapping[str, Any]) -> str:

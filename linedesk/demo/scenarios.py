@@ -111,8 +111,11 @@ def _burst(talk: DemoConversation, people: list[Person]) -> Scene:
     ]
     scene = act_out(talk, title, webhooks)
     for who in people:
+        # Answers that waited together arrive at one moment.
         answered = [
-            e.answers[0].milliseconds + e.sent_at * 1000 for e in scene.events if e.deed.who == who
+            round(e.answers[0].milliseconds + e.sent_at * 1000, 3)
+            for e in scene.events
+            if e.deed.who == who
         ]
         if answered != sorted(answered):
             raise DemoFailed(f"{title}: {who.name} was answered out of order")

@@ -24,6 +24,9 @@ class Stage:
         call = {"accepted": True, "eventId": "E1", "started": 0.1, "body": {"messages": messages}}
         return [call]
 
+    def documents(self, collection: str, query: Mapping[str, object]) -> list[Any]:
+        return []
+
     def log_of(self, name: str) -> str:
         return "INFO started event_id=E1 since_accept_ms=2.0"
 

@@ -302,7 +302,7 @@ def test_held_conversations_are_told_when_they_wait_for_long() -> None:
 
 def test_a_busy_gate_is_told_with_what_its_setting_costs() -> None:
     def seen(host: str, use: float, waiting: float, turns: float) -> GateView:
-        return GateView(host, use, waiting, turns, breaker_open=False)
+        return GateView(host, use, waiting, turns, breaker_open=False, classes=[])
 
     idle = seen("data", 0.0, 0.0, 0.0)
     assert work.judge_gates([seen("api", 0.89, 50, 8.9), idle]).saw.endswith("api 89%, data 0%")
