@@ -15,6 +15,7 @@ import math
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -149,7 +150,7 @@ class Outcome:
     paid: int = 0
     """People that LINE counts, of pushes and of replies that were too late."""
     lost: int = 0
-    """Replies and pushes that nobody got."""
+    """Replies and pushes that did not arrive."""
     waits: list[float] = field(default_factory=list)
 
 
@@ -174,7 +175,7 @@ def user_id(name: str) -> str:
     return f"U{name}"
 
 
-class Simulation:
+class Simulation(ABC):
     """One load at one gate; what the gate does is another class's."""
 
     def __init__(self, load: Load) -> None:
@@ -202,22 +203,22 @@ class Simulation:
         return self.outcome
 
     @property
+    @abstractmethod
     def waits(self) -> bool:
         """Whether anything waits for a turn."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def left(self) -> int:
         """How many sends are left."""
-        raise NotImplementedError
 
+    @abstractmethod
     def record(self, arrival: Arrival, send: Send) -> None:
         """A send is there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self, now: float) -> bool:
         """Give one turn; whether LINE was called."""
-        raise NotImplementedError
 
     def sent(self, sends: Iterable[Send], now: float, *, free: bool) -> None:
         """One conversation's sends have arrived by one call."""

@@ -161,10 +161,13 @@ class Call:
         )
 
 
-def moved(entries: Sequence[Any], place: Callable[[int], str]) -> Document:
+def moved(
+    entries: Sequence[Any], place: Callable[[int], str], *, has_call: bool = False
+) -> Document:
     """What to set in a conversation for the entries of the array that held its outbox before.
 
-    `place` gives an entry's place by its index. A try of unknown outcome becomes the call.
+    `place` gives an entry's place by its index. A try of unknown outcome becomes the call, unless
+    another one stands there: then it is told by its send, as that of a replay is.
     """
     changes: Document = {}
     for index, entry in enumerate(entries):
@@ -173,8 +176,7 @@ def moved(entries: Sequence[Any], place: Callable[[int], str]) -> Document:
         if not isinstance(entry, Mapping) or entry.get("type") != "send":
             continue
         used_up = {"token": None} if entry.get("as") == SendMethod.PUSH.value else {}
-        if entry.get(TRIED_AT) and "call" in changes:
-            # The replay of a try of unknown outcome, not called yet.
+        if entry.get(TRIED_AT) and (has_call or "call" in changes):
             continue
         try:
             if entry.get(TRIED_AT):

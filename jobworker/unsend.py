@@ -23,7 +23,7 @@ from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import SETTLE_TRIES, Conversations
 from jobworker.record.dead_letters import DeadLetters, emptied
 from jobworker.record.record import epoch_of, unrecorded
-from linedesk.store.client import DURABLE, MAJORITY
+from linedesk.store.client import durable
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
@@ -78,7 +78,7 @@ class Notes:
     """
 
     def __init__(self, collection: Collection[Any], *, epoch: Callable[[], int]) -> None:
-        self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+        self._collection = durable(collection)
         self._epoch = epoch
 
     def since(self, moment: datetime) -> list[tuple[str, list[str]]]:
@@ -177,8 +177,8 @@ class Unsends:
         self.deadletters = DeadLetters(
             database[DEADLETTERS], is_unsent=self._unsent.covers, figures=figures
         )
-        self._recvq = _durable(database[RECVQ])
-        self._held = _durable(database[HELD])
+        self._recvq = durable(database[RECVQ])
+        self._held = durable(database[HELD])
 
     def take_over(self) -> None:
         """Load what predecessors have noted of late; before any outbox is loaded."""
@@ -242,7 +242,3 @@ class Unsends:
         with writing_one():
             self._recvq.update_one({**this, "unsent": {"$ne": True}}, {"$set": emptying(document)})
             self._held.update_one(this, {"$set": emptying(document, at="document.")})
-
-
-def _durable(collection: Collection[Any]) -> Collection[Any]:
-    return collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)

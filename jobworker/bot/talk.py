@@ -177,7 +177,7 @@ class Talk:
         """Empty what is kept of the conversation's people: profiles, states and data.
 
         Answers of earlier events that wait for a tap go as well (SLOW_ANSWERS=button). Timers go on
-        waiting; who wants none of them to ring cancels them.
+        waiting; cancel those that are not to ring.
         """
         loaded = self._loaded
         self.forgot = True

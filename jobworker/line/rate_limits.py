@@ -123,8 +123,8 @@ class RateLimits:
     def seconds(self, endpoint: str) -> float:
         """How long the endpoint must not be called, by LINE's 429 or its limit; 0 where it may be.
 
-        Whoever gets 0 calls next, and has the call counted. The longest wait for the limit alone is
-        `longest_pause_seconds`; then it has to be asked again.
+        A caller that gets 0 makes its call next, and has it counted. The longest wait for the limit
+        alone is `longest_pause_seconds`; then it has to be asked again.
         """
         with self._lock:
             now = self._monotonic()

@@ -10,6 +10,11 @@ from datetime import date, datetime
 from jobworker.line.month import TOKYO
 
 
+def day_of(moment: datetime) -> date:
+    """The day in Japan; `moment` is aware."""
+    return moment.astimezone(TOKYO).date()
+
+
 def midnight(now: datetime) -> datetime:
     """When the day began in Japan; `now` is aware."""
     return now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -24,7 +29,7 @@ class Today:
 
     def add(self, messages: int, at: datetime) -> None:
         """LINE took a call at that moment; one of an earlier day counts for nothing."""
-        day = at.astimezone(TOKYO).date()
+        day = day_of(at)
         if self._day is None or day > self._day:
             self._day, self._messages = day, 0
         if day == self._day:
@@ -32,4 +37,4 @@ class Today:
 
     def messages(self, now: datetime) -> int:
         """As of now."""
-        return self._messages if self._day == now.astimezone(TOKYO).date() else 0
+        return self._messages if self._day == day_of(now) else 0

@@ -14,12 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from pymongo import ReturnDocument, UpdateOne
-from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from jobworker.record.conversations import Conversations, there
-from linedesk.store.client import DURABLE, MAJORITY
+from linedesk.store.client import durable
 from linedesk.store.documents import BATCHES, CONVERSATIONS, Document
 from linedesk.store.errors import (
     TRANSIENT_CODES,
@@ -48,8 +47,8 @@ class Batches:
     """
 
     def __init__(self, database: Database[Any], conversations: Conversations) -> None:
-        self._rows = _durable(database[BATCHES])
-        self._collection = _durable(database[CONVERSATIONS])
+        self._rows = durable(database[BATCHES])
+        self._collection = durable(database[CONVERSATIONS])
         self._conversations = conversations
 
     def open(self, key: str, at: datetime) -> None:
@@ -217,7 +216,3 @@ def _is_refusal(error: BulkWriteError) -> bool:
     """Whether MongoDB refused single documents for what they are, and has confirmed the others."""
     codes = {one.get("code") for one in error.details["writeErrors"]}
     return not error.details["writeConcernErrors"] and not codes & TRANSIENT_CODES
-
-
-def _durable(collection: Collection[Any]) -> Collection[Any]:
-    return collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)

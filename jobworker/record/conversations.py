@@ -29,7 +29,7 @@ from pymongo.errors import DuplicateKeyError
 from jobworker.effects import Call, is_timer, moved, numbered
 from jobworker.errors import BotError
 from jobworker.record.record import epoch_of, n_of, still, unrecorded, update_of
-from linedesk.store.client import DURABLE, MAJORITY
+from linedesk.store.client import durable
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
@@ -239,7 +239,7 @@ class Conversations:
     """
 
     def __init__(self, collection: Collection[Any]) -> None:
-        self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+        self._collection = durable(collection)
         self.epoch = 0
         self._numbers = itertools.count(FIRST_NUMBER)
 
@@ -461,7 +461,8 @@ class Conversations:
         """The conversation with its outbox as an object; until schema 2 it was an array."""
         if not _has_array(conversation):
             return conversation
-        changes = moved(conversation["pending"], self._place)
+        has_call = conversation.get("call") is not None
+        changes = moved(conversation["pending"], self._place, has_call=has_call)
         this = {"_id": conversation["_id"], "epoch": self.epoch}
         with writing_one():
             found: Document | None = self._collection.find_one_and_update(

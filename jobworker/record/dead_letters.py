@@ -23,7 +23,7 @@ from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod, is_timer, is_who
 from jobworker.errors import MayArriveTwice
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision
-from linedesk.store.client import DURABLE, LOCAL, MAJORITY
+from linedesk.store.client import DURABLE, LOCAL, durable
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import QueueError, translate, translated, writing_one
 from linedesk.store.queue.replays import REFUSED, number_of, under_replay
@@ -71,7 +71,7 @@ class DeadLetters:
         is_unsent: Callable[[Document], bool],
         figures: WorkerMetrics | None = None,
     ) -> None:
-        self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+        self._collection = durable(collection)
         self._is_unsent = is_unsent
         self._figures = figures or WorkerMetrics()
 

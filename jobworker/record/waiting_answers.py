@@ -29,7 +29,7 @@ from jobworker.record.conversations import (
     Outbound,
 )
 from jobworker.record.record import epoch_of, unrecorded
-from linedesk.store.client import DURABLE, MAJORITY
+from linedesk.store.client import durable
 from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import QueueError, Replaced, StoreUnavailable, translated, writing_one
 from linedesk.store.limits import TOKEN_LIFE
@@ -208,7 +208,7 @@ class WaitingAnswers:
     """
 
     def __init__(self, collection: Collection[Any], conversations: Conversations) -> None:
-        self._collection = collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
+        self._collection = durable(collection)
         self._conversations = conversations
 
     @property

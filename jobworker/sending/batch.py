@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import reduce
 from itertools import islice
 from typing import Any
@@ -25,6 +24,7 @@ from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
     Go,
     MakeLetters,
+    Moment,
     Rest,
     SendLimits,
     next_try_words,
@@ -76,6 +76,7 @@ class Batch(Caller):
         boxes: Iterable[ConversationOutbox],
         *,
         now: float,
+        made: Moment,
         limits: SendLimits,
         granted: Callable[[Batch, Ticket], None],
         was_tried: bool = False,
@@ -87,6 +88,7 @@ class Batch(Caller):
         """Those of its conversations that are in memory."""
         self.call = Call(ready.at, SendMethod.MULTICAST, tuple(ready.members), key=ready.key)
         self.was_tried = was_tried
+        self._made = made
         self._worth = [box.standing(now) for box in self.boxes.values()]
 
     @property
@@ -106,10 +108,10 @@ class Batch(Caller):
         """All its conversations."""
         return tuple(self.ready.members)
 
-    def plan(self, now: datetime, held_seconds: float) -> MakeLetters | Rest | Go:
+    def plan(self, boottime: float, held_seconds: float) -> MakeLetters | Rest | Go:
         """What to do with the turn; `held_seconds` is how long the endpoint is held back."""
         assert self.call is not None
-        if cause := outlived(self.call, now):
+        if cause := outlived(self.call, self._made.now(boottime)):
             return MakeLetters(cause, self.given_up_places())
         if held_seconds:
             reason = next_try_words(RATE_LIMITED, held_seconds)

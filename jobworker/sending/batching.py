@@ -35,6 +35,7 @@ from jobworker.sending.conversation_outbox import (
     Enter,
     Go,
     MakeLetters,
+    Moment,
     NextStep,
     Rest,
     SendLimits,
@@ -183,6 +184,7 @@ class Batching:
             messages,
             boxes,
             now=time.monotonic(),
+            made=Moment(datetime.now(UTC), boottime()),
             limits=self._limits,
             granted=self._take_turn,
             was_tried=was_tried,
@@ -197,7 +199,7 @@ class Batching:
             with self._boxes.lock:
                 if not batch.turn(ticket):
                     return
-                plan = batch.plan(datetime.now(UTC), self._rate_limits.seconds(MULTICAST))
+                plan = batch.plan(boottime(), self._rate_limits.seconds(MULTICAST))
             if isinstance(plan, Go):
                 follow = self._make_call(batch, turn)
             else:

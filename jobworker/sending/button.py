@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 
@@ -304,8 +304,7 @@ class OfferedButton:
     def _token_seconds(self) -> float:
         """How long the token is good, by a clock that is never set."""
         until = self.document[ACCEPT_TIME] + TOKEN_LIFE
-        now = self._made.at + timedelta(seconds=boottime() - self._made.boottime)
-        return float((until - now).total_seconds())
+        return float((until - self._made.now(boottime())).total_seconds())
 
     @property
     def _is_wanted(self) -> bool:

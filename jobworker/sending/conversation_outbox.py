@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import uuid
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
-from jobworker.sending.late_replies import LATE, LateReplies, day_of
+from jobworker.line.today import day_of
+from jobworker.sending.late_replies import LATE, LateReplies
 from jobworker.sending.verdict import QUOTA, CallOutcome, Tried, expired, outlived
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.errors import StoreUnavailable, WriteRefused
@@ -154,11 +156,18 @@ class Moment:
     at: datetime
     boottime: float
 
+    def now(self, boottime: float) -> datetime:
+        """The time by a clock that is never set: were it set back, a token that has run out would
+        look good, and LINE's refusal of it like a proof that an earlier try has used it.
+        """
+        # guard: time-since-boot -> return datetime.now(UTC)
+        return self.at + timedelta(seconds=boottime - self.boottime)
+
 
 NextStep = Enter | Move | Rest | MakeLetters | PutBack
 
 
-class Caller:
+class Caller(ABC):
     """What calls LINE, one call at a time: the outbox of a conversation, or a batch of several.
 
     | state | there is something to send | more urgent | its turn | given up |
@@ -210,13 +219,13 @@ class Caller:
         self._unanswered = 0
         self._over_quota = 0
 
+    @abstractmethod
     def standing(self, now: float) -> Standing:
         """Where it stands at the gate; `now` is the monotonic time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def given_up_places(self) -> Sequence[str]:
         """What becomes dead letters if it is given up now."""
-        raise NotImplementedError
 
     # By any thread.
 
@@ -432,11 +441,8 @@ class PendingSend:
     """Its bytes as BSON."""
 
     def now(self, boottime: float) -> datetime:
-        """The time by a clock that is never set: were it set back, a token that has run out would
-        look good, and LINE's refusal of it like a proof that an earlier try has used it.
-        """
-        # guard: time-since-boot -> return datetime.now(UTC)
-        return self.made.at + timedelta(seconds=boottime - self.made.boottime)
+        """The time by a clock that is never set."""
+        return self.made.now(boottime)
 
     def token_lives(self, boottime: float) -> bool:
         """Whether its reply token is young enough for a call that begins now."""
@@ -488,8 +494,8 @@ class ConversationOutbox(Caller):
         self._ends = ends
         # How many sends may travel together next.
         self._most_together = MOST_MESSAGES
-        # What `body` found of the first sends.
-        self._body: tuple[tuple[str, ...], bytes | None] = ((), None)
+        # What `body` found of the first sends; None where it has to look again.
+        self._body: tuple[bytes | None] | None = None
         # Whether a call for the first send got no verdict.
         self._is_unanswered = False
 
@@ -506,6 +512,7 @@ class ConversationOutbox(Caller):
         self.places.add(one.place)
         self.sends.append(one)
         self.size += one.size
+        self._body = None
         if len(self.sends) > self._limits.most_per_conversation:
             return None
         return self.hurry(self._placed(one.standing))
@@ -516,6 +523,7 @@ class ConversationOutbox(Caller):
         self.size -= sum(one.size for one in self.sends if one.place in gone)
         self.sends = [one for one in self.sends if one.place not in gone]
         self.places -= gone
+        self._body = None
         self._is_unanswered = False
         self._most_together, self.most_users = MOST_MESSAGES, MOST_USERS
         self.settled()
@@ -562,7 +570,7 @@ class ConversationOutbox(Caller):
             if budget.is_closed:
                 return MakeLetters(QUOTA, go.call.members)
             if self._costs_as_late(go.call):
-                day = day_of(now)
+                day = day_of(now).isoformat()
                 if not budget.late.may_cost(self.id, day, budget.left):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
@@ -599,11 +607,9 @@ class ConversationOutbox(Caller):
     @property
     def body(self) -> bytes | None:
         """Stands for the messages of the next call; None where they are this chat's alone."""
-        run = self.together()
-        places = tuple(one.place for one in run)
-        if self._body[0] != places:
-            self._body = places, _same_for_all(run)
-        return self._body[1]
+        if self._body is None:
+            self._body = (_same_for_all(self.together()),)
+        return self._body[0]
 
     def may_share(self, boottime: float) -> bool:
         """Whether its next call may be one for other users as well: a push to its own user that
@@ -662,6 +668,7 @@ class ConversationOutbox(Caller):
             self.call = None
         if outcome.narrower:
             self._most_together = max(1, len(call.members) // 2)
+            self._body = None
         if outcome.token_used_up:
             for one in self.sends:
                 if one.send.token == call.token:

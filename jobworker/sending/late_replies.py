@@ -8,9 +8,6 @@ writes 1,500 messages at once would else use up a small plan's month by herself.
 from __future__ import annotations
 
 from collections import OrderedDict
-from datetime import datetime
-
-from jobworker.line.month import TOKYO
 
 # So many calls a day, and this share of what the month has left.
 A_DAY = 20
@@ -19,11 +16,6 @@ SHARE_A_DAY = 10
 MOST_KNOWN = 10_000
 LATE = "late"
 """The cause of what is given up."""
-
-
-def day_of(now: datetime) -> str:
-    """The day in Japan, as it stands in a conversation."""
-    return now.astimezone(TOKYO).date().isoformat()
 
 
 class LateReplies:

@@ -398,10 +398,8 @@ class Outbox:
             case MakeLetters(cause, places, ticket):
                 if ticket is not None:
                     self._gate.cancel(ticket)
-                unknown = box.call
-                self._step(
-                    partial(self._make_letters, box, places, cause, box.call, unknown=unknown)
-                )
+                call = box.call
+                self._step(partial(self._make_letters, box, places, cause, call, unknown=call))
             case PutBack(place):
                 self._step(partial(self._put_back, box, place))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient
+from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -20,6 +21,11 @@ WTIMEOUT_SECONDS = 5.0
 DURABLE = WriteConcern(w="majority", j=True, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 MAJORITY = ReadConcern("majority")
 LOCAL = ReadConcern("local")
+
+
+def durable(collection: Collection[Any]) -> Collection[Any]:
+    """The collection with journalled writes and reads on a majority."""
+    return collection.with_options(write_concern=DURABLE, read_concern=MAJORITY)
 
 
 def connect(

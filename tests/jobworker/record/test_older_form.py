@@ -138,6 +138,11 @@ def test_a_replay_behind_a_try_of_unknown_outcome_keeps_what_it_knows_of_its_own
     assert changes["outbox.place 1"] == replay
 
 
+def test_a_try_beside_a_call_that_stands_keeps_what_it_knows_of_its_own() -> None:
+    tried = entry(PUSH, id="E2/0")
+    assert moved([tried], place, has_call=True) == {"outbox.place 0": tried}
+
+
 def test_a_try_that_a_person_made_up_is_left_as_it_is() -> None:
     broken = [{"type": "send", "triedAt": NOW}, {"type": "send", "triedAt": NOW, "as": "fax"}]
     changes = moved(broken, place)
@@ -207,6 +212,24 @@ def test_a_replay_that_waits_behind_a_try_travels_under_its_own_key(
     left(database, user, tried, replay, a_push(user, "三"))
     room(Bot(), epoch=2).until_quiet()
     assert texts(sim, user) == ["一", "二", "三"]
+
+
+def test_a_try_of_an_older_release_after_a_switch_back_overwrites_no_call_of_unknown_outcome(
+    database: Db, room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("花子")
+    first, tried = a_reply(sim, user, "一", REPLY), a_push(user, "二", PUSH)
+    for send in (first, tried):
+        had_by_line(sim, send)
+    moved_on = {**first, "triedAt": None, "as": None}
+    place = place_of(1, FIRST_NUMBER)
+    call = Call(NOW, REPLY, (place,), token=first["token"]).as_document()
+    left(database, user, tried, outbox={place: moved_on}, call=call, epoch=2)
+    before = len(sim.calls)
+    room(Bot(), epoch=3).until_quiet()
+    assert texts(sim, user) == ["一", "二"]
+    made = [(call.endpoint, call.status) for call in sim.calls[before:]]
+    assert made == [("reply", 400), ("push", 409)]
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["found applied", "recorded"])

@@ -33,7 +33,9 @@ def a_batch() -> Batch:
         box.append(PendingSend(f"{user}-1", send, standing, Moment(NOW, at)))
         boxes.append(box)
     ready = ReadyBatch("key", NOW, {box.id: ("1",) for box in boxes})
-    return Batch(ready, [], boxes, now=5.0, limits=LIMITS, granted=lambda *_: None)
+    return Batch(
+        ready, [], boxes, now=5.0, made=Moment(NOW, 5.0), limits=LIMITS, granted=lambda *_: None
+    )
 
 
 def test_a_batch_stands_by_the_best_of_its_conversations() -> None:

@@ -385,7 +385,7 @@ def test_the_monthly_limit_gives_up_no_call_of_unknown_outcome(
     assert [texts(sim, user) for user in users] == [["同じ"]] * 4
 
 
-# Whoever dies or freezes, and wherever.
+# Deaths and freezes, at each point.
 
 
 def is_once(sim: Sim, users: Sequence[User]) -> None:

@@ -11,7 +11,8 @@ from linebot.v3.webhooks import MessageEvent
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.sending.late_replies import LateReplies, day_of
+from jobworker.line.today import day_of
+from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linesim import Sim
@@ -52,8 +53,8 @@ def write_late(desk: Room, sim: Sim, user: Any, count: int) -> None:
 
 def test_a_day_begins_at_midnight_in_japan() -> None:
     midnight = datetime(2026, 11, 23, 15, tzinfo=UTC)
-    assert day_of(midnight - timedelta(seconds=1)) == TODAY
-    assert day_of(midnight) == TOMORROW
+    assert day_of(midnight - timedelta(seconds=1)).isoformat() == TODAY
+    assert day_of(midnight).isoformat() == TOMORROW
 
 
 def test_a_conversation_that_had_its_calls_has_more_tomorrow() -> None:
