@@ -6,7 +6,7 @@ It only reads and locks nothing, so what it shows may be a moment old.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,6 +173,16 @@ def _name(conversation: Mapping[str, Any]) -> str | None:
 def _names(conversation: Mapping[str, Any]) -> dict[str, str]:
     members = (conversation.get("members") or {}).items()
     return {user: told["displayName"] for user, told in members if told.get("displayName")}
+
+
+def names_of(database: Database[Any], ids: Iterable[str]) -> dict[str, str]:
+    """Names in LINE of the conversations `<channel>/<key>`, as far as they are known.
+
+    Raises what the driver raises.
+    """
+    wanted = {"_id": {"$in": sorted(set(ids))}}
+    rows = database[CONVERSATIONS].find(wanted, list(WHO))
+    return {row["_id"]: name for row in rows if (name := _name(row))}
 
 
 def starting(text: str) -> Document:
