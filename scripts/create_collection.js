@@ -211,6 +211,7 @@ var views = [
           key: 1,
           attempt: 1,
           requestId: 1,
+          reason: 1,
           sends: { $add: [1, { $size: { $cond: [{ $isArray: "$also" }, "$also", []] } }] },
           conversations: {
             $size: {
