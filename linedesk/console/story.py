@@ -8,7 +8,7 @@ them unless it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from linedesk.console.call_words import (
     sends_of,
     wait_words,
 )
+from linedesk.console.conversation import names_of
 from linedesk.console.dead_letters import last_replay
 from linedesk.console.facts import Facts, leader, read_facts
 from linedesk.console.format import as_json, brief, for_long
@@ -296,6 +297,8 @@ class Story:
     """Ids of its dead letters, and of those of its effects, that were not replayed."""
     replay: str | None
     """The eventId of the newest replay of one of them."""
+    name: str | None = None
+    """The name in LINE of its user or group, where it is known."""
 
     def as_json(self) -> Document:
         """The same for programs."""
@@ -309,9 +312,11 @@ def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
     `text` tells what people wrote, too. Raises NoSuchEvent, StoreUnavailable.
     """
     with translated(), pymongo.timeout(READ_SECONDS):
-        name = event_of(database, asked)
-        facts = read_facts(database, name, row=leader(database))
-    return story_of(facts, asked=asked, now=datetime.now(UTC), text=text)
+        event = event_of(database, asked)
+        facts = read_facts(database, event, row=leader(database))
+        whose = "/".join(facts.conversation or ())
+        name = names_of(database, [whose]).get(whose)
+    return replace(story_of(facts, asked=asked, now=datetime.now(UTC), text=text), name=name)
 
 
 def story_of(facts: Facts, *, asked: str, now: datetime, text: bool = False) -> Story:
