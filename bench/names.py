@@ -31,9 +31,39 @@ from linedesk.store.records.conversations import NAME_PARTS
 
 BATCH = 10_000
 TIMES = 20
-FAMILIES = "佐藤 鈴木 高橋 田中 伊藤 渡辺 山本 中村 小林 加藤 Sato Suzuki Tanaka ワタナベ".split()
-GIVEN = "花子 太郎 さくら 陽菜 蓮 湊 結衣 美咲 大翔 Hanako Taro ゆい ハナ 🌸".split()
-WORDS = "佐藤花子 ﾊﾅ sato さくら 99999 z 藤 いない名前 nobodyatall".split()
+FAMILIES = [
+    "佐藤",
+    "鈴木",
+    "高橋",
+    "田中",
+    "伊藤",
+    "渡辺",
+    "山本",
+    "中村",
+    "小林",
+    "加藤",
+    "Sato",
+    "Suzuki",
+    "Tanaka",
+    "ワタナベ",
+]
+GIVEN = [
+    "花子",
+    "太郎",
+    "さくら",
+    "陽菜",
+    "蓮",
+    "湊",
+    "結衣",
+    "美咲",
+    "大翔",
+    "Hanako",
+    "Taro",
+    "ゆい",
+    "ハナ",
+    "🌸",
+]
+WORDS = ["佐藤花子", "ﾊﾅ", "sato", "さくら", "99999", "z", "藤", "いない名前", "nobodyatall"]
 
 
 def conversations(count: int) -> Iterator[Document]:
@@ -93,8 +123,8 @@ def main() -> None:
             table.add_row(*timed(database, word))
     Console().print(table)
     Console().print(
-        f"{count:,} conversations, made searchable in {seconds:.0f} s; the index has "
-        f"{stats['indexSizes'][NAME_PARTS] / 1e6:.0f} MB, the documents {stats['size'] / 1e6:.0f} MB"
+        f"{count:,} conversations, made searchable in {seconds:.0f} s; MB: "
+        f"index {stats['indexSizes'][NAME_PARTS] / 1e6:.0f}, documents {stats['size'] / 1e6:.0f}"
     )
 
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pymongo
-from pymongo import UpdateOne, WriteConcern
+from pymongo import UpdateOne
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
+from linedesk.store.client import durable
 from linedesk.store.documents import CONVERSATIONS
 from linedesk.store.records.conversations import NAME_PARTS, name_parts, names_in
 
@@ -34,12 +35,12 @@ FILL_SECONDS = 10.0
 
 
 class NameParts:
-    """Belongs to one thread. What it writes follows from the document alone, so a write that is
-    lost or that comes from a predecessor does no harm.
+    """Belongs to one thread. What it writes follows from the document alone, so a write of a
+    predecessor does no harm.
     """
 
     def __init__(self, database: Database[Any], *, most_at_once: int = MOST_AT_ONCE) -> None:
-        self._conversations = database[CONVERSATIONS].with_options(write_concern=WriteConcern(w=1))
+        self._conversations = durable(database[CONVERSATIONS])
         self._most_at_once = most_at_once
         self._look_at = -math.inf
 
@@ -73,6 +74,7 @@ def _filling(row: Mapping[str, Any]) -> UpdateOne:
     """Unless its names have changed since it was read."""
     profile = row.get("profile")
     own = profile.get("displayName") if isinstance(profile, Mapping) else None
-    # guard: names-as-they-were-read -> same = {"_id": row["_id"]}
-    same = {"_id": row["_id"], "profile.displayName": own, "members": row.get("members")}
+    same = {"_id": row["_id"]}
+    # guard: names-as-they-were-read
+    same |= {"profile.displayName": own, "members": row.get("members")}
     return UpdateOne(same, {"$set": {NAME_PARTS: name_parts(names_in(row))}})
