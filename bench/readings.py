@@ -30,7 +30,7 @@ from linedesk.console.conversation import find_conversation, read_conversation
 from linedesk.console.dead_letters import Choice, found
 from linedesk.console.history import read_history
 from linedesk.console.overview import read_overview
-from linedesk.console.search import meaning_of, recent
+from linedesk.console.search import recent, search
 from linedesk.console.story import tell
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import create_collections
@@ -135,7 +135,7 @@ def readings(database: Database[Any], documents: int) -> dict[str, Callable[[], 
         "story, old": lambda: tell(database, f"01E{old:023d}"),
         "story, by message": lambda: tell(database, f"{old:018d}"),
         "story, by request": lambda: tell(database, "r15000"),
-        "word, a name": lambda: meaning_of(database, "客7", channel="main"),
+        "word, a name": lambda: search(database, "客7", channel="main"),
         "word, an id": lambda: find_conversation(database, key_of(7), channel="main"),
         "conversation": lambda: read_conversation(database, f"main/{key_of(7)}"),
         "conversation, recent": lambda: recent(database, f"main/{key_of(7)}"),

@@ -37,6 +37,7 @@ from jobworker.metrics import WorkerMetrics
 from jobworker.record.batches import Batches
 from jobworker.record.conversations import Conversation, Conversations
 from jobworker.record.dead_letters import Ageing, KeptLetters
+from jobworker.record.name_parts import NameParts
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import AnswerAges, WaitingAnswers
 from jobworker.row_log import RowWriter
@@ -272,7 +273,8 @@ class BotWorker:
         self.answer_ages = AnswerAges(
             answers, lambda id_, all_: self.outbox.add(id_, all_), kept_for=line.answers_kept_for
         )
-        looks = (kept.look, ageing.look, calls.look, self.answer_ages.look)
+        names = NameParts(database)
+        looks = (kept.look, ageing.look, calls.look, self.answer_ages.look, names.look)
         self.rows = RowWriter(calls, runs.rows, looks=looks)
         self.line = side = LineSide(
             line,

@@ -73,6 +73,12 @@ var indexes = [
     options: { name: "unsentAt", partialFilterExpression: { unsentAt: { $exists: true } } }
   },
   {
+    // Finds names by their parts, and conversations whose parts are not made yet.
+    collection: "conversations",
+    keys: { nameParts: 1 },
+    options: { name: "nameParts" }
+  },
+  {
     collection: "deadletters",
     keys: { lastAt: 1, cause: 1 },
     options: { name: "lastAt_cause" }
@@ -211,6 +217,7 @@ var views = [
           key: 1,
           attempt: 1,
           requestId: 1,
+          reason: 1,
           sends: { $add: [1, { $size: { $cond: [{ $isArray: "$also" }, "$also", []] } }] },
           conversations: {
             $size: {

@@ -26,6 +26,7 @@ from jobworker.record.conversations import MOST_MEMBERS, Conversation, Decision
 from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
 from linedesk.store.records.answers import ANSWERS
+from linedesk.store.records.conversations import NAME_PARTS, names_in
 from linedesk.store.records.events import ACCEPT_TIME
 
 
@@ -281,6 +282,9 @@ class Talk:
             changes = {name: now[name] for name in now if repr(now[name]) != repr(before[name])}
             if "members" in changes:
                 changes |= _one_by_one("members", before["members"], changes.pop("members"), gone)
+            # guard: changed-names-are-cut-anew
+            if names_in(before) != names_in(now):
+                gone.append(NAME_PARTS)
             if self.forgot and self._conversation.answers:
                 changes[ANSWERS] = {}
         sends = [send.as_document() for send in self._sends]

@@ -7,6 +7,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from linedesk.store.records.calls import LineReason, is_taken
 
 # LINE tells the meanings of a 429 apart by these words only.
 MONTHLY_LIMIT = "monthly limit"
@@ -14,6 +17,17 @@ SAME_USER = "same user"
 # How a 400 names what it is about: `messages[0].text`, `to[12]`.
 PROPERTY = "The property, "
 NAMED = re.compile(r"(messages|to)\[(\d{1,4})\]")
+# What LINE's error body may quote of a request: ids, tokens, URLs, and what people wrote. LINE
+# writes its own words in English, and names properties in single quotes.
+QUOTATIONS = (
+    re.compile(r"https?://[^\s'\"]+"),
+    re.compile(r"\b(?=\w*\d)[\w-]{20,}"),
+    re.compile(r'"[^"]*"|(?<!\w)\'[^\']*\s[^\']*\'(?!\w)'),
+    re.compile(r"[^\x00-\x7f]+"),
+)
+MASK = "***"
+MOST_REASON = 200
+MOST_DETAILS = 10
 
 
 @dataclass(frozen=True)
@@ -52,19 +66,55 @@ def named_in(answer: LineAnswer, part: str) -> list[int]:
     LINE's reference, "Error responses": `details[].property`; for a recipient of a multicast its
     example has it in the message, "The property, to[1], in the request body is invalid".
     """
-    if answer.status != 400 or not answer.whole:
+    if answer.status != 400:
         return []
-    try:
-        told = json.loads(answer.text)
-        names = [one.get("property") for one in told.get("details") or () if _is_object(one)]
-        message = told.get("message")
-    except (ValueError, AttributeError, TypeError):
-        return []
+    told = _error_body(answer)
+    names = [one.get("property") for one in _details(told)]
+    message = told.get("message")
     if isinstance(message, str) and message.startswith(PROPERTY):
         names.append(message.removeprefix(PROPERTY))
     found = (NAMED.match(name) for name in names if isinstance(name, str))
     return sorted({int(one[2]) for one in found if one is not None and one[1] == part})
 
 
-def _is_object(value: object) -> bool:
-    return isinstance(value, Mapping)
+def reason_of(answer: LineAnswer) -> LineReason | None:
+    """Why LINE refused a call: `message` and `details` of its error body, bounded and masked.
+
+    None for a call that LINE took, and for a body that is not LINE's.
+    """
+    told = {} if is_taken(answer.status) else _error_body(answer)
+    message = told.get("message")
+    if not isinstance(message, str):
+        return None
+    details = [
+        {
+            name: masked(one[name])
+            for name in ("property", "message")
+            if isinstance(one.get(name), str)
+        }
+        for one in _details(told)
+    ]
+    return LineReason(masked(message), [one for one in details if one][:MOST_DETAILS])
+
+
+def masked(words: str) -> str:
+    """LINE's words without what they may quote of the request; cut where they are long."""
+    for quotation in QUOTATIONS:
+        words = quotation.sub(MASK, words)
+    words = " ".join(words.split())
+    return words if len(words) <= MOST_REASON else f"{words[:MOST_REASON]}…"
+
+
+def _error_body(answer: LineAnswer) -> Mapping[str, Any]:
+    """LINE's JSON object; {} where the body is another, or did not come whole."""
+    try:
+        told = json.loads(answer.text) if answer.whole else {}
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, Mapping) else {}
+
+
+def _details(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    details = told.get("details")
+    listed = details if isinstance(details, list) else []
+    return [one for one in listed if isinstance(one, Mapping)]

@@ -109,7 +109,7 @@ class CallLog(RowLog):
         host: str = "api",
         to: Any = None,
     ) -> Iterator[CallRecord]:
-        """Note one call; the caller fills in `status` and `request_id` when there is an answer.
+        """Note one call; the caller fills in `status`, `request_id` and `reason` from the answer.
 
         `to` is whom a send goes to, as LINE's API has it.
         """
@@ -136,9 +136,10 @@ class CallLog(RowLog):
             row.ms = round(seconds * 1000, 1)
             log.info(
                 "called LINE method=%s endpoint=%s status=%s request_id=%s event_id=%s "
-                "attempt=%d ms=%.1f",
+                "attempt=%d ms=%.1f%s",
                 *(row.method, row.endpoint, row.status, row.request_id),
                 *(row.event_id, row.attempt, row.ms),
+                f' reason="{row.reason.words}"' if row.reason else "",
             )
             self._figures.called(host, endpoint, row.status, seconds)
             if row.is_sent:

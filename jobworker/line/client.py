@@ -25,7 +25,7 @@ from urllib3.exceptions import (
 )
 
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
-from jobworker.line.answer import LineAnswer, is_no_verdict
+from jobworker.line.answer import LineAnswer, is_no_verdict, reason_of
 from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
@@ -133,6 +133,7 @@ class LineClient:
                 self.breaker.failed(whose, began=began)
                 raise
             row.status, row.request_id = answer.status, answer.request_id
+            row.reason = reason_of(answer)
         tell(self.breaker, answer.status, whose, began=began)
         return replace(answer, began=began)
 

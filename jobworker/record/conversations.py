@@ -34,6 +34,7 @@ from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused, translated, writing_one
 from linedesk.store.limits import MOST_LEVELS
 from linedesk.store.records.answers import ANSWERS
+from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
     OUTBOX_PAIRS,
     WITH_OUTBOX,
@@ -247,7 +248,8 @@ class Conversations:
         """The conversation that a recvq document belongs to."""
         id_ = conversation_id(document)
         with translated():
-            found = self._collection.find_one({"_id": id_}, {"outbox": 0, "pending": 0})
+            hidden = {"outbox": 0, "pending": 0, NAME_PARTS: 0}
+            found = self._collection.find_one({"_id": id_}, hidden)
         return Conversation.from_document(id_, found)
 
     def record(
@@ -388,9 +390,13 @@ class Conversations:
         have been a `forget`.
         """
         place = "profile" if member is None else f"members.{member}"
+        gone = [] if drop is None else [f"members.{drop}"]
+        known = read.profile_of(member) or {}
+        if gone or known.get("displayName") != profile.get("displayName"):
+            gone.append(NAME_PARTS)
         update: Document = {"$set": {place: profile}}
-        if drop is not None:
-            update["$unset"] = {f"members.{drop}": ""}
+        if gone:
+            update["$unset"] = dict.fromkeys(gone, "")
         condition = {
             "_id": read.id,
             "epoch": self.epoch,

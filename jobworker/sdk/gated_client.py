@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from jobworker.effects import SendMethod
 from jobworker.errors import GateClosed
 from jobworker.handler_context import HandlerContext, current_call
-from jobworker.line.answer import is_no_verdict
+from jobworker.line.answer import LineAnswer, is_no_verdict, reason_of
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import CALL_SECONDS, NEVER_LEFT, tell
 from jobworker.line.deadline import make_timed, within
@@ -136,6 +136,7 @@ class GatedApiClient(SdkApiClient):  # type: ignore[misc]  # the SDK has no type
             yield
         except ApiException as error:
             self._note(call, error.status, error.headers)
+            call.row.reason = reason_of(LineAnswer(error.status or 0, error.body or ""))
             raise
         except UnicodeDecodeError as error:
             # The body of a refusal, which hides it.

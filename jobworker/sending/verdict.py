@@ -20,6 +20,7 @@ from jobworker.line.answer import (
     is_endpoint_limit,
     is_no_verdict,
     named_in,
+    reason_of,
 )
 
 # Of a send that LINE never had: a token that ran out on Friday evening can be replaced on Monday;
@@ -147,7 +148,14 @@ def judge(
         # Nothing is wrong with the send; the breaker keeps it at the gate.
         return _again(tried, definite=True, wait_seconds=0)
     named = tried.members_with(named_in(answer, "messages"))
-    return _refused(tried, f"LINE refused it with {answer.status}", named)
+    return _refused(tried, _cause(answer), named)
+
+
+def _cause(answer: LineAnswer) -> str:
+    """LINE's status and, where its body tells one, the reason."""
+    reason = reason_of(answer)
+    why = f": {reason.words}" if reason else ""
+    return f"LINE refused it with {answer.status}{why}"
 
 
 def _again(tried: Tried, *, definite: bool, wait_seconds: float | None = None) -> CallOutcome:

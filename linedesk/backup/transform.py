@@ -34,6 +34,7 @@ from linedesk.store.records import letters
 from linedesk.store.records.answers import ANSWERS, waiting_in
 from linedesk.store.records.answers import SEND as ANSWER
 from linedesk.store.records.batches import READY, STATE
+from linedesk.store.records.conversations import NAME_PARTS
 from linedesk.store.records.effects import (
     CALL,
     OUTBOX,
@@ -195,7 +196,7 @@ class Restored:
             yield self._ended(document, _perhaps_done(effect, at=self._at), cause=WAITED_IN_OUTBOX)
         empty: Document = {OUTBOX: {}, PENDING: []}
         emptied = {name: value for name, value in empty.items() if name in document}
-        kept = {name: value for name, value in document.items() if name != CALL}
+        kept = {name: value for name, value in document.items() if name not in (CALL, NAME_PARTS)}
         if ANSWERS in document:
             # Of all others the event is over, or its answer waited in the outbox.
             emptied[ANSWERS] = dict(waiting_in(document))

@@ -18,6 +18,7 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.console import processes
+from linedesk.console.conversation import names_of
 from linedesk.console.dead_letters import Replaying
 from linedesk.console.errors import NotDone
 from linedesk.console.reading import outbox_of, reported
@@ -103,6 +104,38 @@ def newest(database: Database[Any], *, limit: int = MOST_SHOWN) -> list[Document
     """The newest rows, the newest first. Raises StoreUnavailable."""
     with translated(), pymongo.timeout(READ_SECONDS):
         return list(database[AUDIT].find({}).sort("at", -1).limit(limit))
+
+
+# Of a drop of many letters the others are counted.
+MOST_SUBJECTS = 3
+
+
+def with_subjects(database: Database[Any], rows: Sequence[Document]) -> list[Document]:
+    """Rows of `audit`, each with the `subjects` that a page can link, conversations by name.
+
+    Raises StoreUnavailable.
+    """
+    listed = [(row, list(_subjects(row))) for row in rows]
+    ids = {one["id"] for _, found in listed for one in found if one["kind"] == "conversation"}
+    with translated(), pymongo.timeout(READ_SECONDS):
+        names = names_of(database, ids)
+    return [
+        {**row, "subjects": [{**one, "name": names.get(one["id"])} for one in found]}
+        for row, found in listed
+    ]
+
+
+def _subjects(row: Mapping[str, Any]) -> Iterator[Document]:
+    act, on = row.get("act"), row.get("on")
+    if act in ("replay", "drop", "expire"):
+        for id_ in ([on] if isinstance(on, str) else on or [])[:MOST_SUBJECTS]:
+            yield {"kind": "letter", "id": id_}
+    elif act in ("pause", "resume", "release") and isinstance(on, str) and "/" in on:
+        whose, _, head = on.partition(" ")
+        channel, _, key = whose.partition("/")
+        yield {"kind": "conversation", "id": whose, "channel": channel, "key": key}
+        if head:
+            yield {"kind": "event", "id": head}
 
 
 SLICE = 1_000

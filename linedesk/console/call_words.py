@@ -1,4 +1,4 @@
-"""What a row of `calls` tells of one send: what it travelled with, its wait, its cost. Pure."""
+"""What a row of `calls` tells of one send: LINE's reason, its company, wait and cost. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def cost_words(row: Mapping[str, Any]) -> str | None:
     if not call.people:
         return "free"
     return f"{call.people:,} counted message{'' if call.people == 1 else 's'}"
+
+
+def reason_words(row: Mapping[str, Any]) -> str | None:
+    """Why LINE refused the call, as LINE says; None where it took it or gave no reason."""
+    reason = CallRecord.from_document(row).reason
+    return reason.words if reason else None
 
 
 def company_words(row: Mapping[str, Any], event_id: str) -> str | None:

@@ -16,7 +16,7 @@ from pymongo.database import Database
 from linedesk.console.reading import reported
 from linedesk.store.documents import CALLS, Document
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import COUNTED, PAID, REQUEST_ID, of_key
+from linedesk.store.records.calls import COUNTED, PAID, REASON, REQUEST_ID, of_key
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.runs import WAITED_MS
 
@@ -29,7 +29,7 @@ TAKEN = {"$or": [{"status": {"$gte": 200, "$lt": 300}}, {"status": 409}]}
 
 LISTED: Mapping[str, Any] = {
     **dict.fromkeys(("at", "ms", "method", "endpoint", "status", REQUEST_ID, EVENT_ID), 1),
-    **dict.fromkeys(("key", "attempt", "class", WAITED_MS, PAID), 1),
+    **dict.fromkeys(("key", "attempt", "class", WAITED_MS, PAID, REASON), 1),
     **COUNTED,
     "_id": 0,
 }

@@ -5,21 +5,33 @@ It only reads and locks nothing, so what it shows may be a moment old.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pymongo
 from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from jobworker.bot.states import STATE_TIMER
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import outbox_of
 from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, HELD, SCHEDULE, Document
-from linedesk.store.errors import translated
+from linedesk.store.errors import UNAUTHORIZED, translated
 from linedesk.store.records.answers import waiting_in
+from linedesk.store.records.conversations import (
+    NAME_PARTS,
+    folded,
+    member_names,
+    names_in,
+    own_name,
+    wanted_parts,
+    whole_name,
+)
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT
@@ -32,8 +44,17 @@ MOST_LETTERS = 1_000
 ELLIPSIS = "…"
 # What is told of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
-# What says who somebody is.
-WHO = ("_id", "kind", "profile.displayName", "members")
+MOST_CHANNELS = 10
+MOST_IN_A_NAME = 3
+# Conversations with a common part of a name that are compared, the others are left out.
+MOST_CUT = 500
+MOST_UNCUT = 5_000
+NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
+# A group can have 200 members, who are read only where it has no name of its own.
+NAME_ONLY: Mapping[str, Any] = {
+    "profile.displayName": 1,
+    "members": {"$cond": [{"$gt": ["$profile.displayName", None]}, "$$REMOVE", "$members"]},
+}
 
 
 @dataclass(frozen=True)
@@ -51,29 +72,36 @@ class ConversationView:
     """Those of the newest MOST_LETTERS dead letters that were not replayed."""
 
 
-def find_conversation(database: Database[Any], word: str, *, channel: str) -> str:
+def find_conversation(
+    database: Database[Any], word: str, *, channel: str, whole_names: bool = False
+) -> str:
     """The `_id` of the conversation that a word means.
 
-    That is an id of a user, group or room, `<channel>/<id>`, a start of it that no other has, or
-    a display name. Raises NotOneConversation.
+    That is an id of a user, group or room, `<channel>/<id>`, a start of it that no other has, the
+    short form on a screen, or a name; else a part of a name, unless `whole_names`. Raises
+    NotOneConversation.
     """
-    word = word.removesuffix(ELLIPSIS)
     conversations = database[CONVERSATIONS]
     with translated(), pymongo.timeout(READ_SECONDS):
-        for id_ in (word, f"{channel}/{word}"):
-            if conversations.find_one({"_id": id_}, {"_id": 1}) is not None:
-                return id_
-        starts = [starting(word), starting(f"{channel}/{word}")]
-        found = _few(conversations, {"$or": starts}) or _few(conversations, _named(word))
-    if len(found) != 1:
-        raise NotOneConversation(word, [_told(row) for row in found])
-    return str(found[0]["_id"])
+        exact = with_id(conversations, word, channel=channel)
+        if exact is not None:
+            return str(exact["_id"])
+        found = _few(conversations, by_id_part(conversations, word))
+        found = found or by_name(database, word, whole=True)
+        if len(found) == 1:
+            return str(found[0]["_id"])
+        parts = [] if found else by_name(database, word)
+    if len(parts) == 1 and not whole_names:
+        return str(parts[0]["_id"])
+    raise NotOneConversation(word, [_told(row) for row in found or parts])
 
 
 def read_conversation(database: Database[Any], id_: str) -> ConversationView:
     """All that is known of a conversation. Raises NotOneConversation where it is gone."""
     with translated(), pymongo.timeout(READ_SECONDS):
-        conversation = database[CONVERSATIONS].find_one({"_id": id_}, {"applied": 0, "unsent": 0})
+        conversation = database[CONVERSATIONS].find_one(
+            {"_id": id_}, {"applied": 0, "unsent": 0, NAME_PARTS: 0}
+        )
         if conversation is None:
             raise NotOneConversation(id_, [])
         whose = dict(zip(("channel", "key"), id_.split("/", 1), strict=True))
@@ -107,11 +135,11 @@ def conversation_summary(view: ConversationView) -> Document:
         "channel": found.get("channel"),
         "key": found.get("key"),
         "kind": found.get("kind"),
-        "name": _name(found),
+        "name": name_of(found),
         "friend": found.get("friend"),
         **_place(found),
         "members": [
-            {"user": user, "name": _names(found).get(user), **_place(place)}
+            {"user": user, "name": member_names(found).get(user), **_place(place)}
             for user, place in (found.get("states") or {}).items()
         ],
         "timers": [_timer(row, found) for row in view.timers],
@@ -141,7 +169,7 @@ def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
     every = row.get("every")
     return {
         "name": name,
-        "member": _names(conversation).get(member, member) if member else None,
+        "member": member_names(conversation).get(member, member) if member else None,
         "at": row[RUN_AT],
         "every": f"{every['at']} {every['tz']}" if every else None,
         "data": row.get("data") or {},
@@ -164,49 +192,131 @@ def _answers(conversation: Mapping[str, Any]) -> Document:
     return {"waiting": len(entries), "oldest": min(since, default=None)}
 
 
-def _name(conversation: Mapping[str, Any]) -> str | None:
-    """The name in LINE of the user, or of the members of the group as far as they are known."""
-    own = (conversation.get("profile") or {}).get("displayName")
-    return own or "、".join(_names(conversation).values()) or None
-
-
-def _names(conversation: Mapping[str, Any]) -> dict[str, str]:
-    members = (conversation.get("members") or {}).items()
-    return {user: told["displayName"] for user, told in members if told.get("displayName")}
+def name_of(conversation: Mapping[str, Any]) -> str | None:
+    """The name in LINE of the user or group, else of its members as far as they are known."""
+    own = own_name(conversation)
+    if own:
+        return own
+    names = list(member_names(conversation).values())
+    more = len(names) - MOST_IN_A_NAME
+    return "、".join(names[:MOST_IN_A_NAME]) + (f" +{more}" if more > 0 else "") or None
 
 
 def names_of(database: Database[Any], ids: Iterable[str]) -> dict[str, str]:
     """Names in LINE of the conversations `<channel>/<key>`, as far as they are known.
 
-    Raises what the driver raises.
+    None where the user of MongoDB may not read conversations. Raises what the driver raises.
     """
     wanted = {"_id": {"$in": sorted(set(ids))}}
-    rows = database[CONVERSATIONS].find(wanted, list(WHO))
-    return {row["_id"]: name for row in rows if (name := _name(row))}
+    try:
+        rows = list(database[CONVERSATIONS].find(wanted, NAME_ONLY))
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+        return {}
+    return {row["_id"]: name for row in rows if (name := name_of(row))}
+
+
+def with_names(
+    database: Database[Any], rows: Iterable[Mapping[str, Any]], *, channel: str
+) -> list[Document]:
+    """The rows, each with the `name` of its conversation; None where that is not known.
+
+    `channel` is that of rows that name none. Raises StoreUnavailable.
+    """
+    listed = [(row, _id_of(row, channel)) for row in rows]
+    with translated(), pymongo.timeout(READ_SECONDS):
+        names = names_of(database, (id_ for _, id_ in listed if id_ is not None))
+    return [{**row, "name": names.get(id_ or "")} for row, id_ in listed]
+
+
+def _id_of(row: Mapping[str, Any], channel: str) -> str | None:
+    key = row.get("key")
+    return f"{row.get('channel') or channel}/{key}" if isinstance(key, str) and key else None
 
 
 def starting(text: str) -> Document:
     """The ids that begin with a text, read by their index."""
-    return {"_id": {"$gte": text, "$lt": f"{text}{chr(sys.maxunicode)}"}}
+    return {"_id": between(text)}
 
 
-def _named(word: str) -> Document:
-    """By another channel's key, or by a name: every conversation has to be looked at."""
-    members = {"$objectToArray": {"$ifNull": ["$members", {}]}}
-    names = {"$map": {"input": members, "in": "$$this.v.displayName"}}
-    return {
-        "$or": [
-            {"key": word},
-            {"profile.displayName": word},
-            # Only groups have members: to look into every conversation takes ten times as long.
-            {"kind": {"$in": ["group", "room"]}, "$expr": {"$in": [word, names]}},
-        ]
-    }
+def between(start: str, end: str = "") -> Document:
+    """What begins and ends so, by an index of the field."""
+    ends = {"$regex": f"{re.escape(end)}$"} if end else {}
+    return {"$gte": start, "$lt": f"{start}{chr(sys.maxunicode)}", **ends}
+
+
+def id_part(word: str) -> tuple[str, str]:
+    """Start and end of an id as it was typed: its start, or the short form on a screen."""
+    start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
+    return start, end
+
+
+def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Document | None:
+    """The conversation of `<channel>/<key>`, or of the key in this channel."""
+    wanted = {"_id": {"$in": [word, f"{channel}/{word}"]}}
+    found: Document | None = conversations.find_one(wanted, NAMING)
+    return found
+
+
+def by_id_part(conversations: Collection[Any], word: str) -> Document:
+    """The filter of the conversations with such an id, or such a key in any channel."""
+    start, end = id_part(word)
+    places = [start, *(f"{channel}/{start}" for channel in _channels(conversations))]
+    return {"$or": [{"_id": between(place, end)} for place in places]}
+
+
+def _channels(conversations: Collection[Any]) -> Iterator[str]:
+    """The channels that there are, by one look at the index each."""
+    after = ""
+    for _ in range(MOST_CHANNELS):
+        row = conversations.find_one({"_id": {"$gt": after}}, {"_id": 1}, sort=[("_id", 1)])
+        if row is None:
+            return
+        channel = row["_id"].partition("/")[0]
+        yield channel
+        after = f"{channel}/{chr(sys.maxunicode)}"
+
+
+def by_name(database: Database[Any], word: str, *, whole: bool = False) -> list[Document]:
+    """The conversations with a name that is the word, or else has it in it, the best first.
+
+    A name of their own goes before that of a member, a whole name before its start, and a start
+    before another part; then the conversation of the last record. Raises what the driver raises.
+    """
+    wanted = folded(word)
+    if not wanted:
+        return []
+    conversations = database[CONVERSATIONS]
+    parts = [whole_name(wanted)] if whole else wanted_parts(wanted)
+    # Those that a dispatcher has not cut into parts yet are read themselves.
+    missing = conversations.find({NAME_PARTS: {"$exists": False}}, NAMING).limit(MOST_UNCUT)
+    rows = [*conversations.find({NAME_PARTS: {"$all": parts}}, NAMING).limit(MOST_CUT), *missing]
+    ranked = [(rank, row) for row in rows if (rank := _rank(row, wanted, whole=whole)) is not None]
+    ranked.sort(key=lambda found: (found[0], -_recency(found[1])))
+    return [row for _, row in ranked[:MOST_NAMED]]
+
+
+def _rank(row: Mapping[str, Any], wanted: str, *, whole: bool) -> tuple[int, bool] | None:
+    """How well a name of it fits, the best first; None where none does."""
+    own = own_name(row)
+    names = [(folded(name), name is not own) for name in names_in(row)]
+    fits = [
+        (0 if name == wanted else 1 if name.startswith(wanted) else 2, is_members)
+        for name, is_members in names
+        if (name == wanted if whole else wanted in name)
+    ]
+    return min(fits, default=None)
+
+
+def _recency(row: Mapping[str, Any]) -> float:
+    at = row.get("at")
+    return at.timestamp() if isinstance(at, datetime) else 0.0
 
 
 def _few(conversations: Collection[Any], condition: Document) -> list[Document]:
-    return list(conversations.find(condition, list(WHO)).sort("_id", 1).limit(MOST_NAMED))
+    return list(conversations.find(condition, NAMING).sort("_id", 1).limit(MOST_NAMED))
 
 
 def _told(row: Mapping[str, Any]) -> str:
-    return " ".join(part for part in (row["_id"], row.get("kind"), _name(row)) if part)
+    return " ".join(part for part in (row["_id"], row.get("kind"), name_of(row)) if part)

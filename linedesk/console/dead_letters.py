@@ -54,6 +54,12 @@ MEANINGS = {
 # The lines of a traceback that Python itself makes, and after each the line of code.
 FRAME = re.compile(r'^\s*File ".*", line \d+')
 
+# Stands where a traceback ends with its error's own words.
+MESSAGE_HIDDEN = (
+    "The error's message is hidden, because it can quote what people wrote. To see it, run "
+    "`linedesk dead show ID --text` or set CONSOLE_TEXT=true for the page."
+)
+
 
 def explained(cause: Any) -> str:
     """A cause with what its word says, for a person."""
@@ -110,13 +116,13 @@ def summary(letter: Letter) -> dict[str, Any]:
 
 
 def frames(traceback: str | None) -> str | None:
-    """A traceback without the words of its errors: files, lines and code only."""
-    if traceback is None:
-        return None
+    """A traceback without the words of its errors: files, lines, code, and how to see the rest."""
+    if not traceback:
+        return traceback
     lines = traceback.splitlines()
     kept = [n for n, line in enumerate(lines) if FRAME.match(line)]
     code = [n + 1 for n in kept if n + 1 < len(lines) and lines[n + 1].startswith("    ")]
-    return "\n".join(lines[n] for n in sorted({*kept, *code}))
+    return "\n".join([*(lines[n] for n in sorted({*kept, *code})), MESSAGE_HIDDEN])
 
 
 def _iso(moment: datetime | None) -> str | None:

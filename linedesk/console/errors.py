@@ -33,8 +33,13 @@ class NotOneConversation(ConsoleError):
     """No conversation was meant, or more than one; `found` has a line for each of these."""
 
     def __init__(self, word: str, found: Sequence[str]) -> None:
-        several = f"several conversations are meant by {word!r}:"
-        super().__init__(*((several, *found) if found else (f"no conversation {word!r}",)))
+        if len(found) > 1:
+            what = f"several conversations are meant by {word!r}:"
+        elif found:
+            what = f"{word!r} is only a part of a name; give the whole name, or the id:"
+        else:
+            what = f"no conversation {word!r}"
+        super().__init__(what, *found)
         self.found = tuple(found)
 
 

@@ -1,13 +1,13 @@
 """What a word means to linedesk, and what a conversation did lately.
 
-A word is an id of a user, group, room, event, message, dead letter or timer, LINE's request id, or
-a display name. recvq has no index by conversation, so only its newest documents are searched, and
-the page says how many.
+A word is an id of a user, group, room, event, message, dead letter or timer, LINE's request id, the
+start of an id or its short form on a screen, or a part of a name in LINE. recvq has no index by
+conversation, so only its newest documents are searched, and the page says how many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -17,10 +17,22 @@ from pymongo.database import Database
 
 from linedesk.console import dead_letters
 from linedesk.console.calls import LISTED
-from linedesk.console.conversation import ELLIPSIS, find_conversation, starting
+from linedesk.console.conversation import (
+    ELLIPSIS,
+    MOST_NAMED,
+    NAMING,
+    by_id_part,
+    by_name,
+    find_conversation,
+    names_of,
+    starting,
+    with_id,
+    with_names,
+)
+from linedesk.console.conversation import name_of as name_of_conversation
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import reported
-from linedesk.console.tracing import by_index, by_looking
+from linedesk.console.tracing import by_index, by_looking, by_start
 from linedesk.store.control import Scope
 from linedesk.store.documents import (
     CALLS,
@@ -45,12 +57,18 @@ SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.messa
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """What a word means."""
+class Hit:
+    """A thing that a word can mean."""
 
     kind: Literal["conversation", "event"]
     id: str
     """`<channel>/<key>`, or the event's name."""
+    name: str | None = None
+    """That in LINE of the user or group."""
+    what: str | None = None
+    """Whether the conversation is with a user, group or room; what the event is."""
+    at: datetime | None = None
+    """When the conversation was last recorded, or when the event came."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +83,65 @@ class Recent:
     """At how many of the newest documents of each collection."""
 
 
-def meaning_of(database: Database[Any], word: str, *, channel: str) -> Meaning:
-    """Raises NotOneConversation, also where the word means nothing, and StoreUnavailable."""
+def search(database: Database[Any], word: str, *, channel: str) -> list[Hit]:
+    """All that a word can mean, the best first, MOST_FOUND at most.
+
+    An id means one thing. Else whole names go before starts of ids, and these before parts of
+    names. Raises StoreUnavailable.
+    """
     word = word.strip()
+    if not word:
+        return []
+    conversations = database[CONVERSATIONS]
     with translated(), pymongo.timeout(READ_SECONDS):
-        event = by_index(database, word)
-    if event is not None:
-        return Meaning("event", event)
-    try:
-        return Meaning("conversation", find_conversation(database, word, channel=channel))
-    except NotOneConversation as error:
-        # Last, since it looks at so many rows.
-        with translated(), pymongo.timeout(READ_SECONDS):
-            event = None if error.found else by_looking(database, word)
-        if event is None:
-            raise
-        return Meaning("event", event)
+        if (event := by_index(database, word)) is not None:
+            return _event_hits(database, [event])
+        if (exact := with_id(conversations, word, channel=channel)) is not None:
+            return [_conversation_hit(exact)]
+        condition = by_id_part(conversations, word)
+        rows = [
+            *by_name(database, word, whole=True),
+            *conversations.find(condition, NAMING).limit(MOST_NAMED),
+            *by_name(database, word),
+        ]
+        found = {row["_id"]: _conversation_hit(row) for row in rows}
+        events = by_start(database, word)
+        if not found and not events:
+            # Last, since it looks at so many rows.
+            event = by_looking(database, word)
+            events = [] if event is None else [event]
+        return [*found.values(), *_event_hits(database, events)][:MOST_FOUND]
+
+
+def _conversation_hit(row: Mapping[str, Any]) -> Hit:
+    at = row.get("at")
+    return Hit(
+        "conversation",
+        str(row["_id"]),
+        name=name_of_conversation(row),
+        what=row.get("kind"),
+        at=at if isinstance(at, datetime) else None,
+    )
+
+
+def _event_hits(database: Database[Any], names: Sequence[str]) -> list[Hit]:
+    """With whose they are, as far as recvq has them."""
+    fields = {**SHOWN, "channel": 1, "key": 1}
+    rows = {
+        row[EVENT_ID]: row for row in database[RECVQ].find({EVENT_ID: {"$in": list(names)}}, fields)
+    }
+    ids = {name: f"{row.get('channel')}/{row.get('key')}" for name, row in rows.items()}
+    people = names_of(database, ids.values())
+    return [
+        Hit(
+            "event",
+            name,
+            name=people.get(ids.get(name, "")),
+            what=dead_letters.what({"document": rows[name]}) if name in rows else None,
+            at=rows[name].get(ACCEPT_TIME) if name in rows else None,
+        )
+        for name in names
+    ]
 
 
 def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scope:
@@ -92,8 +153,8 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     if word is not None and not word.strip():
         # A script's variable that is not set is not to pause everything.
         raise NotOneConversation(word, [])
-    if word is not None and word.endswith(ELLIPSIS):
-        return Scope.parse(find_conversation(database, word, channel=channel))
+    if word is not None and ELLIPSIS in word:
+        return Scope.parse(find_conversation(database, word, channel=channel, whole_names=True))
     scope = Scope.parse(word)
     if scope.key is not None:
         return _whole(database, scope, channel=channel)
@@ -102,7 +163,9 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     with translated(), pymongo.timeout(READ_SECONDS):
         if database[CONVERSATIONS].find_one(starting(f"{scope.channel}/"), {"_id": 1}) is not None:
             return scope
-    return Scope.parse(find_conversation(database, str(scope.channel), channel=channel))
+    return Scope.parse(
+        find_conversation(database, str(scope.channel), channel=channel, whole_names=True)
+    )
 
 
 def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
@@ -112,7 +175,9 @@ def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
     if is_paused:
         return scope
     try:
-        return Scope.parse(find_conversation(database, str(scope), channel=channel))
+        return Scope.parse(
+            find_conversation(database, str(scope), channel=channel, whole_names=True)
+        )
     except NotOneConversation as error:
         if error.found:
             raise
@@ -125,7 +190,8 @@ def key_of(database: Database[Any], word: str, *, channel: str) -> str:
     Raises NotOneConversation where it means several.
     """
     try:
-        return find_conversation(database, word, channel=channel).partition("/")[2]
+        found = find_conversation(database, word, channel=channel, whole_names=True)
+        return found.partition("/")[2]
     except NotOneConversation as error:
         if error.found:
             raise
@@ -143,7 +209,11 @@ def recent(database: Database[Any], id_: str) -> Recent:
             events=_events(stored, held),
             runs=_newest(database, JOBS, whose, NEWEST_ROWS, {"_id": 0}),
             # A row of `calls` has no channel.
-            calls=_newest(database, CALLS, of_key(key), NEWEST_ROWS, LISTED),
+            calls=with_names(
+                database,
+                _newest(database, CALLS, of_key(key), NEWEST_ROWS, LISTED),
+                channel=channel,
+            ),
             looked={RECVQ: NEWEST_DOCUMENTS, JOBS: NEWEST_ROWS, CALLS: NEWEST_ROWS},
         )
 

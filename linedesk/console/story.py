@@ -8,7 +8,7 @@ them unless it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -16,7 +16,14 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console import dead_letters, processes
-from linedesk.console.call_words import company_words, cost_words, sends_of, wait_words
+from linedesk.console.call_words import (
+    company_words,
+    cost_words,
+    reason_words,
+    sends_of,
+    wait_words,
+)
+from linedesk.console.conversation import names_of
 from linedesk.console.dead_letters import last_replay
 from linedesk.console.facts import Facts, leader, read_facts
 from linedesk.console.format import as_json, brief, for_long
@@ -26,7 +33,7 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import translated
 from linedesk.store.queue.replays import REPLAY
 from linedesk.store.records.answers import BY, STATE, AnswerState, state_of
-from linedesk.store.records.calls import PAID, REQUEST_ID, SENDS, CallRecord
+from linedesk.store.records.calls import PAID, REASON, REQUEST_ID, SENDS, CallRecord
 from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAYED_AT
@@ -37,7 +44,10 @@ Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "r
 # What is told of an effect: all but tokens, keys and texts.
 EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause")
 RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS, GATHERED_WITH)
-CALL = ("method", "endpoint", "status", REQUEST_ID, "ms", "attempt", "class", WAITED_MS, PAID)
+CALL = (
+    *("method", "endpoint", "status", REQUEST_ID, REASON),
+    *("ms", "attempt", "class", WAITED_MS, PAID),
+)
 TIMER = ("_id", "name", "n", RUN_AT, "every", ENDED_AT, RANG, SET_ASIDE)
 
 
@@ -197,6 +207,8 @@ def _call(row: Document, name: str) -> Step:
     if status == 409:
         came += " (it had it already)"
     words = f"{row.get('method')} {row.get('endpoint')}: {came} in {brief(_seconds(row))}"
+    if (why := reason_words(row)) is not None:
+        words += f" ({why})"
     more = (cost_words(row), company_words(row, name), wait_words(row))
     details = _details(row, CALL)
     if row.get("also"):
@@ -285,6 +297,8 @@ class Story:
     """Ids of its dead letters, and of those of its effects, that were not replayed."""
     replay: str | None
     """The eventId of the newest replay of one of them."""
+    name: str | None = None
+    """The name in LINE of its user or group, where it is known."""
 
     def as_json(self) -> Document:
         """The same for programs."""
@@ -298,9 +312,11 @@ def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
     `text` tells what people wrote, too. Raises NoSuchEvent, StoreUnavailable.
     """
     with translated(), pymongo.timeout(READ_SECONDS):
-        name = event_of(database, asked)
-        facts = read_facts(database, name, row=leader(database))
-    return story_of(facts, asked=asked, now=datetime.now(UTC), text=text)
+        event = event_of(database, asked)
+        facts = read_facts(database, event, row=leader(database))
+        whose = "/".join(facts.conversation or ())
+        name = names_of(database, [whose]).get(whose)
+    return replace(story_of(facts, asked=asked, now=datetime.now(UTC), text=text), name=name)
 
 
 def story_of(facts: Facts, *, asked: str, now: datetime, text: bool = False) -> Story:
@@ -402,7 +418,11 @@ def _held_up(facts: Facts, now: datetime) -> str:
     if why is not None:
         return f": {why}"
     last = facts.calls[-1] if facts.calls else {}
-    return f"; LINE's last answer was {last.get('status') or 'none'}" if last else ""
+    if not last:
+        return ""
+    reason = reason_words(last)
+    told = f"{last.get('status') or 'none'}{f' ({reason})' if reason else ''}"
+    return f"; LINE's last answer was {told}"
 
 
 def _effects(count: int) -> str:

@@ -9,6 +9,7 @@ from bson import ObjectId
 from bson.errors import InvalidId
 from pymongo.database import Database
 
+from linedesk.console.conversation import between, id_part
 from linedesk.console.errors import NoSuchEvent
 from linedesk.console.reading import reported
 from linedesk.store.documents import (
@@ -29,6 +30,9 @@ from linedesk.store.records.timers import SET_BY
 NEWEST_CALLS = 20_000
 # Nor has `held` one by event id.
 MOST_HELD = 10_000
+# Of so many that begin with a word as many are named.
+MOST_STARTS = 20
+SHORTEST_START = 6
 ID = {"_id": 1}
 
 
@@ -36,11 +40,17 @@ def event_of(database: Database[Any], word: str) -> str:
     """The event's name: its eventId, else the `_id` of its document.
 
     `word` is that, or the id of a document, a message, an effect, a dead letter, a timer, or the
-    x-line-request-id of a call. Raises NoSuchEvent, and what the driver raises.
+    x-line-request-id of a call; else the start of an id, or its short form, that no other has.
+    Raises NoSuchEvent, and what the driver raises.
     """
     found = by_index(database, word) or by_looking(database, word)
     if found is not None:
         return found
+    starts = by_start(database, word)
+    if len(starts) == 1:
+        return starts[0]
+    if starts:
+        raise NoSuchEvent(f"several events are meant by {word!r}: {', '.join(starts)}")
     raise NoSuchEvent(
         f"nothing is known by {word!r}: it is no id of an event, a message, a dead letter, an "
         f"effect or a timer, and no x-line-request-id of the newest {NEWEST_CALLS:,} calls"
@@ -51,6 +61,24 @@ def by_index(database: Database[Any], word: str) -> str | None:
     """The event that a word means by an id that has an index."""
     looks = (_as_event, _as_document, _as_effect, _as_timer, _as_message)
     return next((found for look in looks if (found := look(database, word)) is not None), None)
+
+
+def by_start(database: Database[Any], word: str) -> list[str]:
+    """The events of which the word is the start of an id, or the short form on a screen.
+
+    That is an id of an event, a message or a dead letter; each has an index.
+    """
+    wanted = {"$exists": True, **between(*id_part(word))}
+    found: dict[str, None] = {}
+    for collection in (RECVQ, JOBS, CALLS):
+        rows = reported(database, collection).find({EVENT_ID: wanted}, {EVENT_ID: 1})
+        found |= {str(row[EVENT_ID]): None for row in rows.limit(MOST_STARTS)}
+    messages = database[RECVQ].find({"event.message.id": wanted}, {EVENT_ID: 1})
+    found |= {name_of(row): None for row in messages.limit(MOST_STARTS)}
+    letters = database[DEADLETTERS].find({"_id": wanted}, {f"effect.{EVENT_ID}": 1})
+    for row in letters.limit(MOST_STARTS):
+        found[str((row.get("effect") or {}).get(EVENT_ID) or row["_id"])] = None
+    return list(found)[:MOST_STARTS]
 
 
 def by_looking(database: Database[Any], word: str) -> str | None:
@@ -138,9 +166,12 @@ def _whole(document: Any) -> Document | None:
 
 
 def _as_request(database: Database[Any], word: str) -> str | None:
+    # Words that people typed may be short; a request id has 36 characters.
+    start, end = id_part(word)
+    wanted = between(start, end) if len(start) >= SHORTEST_START else word
     stages: list[Mapping[str, Any]] = [
         {"$limit": NEWEST_CALLS},
-        {"$match": {REQUEST_ID: word}},
+        {"$match": {REQUEST_ID: wanted}},
         {"$limit": 1},
     ]
     for row in reported(database, CALLS).aggregate(stages, hint={"$natural": -1}):

@@ -36,7 +36,7 @@ from linedesk.store.errors import UNAUTHORIZED, NewerSchema, WrongCollection, tr
 from linedesk.store.records.answers import ANSWERS, WITH_ANSWERS
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.control import DONE_AT
-from linedesk.store.records.conversations import UNSENT_AT
+from linedesk.store.records.conversations import NAME_PARTS, UNSENT_AT
 from linedesk.store.records.effects import OUTBOX, PENDING, WITH_OUTBOX, WITH_PENDING
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.leases import NEVER_HELD
@@ -204,6 +204,8 @@ INDEXES: Mapping[str, list[Index]] = {
                 "partialFilterExpression": {UNSENT_AT: {"$exists": True}},
             },
         ),
+        # Finds names by their parts, and conversations whose parts are not made yet.
+        Index([(NAME_PARTS, ASCENDING)], {"name": NAME_PARTS}),
     ],
     DEADLETTERS: [
         # The cause stands in it so that a list by cause reads no letters but those it shows.

@@ -28,7 +28,7 @@ from linedesk.store.errors import translated
 from linedesk.store.records.answers import ANSWERS, BY, WITH_ANSWERS
 from linedesk.store.records.answers import STATE as ANSWER_STATE
 from linedesk.store.records.batches import READY, STATE
-from linedesk.store.records.calls import COUNTED, PAID, REQUEST_ID
+from linedesk.store.records.calls import COUNTED, PAID, REASON, REQUEST_ID
 from linedesk.store.records.effects import (
     BATCH,
     CALL,
@@ -130,7 +130,7 @@ VIEWS: Mapping[str, MongoView] = {
             {
                 "$project": {
                     **dict.fromkeys(("at", "endpoint", "status", "ms", "class", WAITED_MS), 1),
-                    **dict.fromkeys((PAID, EVENT_ID, "key", "attempt", REQUEST_ID), 1),
+                    **dict.fromkeys((PAID, EVENT_ID, "key", "attempt", REQUEST_ID, REASON), 1),
                     **COUNTED,
                 }
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -15,11 +15,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader
 from pymongo.database import Database
 
-from linedesk.console.call_words import cost_words
+from linedesk.console.call_words import cost_words, reason_words
+from linedesk.console.conversation import with_names
 from linedesk.console.web.auth import Doorkeeper, Turns, Visitor
 from linedesk.console.web.format import FILTERS, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader
+from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
 
 Value = TypeVar("Value")
@@ -103,6 +105,10 @@ class PageContext:
         """What an act returns. Raises Away, after which it may have been done or not."""
         return await self.actor.run(function)
 
+    def named(self, database: Database[Any], rows: Iterable[Mapping[str, Any]]) -> list[Document]:
+        """The rows, each with the `name` of its conversation in LINE."""
+        return with_names(database, rows, channel=self.console.channel)
+
     def visitor(self, request: Request) -> Visitor:
         """Who asks. Raises NotLoggedIn."""
         who = self.doorkeeper.visitor(
@@ -166,5 +172,6 @@ def _environment() -> Environment:
     )
     environment.filters.update(FILTERS)
     environment.filters["cost"] = cost_words
+    environment.filters["reason"] = reason_words
     environment.tests["taken"] = is_taken
     return environment

@@ -15,16 +15,20 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from pymongo.database import Database
 
-from linedesk.console.acts import heads, newest
+from linedesk.console.acts import heads, newest, with_subjects
 from linedesk.console.calls import Wanted, newest_calls
-from linedesk.console.conversation import conversation_summary, read_conversation
+from linedesk.console.conversation import (
+    conversation_summary,
+    read_conversation,
+)
 from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
-from linedesk.console.errors import NoSuchLetter, NotOneConversation
+from linedesk.console.errors import NoSuchLetter
 from linedesk.console.format import as_json
 from linedesk.console.health import overview_as_json
 from linedesk.console.history import read_history
 from linedesk.console.overview import read_overview
-from linedesk.console.search import meaning_of, recent
+from linedesk.console.search import MOST_FOUND, recent
+from linedesk.console.search import search as find
 from linedesk.console.story import tell
 from linedesk.console.web.charts import HOURS, Chart, charts
 from linedesk.console.web.live import LiveReadings
@@ -118,12 +122,13 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
         word, channel = q.strip()[:LONGEST_WORD], context.console.channel
         if not word:
             return RedirectResponse("/", status_code=303)
-        try:
-            meant = await context.read(lambda database: meaning_of(database, word, channel=channel))
-        except NotOneConversation as error:
-            told = {"word": word, "found": [line.partition(" ") for line in error.found]}
-            return context.page(request, "search.html", told, status=200 if error.found else 404)
-        return RedirectResponse(f"/{meant.kind}/{quote(meant.id)}", status_code=303)
+        hits = await context.read(lambda database: find(database, word, channel=channel))
+        if wants_json(request):
+            return JSONResponse(as_json({"word": word, "found": [vars(one) for one in hits]}))
+        if len(hits) == 1:
+            return RedirectResponse(f"/{hits[0].kind}/{quote(hits[0].id)}", status_code=303)
+        told = {"word": word, "hits": hits, "most": MOST_FOUND}
+        return context.page(request, "search.html", told, status=200 if hits else 404)
 
 
 def _list_routes(router: APIRouter, context: PageContext) -> None:
@@ -134,11 +139,8 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
         request: Request, cause: str = "", since: str = "", replayed: bool = False
     ) -> Response:
         choice, problem = _choice(cause, since, replayed)
-        rows = await context.read(
-            lambda database: found(database[DEADLETTERS], choice, newest_first=True)
-        )
         told: dict[str, Any] = {"problem": problem, "most": MOST_LETTERS}
-        told["letters"] = [summary(row) for row in rows]
+        told["letters"] = await context.read(lambda database: _letters(context, database, choice))
         told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
         return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
 
@@ -147,7 +149,8 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
         row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
         if row is None:
             raise NoSuchLetter([id_])
-        told: dict[str, Any] = {"letter": summary(row), "held": None}
+        [shown] = await context.read(lambda database: context.named(database, [summary(row)]))
+        told: dict[str, Any] = {"letter": shown, "held": None}
         told["traceback"] = frames(row.get("traceback"))
         if context.console.text:
             contents = {name: row[name] for name in ("document", "effect") if name in row}
@@ -157,13 +160,15 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
     @router.get("/calls")
     async def calls(request: Request, failed: bool = False, endpoint: str = "") -> Response:
         wanted = Wanted(failed=failed, endpoint=endpoint.strip() or None, limit=MOST_CALLS)
-        rows = await context.read(lambda database: newest_calls(database, wanted))
+        rows = await context.read(
+            lambda database: context.named(database, newest_calls(database, wanted))
+        )
         told = {"calls": rows, "wish": {"failed": failed, "endpoint": endpoint}}
         return context.page(request, "calls.html", {"every": CALLS_SECONDS, **told})
 
     @router.get("/audit")
     async def audit(request: Request) -> Response:
-        rows = await context.read(newest)
+        rows = await context.read(lambda database: with_subjects(database, newest(database)))
         return context.page(request, "audit.html", {"every": EVERY_SECONDS, "rows": rows})
 
 
@@ -185,6 +190,11 @@ def wants_json(request: Request) -> bool:
 def is_again(request: Request) -> bool:
     """Whether an open page fetches itself."""
     return "x-live" in request.headers
+
+
+def _letters(context: PageContext, database: Database[Any], choice: Choice) -> list[Document]:
+    rows = found(database[DEADLETTERS], choice, newest_first=True)
+    return context.named(database, [summary(row) for row in rows])
 
 
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:

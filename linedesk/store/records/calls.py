@@ -12,6 +12,7 @@ from linedesk.store.records.runs import WAITED_MS
 
 REQUEST_ID: Final = "requestId"
 PAID: Final = "paid"
+REASON: Final = "reason"
 ALSO_EVENT: Final = f"also.{EVENT_ID}"
 ALSO_KEY: Final = "also.key"
 
@@ -21,6 +22,9 @@ SENDS: Final = frozenset(
     f"/v2/bot/message/{way}" for way in ("reply", "push", "multicast", "narrowcast", "broadcast")
 )
 """The endpoints that bring messages to people."""
+
+# How many details of a refusal stand on one line.
+MOST_DETAILS_TOLD: Final = 3
 
 _ALSO: Final = {"$cond": [{"$isArray": "$also"}, "$also", []]}
 COUNTED: Final[Mapping[str, Any]] = {
@@ -47,6 +51,38 @@ def of_key(key: str) -> dict[str, Any]:
     return {"$or": [{"key": key}, {ALSO_KEY: key}]}
 
 
+@dataclass(frozen=True)
+class LineReason:
+    """Why LINE refused a call, as its error body says, without what people wrote."""
+
+    message: str
+    details: Sequence[Mapping[str, str]] = ()
+    """`{property, message}` each, as far as LINE names them."""
+
+    @classmethod
+    def from_document(cls, found: Any) -> LineReason | None:
+        """As it stands in a row; None where there is none, as in rows of older releases."""
+        if not isinstance(found, Mapping) or not isinstance(found.get("message"), str):
+            return None
+        details = found["details"] if isinstance(found.get("details"), list) else []
+        return cls(found["message"], [one for one in details if isinstance(one, Mapping)])
+
+    def to_document(self) -> dict[str, Any]:
+        """As it stands in a row."""
+        return {"message": self.message, "details": [dict(one) for one in self.details]}
+
+    @property
+    def words(self) -> str:
+        """On one line: the message, and the first details."""
+        told = [
+            " ".join(str(one[name]) for name in ("property", "message") if one.get(name))
+            for one in self.details[:MOST_DETAILS_TOLD]
+        ]
+        more = len(self.details) - len(told)
+        told += [f"{more} more"] if more > 0 else []
+        return f"{self.message}: {'; '.join(told)}" if told else self.message
+
+
 @dataclass(slots=True)
 class CallRecord:
     """One call; the caller fills in `status` and `request_id` when there is an answer."""
@@ -61,6 +97,8 @@ class CallRecord:
     status: int | None = None
     """None where LINE did not answer."""
     request_id: str | None = None
+    reason: LineReason | None = None
+    """Why LINE refused it, where its error body says so."""
     turn_class: str | None = None
     """In which class it waited at the gate: live, chat, other or idle."""
     waited_ms: float | None = None
@@ -89,6 +127,7 @@ class CallRecord:
             ms=row.get("ms") or 0.0,
             status=row.get("status"),
             request_id=row.get(REQUEST_ID),
+            reason=LineReason.from_document(row.get(REASON)),
             turn_class=row.get("class"),
             waited_ms=row.get(WAITED_MS),
             people=row.get(PAID),
@@ -109,6 +148,7 @@ class CallRecord:
             "key": self.key,
             "attempt": self.attempt,
             **{name: value for name, value in gate.items() if value is not None},
+            **({REASON: self.reason.to_document()} if self.reason else {}),
             **({PAID: self.people} if self.is_sent else {}),
             **({"also": list(self.also)} if self.also else {}),
         }

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobworker.line.answer import LineAnswer, named_in
+from jobworker.line.answer import LineAnswer, masked, named_in, reason_of
+from linedesk.store.records.calls import LineReason
 
 TOLD = "The property, {}, in the request body is invalid (line: -, column: -)"
 
@@ -37,3 +38,61 @@ def refused(status: int = 400, *, whole: bool = True, **body: Any) -> LineAnswer
 )
 def test_what_a_400_names(answer: LineAnswer, messages: list[int], to: list[int]) -> None:
     assert (named_in(answer, "messages"), named_in(answer, "to")) == (messages, to)
+
+
+# Why LINE refused a call.
+
+
+def reason_told(body: object, status: int = 400, **more: Any) -> LineReason | None:
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    return reason_of(LineAnswer(status, text, **more))
+
+
+def test_the_reason_is_the_message_and_what_it_says_of_each_property() -> None:
+    details = [{"message": "May not be empty", "property": "messages[0].text"}, {"message": "Bad"}]
+    found = reason_told({"message": "The request body has 2 error(s)", "details": details})
+    assert found == LineReason("The request body has 2 error(s)", details)
+    assert found.words == (
+        "The request body has 2 error(s): messages[0].text May not be empty; Bad"
+    )
+    assert LineReason.from_document(found.to_document()) == found
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("User U4af4980629f5d2a1b3c4d5e6f7081920 is gone", "User *** is gone"),
+        ('"happy birthday" is no URL', "*** is no URL"),
+        ("Unknown value 'happy birthday'", "Unknown value ***"),
+        ("Unknown value お誕生日おめでとう", "Unknown value ***"),
+        ("https://shop.example/?q=cats is no image", "*** is no image"),
+        (
+            "The property, 'to', can't be empty, it isn't",
+            "The property, 'to', can't be empty, it isn't",
+        ),
+        ("messages[0].template.actions[0].label", "messages[0].template.actions[0].label"),
+        ("x " * 200, "x " * 100 + "…"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_what_line_quotes_of_the_request_is_masked(told: str, kept: str) -> None:
+    found = reason_told({"message": "no", "details": [{"message": told}]})
+    assert found is not None
+    assert (masked(told), found.details) == (kept, [{"message": kept}])
+
+
+def test_what_is_no_refusal_by_line_has_no_reason() -> None:
+    assert reason_told({"message": "ok"}, 200) is None
+    assert reason_told({"message": "The retry key is already accepted"}, 409) is None
+    assert reason_told({"message": "cut"}, whole=False) is None
+    for body in ("<html>", "[]", "", {"message": 3}, {"error": "x"}, "[" * 100_000):
+        assert reason_told(body) is None, body
+
+
+def test_many_details_are_counted_on_one_line_and_bounded_in_the_row() -> None:
+    found = reason_told(
+        {"message": "no", "details": [{"property": f"to[{n}]"} for n in range(500)]}
+    )
+    assert found is not None
+    assert len(found.details) == 10
+    assert found.words == "no: to[0]; to[1]; to[2]; 7 more"

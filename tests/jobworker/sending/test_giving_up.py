@@ -76,7 +76,7 @@ def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_who_died_there(
     # A replay of the letter goes under a new key, so any other try would be a second message.
     assert (len(sim.calls), texts(sim, user)) == (before, [])
     (letter,) = second.letters()
-    assert letter["cause"] == "LINE refused it with 400"
+    assert letter["cause"] == "LINE refused it with 400: The request body has 1 error(s)"
     assert (letter["attempts"], letter["effect"]["type"]) == (1, "send")
 
 
@@ -100,7 +100,9 @@ def test_who_died_before_the_letter_leaves_it_to_the_successor(
     second = room(pushing_bot(), epoch=2)
     second.until_quiet()
     assert (len(sim.calls), texts(sim, user)) == (before, [])
-    assert [one["cause"] for one in second.letters()] == ["LINE refused it with 400"]
+    assert [one["cause"] for one in second.letters()] == [
+        "LINE refused it with 400: The request body has 1 error(s)"
+    ]
 
 
 def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
@@ -125,7 +127,9 @@ def test_what_line_refuses_while_the_process_stops_is_a_letter_before_it_ends(
         desk.says(user, "?")
         assert stopped.wait(5)
     assert desk.effects() == []
-    assert [one["cause"] for one in desk.letters()] == ["LINE refused it with 400"]
+    assert [one["cause"] for one in desk.letters()] == [
+        "LINE refused it with 400: The request body has 1 error(s)"
+    ]
 
 
 def test_who_was_replaced_before_giving_up_writes_no_letter_of_what_may_have_been_sent(
@@ -165,7 +169,9 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
     desk = room(pushing_bot())
     desk.says(user, "?")
     desk.until_quiet()
-    assert [one["cause"] for one in desk.letters()] == ["LINE refused it with 400"]
+    assert [one["cause"] for one in desk.letters()] == [
+        "LINE refused it with 400: The request body has 1 error(s)"
+    ]
     assert texts(sim, user) == []
 
 

@@ -188,7 +188,7 @@ def test_what_line_refuses_for_good_is_a_dead_letter(
         document = desk.says(user, "?")
         desk.until_quiet()
         (letter,) = [one for one in desk.letters() if one["_id"] == f"{document['eventId']}/0"]
-        assert letter["cause"] == f"LINE refused it with {status}"
+        assert letter["cause"] == f"LINE refused it with {status}: The request body has 1 error(s)"
         # It tells a replay whether LINE may have had it.
         assert ("triedAt" in letter["effect"]) is (earlier is not None)
         assert texts(sim, user) == (["はい"] if earlier else [])
@@ -258,10 +258,13 @@ def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> Non
     [
         (
             lambda sim: sim.answer_next("multicast", 400, {"message": "It has 1 error"}),
-            "LINE refused it with 400",
+            "LINE refused it with 400: It has 1 error",
         ),
-        (lambda sim: sim.answer_next("multicast", 403), "LINE refused it with 403"),
-        (lambda sim: sim.answer_next("multicast", 404), "LINE refused it with 404"),
+        (lambda sim: sim.answer_next("multicast", 403, b""), "LINE refused it with 403"),
+        (
+            lambda sim: sim.answer_next("multicast", 404, {"message": "Not found"}),
+            "LINE refused it with 404: Not found",
+        ),
         (
             lambda sim: sim.answer_next(
                 "multicast", 429, {"message": "You have reached your monthly limit."}

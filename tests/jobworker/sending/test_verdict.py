@@ -231,12 +231,23 @@ def test_what_an_answer_means(case: Case) -> None:
     outcome = judge(case.tried, case.answer, reply_unknown=case.reply_unknown)
     assert outcome.ending is case.ending
     assert (outcome.stands, outcome.token_used_up) == (case.stands, case.used_up)
-    assert ("".join(outcome.refused), outcome.cause) == (case.refused, case.cause)
+    # Behind the colon stands LINE's own reason, if there is one.
+    cause = outcome.cause.partition(":")[0]
+    assert ("".join(outcome.refused), cause) == (case.refused, case.cause)
     assert (outcome.narrower, outcome.unproved) == (case.narrower, case.unproved)
     assert outcome.wait_seconds == case.waits
     status = getattr(case.answer, "status", 200)
     no_verdict = status >= 500 or status < 200 or status in (302, 408)
     assert outcome.unanswered is (isinstance(case.answer, OutcomeUnknown) or no_verdict)
+
+
+def test_the_cause_tells_why_line_refused_it() -> None:
+    refusal = naming("messages[0].text")
+    outcome = judge(called(PUSH, 1), refusal, reply_unknown=ReplyUnknown.PUSH)
+    assert outcome.cause == (
+        "LINE refused it with 400: The request body has 1 error(s): messages[0].text May not be "
+        "empty"
+    )
 
 
 # What is too old.

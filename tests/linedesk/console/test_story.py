@@ -15,7 +15,7 @@ from pymongo.database import Database
 from linedesk.cli.trace import page
 from linedesk.console.errors import NoSuchEvent, NotOneConversation
 from linedesk.console.facts import Facts
-from linedesk.console.search import Meaning, key_of, meaning_of, recent, scope_of
+from linedesk.console.search import key_of, recent, scope_of, search
 from linedesk.console.story import Story, story_of, tell
 from linedesk.console.tracing import event_of
 from linedesk.store.client import Client
@@ -474,14 +474,13 @@ def test_progress_tells_what_is_finished_without_a_trace(told_of: Database[Any])
 
 
 def test_a_word_is_looked_up_whatever_it_is(told_of: Database[Any]) -> None:
-    def meaning(word: str) -> Meaning:
-        return meaning_of(told_of, word, channel="main")
+    def meanings(word: str) -> list[tuple[str, str]]:
+        return [(hit.kind, hit.id) for hit in search(told_of, word, channel="main")]
 
-    conversation = Meaning("conversation", f"main/{HANAKO}")
-    assert meaning(" 花子 ") == meaning(HANAKO) == meaning(HANAKO[:5]) == conversation
-    assert meaning("m-01E") == Meaning("event", "01E")
-    with pytest.raises(NotOneConversation):
-        meaning("nobody")
+    conversation = [("conversation", f"main/{HANAKO}")]
+    assert meanings(" 花子 ") == meanings(HANAKO) == meanings(HANAKO[:5]) == conversation
+    assert meanings("m-01E") == [("event", "01E")]
+    assert meanings("nobody") == []
 
 
 def test_what_a_pause_is_about_is_no_channel_that_nobody_has(told_of: Database[Any]) -> None:

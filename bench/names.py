@@ -1,0 +1,132 @@
+"""How long a search takes with 100,000 conversations, and how large their names' index is.
+
+A mongod of its own is filled with users and groups, and their names are made searchable as a
+dispatcher does it. Run it as `python bench/names.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+from rich.console import Console
+from rich.table import Table
+
+from jobworker.record.name_parts import NameParts
+from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.console.search import search
+from linedesk.store.client import connect
+from linedesk.store.collections import create_collections
+from linedesk.store.documents import CONVERSATIONS, Document
+from linedesk.store.records.conversations import NAME_PARTS
+
+BATCH = 10_000
+TIMES = 20
+FAMILIES = [
+    "佐藤",
+    "鈴木",
+    "高橋",
+    "田中",
+    "伊藤",
+    "渡辺",
+    "山本",
+    "中村",
+    "小林",
+    "加藤",
+    "Sato",
+    "Suzuki",
+    "Tanaka",
+    "ワタナベ",
+]
+GIVEN = [
+    "花子",
+    "太郎",
+    "さくら",
+    "陽菜",
+    "蓮",
+    "湊",
+    "結衣",
+    "美咲",
+    "大翔",
+    "Hanako",
+    "Taro",
+    "ゆい",
+    "ハナ",
+    "🌸",
+]
+WORDS = ["佐藤花子", "ﾊﾅ", "sato", "さくら", "99999", "z", "藤", "いない名前", "nobodyatall"]
+
+
+def conversations(count: int) -> Iterator[Document]:
+    """One in fifty is a group of twenty."""
+    dice = random.Random(16)
+    for n in range(count):
+        is_group = n % 50 == 0
+        key = f"{'C' if is_group else 'U'}{dice.getrandbits(128):032x}"
+        row: Document = {"_id": f"main/{key}", "channel": "main", "key": key, "n": 1}
+        row |= {"kind": "group" if is_group else "user", "at": datetime.now(UTC) - timedelta(n)}
+        row["profile"] = {"displayName": name(dice, n)}
+        if is_group:
+            row["members"] = {f"U{m:032x}": {"displayName": name(dice, n + m)} for m in range(20)}
+        yield row
+
+
+def name(dice: random.Random, n: int) -> str:
+    return f"{dice.choice(FAMILIES)}{dice.choice(GIVEN)}{n if n % 3 == 0 else ''}"
+
+
+def fill(database: Database[Any], count: int) -> float:
+    """Returns how many seconds it took to make the names searchable."""
+    rows = list(conversations(count))
+    for start in range(0, count, BATCH):
+        database[CONVERSATIONS].insert_many(rows[start : start + BATCH], ordered=False)
+    began = time.monotonic()
+    while database[CONVERSATIONS].find_one({NAME_PARTS: {"$exists": False}}, {"_id": 1}):
+        NameParts(database).look()
+    return time.monotonic() - began
+
+
+def timed(database: Database[Any], word: str) -> list[str]:
+    seconds = []
+    for _ in range(TIMES):
+        began = time.perf_counter()
+        found = search(database, word, channel="main")
+        seconds.append(time.perf_counter() - began)
+    median, longest = statistics.median(seconds), max(seconds)
+    return [word, str(len(found)), f"{median * 1000:.1f} ms", f"{longest * 1000:.1f} ms"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--conversations", type=int, default=100_000)
+    count = parser.parse_args().conversations
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(EmbeddedMongod(folder))
+        client = stack.enter_context(connect(server.uri, app_name="bench"))
+        database = client["bench"]
+        create_collections(database)
+        seconds = fill(database, count)
+        [one] = database[CONVERSATIONS].find().sort("_id", 1).limit(1)
+        stats = database.command("collStats", CONVERSATIONS)
+        table = Table("word", "found", "median", "longest")
+        for word in [*WORDS, one["key"][:8], f"{one['key'][:8]}…{one['key'][-6:]}"]:
+            table.add_row(*timed(database, word))
+    Console().print(table)
+    Console().print(
+        f"{count:,} conversations, made searchable in {seconds:.0f} s; MB: "
+        f"index {stats['indexSizes'][NAME_PARTS] / 1e6:.0f}, documents {stats['size'] / 1e6:.0f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

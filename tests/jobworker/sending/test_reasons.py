@@ -1,0 +1,109 @@
+"""LINE's reason for a refusal, from its error body to every place where an operator looks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from jobworker.bot.talk import Talk
+from linedesk import Bot
+from linedesk.console.calls import Wanted, newest_calls
+from linedesk.console.dead_letters import Choice, found, summary
+from linedesk.console.story import tell
+from linesim import Sim
+from tests.jobworker.worker_harness import Room
+
+Rooms = Callable[..., Room]
+EMPTY = "The request body has 1 error(s): messages[0].text May not be empty"
+BUSY = {"message": "The API rate limit has been exceeded. Try again later."}
+
+
+def saying(words: str) -> Bot:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push({"type": "text", "text": words})
+
+    return bot
+
+
+def pushes(database: Database[Any], desk: Room) -> list[Any]:
+    desk.desk.rows.write()
+    return newest_calls(database, Wanted(endpoint="push"))
+
+
+def test_a_refused_message_says_why_in_the_call_the_letter_the_story_and_the_log(
+    database: Database[Any], room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "jobworker")
+    desk = room(saying(""))
+    document = desk.says(sim.add_user("花子"), "?")
+    desk.until_quiet()
+    (call,) = pushes(database, desk)
+    assert (call["status"], call["reason"]) == (
+        400,
+        {
+            "message": "The request body has 1 error(s)",
+            "details": [{"property": "messages[0].text", "message": "May not be empty"}],
+        },
+    )
+    (letter,) = found(database.deadletters, Choice())
+    assert summary(letter)["explained"] == f"LINE refused it with 400: {EMPTY}"
+    words = [step.words for step in tell(database, document["eventId"]).steps]
+    assert any("LINE answered 400 in" in one and f"({EMPTY})" in one for one in words)
+    assert any(f"given up after 1 try: LINE refused it with 400: {EMPTY}" in one for one in words)
+    assert f'reason="{EMPTY}"' in caplog.text
+
+
+def test_a_refusal_that_quotes_what_a_person_wrote_is_kept_without_it(
+    database: Database[Any], room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "jobworker")
+    user = sim.add_user("花子")
+    quoting = f"{user.user_id} may not get お誕生日 at https://cake.example/?for=hanako"
+    sim.answer_next("push", 403, {"message": quoting})
+    desk = room(saying("お誕生日"))
+    desk.says(user, "?")
+    desk.until_quiet()
+    (call,) = pushes(database, desk)
+    assert call["reason"] == {"message": "*** may not get *** at ***", "details": []}
+    (letter,) = desk.letters()
+    assert letter["cause"] == "LINE refused it with 403: *** may not get *** at ***"
+    assert "cake.example" not in caplog.text
+
+
+def test_a_call_that_is_tried_again_says_why_it_was_refused_before(
+    database: Database[Any], room: Rooms, sim: Sim
+) -> None:
+    sim.answer_next("push", 429, BUSY)
+    desk = room(saying("はい"))
+    document = desk.says(sim.add_user("花子"), "?")
+    desk.until_quiet()
+    taken, refused = pushes(database, desk)
+    assert (taken["status"], "reason" in taken) == (200, False)
+    assert (refused["status"], refused["reason"]["message"]) == (429, BUSY["message"])
+    story = tell(database, document["eventId"])
+    assert any("LINE answered 429 in" in one.words for one in story.steps)
+    assert any(BUSY["message"] in one.words for one in story.steps)
+    assert story.stands == "answered"
+
+
+def test_the_sdk_s_calls_say_why_too(database: Database[Any], room: Rooms, sim: Sim) -> None:
+    bot = Bot()
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        talk.api.get_profile("U" + "0" * 32)
+
+    desk = room(bot, tries=1)
+    desk.says(sim.add_user("花子"), "?")
+    desk.until_quiet()
+    desk.desk.rows.write()
+    rows = newest_calls(database, Wanted(status=404))
+    assert rows
+    assert rows[0]["reason"]["message"] == "Not found"
