@@ -138,7 +138,6 @@ class Head:
         """
         if self.why == PAUSED:
             return False
-        # guard: release-of-what-is-stuck -> return True
         return self.is_held or (
             self.since is not None and (now - self.since).total_seconds() > WAIT_WARN_SECONDS
         )
@@ -183,7 +182,8 @@ class Acts:
     def waits_for(self, ids: Sequence[str]) -> str | None:
         """Why the replays of these letters are not handled at once; None where they are."""
         fields = ["channel", "key"]
-        rows = self._database[DEADLETTERS].find({"_id": {"$in": list(ids)}}, fields)
+        with translated():
+            rows = list(self._database[DEADLETTERS].find({"_id": {"$in": list(ids)}}, fields))
         pauses = self._control.read()
         covering = {
             str(one.scope): one

@@ -53,9 +53,14 @@ def letter_groups(database: Database[Any]) -> list[LetterGroup]:
     return sorted(groups, key=lambda one: (-one.count, one.cause, one.where))
 
 
-def ids_in(database: Database[Any], cause: str, where: str) -> list[str]:
-    """The ids of a group, the oldest first. Raises StoreUnavailable."""
-    rows = _open_letters(database, cause=cause)
+def ids_in(
+    database: Database[Any], cause: str, where: str, *, until: datetime | None = None
+) -> list[str]:
+    """The ids of a group, the oldest first, without those given up later than `until`.
+
+    Raises StoreUnavailable.
+    """
+    rows = _open_letters(database, cause=cause, until=until)
     fits = [row["_id"] for row in rows if where_failed(row.get("traceback")) == where]
     return fits[::-1]
 
@@ -75,8 +80,12 @@ def where_failed(traceback: Any) -> str:
     return f"{file}:{number} in {function}" if function else f"{file}:{number}"
 
 
-def _open_letters(database: Database[Any], *, cause: str | None = None) -> list[Document]:
+def _open_letters(
+    database: Database[Any], *, cause: str | None = None, until: datetime | None = None
+) -> list[Document]:
     query: Document = {REPLAYED_AT: None} | ({} if cause is None else {"cause": cause})
+    if until is not None:
+        query[LAST_AT] = {"$lte": until}
     fields = ["cause", "traceback", LAST_AT]
     with translated(), pymongo.timeout(READ_SECONDS):
         rows = database[DEADLETTERS].find(query, fields)

@@ -96,7 +96,7 @@ def read_transcript(
     # The bot's sends from before the first event that is known would stand alone.
     begin = min((one.at for one in events if one.at), default=None)
     answers = [one for one in answers if begin is None or one.at is None or one.at >= begin]
-    lines = sorted([*events, *answers], key=_when)
+    lines: list[EventLine | BotLine] = sorted([*events, *answers], key=_when)
     return Transcript(lines, [summary(row) for row in letters[:MOST_LETTERS]], timers, release)
 
 
