@@ -17,7 +17,12 @@ from pymongo.database import Database
 
 from linedesk.console.acts import heads, newest
 from linedesk.console.calls import Wanted, newest_calls
-from linedesk.console.conversation import conversation_summary, names_of, read_conversation
+from linedesk.console.conversation import (
+    ConversationView,
+    conversation_summary,
+    names_of,
+    read_conversation,
+)
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.format import as_json
 from linedesk.console.health import overview_as_json
@@ -90,10 +95,14 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
         text = context.console.text
         told = await context.read(lambda database: _conversation(database, channel, key))
         if wants_json(request):
+            if not told["is_known"]:
+                raise NotOneConversation(f"{channel}/{key}", [])
             return JSONResponse(as_json(told["told"] if text else without_text(told["told"])))
         transcript = await context.read(
             lambda database: read_transcript(database, channel, key, text=text)
         )
+        if not told["is_known"] and not transcript.lines:
+            raise NotOneConversation(f"{channel}/{key}", [])
         told |= {"every": EVERY_SECONDS, "word": key, "transcript": transcript}
         return context.page(request, "conversation.html", told)
 
@@ -168,11 +177,18 @@ def is_again(request: Request) -> bool:
 
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     whose = {"channel": channel, "key": key}
-    found = conversation_summary(read_conversation(database, f"{channel}/{key}"))
+    id_ = f"{channel}/{key}"
+    try:
+        view, is_known = read_conversation(database, id_), True
+    except NotOneConversation:
+        # Its events may all wait, or have been given up: nothing was decided for it yet.
+        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=0), False
+    found = conversation_summary(view)
     about = {name: {"$in": [None, value]} for name, value in whose.items()}
     pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {
         "told": found,
+        "is_known": is_known,
         "whose": whose,
         "heads": choices_of(heads(database, channel, key)),
         "pauses": pauses,

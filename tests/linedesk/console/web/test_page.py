@@ -32,6 +32,13 @@ PICTURES = Path(__file__).parents[4] / ".venv" / "screenshots"
 PAGES = {
     "overview": "/?hours=6",
     "conversation": f"/conversation/main/{USER}",
+    "conversations": "/conversations",
+    "waiting": "/conversations?order=waiting",
+    "events": "/events",
+    "timers": "/timers",
+    "pauses": "/pauses",
+    "release": f"/release?channel=main&key={USER}",
+    "ask": f"/letters/ask?act=replay&id={EVENT[:-1]}0",
     "event": f"/event/{EVENT}",
     "letters": "/letters",
     "calls": "/calls",
@@ -77,6 +84,7 @@ def open_page(browser: Any, url: str) -> Iterator[Open]:
             **{"viewport": size, "locale": "ja-JP", "base_url": url} | more
         )
         context.set_default_timeout(10_000)
+        context.add_cookies([{"name": "linedesk_name", "value": "hanako", "url": url}])
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -142,7 +150,7 @@ def test_a_conversation_is_paused_and_goes_on(
     open_page: Open, full: Database[dict[str, Any]]
 ) -> None:
     page = open_page(f"/search?q={USER[:8]}")
-    page.get_by_placeholder("why").fill("様子を見ます")
+    page.get_by_placeholder("Why").fill("様子を見ます")
     page.get_by_role("button", name="Pause").click()
     page.locator("#said", has_text="is paused").wait_for()
     row = full.control.find_one({"_id": f"pause/main/{USER}"})
@@ -150,7 +158,7 @@ def test_a_conversation_is_paused_and_goes_on(
     assert row["why"] == "様子を見ます"
     assert page.locator(".banner.look", has_text="様子を見ます").count() == 1
     page.get_by_role("button", name="Resume").click()
-    page.locator("#said", has_text="goes on").wait_for()
+    page.locator("#said", has_text="is resumed").wait_for()
     assert full.control.count_documents({}) == 0
 
 
