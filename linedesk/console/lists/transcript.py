@@ -30,7 +30,7 @@ from linedesk.store.records.letters import LAST_AT
 NEWEST_CALLS = 10_000
 NEWEST_LETTERS = 1_000
 MOST_CALLS = 100
-MOST_LETTERS = 20
+MOST_LETTERS = 10
 READ_SECONDS = 10.0
 LETTER = (*LISTED, "effect.messages", f"effect.{EVENT_ID}")
 CALL_FIELDS = ("at", "endpoint", "status", EVENT_ID, "attempt", "also")

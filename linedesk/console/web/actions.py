@@ -138,7 +138,6 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
 
     async def do(request: Request) -> Response:
         requested = await requested_act(context, request)
-        # guard: an-act-has-a-name -> if False:
         if not requested.by:
             path = request.url.path
             return _name_page(context, request, action=path, fields=requested.fields)
