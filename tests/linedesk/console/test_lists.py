@@ -216,7 +216,9 @@ def test_timers_are_listed_by_their_due_time(database: Database[Any]) -> None:
             {**timer, "_id": f"main/{HANAKO}/done", "name": "done", "runAt": None},
             {**timer, "_id": f"main/{HANAKO}/~state", "runAt": now() + timedelta(hours=2)},
             {
-                **timer, "key": "C1", "_id": f"main/C1/{TARO}/egg",
+                **timer,
+                "key": "C1",
+                "_id": f"main/C1/{TARO}/egg",
                 "runAt": now() + timedelta(hours=1),
                 "every": daily,
             },
