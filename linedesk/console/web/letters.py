@@ -85,13 +85,13 @@ def letter_routes(context: PageContext) -> APIRouter:
     _ask_routes(shown, context)
 
     @shown.get("/letters/{id_:path}")
-    async def letter(request: Request, id_: str) -> Response:
+    async def one_letter(request: Request, id_: str) -> Response:
         row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
         if row is None:
             raise NoSuchLetter([id_])
-        told: dict[str, Any] = {"letter": summary(row), "held": None}
+        (letter,) = await context.read(lambda database: _named(database, [row]))
+        told: dict[str, Any] = {"letter": letter, "held": None}
         told["traceback"] = frames(row.get("traceback"))
-        told["names"] = await context.read(lambda database: names_in(database, [row]))
         if context.console.text:
             contents = {name: row[name] for name in ("document", "effect") if name in row}
             told |= {"traceback": row.get("traceback"), "held": as_json(contents)}
@@ -115,8 +115,7 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
             lambda database: found(database[DEADLETTERS], choice, newest_first=True)
         )
         told: dict[str, Any] = {"problem": problem, "most": MOST_LISTED}
-        told["letters"] = [summary(row) for row in rows]
-        told["names"] = await context.read(lambda database: names_in(database, rows))
+        told["letters"] = await context.read(lambda database: _named(database, rows))
         told["groups"] = (await groups.latest()).value or []
         told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
         told["run"] = _lately(context.mass_act.progress)
@@ -136,8 +135,7 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
         choice = Choice(ids=ids[:MOST_LISTED])
         rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
         told: dict[str, Any] = {
-            "letters": [summary(row) for row in rows],
-            "names": await context.read(lambda database: names_in(database, rows)),
+            "letters": await context.read(lambda database: _named(database, rows)),
             "count": len(ids) if chosen.cause is not None else len(rows),
             "chosen": chosen,
             "until": datetime.now(UTC).isoformat(),
@@ -188,10 +186,10 @@ def _begin(name: ActName, acts: Acts, requested: RequestedAct, context: PageCont
     if not ids:
         raise NotDone("no letter is left")
     again, force = bool(requested.word("again")), bool(requested.word("force"))
+    waits = acts.waits_for(ids[:MOST_LETTERS]) if name == "replay" else None
     context.mass_act.begin(
         name, ids, acts=acts, by=requested.by, about=chosen.words, again=again, force=force
     )
-    waits = acts.waits_for(ids[:MOST_LETTERS]) if name == "replay" else None
     return f"{name.capitalize()} of {len(ids)} letters has begun" + (
         f"; what is replayed {waits}" if waits else ""
     )
@@ -220,9 +218,11 @@ def _drop(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     return f"{dropped} dead letter{'s' if dropped != 1 else ''} dropped for good"
 
 
-def names_in(database: Database[Any], rows: list[Document]) -> dict[str, str]:
-    """Names of the conversations that rows with channel and key belong to."""
-    return names_of(database, (f"{row.get('channel')}/{row.get('key')}" for row in rows))
+def _named(database: Database[Any], rows: list[Document]) -> list[Document]:
+    """Summaries of letters, each with the name of its conversation."""
+    ids = [f"{row.get('channel')}/{row.get('key')}" for row in rows]
+    names = names_of(database, ids)
+    return [{**summary(row), "name": names.get(id_)} for row, id_ in zip(rows, ids, strict=True)]
 
 
 def _lately(progress: Progress | None) -> Progress | None:

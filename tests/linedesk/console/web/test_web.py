@@ -326,6 +326,19 @@ def test_nobody_is_led_away() -> None:
         assert own_path(to) == "/"
 
 
+def test_a_user_who_never_had_an_answer_has_a_page_too(
+    full: Rows, browser: requests.Session
+) -> None:
+    new = f"U{'9' * 32}"
+    with served(full) as url:
+        assert browser.get(f"{url}/conversation/main/{new}").status_code == 404
+        full.recvq.insert_one({**a_day.document(), "_id": 1, "eventId": "01JNEW", "key": new})
+        page = browser.get(f"{url}/conversation/main/{new}")
+        assert page.status_code == 200
+        assert "not handled yet" in page.text
+        assert "Name not known" in page.text
+
+
 # What an act leaves.
 
 
