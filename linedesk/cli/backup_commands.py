@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
 
 
 @click.command("export", cls=Command)

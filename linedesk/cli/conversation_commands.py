@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
 
 
 @click.group()

@@ -11,10 +11,10 @@ import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
 
 if TYPE_CHECKING:
     from linedesk.console.dead_letters import Choice
+    from linedesk.settings.settings import Settings
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

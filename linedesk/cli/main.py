@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +17,9 @@ from linedesk.cli.dead_commands import dead
 from linedesk.cli.failure import Command
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
 from linedesk.compose.options import config_option, set_up_logging, verbose_option, with_settings
-from linedesk.settings.settings import Settings, load_settings
-from linedesk.store.documents import SCHEMA
+
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -39,9 +40,26 @@ Examples:
 """
 
 
+def _show_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+    """Print the versions and end."""
+    if not is_asked or context.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    from linedesk.store.documents import SCHEMA
+
+    click.echo(f"linedesk, version {version('linedesk')}, schema {SCHEMA}")
+    context.exit()
+
+
 @click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(
-    package_name="linedesk", message=f"%(prog)s, version %(version)s, schema {SCHEMA}"
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def linedesk() -> None:
     """A LINE bot server that loses nothing.
@@ -191,6 +209,7 @@ def up(config_path: Path | None, verbose: bool) -> int:
     With MONGODB_URI=embedded it also runs a private mongod, whose data is kept for the next time.
     """
     from linedesk.compose.up import run_all
+    from linedesk.settings.settings import load_settings
 
     settings = load_settings(os.environ, config_path=config_path)
     set_up_logging(settings, verbose=verbose)
@@ -221,8 +240,3 @@ linedesk.add_command(export_command)
 linedesk.add_command(import_command)
 for operators in OPERATOR_COMMANDS:
     linedesk.add_command(operators)
-
-
-def main() -> None:
-    """The entry point of `linedesk`."""
-    linedesk()

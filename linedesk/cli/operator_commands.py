@@ -10,10 +10,10 @@ import click
 from linedesk.cli.dead_commands import moment_option
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
 
 if TYPE_CHECKING:
     from linedesk.console.acts import Kind
+    from linedesk.settings.settings import Settings
 
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
 text_option = click.option("--text", is_flag=True, help="Also what people wrote.")
