@@ -96,21 +96,25 @@ def calls(settings: Settings, since: datetime | None, as_json: bool, **narrow: A
     list_calls(settings, Wanted(since=since, **narrow), as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("pause", "pause main", 'pause main/U4af --why "loops"'))
+@click.command(
+    cls=Command, epilog=example("pause main", 'pause main/U4af --why "loops"', "pause all --yes")
+)
 @scope_argument
 @why_option
+@click.option("--yes", is_flag=True, help="Pause everything without a question.")
 @json_option
 @with_settings
-def pause(settings: Settings, scope: str | None, why: str, as_json: bool) -> None:
-    """Decide nothing any more: of everything, of a channel, or of one conversation.
+def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: bool) -> None:
+    """Stop processing everything, a channel or a conversation.
 
-    What comes waits in order and is lost in no way; what was decided before is still sent. A pause
-    holds until `linedesk resume`, whatever is restarted meanwhile. A conversation may also be named
-    by a name in LINE or by the start of its id.
+    New events are held in order until `linedesk resume`, and nothing is lost. Answers that were
+    decided before the pause are still sent. A pause survives restarts. Without CHANNEL, or with
+    `all`, everything is paused, which needs --yes or the typed word. Name a conversation by its
+    id, by the start of its id, or by its name in LINE.
     """
     from linedesk.cli.pause import pause as order
 
-    order(settings, scope, why=why, as_json=as_json)
+    order(settings, scope, why=why, yes=yes, as_json=as_json)
 
 
 @click.command(cls=Command, epilog=example("resume", "resume main/U4af49806"))
