@@ -56,11 +56,14 @@ def history(settings: Settings, hours: float, as_json: bool) -> None:
 @text_option
 @json_option
 @with_settings
-def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> None:
-    """Show events, runs, calls and dead letters as they come, until Ctrl-C."""
+def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> int:
+    """Show events, runs, calls and dead letters as they happen, until Ctrl-C.
+
+    Lines are in the order of happening, which delays each by a second.
+    """
     from linedesk.cli.tail import tail as show
 
-    show(settings, key=key, text=text, as_json=as_json)
+    return show(settings, key=key, text=text, as_json=as_json)
 
 
 @click.command(cls=Command, epilog=example("trace 01HEV3K9QW", "trace 5a0c2f31-x-line-request-id"))

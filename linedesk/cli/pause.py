@@ -50,7 +50,7 @@ def pause(
 
     Everything only with `yes`, or with the word typed on a terminal.
     """
-    if Scope.parse(word) == Scope() and not yes:
+    if word in (None, EVERYTHING) and not yes:
         _agree_to_everything()
     with open_database(settings, app_name="linedesk-pause", seconds=ACTING_SECONDS) as database:
         scope = scope_of(database, word, channel=settings.line_channel)
