@@ -7,13 +7,16 @@ second late, so each line is held back for a second and printed in the order of 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import click
@@ -146,16 +149,41 @@ def coming(
 
     Raises StoreUnavailable where MongoDB is away at first, later only errors that do not pass.
     """
-    held: list[tuple[float, int, float, Came]] = []
+    ordering = Ordering(hold_seconds)
     stages = _stages(key=key, text=text)
     pauses = {"await_ms": await_ms, "first_pause_seconds": first_pause_seconds}
-    for number, came in enumerate(_changes(database, stages, over, **pauses)):
-        now = time.monotonic()
+    for came in _changes(database, stages, over, **pauses):
         if came is not None:
-            heappush(held, (came.happened, number, now + hold_seconds, came))
-        while held and held[0][2] <= now:
-            yield heappop(held)[3]
-    yield from (heappop(held)[3] for _ in range(len(held)))
+            ordering.put(came, now=time.monotonic())
+        yield from ordering.due(now=time.monotonic())
+    yield from ordering.due(now=math.inf)
+
+
+class Ordering:
+    """Holds back each row for a while, and gives rows out in the order of happening."""
+
+    def __init__(self, hold_seconds: float) -> None:
+        self._hold_seconds = hold_seconds
+        self._held: list[tuple[float, int, Came]] = []
+        self._arrived: deque[tuple[float, int]] = deque()
+        self._gone: set[int] = set()
+        self._numbers = count()
+
+    def put(self, came: Came, *, now: float) -> None:
+        """Take a row that arrived at this monotonic time."""
+        number = next(self._numbers)
+        heappush(self._held, (came.happened, number, came))
+        self._arrived.append((now + self._hold_seconds, number))
+
+    def due(self, *, now: float) -> Iterator[Came]:
+        """The rows whose time is over, each after all held ones that happened before it."""
+        while self._arrived and self._arrived[0][0] <= now:
+            _, last = self._arrived.popleft()
+            while last not in self._gone:
+                _, number, came = heappop(self._held)
+                self._gone.add(number)
+                yield came
+            self._gone.discard(last)
 
 
 def _changes(

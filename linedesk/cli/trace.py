@@ -53,7 +53,7 @@ def page(story: Story, name: str | None) -> Iterator[tuple[str, Iterator[str]]]:
     yield "what", iter([story.what])
     if story.key:
         yield "who", iter([f"{name or 'name not known'}  {story.channel}/{story.key}"])
-    yield "status", iter([story.verdict])
+    yield "result", iter([story.verdict])
     if do := _to_do(story):
         yield "to do", iter([do])
     yield "story", (line for line in _steps(story.steps))
