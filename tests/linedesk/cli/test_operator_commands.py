@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +32,7 @@ from linedesk.settings.settings import load_settings
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.dispatcher.faults import failing
+from tests.linedesk.cli.terminals import terminal, to_the_end, until
 from tests.linedesk.console.hand import (
     HANAKO,
     NOW,
@@ -453,50 +447,6 @@ def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
 
 
 # On a terminal.
-
-
-@contextmanager
-def terminal(environ: dict[str, str], *arguments: str) -> Iterator[tuple[int, Any]]:
-    """A command on a terminal of 80 columns and 24 lines: its other end, and the process."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "linedesk", *arguments],
-        cwd=Path(__file__).parents[3],
-        env=os.environ | environ | {"TERM": "xterm"},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        # So that Ctrl-C on this terminal reaches it.
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
-    os.close(slave)
-    try:
-        yield master, process
-    finally:
-        os.close(master)
-        process.kill()
-        process.wait(30)
-
-
-def until(master: int, words: str) -> str:
-    """What is shown until these words are."""
-    shown = b""
-    while words.encode() not in shown:
-        shown += os.read(master, 65536)
-    # A read may end amid a character.
-    return shown.decode(errors="replace")
-
-
-def to_the_end(master: int) -> str:
-    """All that is shown until nobody shows anything any more."""
-    shown = b""
-    # So a terminal of Linux tells that its last process has gone.
-    with suppress(OSError):
-        while piece := os.read(master, 65536):
-            shown += piece
-    return shown.decode(errors="replace")
 
 
 def test_a_watched_status_fits_the_terminal_in_colour_and_ends_by_ctrl_c(
