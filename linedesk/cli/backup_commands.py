@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def export_command(settings: Settings, target: str) -> None:
     """Save conversations, timers and dead letters as of one moment, while everything runs.
 
-    FILE must not be there yet; a folder gets a file named after database and time, and - is
-    stdout. It holds what people wrote, so only its owner may read it. `zcat FILE` shows it.
+    FILE must not exist. In a folder the file is named after database and time; - is stdout. The
+    file has message texts, so only its owner may read it. `zcat FILE` shows it.
     """
     from linedesk.backup.export import export_database
 
@@ -30,7 +30,7 @@ def export_command(settings: Settings, target: str) -> None:
 
 @click.command("import", cls=Command)
 @click.argument("source", metavar="FILE")
-@click.option("--dry-run", is_flag=True, help="Check FILE and say what would come, no more.")
+@click.option("--dry-run", is_flag=True, help="Only check FILE and print what it has.")
 @click.option(
     "--replace",
     type=click.Path(path_type=Path),

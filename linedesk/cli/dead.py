@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 from linedesk.cli.listing import Column, moment, show_rows, zoned
 from linedesk.cli.people import Names, name_in, named, names_beside, who
-from linedesk.compose.database import ACTING_SECONDS, open_database, operator
+from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console.acts import Acts
 from linedesk.console.dead_letters import (
     Choice,
@@ -146,7 +146,7 @@ def replay_letters(
     settings: Settings, choice: Choice, *, force: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """Put the letters into recvq again, the oldest first; returns the exit code."""
-    with open_database(settings, app_name="linedesk-dead", seconds=ACTING_SECONDS) as database:
+    with open_to_act(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = _some(all_of(found(letters, choice), choice))
         if not dry_run:
@@ -168,7 +168,7 @@ def drop_letters(
     settings: Settings, choice: Choice, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Delete the letters for good."""
-    with open_database(settings, app_name="linedesk-dead", seconds=ACTING_SECONDS) as database:
+    with open_to_act(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = _some(all_of(found(letters, choice), choice))
         if dry_run:

@@ -28,15 +28,15 @@ Examples:
   linedesk demo --bot timer        chat with another bot: timer or reminder
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run everything on a small box
-  linedesk status --watch          whether all is well, what comes, what waits
-  linedesk console                 the same as a page, http://127.0.0.1:8010/, and acts
-  linedesk tail                    events, runs and calls as they come
+  linedesk status --watch          health, rates, and what waits
+  linedesk console                 serve the same as a web page, http://127.0.0.1:8010/
+  linedesk tail                    events, runs and calls as they happen
   linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
-  linedesk pause main/U4af         decide nothing of one conversation until `resume`
-  linedesk dead list --since 2h    what was given up in the last two hours
-  linedesk conversation show U4af  where the conversation with a user stands
+  linedesk pause main/U4af         hold the events of one conversation
+  linedesk dead list --since 2h    dead letters of the last two hours
+  linedesk conversation show U4af  state, timers and outbox of a user
   linedesk export /mnt/backup      save conversations, timers and dead letters in one file
-  linedesk doctor                  whether everything is right, and what to do
+  linedesk doctor                  check everything, with what to do
 """
 
 
@@ -62,7 +62,7 @@ def _show_version(context: click.Context, option: click.Parameter, is_asked: boo
     help="Show the version and exit.",
 )
 def linedesk() -> None:
-    """A LINE bot server that loses nothing.
+    """A LINE bot server that loses no event.
 
     Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials
     or from the TOML file given by --config.
@@ -81,7 +81,7 @@ def linedesk() -> None:
     "--users",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Make MongoDB's users, too, each with the rights it needs; their URIs go into "
+    help="Also make MongoDB's users, each with the rights it needs; their URIs go into "
     "FOLDER/{admin,frontdesk,dispatcher,operator,console}/MONGODB_URI.",
 )
 @click.option("--new-passwords", is_flag=True, help="With --users: give all users new passwords.")
@@ -101,7 +101,7 @@ def init(settings: Settings, capped_mb: int, users: Path | None, new_passwords: 
 @linedesk.command(cls=Command)
 @with_settings
 def schema(settings: Settings) -> None:
-    """Print the number by which the documents in the database are written."""
+    """Print the schema version of the documents in the database."""
     from linedesk.compose.database import open_database
     from linedesk.store.collections import require_schema
 
@@ -127,7 +127,7 @@ def frontdesk(settings: Settings, share_port: bool) -> int:
 @linedesk.command(cls=Command)
 @with_settings
 def dispatcher(settings: Settings) -> int:
-    """Run the bot on what was stored, in order, at LINE's pace."""
+    """Run the bot on stored events, in order, within LINE's rate limits."""
     from linedesk.compose.processes import dispatcher_process
 
     return dispatcher_process(settings)
@@ -136,7 +136,7 @@ def dispatcher(settings: Settings) -> int:
 @linedesk.command(cls=Command)
 @with_settings
 def scheduler(settings: Settings) -> int:
-    """Let timers ring; needed only where SCHEDULER is process."""
+    """Fire timers; needed only with SCHEDULER=process."""
     from linedesk.compose.processes import scheduler_process
 
     return scheduler_process(settings)
@@ -145,10 +145,10 @@ def scheduler(settings: Settings) -> int:
 @linedesk.command(cls=Command)
 @with_settings
 def console(settings: Settings) -> int:
-    """Serve the operator's page: see how it goes, and act.
+    """Serve the operator's web page, and print its address.
 
-    Its address is CONSOLE_HOST and CONSOLE_PORT, http://127.0.0.1:8010/ unless set. Beyond this
-    machine it takes CONSOLE_PASSWORD or CONSOLE_TOKEN.
+    CONSOLE_HOST and CONSOLE_PORT set the address, http://127.0.0.1:8010/ by default. An address
+    that other machines reach needs CONSOLE_PASSWORD or CONSOLE_TOKEN.
     """
     from linedesk.compose.console import run_console
 
@@ -190,10 +190,10 @@ def sim(settings: Settings, **options: Any) -> int:
     "--port", type=click.IntRange(1, 65_535), help="Port of the chat page; any unless set."
 )
 def demo(bot: str, once: bool, port: int | None) -> int:
-    """Chat with a bot through every real part, with nothing to set up.
+    """Chat with a bot in the browser, without any set-up.
 
-    Everything runs on this machine, in a temporary folder, with a private mongod. For bots that
-    live in time the chat page has a clock that can be moved ahead.
+    Everything runs on this machine, in a temporary folder, with a private mongod. To try timers,
+    move the clock of the chat page ahead.
     """
     from linedesk.demo.demo import run_demo
 
@@ -204,9 +204,10 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @config_option
 @verbose_option
 def up(config_path: Path | None, verbose: bool) -> int:
-    """Run front desk, dispatcher and scheduler together, restarting what dies.
+    """Run front desk, dispatcher and scheduler together, and restart those that end.
 
-    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept for the next time.
+    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept. Prints the addresses
+    of webhook and simulator when the front desk is ready.
     """
     from linedesk.compose.up import run_all
     from linedesk.settings.settings import load_settings
@@ -223,10 +224,10 @@ def up(config_path: Path | None, verbose: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @click.option("--strict", is_flag=True, help="Exit with 1 at a warning, too.")
 def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
-    """Look at everything from end to end, and say what to do.
+    """Check everything from end to end, and print what to do.
 
-    Settings, clock, MongoDB, disks, processes, certificate, and LINE, whom it asks to call the
-    webhook once. Changes nothing. Exit code 0 where nothing is bad, else 1.
+    Checks settings, bot, clock, MongoDB, disks, processes, certificate, and LINE, which it asks to
+    call the webhook once. Changes nothing. Exit code 1 if any check is bad, else 0.
     """
     from linedesk.doctor.doctor import DoctorOptions, run_doctor
 

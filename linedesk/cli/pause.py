@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from linedesk.cli.listing import Column, moment, show_rows, zoned
 from linedesk.cli.people import NAME_CELLS, Names, cut, known_names, short
-from linedesk.compose.database import ACTING_SECONDS, open_database, operator
+from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console import processes
 from linedesk.console.acts import Acts, Kind, heads, newest, only
 from linedesk.console.errors import NotDone
@@ -52,7 +52,7 @@ def pause(
     """
     if word in (None, EVERYTHING) and not yes:
         _agree_to_everything()
-    with open_database(settings, app_name="linedesk-pause", seconds=ACTING_SECONDS) as database:
+    with open_to_act(settings, app_name="linedesk-pause") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         is_new = _acts(database).pause(scope, why=why)
         obeyed = _within(obey_seconds, lambda: scope in (_obeyed(database) or ()))
@@ -84,7 +84,7 @@ def resume(
     obey_seconds: float = OBEY_SECONDS,
 ) -> int:
     """End one pause; returns 1 if there was none like it."""
-    with open_database(settings, app_name="linedesk-resume", seconds=ACTING_SECONDS) as database:
+    with open_to_act(settings, app_name="linedesk-resume") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         was = _acts(database).resume(scope, why=why)
         left = Control(database).read()
@@ -105,7 +105,7 @@ def resume(
 
 def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_json: bool) -> int:
     """Give up what a conversation is stuck on; returns 1 while no dispatcher has done it."""
-    with open_database(settings, app_name="linedesk-release", seconds=ACTING_SECONDS) as database:
+    with open_to_act(settings, app_name="linedesk-release") as database:
         scope = scope_of(database, word, channel=settings.line_channel)
         if scope.channel is None or scope.key is None:
             raise NotDone(f"{scope} is not a conversation: name one, such as main/U4af49806")

@@ -9,33 +9,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import pymongo
 from pymongo.database import Database
 
 from linedesk.compose.private_mongod import state_dir
 from linedesk.compose.up import beside_up, is_starting
 from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.store.client import connect
-from linedesk.store.errors import StoreUnavailable
+from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.uri import Uri
 
 LISTENS_SECONDS = 1.0
-READING_SECONDS = 5.0
 # An operator who acts learns within 2 s that MongoDB is away; Python's start is part of these.
-ACTING_SECONDS = 1.2
+ACTING_SECONDS = 1.0
 
 
 @contextmanager
-def open_database(
-    settings: Settings, *, app_name: str, seconds: float = READING_SECONDS
-) -> Iterator[Database[Any]]:
-    """The database, on a client that is closed afterwards and looks so long for the server.
+def open_database(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
+    """The database, on a client that is closed afterwards.
 
     Raises StoreUnavailable as `with_server` does.
     """
     settings = with_server(settings)
+    with connect(settings.mongodb_uri, app_name=app_name) as client:
+        yield client[settings.mongodb_database]
+
+
+@contextmanager
+def open_to_act(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
+    """The same for a command that changes something, after MongoDB has answered.
+
+    Raises StoreUnavailable within ACTING_SECONDS where it does not.
+    """
+    settings = with_server(settings)
     with connect(
-        settings.mongodb_uri, app_name=app_name, server_selection_seconds=seconds
+        settings.mongodb_uri, app_name=app_name, server_selection_seconds=ACTING_SECONDS
     ) as client:
+        with translated(), pymongo.timeout(ACTING_SECONDS):
+            client.admin.command("ping")
         yield client[settings.mongodb_database]
 
 
