@@ -40,7 +40,7 @@ def export_command(settings: Settings, target: str) -> None:
 @click.option(
     "--recvq",
     type=click.Choice(["handle", "skip"]),
-    help="Whether what recvq holds is still to be handled, where no progress tells.",
+    help="Whether to handle the events in recvq, if there is no progress that decides it.",
 )
 @click.option("--take-over", is_flag=True, help="Go on after an import that another machine began.")
 @with_settings

@@ -15,7 +15,7 @@ from linedesk.runtime.exit_codes import Exit
 log = logging.getLogger(__name__)
 
 # Each error by its name, as importing them all would take every command a quarter of a second.
-# An error of a class that stands here, or the nearest above it, ends with this exit code.
+# The nearest of the classes of an error decides its exit code.
 KNOWN: dict[str, tuple[Exit, str]] = {
     "linedesk.settings.errors.SettingsError": (Exit.CONFIG, ""),
     # Not CONFIG: systemd hands a replaced password to the process that it starts next.
@@ -77,7 +77,7 @@ def _somebody_reads() -> bool:
 
 
 def report(error: Exception) -> Exit:
-    """Say what went wrong; only an error that nobody foresaw is logged with its traceback."""
+    """Say what went wrong; only an unforeseen error is logged with its traceback."""
     for kind in type(error).__mro__:
         known = KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
         if known is not None:

@@ -206,8 +206,8 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 def up(config_path: Path | None, verbose: bool) -> int:
     """Run front desk, dispatcher and scheduler together, and restart those that end.
 
-    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept. Prints the addresses
-    of webhook and simulator when the front desk is ready.
+    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept. When the
+    front desk is ready it prints the addresses of webhook and simulator.
     """
     from linedesk.compose.up import run_all
     from linedesk.settings.settings import load_settings

@@ -74,8 +74,8 @@ def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> int:
 def trace(settings: Settings, id_: str, text: bool, as_json: bool) -> None:
     """Show what happened to one event, from the webhook to LINE's request id.
 
-    ID is the id of an event, a message, a document of recvq, an effect, a dead letter or a timer, or
-    the x-line-request-id of a call.
+    ID is the id of an event, a message, a document of recvq, an effect, a dead letter or a timer,
+    or the x-line-request-id of a call.
     """
     from linedesk.cli.trace import trace as show
 

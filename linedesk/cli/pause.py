@@ -26,7 +26,7 @@ from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.store.control import Control, Scope
 
-# A dispatcher reads its orders twice a second and tells what it obeys once a second.
+# A dispatcher reads its orders twice a second and reports what it obeys once a second.
 OBEY_SECONDS = 4.0
 CAME_SECONDS = 10.0
 LOOK_SECONDS = 0.2

@@ -313,7 +313,7 @@ EVERY_SECONDS = 1.0
 
 
 def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
-    """Print it; returns 1 where something stands still or soon will, as `linedesk doctor` does."""
+    """Print it; returns 1 if any problem is Critical, as `linedesk doctor` does."""
     with open_database(settings, app_name="linedesk-status") as database:
         if not watch:
             seen = read_overview(database)
