@@ -20,6 +20,8 @@ from pymongo.database import Database
 from linedesk.console import processes
 from linedesk.console.dead_letters import Replaying
 from linedesk.console.errors import NotDone
+from linedesk.console.format import scope_words
+from linedesk.console.health import WAIT_WARN_SECONDS
 from linedesk.console.reading import outbox_of, reported
 from linedesk.store import control
 from linedesk.store.client import DURABLE
@@ -106,6 +108,8 @@ def newest(database: Database[Any], *, limit: int = MOST_SHOWN) -> list[Document
 
 
 SLICE = 1_000
+# As the dispatcher says of a document why it is held.
+PAUSED = "paused"
 Kind = Literal["event", "send"]
 
 
@@ -119,11 +123,24 @@ class Head:
     why: str
     """What is known of why it does not get on."""
     since: datetime | None = None
+    is_held: bool = False
+    """Whether it, or what waits behind it, was moved to `held`."""
 
     @property
     def named(self) -> dict[control.Head, str]:
         """As a release names it in `control`."""
         return {EVENT_ID: self.id} if self.kind == "event" else {EFFECT_ID: self.id}
+
+    def is_stuck(self, now: datetime) -> bool:
+        """Whether a release is worth offering: it holds others up, or has waited for long.
+
+        What waits for the end of a pause is not stuck.
+        """
+        if self.why == PAUSED:
+            return False
+        return self.is_held or (
+            self.since is not None and (now - self.since).total_seconds() > WAIT_WARN_SECONDS
+        )
 
 
 class Acts:
@@ -161,6 +178,23 @@ class Acts:
         """
         with self._audit.noted("release", on=f"{channel}/{key} {head.id}", why=why):
             return self._control.release(channel, key, head.named, by=self._by)
+
+    def waits_for(self, ids: Sequence[str]) -> str | None:
+        """Why the replays of these letters are not handled at once; None where they are."""
+        fields = ["channel", "key"]
+        with translated():
+            rows = list(self._database[DEADLETTERS].find({"_id": {"$in": list(ids)}}, fields))
+        pauses = self._control.read()
+        covering = {
+            str(one.scope): one
+            for row in rows
+            for one in pauses.covering(row.get("channel"), row.get("key"))
+        }
+        if not covering:
+            return None
+        names = sorted(scope_words(one.scope.channel, one.scope.key) for one in covering.values())
+        are = "is" if len(names) == 1 else "are"
+        return f"waits, since {', '.join(names)} {are} paused"
 
     def came(self, release: Release) -> str | None:
         """What came of a release, in words; None until a dispatcher has carried it out."""
@@ -208,16 +242,18 @@ def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     told = list(reported(database, STATUS).find({"role": processes.DISPATCHER}))
     now = datetime.now(UTC)
     row = processes.leading(one for one in told if processes.is_fresh(one, now=now)) or {}
+    first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
+    is_held = first is not None
     for name, words in (("threads", "its handler runs"), ("waiting", "")):
         for one in processes.listed(row, name):
             # A row with an effectId is of a send that waits: its event is decided.
             if EFFECT_ID not in one and _is_of(one, whose) and isinstance(one.get(EVENT_ID), str):
-                return Head("event", one[EVENT_ID], words or one.get("why", ""), one.get("since"))
-    first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
+                why = words or str(one.get("why", ""))
+                return Head("event", one[EVENT_ID], why, one.get("since"), is_held)
     if first is None:
         return None
     document = first.get("document") or {"_id": first["_id"]}
-    return Head("event", name_of(document), str(first.get("why", "")), first.get("since"))
+    return Head("event", name_of(document), str(first.get("why", "")), first.get("since"), is_held)
 
 
 def _is_of(one: Mapping[str, Any], whose: Mapping[str, str]) -> bool:

@@ -1,64 +1,89 @@
-"""What forms do: each act once, noted in `audit`, and then a page that tells what came of it."""
+"""Forms and what they do: each act once, noted in `audit`, and then a page with its outcome.
+
+A form that asks is a GET that can be reloaded and shared; only the act itself is a POST.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import HTTPException
 from starlette.datastructures import FormData, UploadFile
 
 from linedesk.console.acts import Acts, Head, Kind, heads
-from linedesk.console.dead_letters import Choice, found, summary
-from linedesk.console.errors import ConsoleError, NotReplayed
+from linedesk.console.conversation import names_of
+from linedesk.console.errors import ConsoleError
+from linedesk.console.facts import leader
 from linedesk.console.format import scope_words
+from linedesk.console.lists.conversations import channels_of
+from linedesk.console.processes import listed
 from linedesk.console.search import key_of
-from linedesk.console.web.auth import Visitor, is_form_of
+from linedesk.console.web.auth import MOST_NAME, Visitor, is_form_of, name_from
 from linedesk.console.web.live import Away
-from linedesk.console.web.page_context import PageContext, Said
-from linedesk.store.control import Scope
-from linedesk.store.documents import DEADLETTERS
+from linedesk.console.web.page_context import PageContext, Said, give_name, own_path
+from linedesk.console.web.view_models import choices_of
+from linedesk.store.control import NOTHING_STUCK, Control, Release, Scope
 
-OLD_PAGE = "nothing was done: the page was older than this console; it is fresh now, try again"
+OLD_PAGE = "The page was older than this console. Nothing was done. Try again"
 UNKNOWN = (
-    "MongoDB did not confirm it in time; if the audit shows it as begun it may be done, else it is "
-    "not"
+    "MongoDB did not confirm it in time. If the audit lists it as begun, it may be done; if the "
+    "audit does not list it, it was not done"
 )
-# As many letters as one confirmation is about.
+# As many letters as one form names.
 MOST_LETTERS = 200
+# What a person types to pause everything.
+EVERYTHING = "pause everything"
+# For so long a form waits for a dispatcher's outcome, which takes half a second.
+OUTCOME_SECONDS, POLL_SECONDS = 1.5, 0.1
+REFRESH_SECONDS = 2
 
 
 def act_routes(context: PageContext) -> APIRouter:
-    """Every form that changes something."""
+    """Pauses, releases, and the visitor's name."""
     router = APIRouter()
-    for path, act in {
-        "/pause": _pause,
-        "/resume": _resume,
-        "/release": _release,
-        "/letters/replay": _replay,
-        "/letters/drop": _drop,
-    }.items():
-        router.add_api_route(path, _doing(context, act), methods=["POST"])
+    acts: dict[str, Act] = {"/pause": _pause, "/resume": _resume, "/release": _release}
+    for path, act in acts.items():
+        router.add_api_route(path, doing(context, act), methods=["POST"])
+    shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
 
-    @router.post("/release/ask")
-    async def ask_release(request: Request) -> Response:
-        requested = await _wish(context, request)
-        channel, key = requested.word("channel"), requested.word("key")
+    @shown.get("/release")
+    async def ask_release(
+        request: Request, channel: str = "", key: str = "", back: str = "/"
+    ) -> Response:
         stuck = await context.read(lambda database: heads(database, channel, key))
-        told = {"whose": {"channel": channel, "key": key}, "heads": stuck, "back": requested.back}
+        whose = {"channel": channel, "key": key}
+        told = {"whose": whose, "heads": choices_of(stuck), "back": own_path(back)}
         return context.page(request, "release.html", told)
 
-    @router.post("/letters/ask")
-    async def ask_letters(request: Request) -> Response:
-        requested = await _wish(context, request)
-        ids, act = requested.words("id")[:MOST_LETTERS], requested.word("act")
-        if not ids:
-            return context.back(requested.back, Said("no letter was chosen", well=False))
-        choice = Choice(ids=ids)
-        rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
-        told = {"letters": [summary(row) for row in rows], "act": act, "back": requested.back}
-        return context.page(request, "letters_ask.html", told)
+    @shown.get("/pauses")
+    async def pauses(request: Request) -> Response:
+        told = await context.read(lambda database: _paused(database, context.console.channel))
+        told |= {"every": REFRESH_SECONDS, "everything": EVERYTHING}
+        return context.page(request, "pauses.html", told)
 
+    @router.get("/unsure", dependencies=[Depends(context.visitor)])
+    async def unsure(request: Request, back: str = "/") -> Response:
+        return context.page(request, "unsure.html", {"back": own_path(back)})
+
+    @router.get("/name", dependencies=[Depends(context.visitor)])
+    async def ask_name(request: Request, back: str = "/") -> Response:
+        return _name_page(context, request, action="/name", back=own_path(back))
+
+    @router.post("/name")
+    async def keep_name(request: Request) -> Response:
+        requested = await requested_act(context, request)
+        name = name_from(requested.word("name"))
+        if not name:
+            return _name_page(context, request, action="/name", back=requested.back)
+        response = context.back(requested.back, Said(f"The audit names you {name}"))
+        give_name(response, request, name)
+        return response
+
+    router.include_router(shown)
     return router
 
 
@@ -83,13 +108,24 @@ class RequestedAct:
         """Where to go on afterwards."""
         return self.word("back") or "/"
 
+    @property
+    def by(self) -> str:
+        """The visitor's name, else the one that came with the form; empty without any."""
+        return self.visitor.name or name_from(self.word("name"))
 
-Act = Callable[[Acts, RequestedAct, PageContext], str]
-"""Does it, and returns what to say. Raises ConsoleError."""
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """All fields but the name, to show the form again."""
+        items = self._form.multi_items()
+        return [(name, value) for name, value in items if isinstance(value, str) and name != "name"]
 
 
-async def _wish(context: PageContext, request: Request) -> RequestedAct:
-    """Raises NotLoggedIn; HTTPException for a form that no page of ours has shown to him."""
+Act = Callable[[Acts, RequestedAct, PageContext], str | Release]
+"""Does it, and returns what to say, or the release that was ordered. Raises ConsoleError."""
+
+
+async def requested_act(context: PageContext, request: Request) -> RequestedAct:
+    """Raises NotLoggedIn; HTTPException for a form that is not from a page of ours."""
     visitor = context.visitor(request)
     requested = RequestedAct(visitor, await request.form(max_files=0, max_fields=2 * MOST_LETTERS))
     if not is_form_of(visitor, requested.word("form")):
@@ -97,19 +133,83 @@ async def _wish(context: PageContext, request: Request) -> RequestedAct:
     return requested
 
 
-def _doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
+def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
+    """The handler of a form: asks for a name where none is known, acts, and reports."""
+
     async def do(request: Request) -> Response:
-        requested = await _wish(context, request)
-        acts = Acts(context.acting, by=requested.visitor.name, via="page")
+        requested = await requested_act(context, request)
+        if not requested.by:
+            path = request.url.path
+            return _name_page(context, request, action=path, fields=requested.fields)
+        acts = Acts(context.acting, by=requested.by, via="page")
         try:
-            said = Said(await context.act(lambda: act(acts, requested, context)))
+            came = await context.act(lambda: act(acts, requested, context))
+            said = await _outcome(context, acts, came) if isinstance(came, Release) else Said(came)
         except ConsoleError as error:
             said = Said("; ".join(error.problems), well=False)
         except Away as error:
-            said = Said(str(error) if error.refused else f"{error}: {UNKNOWN}", well=False)
-        return context.back(requested.back, said)
+            if not error.refused:
+                response = context.unsure(requested.back, Said(f"{error}. {UNKNOWN}", well=False))
+                return _with_name(response, request, requested)
+            said = Said(str(error), well=False)
+        return _with_name(context.back(requested.back, said), request, requested)
 
     return do
+
+
+def _with_name(response: Response, request: Request, requested: RequestedAct) -> Response:
+    if not requested.visitor.name:
+        give_name(response, request, requested.by)
+    return response
+
+
+def _name_page(
+    context: PageContext,
+    request: Request,
+    *,
+    action: str,
+    back: str = "/",
+    fields: Sequence[tuple[str, str]] = (),
+) -> Response:
+    visitor = context.visitor(request)
+    shown = fields or [("form", visitor.form), ("back", back)]
+    told = {"action": action, "fields": shown, "most": MOST_NAME, "is_act": bool(fields)}
+    return context.page(request, "name.html", told)
+
+
+async def _outcome(context: PageContext, acts: Acts, release: Release) -> Said:
+    """What came of a release, as soon as a dispatcher confirms it; bounded."""
+    until = time.monotonic() + OUTCOME_SECONDS
+    came = None
+    try:
+        while (came := await context.act(lambda: acts.came(release))) is None:
+            if time.monotonic() > until:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+    except Away:
+        pass
+    if came is None:
+        return Said(
+            f"The dispatcher is asked to release {release.name}. It has not confirmed yet: the "
+            "outcome will stand on the conversation's page"
+        )
+    if came == NOTHING_STUCK:
+        return Said("Not released: nothing was stuck any more", well=False)
+    return Said(f"Released: {came}")
+
+
+def _paused(database: Any, own_channel: str) -> dict[str, Any]:
+    """What the page of pauses shows."""
+    pauses = Control(database).read()
+    row = leader(database)
+    obeyed = [(one.get("channel"), one.get("key")) for one in listed(row or {}, "paused")]
+    conversations = [str(one.scope) for one in pauses.rows if one.scope.key]
+    return {
+        "pauses": pauses.rows,
+        "is_obeyed": lambda one: row is not None and (one.scope.channel, one.scope.key) in obeyed,
+        "channels": channels_of(database, own=own_channel, pauses=pauses),
+        "names": names_of(database, conversations),
+    }
 
 
 def _scope(requested: RequestedAct, context: PageContext) -> Scope:
@@ -121,53 +221,47 @@ def _scope(requested: RequestedAct, context: PageContext) -> Scope:
 
 def _pause(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     scope = _scope(requested, context)
+    if scope.channel is None and requested.word("sure").lower() != EVERYTHING:
+        raise ConsoleError(
+            f"Nothing was paused: to pause everything, type “{EVERYTHING}” on Pauses"
+        )
+    if scope.channel is not None and scope.key is None:
+        _require_channel(scope.channel, context)
     if scope.channel is not None and scope.key is not None:
         # It may be typed by hand: a name, or the start of an id.
         scope = Scope(scope.channel, key_of(context.acting, scope.key, channel=scope.channel))
     what = scope_words(scope.channel, scope.key)
     if not acts.pause(scope, why=requested.word("why")):
-        return f"{what} was paused before"
-    return f"{what} is paused: what comes waits, and nothing else does"
+        return f"{what} was already paused"
+    return f"{what} is paused. New events are held until you resume"
+
+
+def _require_channel(channel: str, context: PageContext) -> None:
+    pauses = Control(context.acting).read()
+    known = channels_of(context.acting, own=context.console.channel, pauses=pauses)
+    if channel not in known:
+        raise ConsoleError(f"Nothing was paused: no channel {channel!r}, only {', '.join(known)}")
 
 
 def _resume(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     scope = _scope(requested, context)
     what = scope_words(scope.channel, scope.key)
     if not acts.resume(scope, why=requested.word("why")):
-        return f"{what} was not paused any more"
+        return f"{what} was not paused"
     if still := [scope_words(*one) for one in acts.still_paused(scope)]:
-        return f"{what}: that pause is over, but paused yet: {', '.join(_some(still))}"
-    return f"{what} goes on"
+        return f"{what} is resumed, but other pauses remain: {', '.join(some(still))}"
+    return f"{what} is resumed"
 
 
-def _release(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+def _release(acts: Acts, requested: RequestedAct, context: PageContext) -> Release:
     kind: Kind = "send" if requested.word("kind") == "send" else "event"
     channel, key, id_ = requested.word("channel"), requested.word("key"), requested.word("id")
     if not (channel and key and id_):
-        raise ConsoleError("a release names a conversation, and what is stuck")
-    acts.release(channel, key, Head(kind, id_, ""), why=requested.word("why"))
-    return f"{channel}/{key}: the dispatcher is asked to give up the {kind} {id_}, if it is stuck"
+        raise ConsoleError("a release names a conversation and its event or send")
+    return acts.release(channel, key, Head(kind, id_, ""), why=requested.word("why"))
 
 
-def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
-    done, refused = [], []
-    for id_ in requested.words("id")[:MOST_LETTERS]:
-        try:
-            again, force = bool(requested.word("again")), bool(requested.word("force"))
-            done.append(acts.replay(id_, again=again, force=force))
-        except NotReplayed as error:
-            refused.append(f"{id_} not: {error}")
-    told = [f"replayed as {', '.join(done)}" if len(done) < 4 else f"{len(done)} replayed"]
-    if refused:
-        raise ConsoleError(*(told if done else []), *_some(refused))
-    return told[0]
-
-
-def _drop(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
-    dropped = acts.drop(requested.words("id")[:MOST_LETTERS])
-    return f"{dropped} dead letter{'s' if dropped != 1 else ''} dropped for good"
-
-
-def _some(lines: Sequence[str], most: int = 5) -> list[str]:
+def some(lines: Sequence[str], most: int = 5) -> list[str]:
+    """The first lines, and how many more there are."""
     more = [f"and {len(lines) - most} more"] if len(lines) > most else []
     return [*lines[:most], *more]

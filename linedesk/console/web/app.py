@@ -17,7 +17,9 @@ from starlette.exceptions import HTTPException
 from linedesk.console.errors import ConsoleError
 from linedesk.console.web.actions import act_routes
 from linedesk.console.web.auth import Turns
+from linedesk.console.web.browse import browse_routes
 from linedesk.console.web.gatekeeping import BODY_SECONDS, SAFE_METHODS, Gatekeeper
+from linedesk.console.web.letters import letter_routes
 from linedesk.console.web.live import Away
 from linedesk.console.web.login import login_routes
 from linedesk.console.web.page_context import Console, NotLoggedIn, PageContext
@@ -71,7 +73,7 @@ def create_app(
         body_seconds=body_seconds,
     )
     app.include_router(page_routes(context, overview_seconds=overview_seconds))
-    for routes in (act_routes, login_routes):
+    for routes in (browse_routes, letter_routes, act_routes, login_routes):
         app.include_router(routes(context))
     app.include_router(_files())
     _explain(app, context)

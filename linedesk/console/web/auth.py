@@ -26,7 +26,6 @@ SESSION_SECONDS = 12 * 3600.0
 MOST_SESSIONS = 200
 # What a person may call himself for the audit.
 MOST_NAME = 40
-NOBODY = "somebody on this machine"
 SCRIPT = "the token"
 # 400 days, the longest that browsers keep a cookie (RFC 6265bis).
 BROWSER_SECONDS = 400 * 86_400.0
@@ -55,6 +54,7 @@ class Visitor:
     """Who asks. `form` is what his forms must bring along; a script with the token needs none."""
 
     name: str
+    """For the audit; empty as long as it is not known."""
     form: str
     by_token: bool = False
 
@@ -78,7 +78,7 @@ class Doorkeeper:
         self._password = _digest(password) if password else None
         self._token = _digest(token) if token else None
         self._monotonic = monotonic
-        self._anybody = Visitor(NOBODY, form=secrets.token_urlsafe(24))
+        self._anybody = Visitor("", form=secrets.token_urlsafe(24))
         self._lock = threading.Lock()
         # Under _lock, oldest first.
         self._sessions: OrderedDict[str, _LoginSession] = OrderedDict()
@@ -123,8 +123,7 @@ class Doorkeeper:
     def log_in(self, name: str) -> str:
         """The cookie of a new session."""
         cookie = secrets.token_urlsafe(32)
-        called = " ".join(name.split())[:MOST_NAME] or "operator"
-        visitor = Visitor(called, form=secrets.token_urlsafe(24))
+        visitor = Visitor(name_from(name), form=secrets.token_urlsafe(24))
         with self._lock:
             self._sessions[_digest(cookie)] = _LoginSession(
                 visitor, until=self._monotonic() + SESSION_SECONDS
@@ -270,6 +269,11 @@ class Turns:
         self._waiting.remove(one)
         if not one.turn.done():
             one.turn.set_result(served)
+
+
+def name_from(typed: str) -> str:
+    """A name for the audit as a person typed it: on one line, and not too long."""
+    return " ".join("".join(c if c.isprintable() else " " for c in typed).split())[:MOST_NAME]
 
 
 def is_form_of(visitor: Visitor, given: str) -> bool:

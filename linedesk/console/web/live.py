@@ -44,8 +44,9 @@ class Away(Exception):
 class LiveReader:
     """Threads that wait for MongoDB in the event loop's place."""
 
-    def __init__(self, *, seconds: float = READ_SECONDS) -> None:
+    def __init__(self, *, seconds: float = READ_SECONDS, spare_seconds: float = 1.0) -> None:
         self._seconds = seconds
+        self._spare_seconds = spare_seconds
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
 
     async def run(self, function: Callable[[], Value]) -> Value:
@@ -54,7 +55,7 @@ class LiveReader:
         asked = loop.run_in_executor(self._threads, self._bounded, function)
         try:
             # All threads may be waiting for a MongoDB that hangs.
-            return await asyncio.wait_for(asked, self._seconds + 1.0)
+            return await asyncio.wait_for(asked, self._seconds + self._spare_seconds)
         except (SetupError, RecvqClosed) as error:
             raise Away(str(error), refused=True) from error
         except (QueueError, PyMongoError, TimeoutError) as error:

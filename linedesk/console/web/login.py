@@ -12,13 +12,14 @@ from linedesk.console.acts import Audit
 from linedesk.console.web.auth import BROWSER_SECONDS, MOST_NAME, SESSION_SECONDS, is_form_of
 from linedesk.console.web.gatekeeping import client_of
 from linedesk.console.web.live import Away
-from linedesk.console.web.page_context import COOKIE, PageContext, own_path
+from linedesk.console.web.page_context import COOKIE, PageContext, give_cookie, own_path
 
 log = logging.getLogger(__name__)
 
 BROWSER_COOKIE = "linedesk_browser"
-WRONG = "that is not it"
-BUSY = "too many are trying to log in at once: try again"
+WRONG = "Wrong password"
+BUSY = "Too many attempts at once. Try again"
+UNNAMED = "(no name)"
 
 
 def login_routes(context: PageContext) -> APIRouter:
@@ -50,11 +51,11 @@ def login_routes(context: PageContext) -> APIRouter:
         cookie = doorkeeper.log_in(name)
         who = doorkeeper.visitor(cookie, None)
         assert who is not None
-        await _note(context, who.name, address)
+        await _note(context, who.name or UNNAMED, address)
         log.info("logged in address=%s", address)
         response = RedirectResponse(own_path(to), status_code=303)
-        _give(response, request, COOKIE, cookie, SESSION_SECONDS)
-        _give(response, request, BROWSER_COOKIE, doorkeeper.new_browser(), BROWSER_SECONDS)
+        give_cookie(response, request, COOKIE, cookie, SESSION_SECONDS)
+        give_cookie(response, request, BROWSER_COOKIE, doorkeeper.new_browser(), BROWSER_SECONDS)
         return response
 
     @router.post("/logout")
@@ -69,18 +70,6 @@ def login_routes(context: PageContext) -> APIRouter:
         return response
 
     return router
-
-
-def _give(response: Response, request: Request, name: str, value: str, seconds: float) -> None:
-    """A cookie that no script reads and no other site sends."""
-    response.set_cookie(
-        name,
-        value,
-        max_age=int(seconds),
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
 
 
 async def _note(context: PageContext, name: str, address: str) -> None:

@@ -5,30 +5,42 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader
 from pymongo.database import Database
 
 from linedesk.console.call_words import cost_words
-from linedesk.console.web.auth import Doorkeeper, Turns, Visitor
+from linedesk.console.lists.mass_act import MassAct
+from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visitor, name_from
 from linedesk.console.web.format import FILTERS, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
-from linedesk.console.web.live import Away, LiveReader
+from linedesk.console.web.live import Away, LiveReader, LiveReadings
+from linedesk.store.control import Control
 from linedesk.store.records.calls import is_taken
 
 Value = TypeVar("Value")
 
 COOKIE = "linedesk_session"
-PAGES = {"/": "Overview", "/letters": "Dead letters", "/calls": "Calls", "/audit": "Audit"}
+NAME_COOKIE = "linedesk_name"
+PAGES = {
+    "/": "Overview",
+    "/conversations": "Conversations",
+    "/events": "Events",
+    "/timers": "Timers",
+    "/letters": "Dead letters",
+    "/calls": "Calls",
+    "/pauses": "Pauses",
+    "/audit": "Audit",
+}
 MOST_SAID = 200
-# An act is several writes, each on a majority.
-ACT_SECONDS = 10.0
+# An act is several writes, each on a majority. While MongoDB is away it is answered within 2 s.
+ACT_SECONDS, ACT_SPARE_SECONDS = 1.5, 0.3
 
 
 @dataclass(frozen=True)
@@ -86,12 +98,15 @@ class PageContext:
         self.turns = turns or Turns()
         self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
-        self.actor = LiveReader(seconds=ACT_SECONDS)
+        self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
+        self.mass_act = MassAct()
+        self.pauses = LiveReadings(self.reader, Control(reading).read)
         self._said: OrderedDict[str, Said] = OrderedDict()
         self._templates = _environment()
 
     def close(self) -> None:
         """End the threads: reads are left alone, an act under way is waited for."""
+        self.mass_act.close()
         self.reader.close()
         self.actor.close(wait=True)
 
@@ -105,22 +120,38 @@ class PageContext:
 
     def visitor(self, request: Request) -> Visitor:
         """Who asks. Raises NotLoggedIn."""
-        who = self.doorkeeper.visitor(
-            request.cookies.get(COOKIE), request.headers.get("authorization")
-        )
+        who = self._known(request)
         if who is None:
             raise NotLoggedIn
         # Its connection is not ended in favour of others then.
         request.scope.get("state", {})["proved"] = self.doorkeeper.asks
         return who
 
+    def _known(self, request: Request) -> Visitor | None:
+        """Who asks; where no login has the name, the browser keeps it in a cookie."""
+        who = self.doorkeeper.visitor(
+            request.cookies.get(COOKIE), request.headers.get("authorization")
+        )
+        if who is None or who.name:
+            return who
+        return replace(who, name=name_from(unquote(request.cookies.get(NAME_COOKIE, ""))))
+
+    async def everything_paused(self, request: Request) -> None:
+        """Have the page say so if everything is paused; a dependency of every page."""
+        read = await self.pauses.latest()
+        rows = read.value.rows if read.value is not None else ()
+        paused = [one for one in rows if one.scope.channel is None]
+        request.state.everything_paused = paused[0] if paused else None
+
     def page(
         self, request: Request, template: str, told: Mapping[str, Any], *, status: int = 200
     ) -> HTMLResponse:
         """A page of a template, with what stands on each."""
-        cookie, authorization = request.cookies.get(COOKIE), request.headers.get("authorization")
         everywhere = {
-            "visitor": self.doorkeeper.visitor(cookie, authorization),
+            "visitor": self._known(request),
+            "everything_paused": getattr(request.state, "everything_paused", None),
+            "has_login": self.doorkeeper.asks,
+            "path": _path_of(request),
             "can_log_out": self.doorkeeper.takes_passwords,
             "pages": PAGES.items(),
             "here": request.url.path,
@@ -143,12 +174,49 @@ class PageContext:
 
     def back(self, to: str, said: Said) -> RedirectResponse:
         """On to a page of ours that tells what came of an act."""
+        path, _, query = own_path(to).partition("#")[0].partition("?")
+        kept = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "said"]
+        query = urlencode([*kept, ("said", self._remembered(said))])
+        return RedirectResponse(f"{path}?{query}", status_code=303)
+
+    def unsure(self, to: str, said: Said) -> RedirectResponse:
+        """On to a page that needs no MongoDB and tells what is known of an act."""
+        query = urlencode({"said": self._remembered(said), "back": own_path(to)})
+        return RedirectResponse(f"/unsure?{query}", status_code=303)
+
+    def _remembered(self, said: Said) -> str:
         name = secrets.token_urlsafe(9)
         self._said[name] = said
         while len(self._said) > MOST_SAID:
             self._said.popitem(last=False)
-        path = own_path(to).partition("#")[0]
-        return RedirectResponse(f"{path}{'&' if '?' in path else '?'}said={name}", status_code=303)
+        return name
+
+
+def _path_of(request: Request) -> str:
+    """Where the visitor is, as a form's `back`: without the message of the last act."""
+    if request.method != "GET":
+        return "/"
+    query = urlencode([one for one in request.query_params.multi_items() if one[0] != "said"])
+    return f"{quote(request.url.path)}?{query}" if query else quote(request.url.path)
+
+
+def give_cookie(
+    response: Response, request: Request, name: str, value: str, seconds: float
+) -> None:
+    """A cookie that no script reads and no other site sends."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=int(seconds),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def give_name(response: Response, request: Request, name: str) -> None:
+    """Have the browser keep the visitor's name for the audit."""
+    give_cookie(response, request, NAME_COOKIE, quote(name), BROWSER_SECONDS)
 
 
 def own_path(to: str) -> str:

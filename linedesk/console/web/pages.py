@@ -1,7 +1,7 @@
-"""The pages that only show: overview, conversation, story of an event, dead letters, calls, audit.
+"""The pages that only show: overview, conversation, story of an event, calls, audit.
 
-An open page fetches itself again and again, and says so. It then gets neither curves nor the list
-of recent events, which are refreshed less often.
+An open page fetches itself again and again, and says so. It then gets no curves, which are
+refreshed less often.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ from pymongo.database import Database
 
 from linedesk.console.acts import heads, newest
 from linedesk.console.calls import Wanted, newest_calls
-from linedesk.console.conversation import conversation_summary, read_conversation
-from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
-from linedesk.console.errors import NoSuchLetter, NotOneConversation
+from linedesk.console.conversation import (
+    ConversationView,
+    conversation_summary,
+    names_of,
+    read_conversation,
+)
+from linedesk.console.errors import NotOneConversation
 from linedesk.console.format import as_json
 from linedesk.console.health import overview_as_json
 from linedesk.console.history import read_history
+from linedesk.console.lists.transcript import read_transcript
 from linedesk.console.overview import read_overview
-from linedesk.console.search import meaning_of, recent
+from linedesk.console.search import meaning_of
 from linedesk.console.story import tell
 from linedesk.console.web.charts import HOURS, Chart, charts
 from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.page_context import PageContext
-from linedesk.console.web.view_models import labelled, seen, without_text
-from linedesk.store.documents import CONTROL, DEADLETTERS, Document
+from linedesk.console.web.view_models import choices_of, labelled, seen, targets, without_text
+from linedesk.store.documents import CONTROL, Document
 
 # All viewers together; each page fetches itself as often.
 OVERVIEW_SECONDS = 1.0
@@ -41,14 +46,13 @@ EVERY_SECONDS = 2
 # Of calls some 25 MB may have to be looked through.
 CALLS_SECONDS = 5
 LONGEST_WORD = 200
-MOST_LETTERS = 100
 MOST_CALLS = 100
 LOOK_MS = 2_000
 
 
 def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
     """Every page; each is a plain GET that works without a script."""
-    router = APIRouter(dependencies=[Depends(context.visitor)])
+    router = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
     _overview_routes(router, context, overview_seconds)
     _found_routes(router, context)
     _list_routes(router, context)
@@ -88,21 +92,19 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
 
     @router.get("/conversation/{channel}/{key}")
     async def conversation(request: Request, channel: str, key: str) -> Response:
-        lately = None
-        if not (wants_json(request) or is_again(request)):
-            read = context.read(lambda database: recent(database, f"{channel}/{key}"))
-            lately = asyncio.create_task(read)
+        text = context.console.text
         told = await context.read(lambda database: _conversation(database, channel, key))
         if wants_json(request):
-            found = told["told"] if context.console.text else without_text(told["told"])
-            return JSONResponse(as_json(found))
-        told |= {"every": EVERY_SECONDS, "word": key, "lately": await lately if lately else None}
+            if not told["is_known"]:
+                raise NotOneConversation(f"{channel}/{key}", [])
+            return JSONResponse(as_json(told["told"] if text else without_text(told["told"])))
+        transcript = await context.read(
+            lambda database: read_transcript(database, channel, key, text=text)
+        )
+        if not told["is_known"] and not transcript.lines:
+            raise NotOneConversation(f"{channel}/{key}", [])
+        told |= {"every": EVERY_SECONDS, "word": key, "transcript": transcript}
         return context.page(request, "conversation.html", told)
-
-    @router.get("/lately/{channel}/{key}")
-    async def lately(request: Request, channel: str, key: str) -> Response:
-        found = await context.read(lambda database: recent(database, f"{channel}/{key}"))
-        return context.page(request, "lately.html", {"lately": found})
 
     @router.get("/event/{id_:path}")
     async def event(request: Request, id_: str) -> Response:
@@ -127,44 +129,30 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
 
 
 def _list_routes(router: APIRouter, context: PageContext) -> None:
-    """Dead letters, calls, and what operators did."""
-
-    @router.get("/letters")
-    async def letters(
-        request: Request, cause: str = "", since: str = "", replayed: bool = False
-    ) -> Response:
-        choice, problem = _choice(cause, since, replayed)
-        rows = await context.read(
-            lambda database: found(database[DEADLETTERS], choice, newest_first=True)
-        )
-        told: dict[str, Any] = {"problem": problem, "most": MOST_LETTERS}
-        told["letters"] = [summary(row) for row in rows]
-        told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
-        return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
-
-    @router.get("/letters/{id_:path}")
-    async def letter(request: Request, id_: str) -> Response:
-        row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
-        if row is None:
-            raise NoSuchLetter([id_])
-        told: dict[str, Any] = {"letter": summary(row), "held": None}
-        told["traceback"] = frames(row.get("traceback"))
-        if context.console.text:
-            contents = {name: row[name] for name in ("document", "effect") if name in row}
-            told |= {"traceback": row.get("traceback"), "held": as_json(contents)}
-        return context.page(request, "letter.html", told)
+    """Calls, and what operators did."""
 
     @router.get("/calls")
-    async def calls(request: Request, failed: bool = False, endpoint: str = "") -> Response:
-        wanted = Wanted(failed=failed, endpoint=endpoint.strip() or None, limit=MOST_CALLS)
+    async def calls(
+        request: Request, failed: bool = False, endpoint: str = "", key: str = ""
+    ) -> Response:
+        wanted = Wanted(
+            failed=failed,
+            endpoint=endpoint.strip() or None,
+            key=key.strip() or None,
+            limit=MOST_CALLS,
+        )
         rows = await context.read(lambda database: newest_calls(database, wanted))
-        told = {"calls": rows, "wish": {"failed": failed, "endpoint": endpoint}}
+        told = {"calls": rows, "wish": {"failed": failed, "endpoint": endpoint, "key": key}}
         return context.page(request, "calls.html", {"every": CALLS_SECONDS, **told})
 
     @router.get("/audit")
     async def audit(request: Request) -> Response:
         rows = await context.read(newest)
-        return context.page(request, "audit.html", {"every": EVERY_SECONDS, "rows": rows})
+        acts = [(row, targets(row)) for row in rows]
+        ids = [words for _, found in acts for words, path in found if path and "/conv" in path]
+        names = await context.read(lambda database: names_of(database, ids))
+        told = {"every": EVERY_SECONDS, "acts": acts, "names": names}
+        return context.page(request, "audit.html", told)
 
 
 def _curves(context: PageContext, hours: int) -> LiveReadings[list[Chart]]:
@@ -189,23 +177,20 @@ def is_again(request: Request) -> bool:
 
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     whose = {"channel": channel, "key": key}
-    found = conversation_summary(read_conversation(database, f"{channel}/{key}"))
+    id_ = f"{channel}/{key}"
+    try:
+        view, is_known = read_conversation(database, id_), True
+    except NotOneConversation:
+        # Its events may all wait, or have been given up: nothing was decided for it yet.
+        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=0), False
+    found = conversation_summary(view)
     about = {name: {"$in": [None, value]} for name, value in whose.items()}
     pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {
         "told": found,
+        "is_known": is_known,
         "whose": whose,
-        "heads": heads(database, channel, key),
+        "heads": choices_of(heads(database, channel, key)),
         "pauses": pauses,
         "own_pause": any(one.get("key") for one in pauses),
     }
-
-
-def _choice(cause: str, since: str, replayed: bool) -> tuple[Choice, str | None]:
-    try:
-        moment = moment_of(since, now=datetime.now(UTC)) if since.strip() else None
-    except ValueError:
-        problem = f"{since!r} is no time: write 30m, 2h, 3d or 2026-11-21T09:00"
-        return Choice(limit=MOST_LETTERS, everything=replayed), problem
-    choice = Choice(cause=cause or None, since=moment, everything=replayed, limit=MOST_LETTERS)
-    return choice, None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
+from linedesk.console.acts import Head
 from linedesk.console.health import problems_of
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
@@ -84,6 +88,33 @@ def seen(value: Overview | None) -> dict[str, Any]:
 
 def _slowest(found: list[Latency]) -> Latency | None:
     return max((one for one in found if one.count), key=lambda one: one.p99 or 0.0, default=None)
+
+
+def choices_of(found: Sequence[Head]) -> list[tuple[Head, bool]]:
+    """What stands first in a conversation, each with whether its release is offered."""
+    now = datetime.now(UTC)
+    return [(head, head.is_stuck(now)) for head in found]
+
+
+def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """What an act was about: words, each with the page that they lead to, if there is one."""
+    on, act = row.get("on"), row.get("act")
+    if isinstance(on, list):
+        return [_letter_target(act, str(one)) for one in on]
+    words = str(on or "")
+    if act in ("replay", "drop"):
+        return [_letter_target(act, words)]
+    if act not in ("pause", "resume", "release"):
+        return [(words, None)]
+    scope, _, event = words.partition(" ")
+    is_conversation = "/" in scope
+    found = [(scope, f"/conversation/{quote(scope)}" if is_conversation else None)]
+    return [*found, (event, f"/event/{quote(event, safe='')}")] if event else found
+
+
+def _letter_target(act: Any, id_: str) -> tuple[str, str]:
+    """A letter that was dropped has only its event's story left."""
+    return id_, f"/{'event' if act == 'drop' else 'letters'}/{quote(id_, safe='')}"
 
 
 def without_text(told: Document) -> Document:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from pymongo.database import Database
 
 from tests.linedesk.console import a_day
@@ -32,11 +33,34 @@ PICTURES = Path(__file__).parents[4] / ".venv" / "screenshots"
 PAGES = {
     "overview": "/?hours=6",
     "conversation": f"/conversation/main/{USER}",
+    "conversations": "/conversations",
+    "waiting": "/conversations?order=waiting",
+    "events": "/events",
+    "timers": "/timers",
+    "pauses": "/pauses",
+    "release": f"/release?channel=main&key={USER}",
+    "ask": f"/letters/ask?act=replay&id={EVENT[:-1]}0",
     "event": f"/event/{EVENT}",
     "letters": "/letters",
     "calls": "/calls",
     "audit": "/audit",
 }
+ACTING = (
+    "conversation",
+    "conversations",
+    "events",
+    "timers",
+    "pauses",
+    "release",
+    "letters",
+    "ask",
+)
+# What can be touched and is smaller than a finger, or stands outside of the screen.
+SMALL_TARGETS = """() => [...document.querySelectorAll(
+    "main button, main a.button, main a.row, main select, main .choice a")].filter((one) => {
+        const box = one.getBoundingClientRect();
+        return box.height > 0 && (box.height < 40 || box.left < 0 || box.right > innerWidth);
+    }).map((one) => one.outerHTML)"""
 Page = Any
 Open = Callable[..., Page]
 
@@ -77,6 +101,7 @@ def open_page(browser: Any, url: str) -> Iterator[Open]:
             **{"viewport": size, "locale": "ja-JP", "base_url": url} | more
         )
         context.set_default_timeout(10_000)
+        context.add_cookies([{"name": "linedesk_name", "value": "hanako", "url": url}])
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -142,7 +167,7 @@ def test_a_conversation_is_paused_and_goes_on(
     open_page: Open, full: Database[dict[str, Any]]
 ) -> None:
     page = open_page(f"/search?q={USER[:8]}")
-    page.get_by_placeholder("why").fill("様子を見ます")
+    page.get_by_placeholder("Why").fill("様子を見ます")
     page.get_by_role("button", name="Pause").click()
     page.locator("#said", has_text="is paused").wait_for()
     row = full.control.find_one({"_id": f"pause/main/{USER}"})
@@ -150,7 +175,7 @@ def test_a_conversation_is_paused_and_goes_on(
     assert row["why"] == "様子を見ます"
     assert page.locator(".banner.look", has_text="様子を見ます").count() == 1
     page.get_by_role("button", name="Resume").click()
-    page.locator("#said", has_text="goes on").wait_for()
+    page.locator("#said", has_text="is resumed").wait_for()
     assert full.control.count_documents({}) == 0
 
 
@@ -195,6 +220,68 @@ def test_a_page_that_lost_the_console_or_mongodb_says_so_and_keeps_what_it_knew(
     page.locator("#trouble").wait_for(state="detached")
 
 
+def test_a_conversation_reads_as_a_chat(open_page: Open, full: Database[dict[str, Any]]) -> None:
+    page = open_page(f"/conversation/main/{USER}")
+    lines = page.locator("#transcript .chat li")
+    assert "message text" in lines.first.inner_text()
+    assert "a send waits for LINE" in lines.first.inner_text()
+    assert "LINE has not taken it yet" in page.locator("#transcript .bot").all_inner_texts()[1]
+    later = a_day.document() | {"_id": ObjectId(), "eventId": "01JLATER"}
+    full.recvq.insert_one({**later, "acceptTime": a_day.moment(-1)})
+    newest = page.locator("#event-01JLATER")
+    newest.wait_for()
+    assert lines.last.inner_text() == newest.inner_text()
+    assert "not handled yet" in newest.inner_text()
+    assert page.locator("#letters li").count() == 3
+    newest.get_by_role("link").click()
+    page.locator("#stands").wait_for()
+
+
+def test_a_cause_is_replayed_with_a_question_and_a_bar(
+    open_page: Open, full: Database[dict[str, Any]]
+) -> None:
+    letter = a_day.letters()[0]
+    full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(60)])
+    page = open_page("/letters")
+    page.get_by_role("link", name="Replay all 63…").click()
+    page.get_by_text("Replay 63 dead letters?").wait_for()
+    page.reload()
+    page.get_by_role("button", name="Replay", exact=True).click()
+    page.locator("#run-state", has_text="Replayed 63 of 63").wait_for()
+    assert page.locator("progress").get_attribute("value") == "63"
+    assert full.deadletters.count_documents({"replayedAt": None}) == 0
+
+
+def test_everything_is_paused_by_a_typed_word_and_a_red_banner_follows(open_page: Open) -> None:
+    page = open_page("/pauses")
+    page.context.clear_cookies()
+    part = page.locator("#pause-everything")
+    part.get_by_label("Type “pause everything”").fill("pause everything")
+    part.get_by_label("Why").fill("引っ越し")
+    part.get_by_role("button", name="Pause everything").click()
+    page.get_by_label("Your name").fill("佐藤花子")
+    page.get_by_role("button", name="Continue").click()
+    banner = page.locator("#everything-paused")
+    banner.wait_for()
+    for path in ("/", "/events", "/calls"):
+        page.goto(path)
+        assert "by 佐藤花子: 引っ越し" in banner.inner_text()
+    page.get_by_role("button", name="Resume everything").click()
+    banner.wait_for(state="detached")
+    page.goto("/audit")
+    assert page.get_by_text("佐藤花子").count() >= 2
+
+
+def test_lists_lead_to_conversations_and_events(open_page: Open) -> None:
+    page = open_page("/events")
+    page.locator("#results").get_by_role("link", name="Waiting 1").click()
+    page.locator(f"#event-{EVENT}").get_by_role("link").first.click()
+    page.locator("#stands").wait_for()
+    page.goto("/conversations")
+    page.get_by_role("link", name="佐藤花子").click()
+    page.locator("#transcript").wait_for()
+
+
 def test_everything_is_there_without_a_script(open_page: Open) -> None:
     page = open_page(java_script_enabled=False)
     page.get_by_role("link", name="Dead letters", exact=True).click()
@@ -210,6 +297,8 @@ def test_it_fits_a_phone(open_page: Open) -> None:
     for name, path in PAGES.items():
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+        if name in ACTING:
+            assert page.evaluate(SMALL_TARGETS) == [], name
 
 
 def test_it_follows_the_scheme_of_whoever_looks(open_page: Open) -> None:

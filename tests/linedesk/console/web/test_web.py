@@ -25,6 +25,7 @@ from linedesk.console.web.gatekeeping import MOST_BODY_BYTES, Names, refusal
 from linedesk.console.web.page_context import Console, own_path
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.effects import place_of
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, SECRET_TEXT, USER
 from tests.linedesk.console.serving import served
@@ -34,7 +35,9 @@ PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
 CONVERSATION = f"/conversation/main/{USER}"
 EVERY_PAGE = (
     *("/", "/?hours=24", "/charts?hours=6", "/letters", "/calls", "/calls?failed=true", "/audit"),
-    *(CONVERSATION, f"/lately/main/{USER}", f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
+    *("/conversations", "/conversations?order=waiting", "/events", "/timers", "/pauses", "/name"),
+    *(f"/letters/ask?id={EVENT[:-1]}0", "/letters/run", f"/release?channel=main&key={USER}"),
+    *(CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
 )
 Rows = Database[dict[str, Any]]
 
@@ -49,6 +52,7 @@ def full(database: Rows) -> Rows:
 def browser() -> Iterator[requests.Session]:
     with requests.Session() as session:
         session.trust_env = False
+        session.cookies.set("linedesk_name", "hanako")
         yield session
 
 
@@ -322,6 +326,19 @@ def test_nobody_is_led_away() -> None:
         assert own_path(to) == "/"
 
 
+def test_a_user_who_never_had_an_answer_has_a_page_too(
+    full: Rows, browser: requests.Session
+) -> None:
+    new = f"U{'9' * 32}"
+    with served(full) as url:
+        assert browser.get(f"{url}/conversation/main/{new}").status_code == 404
+        full.recvq.insert_one({**a_day.document(), "_id": 1, "eventId": "01JNEW", "key": new})
+        page = browser.get(f"{url}/conversation/main/{new}")
+        assert page.status_code == 200
+        assert "not handled yet" in page.text
+        assert "Name not known" in page.text
+
+
 # What an act leaves.
 
 
@@ -343,13 +360,13 @@ def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.
         row = full.control.find_one({"_id": f"pause/main/{USER}"})
         assert row is not None
         assert row["why"] == "<b>too many</b>"
-        assert "was paused before" in post(browser, url, "/pause", key=USER[:9]).text
+        assert "was already paused" in post(browser, url, "/pause", key=USER[:9]).text
         post(browser, url, "/pause", channel="main")
         over = post(browser, url, "/resume", channel="main").text
-        assert f"that pause is over, but paused yet: main/{USER}" in over
-        assert "goes on" in post(browser, url, "/resume", key=USER, channel="main").text
+        assert f"is resumed, but other pauses remain: main/{USER}" in over
+        assert "is resumed" in post(browser, url, "/resume", key=USER, channel="main").text
         assert full.control.count_documents({}) == 0
-        assert "was not paused any more" in post(browser, url, "/resume", key=USER).text
+        assert "was not paused" in post(browser, url, "/resume", key=USER).text
         acts = [(row["act"], row["via"], row["outcome"]) for row in full.audit.find()]
         order = ("pause", "pause", "pause", "resume", "resume", "resume")
         assert acts == [(act, "page", "done") for act in order]
@@ -358,9 +375,18 @@ def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.
 
 def test_a_release_names_what_the_operator_saw(full: Rows, browser: requests.Session) -> None:
     with served(full) as url:
-        asked = post(browser, url, "/release/ask", channel="main", key=USER)
+        asked = browser.get(f"{url}/release", params={"channel": "main", "key": USER})
+        assert "It is not stuck" in asked.text
+        assert "Give this" not in asked.text
+        waited = {f"outbox.{place_of(7, 1)}.at": a_day.moment(90)}
+        full.conversations.update_one({"_id": f"main/{USER}"}, {"$set": waited})
+        full.held.insert_one(
+            {"channel": "main", "key": USER, "n": 1, "document": {}, "why": "slow handler"}
+        )
+        asked = browser.get(f"{url}/release", params={"channel": "main", "key": USER})
         assert f'value="{EVENT}"' in asked.text
         assert f'value="{EVENT}/0"' in asked.text
+        assert asked.text.count("Give this") == 2
         assert full.control.count_documents({}) == 0
         whose = {"channel": "main", "key": USER}
         post(browser, url, "/release", **whose, kind="send", id=f"{EVENT}/0", why="stuck")
@@ -375,10 +401,9 @@ def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
 ) -> None:
     ids = [row["_id"] for row in a_day.letters()]
     with served(full) as url:
-        assert (
-            "Replay 2 dead letters?"
-            in post(browser, url, "/letters/ask", act="replay", id=ids[:2]).text
-        )
+        chosen = {"act": "replay", "id": ids[:2]}
+        asked = browser.get(f"{url}/letters/ask", params=chosen)
+        assert "Replay 2 dead letters?" in asked.text
         assert full.recvq.count_documents({}) == 1
         answer = post(browser, url, "/letters/replay", id=ids[:2])
         assert f"replayed as replay:{ids[0]}:1, replay:{ids[1]}:1" in answer.text

@@ -1,0 +1,156 @@
+"""Conversations to choose from: those that wrote last, and those that wait. And the channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pymongo
+from pymongo.database import Database
+
+from linedesk.console import processes
+from linedesk.console.conversation import names_of
+from linedesk.console.facts import leader
+from linedesk.console.lists.events import NEWEST_DOCUMENTS
+from linedesk.console.reading import reported
+from linedesk.store.control import Pauses
+from linedesk.store.documents import CONVERSATIONS, HELD, RECVQ
+from linedesk.store.errors import translated
+from linedesk.store.records.effects import OUTBOX, WITH_OUTBOX
+from linedesk.store.records.events import ACCEPT_TIME
+
+MOST_CONVERSATIONS = 200
+MOST_HELD = 10_000
+MOST_CHANNELS = 50
+READ_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class ConversationLine:
+    """One conversation of a list."""
+
+    channel: str
+    key: str
+    name: str | None = None
+    at: datetime | None = None
+    """When it wrote last, or since when it waits."""
+    events: int = 0
+    """How many of the newest documents are its, or how many wait."""
+    why: str | None = None
+    """Why it waits."""
+
+    @property
+    def id(self) -> str:
+        """`<channel>/<key>`."""
+        return f"{self.channel}/{self.key}"
+
+
+def latest(database: Database[Any]) -> list[ConversationLine]:
+    """Those of the newest documents, the one that wrote last first. Raises StoreUnavailable."""
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": NEWEST_DOCUMENTS},
+        {"$match": {"channel": {"$type": "string"}, "key": {"$type": "string"}}},
+        {
+            "$group": {
+                "_id": {"channel": "$channel", "key": "$key"},
+                "at": {"$max": f"${ACCEPT_TIME}"},
+                "events": {"$sum": 1},
+            }
+        },
+        {"$sort": {"at": -1}},
+        {"$limit": MOST_CONVERSATIONS},
+    ]
+    with translated(), pymongo.timeout(READ_SECONDS):
+        rows = reported(database, RECVQ).aggregate(stages, hint={"$natural": -1})
+        lines = [ConversationLine(**row["_id"], at=row["at"], events=row["events"]) for row in rows]
+        return _named(database, lines)
+
+
+def waiting(database: Database[Any]) -> list[ConversationLine]:
+    """Those of which an event or a send waits, the longest wait first. Raises StoreUnavailable."""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        found = {one.id: one for one in _with_outbox(database)}
+        found |= {one.id: one for one in _held(database)}
+        found |= {one.id: one for one in _told(database)}
+        lines = sorted(found.values(), key=lambda one: one.at.timestamp() if one.at else 0.0)
+        return _named(database, lines[:MOST_CONVERSATIONS])
+
+
+def _told(database: Database[Any]) -> list[ConversationLine]:
+    """Those that the dispatcher which leads names."""
+    return [
+        ConversationLine(
+            str(row["channel"]),
+            str(row["key"]),
+            at=row["since"] if isinstance(row.get("since"), datetime) else None,
+            events=row["documents"] if isinstance(row.get("documents"), int) else 0,
+            why=str(row.get("why") or ""),
+        )
+        for row in processes.listed(leader(database) or {}, "waiting")
+        if row.get("channel") and row.get("key")
+    ]
+
+
+def _held(database: Database[Any]) -> list[ConversationLine]:
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": MOST_HELD},
+        {
+            "$group": {
+                "_id": {"channel": "$channel", "key": "$key"},
+                "at": {"$min": "$since"},
+                "events": {"$sum": 1},
+                "why": {"$first": "$why"},
+            }
+        },
+        {"$sort": {"at": 1}},
+        {"$limit": MOST_CONVERSATIONS},
+    ]
+    rows = database[HELD].aggregate(stages)
+    return [
+        ConversationLine(
+            str(row["_id"].get("channel")),
+            str(row["_id"].get("key")),
+            at=row["at"],
+            events=row["events"],
+            why=f"held: {row['why']}",
+        )
+        for row in rows
+    ]
+
+
+def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
+    found = database[CONVERSATIONS].find(WITH_OUTBOX, ["channel", "key", "at"])
+    rows = found.sort("at", 1).hint(OUTBOX).limit(MOST_CONVERSATIONS)
+    return [
+        ConversationLine(channel, key, at=row.get("at"), why="LINE has not taken its sends yet")
+        for row in rows
+        for channel, _, key in (str(row["_id"]).partition("/"),)
+    ]
+
+
+def _named(database: Database[Any], lines: list[ConversationLine]) -> list[ConversationLine]:
+    names = names_of(database, (one.id for one in lines))
+    return [replace(one, name=names.get(one.id)) for one in lines]
+
+
+def channels_of(database: Database[Any], *, own: str, pauses: Pauses) -> list[str]:
+    """The channel of the settings, and those that conversations and pauses have.
+
+    Reads one id of each channel. Raises StoreUnavailable.
+    """
+    found = {own, *(one.scope.channel for one in pauses.rows if one.scope.channel)}
+    after = ""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        for _ in range(MOST_CHANNELS):
+            row = database[CONVERSATIONS].find_one(
+                {"_id": {"$gt": after}}, ["_id"], sort=[("_id", 1)]
+            )
+            if row is None:
+                break
+            channel = str(row["_id"]).partition("/")[0]
+            found.add(channel)
+            # The first id behind all of this channel's: `0` follows `/`.
+            after = f"{channel}0"
+    return sorted(found)

@@ -1,0 +1,206 @@
+"""Events and what became of each: the newest of the queue, or those of one conversation.
+
+Only the newest documents of recvq are read, since it has no index by time or conversation.
+`linedesk.console.story` has the whole story of one event; this module judges many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+import pymongo
+from pymongo.database import Database
+
+from linedesk.console import dead_letters
+from linedesk.console.format import brief
+from linedesk.console.lists.traces import Traces, read_traces
+from linedesk.console.reading import reported
+from linedesk.console.story import DECIDED
+from linedesk.store.documents import HELD, RECVQ, Document, name_of, text_of
+from linedesk.store.errors import translated
+from linedesk.store.records.calls import CallRecord
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import REPLAYED_AT
+from linedesk.store.records.runs import GATHERED_WITH
+
+# Of one list; with their runs, calls and letters some 2 MB.
+MOST_EVENTS = 1_000
+# Of one conversation: so many of the newest documents are looked through.
+NEWEST_DOCUMENTS = 5_000
+MOST_OF_ONE = 50
+READ_SECONDS = 10.0
+SHOWN = (EVENT_ID, "channel", "key", ACCEPT_TIME, "unsent", "event.type", "event.message.type")
+TEXTS = ("event.message.text", "event.postback.data")
+
+Result = Literal["answered", "waiting", "failed", "replayed", "no reply", "unknown"]
+RESULTS: tuple[Result, ...] = get_args(Result)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one event."""
+
+    result: Result
+    words: str = ""
+    """More about it, in a few words."""
+    letter: str | None = None
+    """The id of its dead letter, or of that of one of its sends."""
+    see: str | None = None
+    """The event whose story tells the rest."""
+
+
+@dataclass(frozen=True)
+class EventLine:
+    """One event of a list."""
+
+    event_id: str
+    channel: str | None
+    key: str | None
+    at: datetime | None
+    """When the webhook arrived."""
+    what: str
+    text: str | None
+    """What the user wrote; None where that is not to be shown, or nothing was written."""
+    outcome: Outcome
+
+
+def newest_events(
+    database: Database[Any], *, since: datetime, limit: int = MOST_EVENTS
+) -> list[EventLine]:
+    """Events that arrived since a moment, the newest first. Raises StoreUnavailable."""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        recvq = reported(database, RECVQ)
+        wanted = {"heartbeat": {"$ne": True}, ACCEPT_TIME: {"$gte": since}}
+        stages: list[Mapping[str, Any]] = [
+            {"$limit": limit},
+            {"$match": wanted},
+            {"$project": dict.fromkeys(SHOWN, 1)},
+        ]
+        documents = list(recvq.aggregate(stages, hint={"$natural": -1}))
+        return lines_of(documents, read_traces(database, documents))
+
+
+def events_of(
+    database: Database[Any], channel: str, key: str, *, text: bool = False
+) -> list[EventLine]:
+    """The newest events of a conversation, the newest first; `text` reads what was written, too.
+
+    Raises what the driver raises.
+    """
+    whose = {"channel": channel, "key": key}
+    fields = (*SHOWN, *(TEXTS if text else ()))
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": NEWEST_DOCUMENTS},
+        {"$match": whose},
+        {"$limit": MOST_OF_ONE},
+        {"$project": dict.fromkeys(fields, 1)},
+    ]
+    stored = list(reported(database, RECVQ).aggregate(stages, hint={"$natural": -1}))
+    known = {row["_id"] for row in stored}
+    held = database[HELD].find(whose, {"document": 1}).sort("n", 1).limit(MOST_OF_ONE)
+    waiting = [
+        {**row["document"], "_id": row["_id"]}
+        for row in held
+        if row["_id"] not in known and isinstance(row.get("document"), Mapping)
+    ]
+    documents = [*stored, *waiting]
+    return lines_of(documents, read_traces(database, documents), text=text)
+
+
+def lines_of(
+    documents: Iterable[Document], traces: Traces, *, text: bool = False
+) -> list[EventLine]:
+    """Documents as lines of a list, the newest first. Pure."""
+    found = [
+        EventLine(
+            event_id=name_of(document),
+            channel=document.get("channel"),
+            key=document.get("key"),
+            at=at if isinstance(at := document.get(ACCEPT_TIME), datetime) else None,
+            what=dead_letters.what({"document": document}),
+            text=_text(document) if text else None,
+            outcome=outcome_of(document, traces),
+        )
+        for document in documents
+    ]
+    return sorted(found, key=lambda one: one.at.timestamp() if one.at else 0.0, reverse=True)
+
+
+def counted(lines: Sequence[EventLine]) -> dict[Result, int]:
+    """How many events have each result."""
+    found = [one.outcome.result for one in lines]
+    return {result: found.count(result) for result in RESULTS if result in found}
+
+
+def _text(document: Document) -> str | None:
+    event = document.get("event")
+    if not isinstance(event, Mapping):
+        return None
+    return text_of(event, "message", "text") or text_of(event, "postback", "data")
+
+
+def outcome_of(document: Mapping[str, Any], traces: Traces) -> Outcome:
+    """What became of an event, in the order in which its story judges. Pure."""
+    name = name_of(document)
+    letter = traces.letters.get(name)
+    if letter is not None:
+        return _given_up(letter)
+    last = traces.runs.get(name, {})
+    outcome = last.get("outcome")
+    is_held = document["_id"] in traces.held
+    is_finished = document["_id"] in traces.finished and not is_held
+    if outcome in DECIDED or name in traces.applied or is_finished:
+        return _decided(name, last, traces, document.get(ACCEPT_TIME))
+    return Outcome("waiting", _why_undecided(document, last, traces))
+
+
+def _given_up(letter: Mapping[str, Any]) -> Outcome:
+    cause, id_ = dead_letters.explained(letter.get("cause")), str(letter["_id"])
+    if letter.get(REPLAYED_AT):
+        return Outcome("replayed", cause, id_, dead_letters.last_replay(letter))
+    return Outcome("failed", cause, id_)
+
+
+def _decided(name: str, run: Mapping[str, Any], traces: Traces, came: Any) -> Outcome:
+    given_up = traces.letters_of_effects.get(name, [])
+    if failed := [one for one in given_up if not one.get(REPLAYED_AT)]:
+        return _given_up(failed[0])
+    if count := traces.waiting_sends.get(name, 0):
+        sends = "a send waits" if count == 1 else f"{count} sends wait"
+        return Outcome("waiting", f"{sends} for LINE")
+    if name in traces.buttons:
+        return Outcome("waiting", "a button is shown; its answer waits for a tap")
+    sent = [row for row in traces.calls.get(name, ()) if CallRecord.from_document(row).is_sent]
+    if given_up and not sent:
+        return _given_up(given_up[0])
+    if sent:
+        return Outcome("answered", _after(came, sent[0]))
+    if run.get("outcome") == "gathered":
+        return Outcome("answered", "handled with another message", see=str(run[GATHERED_WITH]))
+    if run.get("outcome") == "unheard":
+        return Outcome("no reply", "taken back, or a timer that was set anew")
+    return Outcome("no reply")
+
+
+def _after(came: Any, call: Mapping[str, Any]) -> str:
+    at, ms = call.get("at"), call.get("ms")
+    if not (isinstance(came, datetime) and isinstance(at, datetime)):
+        return ""
+    took = (at - came).total_seconds() + (ms if isinstance(ms, (int, float)) else 0.0) / 1000
+    return f"after {brief(max(0.0, took))}"
+
+
+def _why_undecided(document: Mapping[str, Any], last: Mapping[str, Any], traces: Traces) -> str:
+    name = name_of(document)
+    if name in traces.running:
+        return "its handler runs"
+    if last.get("outcome") == "timeout":
+        return f"try {last.get('attempt') or 1} did not return in time"
+    if last.get("outcome") == "failed":
+        return f"try {last.get('attempt') or 1} failed: {last.get('error') or 'an error'}"
+    if why := traces.reasons.get(name) or traces.held.get(document["_id"]):
+        return why
+    return str(last.get("error") or "not handled yet")

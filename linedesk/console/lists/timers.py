@@ -1,0 +1,66 @@
+"""Timers that wait, the one that is due next first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pymongo
+from pymongo.database import Database
+
+from jobworker.bot.states import STATE_TIMER
+from linedesk.console.conversation import starting
+from linedesk.store.documents import SCHEDULE, Document
+from linedesk.store.errors import translated
+from linedesk.store.records.timers import RUN_AT, SET_BY
+
+MOST_TIMERS = 200
+READ_SECONDS = 10.0
+END_OF_STATE = "end of its state"
+
+
+@dataclass(frozen=True)
+class TimerLine:
+    """One timer of a list."""
+
+    id: str
+    channel: str | None
+    key: str | None
+    name: str
+    member: str | None
+    """The member of a group whose timer it is."""
+    at: datetime
+    every: str | None
+    """`07:30 Asia/Tokyo` for a daily one."""
+    set_by: str | None
+    """The event that set it."""
+
+
+def timers_due(
+    database: Database[Any], *, conversation: str | None = None, limit: int = MOST_TIMERS
+) -> list[TimerLine]:
+    """Those that wait, of all or of the conversation `<channel>/<key>`. Raises StoreUnavailable."""
+    waiting: Document = {RUN_AT: {"$type": "date"}}
+    if conversation is not None:
+        waiting |= starting(f"{conversation}/")
+    with translated(), pymongo.timeout(READ_SECONDS):
+        rows = database[SCHEDULE].find(waiting, {"data": 0, "source": 0})
+        return [_line(row) for row in rows.sort(RUN_AT, 1).limit(limit)]
+
+
+def _line(row: Mapping[str, Any]) -> TimerLine:
+    whose = f"{row.get('channel')}/{row.get('key')}/"
+    member, _, name = str(row["_id"]).removeprefix(whose).rpartition("/")
+    every, set_by = row.get("every"), row.get(SET_BY)
+    return TimerLine(
+        id=str(row["_id"]),
+        channel=row.get("channel"),
+        key=row.get("key"),
+        name=END_OF_STATE if name == STATE_TIMER else name,
+        member=member or None,
+        at=row[RUN_AT],
+        every=f"{every.get('at')} {every.get('tz')}" if isinstance(every, Mapping) else None,
+        set_by=set_by if isinstance(set_by, str) else None,
+    )

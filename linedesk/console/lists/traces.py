@@ -1,0 +1,196 @@
+"""What many events left behind: runs, calls, dead letters, and what waits. Read at once.
+
+Every read is by an index or of the newest rows only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pymongo.database import Database
+
+from linedesk.console import processes
+from linedesk.console.dead_letters import LISTED
+from linedesk.console.facts import leader
+from linedesk.console.reading import reported
+from linedesk.console.story import DECIDED
+from linedesk.store.collections import DISPATCHER
+from linedesk.store.documents import (
+    CALLS,
+    CONVERSATIONS,
+    DEADLETTERS,
+    HELD,
+    JOBS,
+    PROGRESS,
+    RECVQ,
+    Document,
+    conversation_id,
+    name_of,
+)
+from linedesk.store.limits import SAFE_ORDER_SLACK
+from linedesk.store.records.answers import ANSWERS, STATE, AnswerState
+from linedesk.store.records.calls import ALSO_EVENT
+from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, PENDING, SEND
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.letters import LAST_AT
+from linedesk.store.records.runs import GATHERED_WITH
+
+# Dead letters of sends have no index by event: so many of the newest are looked through.
+NEWEST_LETTERS = 2_000
+RUN = ("at", EVENT_ID, "outcome", "attempt", "error", GATHERED_WITH)
+CALL = ("at", "ms", "status", "endpoint", EVENT_ID, ALSO_EVENT)
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Rows by the name of the event that they belong to."""
+
+    runs: Mapping[str, Document] = field(default_factory=dict)
+    """The newest run of each."""
+    calls: Mapping[str, list[Document]] = field(default_factory=dict)
+    """In the order of time."""
+    letters: Mapping[str, Document] = field(default_factory=dict)
+    letters_of_effects: Mapping[str, list[Document]] = field(default_factory=dict)
+    held: Mapping[Any, str] = field(default_factory=dict)
+    """Why a document is held, by its `_id`."""
+    waiting_sends: Mapping[str, int] = field(default_factory=dict)
+    applied: frozenset[str] = frozenset()
+    """Of those that no run decided."""
+    buttons: frozenset[str] = frozenset()
+    """Those whose answer waits for a tap."""
+    running: frozenset[str] = frozenset()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why an event waits, in the dispatcher's words."""
+    finished: frozenset[Any] = frozenset()
+    """The `_id` of documents that progress names finished; asked for those that no run decided."""
+
+
+def read_traces(database: Database[Any], documents: Sequence[Document]) -> Traces:
+    """What is known of these documents. Raises what the driver raises."""
+    names = [name_of(one) for one in documents]
+    runs = _runs(database, names)
+    undecided = [one for one in documents if not _is_decided(runs.get(name_of(one), {}))]
+    conversations = _conversations(database, documents, [name_of(one) for one in undecided])
+    ids = [one["_id"] for one in documents]
+    held = database[HELD].find({"_id": {"$in": ids}}, {"why": 1})
+    row = leader(database) or {}
+    waiting = [one for one in processes.listed(row, "waiting") if EFFECT_ID not in one]
+    running = {str(one.get(EVENT_ID)) for one in processes.listed(row, "threads")}
+    return Traces(
+        runs=runs,
+        calls=_calls(database, names),
+        letters={one["_id"]: one for one in _letters(database, names)},
+        letters_of_effects=_letters_of_effects(database, documents),
+        held={one["_id"]: f"held: {one.get('why')}" for one in held},
+        waiting_sends=_counts(name for one in conversations for name in one["sends"]),
+        applied=frozenset(name for one in conversations for name in one["applied"]),
+        buttons=frozenset(name for one in conversations for name in one["buttons"]),
+        running=frozenset(running),
+        reasons={str(one.get(EVENT_ID)): str(one["why"]) for one in waiting if one.get("why")},
+        finished=_finished(database, [one["_id"] for one in undecided]),
+    )
+
+
+def _is_decided(run: Mapping[str, Any]) -> bool:
+    return run.get("outcome") in DECIDED
+
+
+def _runs(database: Database[Any], names: Sequence[str]) -> dict[str, Document]:
+    rows = reported(database, JOBS).find({EVENT_ID: {"$in": list(names)}}, list(RUN))
+    return {row[EVENT_ID]: row for row in sorted(rows, key=_when)}
+
+
+def _calls(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
+    wanted = {"$in": list(names)}
+    rows = reported(database, CALLS).find({"$or": [{EVENT_ID: wanted}, {ALSO_EVENT: wanted}]}, CALL)
+    asked, found = set(names), defaultdict[str, list[Document]](list)
+    for row in sorted(rows, key=_when):
+        also = row["also"] if isinstance(row.get("also"), list) else []
+        for name in {row.get(EVENT_ID), *(one.get(EVENT_ID) for one in also)} & asked:
+            found[name].append(row)
+    return dict(found)
+
+
+def _when(row: Mapping[str, Any]) -> float:
+    at = row.get("at")
+    return at.timestamp() if isinstance(at, datetime) else 0.0
+
+
+def _letters(database: Database[Any], names: Sequence[str]) -> Iterable[Document]:
+    return database[DEADLETTERS].find({"_id": {"$in": list(names)}}, list(LISTED))
+
+
+def _letters_of_effects(
+    database: Database[Any], documents: Sequence[Document]
+) -> dict[str, list[Document]]:
+    """A send is given up after its event arrived."""
+    came = [at for one in documents if isinstance(at := one.get(ACCEPT_TIME), datetime)]
+    if not came:
+        return {}
+    stages: list[Mapping[str, Any]] = [
+        {"$match": {LAST_AT: {"$gte": min(came)}}},
+        {"$sort": {LAST_AT: -1}},
+        {"$limit": NEWEST_LETTERS},
+        {"$match": {f"effect.{EVENT_ID}": {"$in": [name_of(one) for one in documents]}}},
+        {"$project": dict.fromkeys((*LISTED, f"effect.{EVENT_ID}"), 1)},
+    ]
+    found = defaultdict[str, list[Document]](list)
+    for row in database[DEADLETTERS].aggregate(stages):
+        found[row["effect"][EVENT_ID]].append(row)
+    return dict(found)
+
+
+def _conversations(
+    database: Database[Any], documents: Sequence[Document], undecided: Sequence[str]
+) -> list[Document]:
+    """Of each conversation what waits, and which of the events it applied that no run decided."""
+    ids = {conversation_id(one) for one in documents if one.get("channel") and one.get("key")}
+
+    def sends(effects: Any, effect: str) -> Document:
+        are_sends = {"$eq": [f"{effect}.type", SEND]}
+        picked = {"$filter": {"input": effects, "cond": are_sends}}
+        return {"$map": {"input": picked, "in": {"$ifNull": [f"{effect}.{EVENT_ID}", ""]}}}
+
+    pending = {"$cond": [{"$isArray": f"${PENDING}"}, f"${PENDING}", []]}
+    waits = {"$eq": [f"$$this.v.{STATE}", AnswerState.WAITING.value]}
+    is_object = {"$eq": [{"$type": f"${ANSWERS}"}, "object"]}
+    answers = {"$objectToArray": {"$cond": [is_object, f"${ANSWERS}", {}]}}
+    waiting = {"$filter": {"input": answers, "cond": waits}}
+    fields: Document = {
+        "applied": {"$setIntersection": [{"$ifNull": ["$applied", []]}, list(undecided)]},
+        "sends": {
+            "$concatArrays": [sends(OUTBOX_PAIRS, "$$this.v"), sends(pending, "$$this")],
+        },
+        "buttons": {"$map": {"input": waiting, "in": "$$this.k"}},
+    }
+    stages: list[Mapping[str, Any]] = [
+        {"$match": {"_id": {"$in": sorted(ids)}}},
+        {"$project": fields},
+    ]
+    return list(database[CONVERSATIONS].aggregate(stages))
+
+
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    found = defaultdict[str, int](int)
+    for name in names:
+        found[name] += 1
+    return dict(found)
+
+
+def _finished(database: Database[Any], ids: Sequence[Any]) -> frozenset[Any]:
+    """By the lists of progress, or since they stand well before its place in recvq."""
+    if not ids:
+        return frozenset()
+    progress = database[PROGRESS].find_one({"_id": DISPATCHER}, ["finished", "ring", "after"]) or {}
+    named = {one for name in ("finished", "ring") for one in progress.get(name) or ()}
+    after = progress.get("after")
+    found = database[RECVQ].find({"_id": {"$in": [*ids, after]}}, {"_id": 1}, show_record_id=True)
+    records = {row["_id"]: int(row["$recordId"]) for row in found}
+    upto = records.get(after, 0) - SAFE_ORDER_SLACK
+    return frozenset(
+        one for one in ids if one in named or one == after or records.get(one, upto) < upto
+    )

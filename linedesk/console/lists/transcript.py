@@ -1,0 +1,188 @@
+"""One conversation as a chat: what the user did, what the bot answered, what became of each.
+
+LINE's calls keep no texts, so an answer that LINE took stands without its text. The text of a send
+that waits or was given up is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import pymongo
+from pymongo.database import Database
+
+from linedesk.console.dead_letters import LISTED, summary
+from linedesk.console.lists.events import EventLine, events_of
+from linedesk.console.lists.timers import TimerLine, timers_due
+from linedesk.console.reading import outbox_of, reported
+from linedesk.store.control import RELEASE, Release
+from linedesk.store.documents import CALLS, CONTROL, CONVERSATIONS, DEADLETTERS, Document
+from linedesk.store.errors import translated
+from linedesk.store.records.calls import SENDS, is_taken, of_key
+from linedesk.store.records.control import DONE_AT
+from linedesk.store.records.effects import CALL, OUTBOX, PENDING, SEND, TRIED_AT
+from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import LAST_AT
+
+NEWEST_CALLS = 10_000
+NEWEST_LETTERS = 1_000
+MOST_CALLS = 100
+MOST_LETTERS = 10
+READ_SECONDS = 10.0
+LETTER = (*LISTED, "effect.messages", f"effect.{EVENT_ID}")
+CALL_FIELDS = ("at", "endpoint", "status", EVENT_ID, "attempt", "also")
+
+Result = Literal["sent", "refused", "waiting", "failed"]
+
+
+@dataclass(frozen=True)
+class BotLine:
+    """One send of the bot: what LINE took or refused, what waits, or what was given up."""
+
+    at: datetime | None
+    way: str
+    """reply, push, and so on."""
+    result: Result
+    words: str
+    event_id: str | None
+    """The event that it answers."""
+    text: str | None = None
+    letter: str | None = None
+
+
+@dataclass(frozen=True)
+class OrderedRelease:
+    """The last release of a conversation that was ordered within a day."""
+
+    by: str
+    at: datetime
+    what: str
+    """The id of the event or send."""
+    outcome: str | None
+    """None until a dispatcher confirms it."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A conversation as a chat reads it, the newest line last."""
+
+    lines: list[EventLine | BotLine]
+    letters: list[Document]
+    """Summaries of its newest dead letters, the newest first."""
+    timers: list[TimerLine]
+    release: OrderedRelease | None
+
+
+def read_transcript(
+    database: Database[Any], channel: str, key: str, *, text: bool = False
+) -> Transcript:
+    """The newest events and sends of a conversation; `text` reads what was written, too.
+
+    Raises StoreUnavailable.
+    """
+    with translated(), pymongo.timeout(READ_SECONDS):
+        letters = _letters(database, channel, key)
+        events = events_of(database, channel, key, text=text)
+        answers = [
+            *_calls(database, key),
+            *_outbox(database, f"{channel}/{key}", text=text),
+            *_given_up(letters, text=text),
+        ]
+        release = _release(database, channel, key)
+    timers = timers_due(database, conversation=f"{channel}/{key}")
+    # The bot's sends from before the first event that is known would stand alone.
+    begin = min((one.at for one in events if one.at), default=None)
+    answers = [one for one in answers if begin is None or one.at is None or one.at >= begin]
+    lines: list[EventLine | BotLine] = sorted([*events, *answers], key=_when)
+    return Transcript(lines, [summary(row) for row in letters[:MOST_LETTERS]], timers, release)
+
+
+def _when(line: EventLine | BotLine) -> float:
+    return line.at.timestamp() if line.at else 0.0
+
+
+def _calls(database: Database[Any], key: str) -> Iterator[BotLine]:
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": NEWEST_CALLS},
+        {"$match": {**of_key(key), "endpoint": {"$in": sorted(SENDS)}}},
+        {"$limit": MOST_CALLS},
+        {"$project": dict.fromkeys(CALL_FIELDS, 1)},
+    ]
+    for row in reported(database, CALLS).aggregate(stages, hint={"$natural": -1}):
+        status = row.get("status")
+        tried = row.get("attempt") or 1
+        words = f"LINE answered {status}" if status else "LINE did not answer"
+        words += f", try {tried}" if tried > 1 else ""
+        result: Result = "sent" if is_taken(status) else "refused"
+        way = str(row["endpoint"]).rpartition("/")[2]
+        yield BotLine(_moment(row.get("at")), way, result, words, _event_of(row, key))
+
+
+def _event_of(row: Mapping[str, Any], key: str) -> str | None:
+    """The event of this conversation in a call that may have carried sends of others."""
+    also = row["also"] if isinstance(row.get("also"), list) else []
+    own = [row.get(EVENT_ID), *(one.get(EVENT_ID) for one in also if one.get("key") == key)]
+    return next((one for one in own if isinstance(one, str)), None)
+
+
+def _outbox(database: Database[Any], id_: str, *, text: bool) -> Iterator[BotLine]:
+    row = database[CONVERSATIONS].find_one({"_id": id_}, [OUTBOX, PENDING, CALL, "epoch"]) or {}
+    for effect in outbox_of(database, row):
+        if effect.get("type") == SEND:
+            tried = effect.get(TRIED_AT) is not None
+            words = "a try is of unknown outcome" if tried else "LINE has not taken it yet"
+            way, at = str(effect.get("way", "send")), _moment(effect.get("at"))
+            written = _texts(effect) if text else None
+            yield BotLine(at, way, "waiting", words, effect.get(EVENT_ID), written)
+
+
+def _given_up(letters: Sequence[Document], *, text: bool) -> Iterator[BotLine]:
+    for row in letters:
+        effect = row.get("effect")
+        if isinstance(effect, Mapping) and effect.get("type") != "timer":
+            told = summary(row)
+            yield BotLine(
+                _moment(row.get(LAST_AT)),
+                str(effect.get("way", "send")),
+                "failed",
+                f"given up: {told['explained']}",
+                effect.get(EVENT_ID),
+                _texts(effect) if text else None,
+                str(row["_id"]),
+            )
+
+
+def _texts(effect: Mapping[str, Any]) -> str | None:
+    """What a send would show; of a message without text its type."""
+    messages = effect.get("messages")
+    if not isinstance(messages, list):
+        return None
+    shown = [one for one in messages if isinstance(one, Mapping)]
+    return "\n".join(str(one.get("text") or one.get("type") or "-") for one in shown) or None
+
+
+def _letters(database: Database[Any], channel: str, key: str) -> list[Document]:
+    """Of the newest letters its own, the newest first: they have no index by conversation."""
+    stages: list[Mapping[str, Any]] = [
+        {"$sort": {LAST_AT: -1}},
+        {"$limit": NEWEST_LETTERS},
+        {"$match": {"channel": channel, "key": key}},
+        {"$project": dict.fromkeys(LETTER, 1)},
+    ]
+    return list(database[DEADLETTERS].aggregate(stages))
+
+
+def _release(database: Database[Any], channel: str, key: str) -> OrderedRelease | None:
+    row = database[CONTROL].find_one({"_id": f"{RELEASE}/{channel}/{key}"})
+    release = Release.from_row(row) if row else None
+    if row is None or release is None:
+        return None
+    outcome = str(row.get("came")) if row.get(DONE_AT) is not None else None
+    return OrderedRelease(release.by, release.at, release.name, outcome)
+
+
+def _moment(value: Any) -> datetime | None:
+    return value if isinstance(value, datetime) else None

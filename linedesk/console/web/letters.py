@@ -1,0 +1,242 @@
+"""Dead letters on the page: by cause and line, one by one, and acts on one or on hundreds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Request, Response
+from pymongo.database import Database
+
+from linedesk.console.acts import Acts
+from linedesk.console.conversation import names_of
+from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
+from linedesk.console.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed
+from linedesk.console.format import as_json
+from linedesk.console.lists.letter_groups import LetterGroup, ids_in, letter_groups
+from linedesk.console.lists.mass_act import ActName, Progress
+from linedesk.console.web.actions import (
+    MOST_LETTERS,
+    Act,
+    RequestedAct,
+    doing,
+    requested_act,
+    some,
+)
+from linedesk.console.web.live import LiveReadings
+from linedesk.console.web.page_context import PageContext, Said, own_path
+from linedesk.store.documents import DEADLETTERS, Document
+
+MOST_LISTED = 100
+# So many are done before the page answers; more run in the background.
+MOST_AT_ONCE = 5
+EVERY_SECONDS = 2
+# The tracebacks of 2,000 letters are 5 MB.
+GROUPS_SECONDS = 5.0
+# For so long the list names the last act on many letters.
+LATELY_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which letters a form is about: some by their ids, or those of a cause and a line of code."""
+
+    ids: tuple[str, ...] = ()
+    cause: str | None = None
+    where: str = ""
+    until: str = ""
+    """Of a group: letters that came later do not belong to it."""
+
+    @property
+    def words(self) -> str:
+        """What it is, for a person."""
+        if self.cause is None:
+            return f"{len(self.ids)} chosen letter{'' if len(self.ids) == 1 else 's'}"
+        return f"{self.cause}{f' at {self.where}' if self.where else ''}"
+
+    @property
+    def query(self) -> str:
+        """The same as the query of an address."""
+        if self.cause is None:
+            return urlencode([("id", id_) for id_ in self.ids])
+        return urlencode({"cause": self.cause, "where": self.where})
+
+    def read_ids(self, database: Database[Any]) -> list[str]:
+        """The ids, the oldest first. Raises ConsoleError, StoreUnavailable."""
+        if self.cause is None:
+            return list(self.ids)
+        try:
+            until = datetime.fromisoformat(self.until) if self.until else None
+        except ValueError:
+            raise ConsoleError(f"{self.until!r} is no time") from None
+        return ids_in(database, self.cause, self.where, until=until)
+
+
+def letter_routes(context: PageContext) -> APIRouter:
+    """The list and the question come before the page of one letter, whose path takes any id."""
+    router = APIRouter()
+    _act_routes(router, context)
+    shown = APIRouter(dependencies=[Depends(context.visitor), Depends(context.everything_paused)])
+    _list_route(shown, context)
+    _ask_routes(shown, context)
+
+    @shown.get("/letters/{id_:path}")
+    async def one_letter(request: Request, id_: str) -> Response:
+        row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
+        if row is None:
+            raise NoSuchLetter([id_])
+        (letter,) = await context.read(lambda database: _named(database, [row]))
+        told: dict[str, Any] = {"letter": letter, "held": None}
+        told["traceback"] = frames(row.get("traceback"))
+        if context.console.text:
+            contents = {name: row[name] for name in ("document", "effect") if name in row}
+            told |= {"traceback": row.get("traceback"), "held": as_json(contents)}
+        return context.page(request, "letter.html", told)
+
+    router.include_router(shown)
+    return router
+
+
+def _list_route(router: APIRouter, context: PageContext) -> None:
+    groups = LiveReadings[list[LetterGroup]](
+        context.reader, lambda: letter_groups(context.reading), every_seconds=GROUPS_SECONDS
+    )
+
+    @router.get("/letters")
+    async def letters(
+        request: Request, cause: str = "", since: str = "", replayed: bool = False
+    ) -> Response:
+        choice, problem = _choice(cause, since, replayed)
+        rows = await context.read(
+            lambda database: found(database[DEADLETTERS], choice, newest_first=True)
+        )
+        told: dict[str, Any] = {"problem": problem, "most": MOST_LISTED}
+        told["letters"] = await context.read(lambda database: _named(database, rows))
+        told["groups"] = (await groups.latest()).value or []
+        told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
+        told["run"] = _lately(context.mass_act.progress)
+        return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
+
+
+def _ask_routes(router: APIRouter, context: PageContext) -> None:
+    @router.get("/letters/ask")
+    async def ask(request: Request, act: str = "replay", back: str = "/letters") -> Response:
+        query = request.query_params
+        chosen = Chosen(
+            tuple(query.getlist("id")[:MOST_LETTERS]), query.get("cause"), query.get("where", "")
+        )
+        ids = await context.read(chosen.read_ids)
+        if not ids:
+            return context.back(own_path(back), Said("No letter is left to choose", well=False))
+        choice = Choice(ids=ids[:MOST_LISTED])
+        rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
+        told: dict[str, Any] = {
+            "letters": await context.read(lambda database: _named(database, rows)),
+            "count": len(ids) if chosen.cause is not None else len(rows),
+            "chosen": chosen,
+            "until": datetime.now(UTC).isoformat(),
+            "act": "drop" if act == "drop" else "replay",
+            "is_many": chosen.cause is not None or len(rows) > MOST_AT_ONCE,
+            "back": own_path(back),
+        }
+        return context.page(request, "letters_ask.html", told)
+
+    @router.get("/letters/run")
+    async def run(request: Request) -> Response:
+        progress = context.mass_act.progress
+        return context.page(request, "letters_run.html", {"run": progress, "every": 1})
+
+
+def _act_routes(router: APIRouter, context: PageContext) -> None:
+    acts: Mapping[ActName, Act] = {"replay": _replay, "drop": _drop}
+    for name, act in acts.items():
+        router.add_api_route(f"/letters/{name}", _few_or_many(context, name, act), methods=["POST"])
+
+
+def _few_or_many(
+    context: PageContext, name: ActName, act: Act
+) -> Callable[[Request], Awaitable[Response]]:
+    """A few letters are done before the answer, many in the background."""
+    few, many = doing(context, act), doing(context, partial(_begin, name))
+
+    async def do(request: Request) -> Response:
+        requested = await requested_act(context, request)
+        is_group = "cause" in dict(requested.fields)
+        return await (many if is_group or len(requested.words("id")) > MOST_AT_ONCE else few)(
+            request
+        )
+
+    return do
+
+
+def _begin(name: ActName, acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+    """Start an act on many letters, and say where its progress stands."""
+    fields = dict(requested.fields)
+    chosen = Chosen(
+        tuple(requested.words("id")[:MOST_LETTERS]),
+        fields.get("cause"),
+        fields.get("where", ""),
+        fields.get("until", ""),
+    )
+    ids = chosen.read_ids(context.acting)
+    if not ids:
+        raise NotDone("no letter is left")
+    again, force = bool(requested.word("again")), bool(requested.word("force"))
+    waits = acts.waits_for(ids[:MOST_LETTERS]) if name == "replay" else None
+    context.mass_act.begin(
+        name, ids, acts=acts, by=requested.by, about=chosen.words, again=again, force=force
+    )
+    return f"{name.capitalize()} of {len(ids)} letters has begun" + (
+        f"; what is replayed {waits}" if waits else ""
+    )
+
+
+def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+    done, replays, refused = [], [], []
+    again, force = bool(requested.word("again")), bool(requested.word("force"))
+    for id_ in requested.words("id")[:MOST_AT_ONCE]:
+        try:
+            replays.append(acts.replay(id_, again=again, force=force))
+            done.append(id_)
+        except NotReplayed as error:
+            refused.append(f"{id_} was not replayed: {error}")
+    told = []
+    if replays:
+        waits = acts.waits_for(done)
+        told = [f"replayed as {', '.join(replays)}" + (f"; it {waits}" if waits else "")]
+    if refused:
+        raise ConsoleError(*told, *some(refused))
+    return told[0] if told else "no letter was chosen"
+
+
+def _drop(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
+    dropped = acts.drop(requested.words("id")[:MOST_AT_ONCE])
+    return f"{dropped} dead letter{'s' if dropped != 1 else ''} dropped for good"
+
+
+def _named(database: Database[Any], rows: list[Document]) -> list[Document]:
+    """Summaries of letters, each with the name of its conversation."""
+    ids = [f"{row.get('channel')}/{row.get('key')}" for row in rows]
+    names = names_of(database, ids)
+    return [{**summary(row), "name": names.get(id_)} for row, id_ in zip(rows, ids, strict=True)]
+
+
+def _lately(progress: Progress | None) -> Progress | None:
+    if progress is None or progress.ended is None:
+        return progress
+    age = (datetime.now(UTC) - progress.ended).total_seconds()
+    return progress if age < LATELY_SECONDS else None
+
+
+def _choice(cause: str, since: str, replayed: bool) -> tuple[Choice, str | None]:
+    try:
+        moment = moment_of(since, now=datetime.now(UTC)) if since.strip() else None
+    except ValueError:
+        problem = f"{since!r} is no time. Write 30m, 2h, 3d or 2026-11-21T09:00"
+        return Choice(limit=MOST_LISTED, everything=replayed), problem
+    choice = Choice(cause=cause or None, since=moment, everything=replayed, limit=MOST_LISTED)
+    return choice, None

@@ -1,0 +1,320 @@
+"""Lists to browse without an id: what they hold, in which order, and what became of each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.console.acts import Head
+from linedesk.console.lists.conversations import channels_of, latest, waiting
+from linedesk.console.lists.events import Result, counted, newest_events
+from linedesk.console.lists.letter_groups import ids_in, letter_groups, where_failed
+from linedesk.console.lists.timers import END_OF_STATE, timers_due
+from linedesk.console.lists.transcript import BotLine, read_transcript
+from linedesk.console.story import tell
+from linedesk.console.web.view_models import targets
+from linedesk.store.client import Client
+from linedesk.store.control import Control, Pauses, Scope
+from linedesk.store.documents import Document
+from linedesk.store.records.effects import place_of
+from tests.linedesk.console.hand import (
+    HANAKO,
+    TEXT,
+    a_call,
+    a_dispatcher,
+    a_run,
+    an_event,
+    empty,
+    one_for_all,
+)
+
+TARO = "U" + "2" * 32
+USED = (
+    *("audit", "control", "deadletters", "held", "status", "conversations", "schedule"),
+    "progress",
+)
+TRACEBACK = (
+    "Traceback (most recent call last):\n"
+    '  File "/opt/linedesk/jobworker/runs.py", line 80, in run\n'
+    "    handler(talk)\n"
+    '  File "/srv/bot/main.py", line 12, in handle\n'
+    "    raise KeyError(event.text)\n"
+    f"KeyError: '{TEXT}'\n"
+)
+
+
+@pytest.fixture
+def database(client: Client) -> Iterator[Database[Any]]:
+    with one_for_all(client) as database:
+        empty(database, *USED)
+        yield database
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def ago(seconds: float) -> datetime:
+    return now() - timedelta(seconds=seconds)
+
+
+def a_letter(id_: str, *, seconds: float = 60, **more: Any) -> Document:
+    letter = {"channel": "main", "key": HANAKO, "cause": "handler: KeyError", "attempts": 3}
+    at = {"firstAt": ago(seconds), "lastAt": ago(seconds)}
+    return {"_id": id_, **letter, **at, "traceback": TRACEBACK, **more}
+
+
+def a_conversation(**more: Any) -> Document:
+    return {
+        "_id": f"main/{HANAKO}",
+        "channel": "main",
+        "key": HANAKO,
+        "kind": "user",
+        "profile": {"displayName": "佐藤花子"},
+        "applied": [],
+        "n": 1,
+        "at": ago(60),
+        **more,
+    }
+
+
+def a_send(event_id: str, **more: Any) -> Document:
+    messages = [{"type": "text", "text": "こんにちは"}]
+    send = {"id": f"{event_id}/0", "eventId": event_id, "type": "send", "way": "reply"}
+    return {**send, "messages": messages, "at": ago(30), **more}
+
+
+def a_case(database: Database[Any], name: str) -> Result:
+    """Rows of an event as the processes leave them, and what its list is to say."""
+    event = an_event(name, at=ago(40))
+    database.recvq.insert_one(event)
+    match name:
+        case "01ANSWERED":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            database.calls.insert_one(a_call(name, at=ago(38)))
+            return "answered"
+        case "01ALONG":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            also = [{"eventId": name, "key": HANAKO}]
+            database.calls.insert_one(a_call("01OTHER", at=ago(38), also=also))
+            return "answered"
+        case "01SILENT":
+            database.jobs.insert_one(a_run(name, at=ago(39), outcome="finished", effects=0))
+            return "no reply"
+        case "01GIVENUP":
+            database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", attempt=3))
+            database.deadletters.insert_one(a_letter(name, document=event))
+            return "failed"
+        case "01REPLAYED":
+            again = {"replays": 1, "replayedAt": ago(1)}
+            database.deadletters.insert_one(a_letter(name, document=event, **again))
+            return "replayed"
+        case "01SENDFAILED":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            letter = a_letter(f"{name}/0", seconds=20, effect=a_send(name), cause="quota")
+            database.deadletters.insert_one(letter)
+            return "failed"
+        case "01OUTBOX":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            outbox = {place_of(7, 1): a_send(name)}
+            database.conversations.insert_one(a_conversation(applied=[name], outbox=outbox))
+            return "waiting"
+        case "01FAILS":
+            database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", error="KeyError"))
+            return "waiting"
+        case "01HELD":
+            held = {"_id": event["_id"], "n": 1, "channel": "main", "key": HANAKO}
+            database.held.insert_one({**held, "document": event, "why": "paused", "since": now()})
+            return "waiting"
+        case "01NEW":
+            return "waiting"
+        case _:
+            # Its row in `jobs` is overwritten already.
+            database.progress.replace_one(
+                {"_id": "dispatcher"}, {"finished": [event["_id"]]}, upsert=True
+            )
+            return "no reply"
+
+
+STANDS: dict[Result, set[str]] = {
+    "answered": {"answered"},
+    "no reply": {"done"},
+    "failed": {"given up"},
+    "replayed": {"replayed"},
+    "waiting": {"waits", "in hand", "sending"},
+}
+CASES = (
+    *("01ANSWERED", "01ALONG", "01SILENT", "01GIVENUP", "01REPLAYED", "01SENDFAILED"),
+    *("01OUTBOX", "01FAILS", "01HELD", "01NEW", "01FINISHED"),
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_list_says_of_an_event_what_its_story_says(database: Database[Any], name: str) -> None:
+    expected = a_case(database, name)
+    (line,) = newest_events(database, since=ago(3600))
+    assert (line.event_id, line.outcome.result) == (name, expected)
+    assert line.text is None
+    assert tell(database, name).stands in STANDS[expected]
+
+
+def test_events_of_the_last_hour_are_counted_by_result(database: Database[Any]) -> None:
+    for name in ("01ANSWERED", "01SILENT", "01GIVENUP", "01NEW"):
+        a_case(database, name)
+    database.recvq.insert_one(an_event("01OLD", at=ago(7200)))
+    database.recvq.insert_one({"heartbeat": True, "acceptTime": now()})
+    lines = newest_events(database, since=ago(3600))
+    assert counted(lines) == {"answered": 1, "waiting": 1, "failed": 1, "no reply": 1}
+    assert lines[-1].event_id == "01ANSWERED"
+    failed = next(one for one in lines if one.outcome.result == "failed")
+    assert (failed.outcome.letter, failed.outcome.words) == ("01GIVENUP", "handler: KeyError")
+
+
+def test_conversations_by_their_last_event_and_by_what_waits(database: Database[Any]) -> None:
+    database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): a_send("01A")}))
+    database.recvq.insert_many(
+        [an_event("01A", at=ago(90)), an_event("01B", key=TARO, at=ago(50)), an_event("01C")]
+    )
+    database.recvq.insert_one(an_event("01D", at=ago(10)))
+    assert [(one.key, one.name, one.events) for one in latest(database)] == [
+        (HANAKO, "佐藤花子", 3),
+        (TARO, None, 1),
+    ]
+    held = {"n": 1, "channel": "main", "key": TARO, "why": "slow", "since": ago(400)}
+    database.held.insert_many([held, {**held, "_id": 2, "n": 2, "since": ago(300)}])
+    assert [(one.key, one.events, one.why) for one in waiting(database)] == [
+        (TARO, 2, "held: slow"),
+        (HANAKO, 0, "LINE has not taken its sends yet"),
+    ]
+    told = {"channel": "main", "key": TARO, "why": "LINE answered 429", "documents": 5}
+    database.status.insert_one(a_dispatcher(now=now(), waiting=[{**told, "since": ago(500)}]))
+    assert waiting(database)[0].why == "LINE answered 429"
+
+
+def test_the_channels_are_those_that_exist(database: Database[Any]) -> None:
+    for number in range(3):
+        database.conversations.insert_one(a_conversation(_id=f"shop/U{number}"))
+        database.conversations.insert_one(a_conversation(_id=f"shop-2/U{number}"))
+    Control(database).pause(Scope("nochannel"), by="hanako")
+    pauses = Control(database).read()
+    assert channels_of(database, own="main", pauses=pauses) == [
+        *("main", "nochannel", "shop", "shop-2"),
+    ]
+    assert channels_of(database, own="main", pauses=Pauses()) == ["main", "shop", "shop-2"]
+
+
+def test_timers_are_listed_by_their_due_time(database: Database[Any]) -> None:
+    timer = {"channel": "main", "key": HANAKO, "n": 1, "setBy": "01A"}
+    daily = {"at": "07:30", "tz": "Asia/Tokyo"}
+    database.schedule.insert_many(
+        [
+            {**timer, "_id": f"main/{HANAKO}/late", "name": "late", "runAt": ago(5)},
+            {**timer, "_id": f"main/{HANAKO}/done", "name": "done", "runAt": None},
+            {**timer, "_id": f"main/{HANAKO}/~state", "runAt": now() + timedelta(hours=2)},
+            {
+                **timer,
+                "key": "C1",
+                "_id": f"main/C1/{TARO}/egg",
+                "runAt": now() + timedelta(hours=1),
+                "every": daily,
+            },
+        ]
+    )
+    found = [(one.name, one.member, one.every, one.set_by) for one in timers_due(database)]
+    assert found == [
+        ("late", None, None, "01A"),
+        ("egg", TARO, "07:30 Asia/Tokyo", "01A"),
+        (END_OF_STATE, None, None, "01A"),
+    ]
+    own = timers_due(database, conversation=f"main/{HANAKO}")
+    assert [one.name for one in own] == ["late", END_OF_STATE]
+
+
+def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:
+    other = TRACEBACK.replace("line 12", "line 40")
+    database.deadletters.insert_many(
+        [a_letter(f"01A{n}", seconds=100 - n) for n in range(3)]
+        + [a_letter("01B", traceback=other), a_letter("01C", cause="quota", traceback=None)]
+        + [a_letter("01D", replays=1, replayedAt=now())]
+    )
+    found = [(one.count, one.explained, one.where, one.newest) for one in letter_groups(database)]
+    assert found == [
+        (3, "handler: KeyError", "main.py:12 in handle", "01A2"),
+        (1, "handler: KeyError", "main.py:40 in handle", "01B"),
+        (1, "quota: the month's messages are used up", "", "01C"),
+    ]
+    group = "handler: KeyError", "main.py:12 in handle"
+    assert ids_in(database, *group) == ["01A0", "01A1", "01A2"]
+    assert ids_in(database, *group, until=ago(98.5)) == ["01A0", "01A1"]
+    assert where_failed("no traceback at all") == ""
+
+
+# A conversation as a chat.
+
+
+def test_a_transcript_has_both_sides_in_the_order_of_time(database: Database[Any]) -> None:
+    for name in ("01ANSWERED", "01OUTBOX", "01SENDFAILED"):
+        a_case(database, name)
+    database.calls.insert_one(a_call("01OUTBOX", at=ago(25), status=429, attempt=2))
+    database.calls.insert_one(a_call("01LONGAGO", at=ago(9_000)))
+    found = read_transcript(database, "main", HANAKO, text=True)
+    told = [
+        (one.way, one.result, one.words, one.text)
+        for one in found.lines
+        if isinstance(one, BotLine)
+    ]
+    assert told == [
+        ("reply", "sent", "LINE answered 200", None),
+        ("reply", "waiting", "LINE has not taken it yet", "こんにちは"),
+        ("reply", "refused", "LINE answered 429, try 2", None),
+        ("reply", "failed", "given up: quota: the month's messages are used up", "こんにちは"),
+    ]
+    events = [one for one in found.lines if not isinstance(one, BotLine)]
+    assert {one.text for one in events} == {TEXT}
+    assert [row["id"] for row in found.letters] == ["01SENDFAILED/0"]
+    hidden = read_transcript(database, "main", HANAKO)
+    assert {one.text for one in hidden.lines} == {None}
+
+
+def test_a_transcript_tells_of_the_last_release(database: Database[Any]) -> None:
+    control = Control(database)
+    release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
+    found = read_transcript(database, "main", HANAKO).release
+    assert found is not None
+    assert (found.by, found.what, found.outcome) == ("hanako", "01A", None)
+    control.finish(release, "the event 01A is a dead letter")
+    found = read_transcript(database, "main", HANAKO).release
+    assert found is not None
+    assert found.outcome == "the event 01A is a dead letter"
+
+
+def test_what_is_held_or_waits_for_a_minute_is_stuck() -> None:
+    assert not Head("event", "01A", "its handler runs", ago(1)).is_stuck(now())
+    assert Head("event", "01A", "its handler runs", ago(61)).is_stuck(now())
+    assert Head("event", "01A", "slow", ago(1), is_held=True).is_stuck(now())
+    assert not Head("event", "01A", "paused", ago(900), is_held=True).is_stuck(now())
+    assert not Head("send", "01A/0", "not taken by LINE yet").is_stuck(now())
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"act": "pause", "on": "all"}, [("all", None)]),
+        ({"act": "resume", "on": "main"}, [("main", None)]),
+        ({"act": "pause", "on": "main/U1"}, [("main/U1", "/conversation/main/U1")]),
+        (
+            {"act": "release", "on": "main/U1 01E/0"},
+            [("main/U1", "/conversation/main/U1"), ("01E/0", "/event/01E%2F0")],
+        ),
+        ({"act": "replay", "on": "01E/0"}, [("01E/0", "/letters/01E%2F0")]),
+        ({"act": "drop", "on": ["01A", "01B"]}, [("01A", "/event/01A"), ("01B", "/event/01B")]),
+        ({"act": "login", "on": "127.0.0.1"}, [("127.0.0.1", None)]),
+        ({"act": "typed by hand"}, [("", None)]),
+    ],
+)
+def test_the_ids_of_the_audit_are_links(row: Document, found: list[Any]) -> None:
+    assert targets(row) == found

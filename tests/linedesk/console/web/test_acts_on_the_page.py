@@ -1,0 +1,248 @@
+"""What acts on the page ask, refuse and report, also while MongoDB is away."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+import requests
+from pymongo.database import Database
+
+from linedesk.console.web.page_context import Console
+from linedesk.store.client import connect
+from linedesk.store.collections import MEGABYTE, create_collections
+from linedesk.store.control import Control, Scope
+from tests.linedesk.console import a_day
+from tests.linedesk.console.a_day import EVENT, USER
+from tests.linedesk.console.serving import served
+from tests.servers import throwaway_mongod
+from tests.waiting import eventually
+
+Rows = Database[dict[str, Any]]
+PASSWORD = "correct-horse-battery"
+
+
+@pytest.fixture
+def browser() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+@pytest.fixture
+def full(database: Rows) -> Rows:
+    a_day.fill(database, hours=0.1)
+    return database
+
+
+def form_of(browser: requests.Session, url: str) -> str:
+    found = re.search(r'name="form" value="([^"]+)"', browser.get(f"{url}/name").text)
+    assert found
+    return found[1]
+
+
+def post(
+    browser: requests.Session, url: str, path: str, *, name: str = "hanako", **fields: Any
+) -> str:
+    """The page that stands there after the act."""
+    form = {"form": form_of(browser, url), "back": "/audit", "name": name, **fields}
+    return unescape(browser.post(f"{url}{path}", data=form, timeout=20).text)
+
+
+# Who did it.
+
+
+def test_an_act_asks_for_a_name_once_and_loses_nothing(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        asked = post(browser, url, "/pause", name="", key=USER, why="お休み")
+        assert "What is your name?" in asked
+        assert full.control.count_documents({}) == full.audit.count_documents({}) == 0
+        fields = dict(re.findall(r'type="hidden" name="([a-z]+)" value="([^"]*)"', asked))
+        assert (fields["key"], fields["why"], fields["back"]) == (USER, "お休み", "/audit")
+        told = browser.post(f"{url}/pause", data={**fields, "name": " 佐藤  花子 "}).text
+        assert f"main/{USER} is paused" in unescape(told)
+        # The browser knows the name from now on.
+        post(browser, url, "/resume", name="", key=USER)
+        assert [row["by"] for row in full.audit.find()] == ["佐藤 花子"] * 2
+        assert "佐藤 花子" in browser.get(f"{url}/calls").text
+        post(browser, url, "/name", name="taro")
+        post(browser, url, "/pause", name="", channel="main")
+        assert full.audit.find_one(sort=[("at", -1)])["by"] == "taro"  # type: ignore[index]
+
+
+def test_with_a_login_the_audit_has_the_visitors_name(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full, Console(password=PASSWORD)) as url:
+        browser.post(f"{url}/login", data={"password": PASSWORD, "name": "hanako"})
+        post(browser, url, "/pause", name="somebody else", channel="main")
+        assert full.audit.find_one({"act": "pause"})["by"] == "hanako"  # type: ignore[index]
+        browser.cookies.clear()
+        browser.post(f"{url}/login", data={"password": PASSWORD})
+        assert "What is your name?" in post(browser, url, "/resume", name="", channel="main")
+
+
+# Pauses.
+
+
+def test_everything_is_paused_only_by_who_types_it_and_each_page_is_red_then(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        for typed in ("", "yes", "pause"):
+            told = post(browser, url, "/pause", sure=typed, why="a try")
+            assert "Nothing was paused" in told
+        assert full.control.count_documents({}) == 0
+        post(browser, url, "/pause", sure="Pause everything", why="a try")
+        for path in ("/", "/calls", f"/event/{EVENT}", "/conversations", "/letters"):
+            page = eventually(lambda path=path: banner(browser, f"{url}{path}"))
+            assert "by hanako: a try. New events are held until you resume." in page
+            assert "Resume everything" in page
+        assert "everything is resumed" in post(browser, url, "/resume")
+        eventually(lambda: not banner(browser, f"{url}/calls"))
+
+
+def banner(browser: requests.Session, url: str) -> str:
+    page = browser.get(url).text
+    return page if 'id="everything-paused"' in page else ""
+
+
+def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_ended(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        told = post(browser, url, "/pause", channel="nochannel", why="a typo")
+        assert "no channel 'nochannel', only main" in told
+        assert full.control.count_documents({}) == 0
+        # As a script or the mongo shell may have it.
+        Control(full).pause(Scope("nochannel"), by="a script")
+        page = browser.get(f"{url}/pauses").text
+        assert "channel nochannel" in page
+        assert "not confirmed by a dispatcher yet" in page
+        assert "channel nochannel is resumed" in post(browser, url, "/resume", channel="nochannel")
+        assert full.control.count_documents({}) == 0
+
+
+# What really happened.
+
+
+def test_a_replay_into_a_paused_conversation_says_that_it_waits(
+    full: Rows, browser: requests.Session
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    with served(full) as url:
+        assert "waits" not in post(browser, url, "/letters/replay", id=ids[0])
+        Control(full).pause(Scope("main", USER), by="taro")
+        told = post(browser, url, "/letters/replay", id=ids[1])
+        assert f"replayed as replay:{ids[1]}:1; it waits, since main/{USER} is paused" in told
+
+
+@pytest.mark.parametrize(
+    ("came", "words"),
+    [
+        (f"the event {EVENT} is a dead letter", f"Released: the event {EVENT} is a dead letter"),
+        ("nothing was stuck any more", "Not released: nothing was stuck any more"),
+        (None, "It has not confirmed yet"),
+    ],
+)
+def test_a_release_reports_what_the_dispatcher_confirms(
+    full: Rows, browser: requests.Session, came: str | None, words: str
+) -> None:
+    def dispatch() -> None:
+        control = Control(full)
+        (release,) = eventually(lambda: control.orders().releases)
+        if came is not None:
+            control.finish(release, came)
+
+    with served(full) as url:
+        form = {"channel": "main", "key": USER, "kind": "event", "id": EVENT}
+        thread = threading.Thread(target=dispatch, daemon=True)
+        thread.start()
+        assert words in post(browser, url, "/release", **form)
+        thread.join(20)
+        page = unescape(browser.get(f"{url}/conversation/main/{USER}").text)
+        assert (came or "not confirmed by a dispatcher yet") in page
+
+
+# Many letters.
+
+
+def test_a_group_is_replayed_after_a_question_that_can_be_shared(
+    full: Rows, browser: requests.Session
+) -> None:
+    letter = a_day.letters()[0]
+    full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(34)])
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/letters").text)
+        found = re.search(r'href="(/letters/ask\?act=replay[^"]+)">Replay all 37', page)
+        assert found
+        # A GET: it can be reloaded and shared, and does nothing.
+        for _ in range(2):
+            asked = unescape(browser.get(f"{url}{found[1]}").text)
+            assert "Replay 37 dead letters?" in asked
+            assert "main.py:12 in handle" in asked
+            assert "and 17 more" in asked
+        assert full.recvq.count_documents({}) == 1
+        fields = dict(re.findall(r'type="hidden" name="([a-z]+)" value="([^"]*)"', asked))
+        # One that comes after the question does not belong to the answer.
+        full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})
+        answer = browser.post(f"{url}/letters/replay", data={**fields, "name": "hanako"})
+        assert answer.url.startswith(f"{url}/letters/run")
+        assert eventually(lambda: run_words(browser, url, "Replayed 37 of 37"))
+        assert "Replayed 37 of 37" in browser.get(f"{url}/letters").text
+        assert full.recvq.count_documents({}) == 38
+        left = full.deadletters.find_one({"replayedAt": None})
+        assert left is not None
+        assert left["_id"] == "01JLATER"
+        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 37
+
+
+def run_words(browser: requests.Session, url: str, words: str) -> bool:
+    page = browser.get(f"{url}/letters/run").text
+    return words in page and "✓ Done" in page
+
+
+# MongoDB is away.
+
+
+def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(
+    browser: requests.Session,
+) -> None:
+    with (
+        throwaway_mongod() as server,
+        connect(server.uri, app_name="page", server_selection_seconds=2.0) as client,
+    ):
+        database = client["frozen"]
+        create_collections(database, capped_bytes=MEGABYTE)
+        with served(database) as url:
+            form = form_of(browser, url)
+            assert "is paused" in post(browser, url, "/pause", channel="main")
+            pid = client.admin.command("serverStatus")["pid"]
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                took, told = timed(browser, url, form)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert "did not confirm it in time" in told
+            assert took < 2.0
+            server.stop()
+            took, told = timed(browser, url, form)
+            assert "did not confirm it in time" in told
+            assert took < 2.0
+
+
+def timed(browser: requests.Session, url: str, form: str) -> tuple[float, str]:
+    """How long it takes until a person sees what came of an act."""
+    began = time.monotonic()
+    fields = {"form": form, "back": "/pauses", "channel": "main", "name": "hanako"}
+    answer = browser.post(f"{url}/resume", data=fields, timeout=20)
+    return time.monotonic() - began, unescape(answer.text)
