@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
 
 
 @click.command("export", cls=Command)
@@ -18,8 +20,8 @@ from linedesk.settings.settings import Settings
 def export_command(settings: Settings, target: str) -> None:
     """Save conversations, timers and dead letters as of one moment, while everything runs.
 
-    FILE must not be there yet; a folder gets a file named after database and time, and - is
-    stdout. It holds what people wrote, so only its owner may read it. `zcat FILE` shows it.
+    FILE must not exist. In a folder the file is named after database and time; - is stdout. The
+    file has message texts, so only its owner may read it. `zcat FILE` shows it.
     """
     from linedesk.backup.export import export_database
 
@@ -28,7 +30,7 @@ def export_command(settings: Settings, target: str) -> None:
 
 @click.command("import", cls=Command)
 @click.argument("source", metavar="FILE")
-@click.option("--dry-run", is_flag=True, help="Check FILE and say what would come, no more.")
+@click.option("--dry-run", is_flag=True, help="Only check FILE and print what it has.")
 @click.option(
     "--replace",
     type=click.Path(path_type=Path),
@@ -38,7 +40,7 @@ def export_command(settings: Settings, target: str) -> None:
 @click.option(
     "--recvq",
     type=click.Choice(["handle", "skip"]),
-    help="Whether what recvq holds is still to be handled, where no progress tells.",
+    help="Whether to handle the events in recvq, if there is no progress that decides it.",
 )
 @click.option("--take-over", is_flag=True, help="Go on after an import that another machine began.")
 @with_settings

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
 
 
 @click.group()
 def conversation() -> None:
-    """Look at where a conversation with the bot stands."""
+    """Show one conversation with the bot."""
 
 
 @conversation.command("show", cls=Command)
 @click.argument("who", metavar="USER")
-@click.option("--text", is_flag=True, help="Also the texts that wait to be sent.")
+@click.option("--text", is_flag=True, help="Also the texts of waiting sends.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @with_settings
 def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -> None:
-    """Show state, data, timers and what waits of one conversation.
+    """Show state, data, timers and outbox of one conversation.
 
-    USER is the id of a user, group or room, or a start of it that no other has, or
-    <channel>/<id>, or a name in LINE.
+    USER is the id of a user, group or room, a unique start of it, <channel>/<id>, or a name in
+    LINE.
     """
     from linedesk.cli.conversation import show_conversation
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from pymongo.database import Database
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
-from linedesk.compose.database import open_database, operator
+from linedesk.cli.listing import Column, moment, show_rows, zoned
+from linedesk.cli.people import Names, name_in, named, names_beside, who
+from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console.acts import Acts
 from linedesk.console.dead_letters import (
     Choice,
@@ -33,8 +33,8 @@ from linedesk.console.dead_letters import (
     what,
     whole,
 )
-from linedesk.console.errors import NotReplayed
-from linedesk.console.format import echo_json, local, one_line, plain, tabbed, visible
+from linedesk.console.errors import NotDone, NotReplayed
+from linedesk.console.format import echo_json, local, plain, visible
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import DEADLETTERS, Document
@@ -42,29 +42,48 @@ from linedesk.store.errors import translated
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 
-COLUMNS = ("id", "last", "what", "key", "cause", "tries", "replayed")
 
-
-def show_list(letters: Iterable[Letter], *, as_json: bool) -> None:
+def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None:
     """Print a line a letter to stdout."""
     if as_json:
         for letter in letters:
-            echo_json(summary(letter))
-    elif sys.stdout.isatty():
-        table = Table(*COLUMNS, box=None, pad_edge=False)
-        for letter in letters:
-            cells = _cells({**letter, "cause": explained(letter.get("cause", "-"))})
-            table.add_row(*(Text(one_line(cell), overflow="fold") for cell in cells))
-        Console().print(table)
-    else:
-        click.echo("\t".join(COLUMNS))
-        for letter in letters:
-            click.echo(tabbed(_cells(letter)))
+            echo_json(named(summary(letter), names))
+        return
+
+    def who_of(letter: Letter) -> str:
+        return who(names, letter.get("channel"), letter.get("key"))
+
+    id_ = Column("id", lambda letter: letter["_id"])
+    about = Column("what", what, fold=8)
+    tries = Column("tries", lambda letter: letter.get("attempts", "-"), left_out=2)
+    again = Column("replayed", replayed, left_out=3)
+    show_rows(
+        letters,
+        screen=(
+            id_,
+            Column(zoned("last"), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
+            about,
+            Column("who", who_of, fold=WHO_CELLS),
+            Column("cause", lambda letter: explained(letter.get("cause", "-")), fold=CAUSE_CELLS),
+            tries,
+            again,
+        ),
+        pipe=(
+            id_,
+            Column("last", lambda letter: local(letter.get(LAST_AT))),
+            about,
+            Column("key", lambda letter: letter.get("key", "-")),
+            Column("cause", lambda letter: letter.get("cause", "-")),
+            tries,
+            again,
+            Column("name", lambda letter: name_in(names, letter) or "-"),
+        ),
+    )
 
 
-def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
+def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None:
     """Print all that is known of a letter; what people wrote only with `text`."""
-    told = summary(letter)
+    told = named(summary(letter), names)
     if text:
         told |= {name: letter[name] for name in ("document", "effect") if name in letter}
     told["traceback"] = letter.get("traceback") if text else frames(letter.get("traceback"))
@@ -79,18 +98,6 @@ def show_one(letter: Letter, *, text: bool, as_json: bool) -> None:
             click.echo(visible(line))
 
 
-def _cells(letter: Letter) -> Sequence[object]:
-    return (
-        letter["_id"],
-        local(letter.get(LAST_AT)),
-        what(letter),
-        letter.get("key", "-"),
-        letter.get("cause", "-"),
-        letter.get("attempts", "-"),
-        replayed(letter),
-    )
-
-
 def _lines(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         value = "\n" + json.dumps(value, ensure_ascii=False, indent=2, default=plain)
@@ -99,9 +106,11 @@ def _lines(name: str, value: Any) -> Iterator[str]:
     yield f"{name:<11} {'-' if value is None else value}"
 
 
+NOTHING = "no dead letters match"
+WHO_CELLS, CAUSE_CELLS = 12, 14
 # From so many letters on, a terminal shows how far the work is.
 MANY = 20
-# How an operator says that he wants it all the same.
+# The option by which an operator asks for it all the same.
 UNLESS = {"again": "--all does it again", "force": "--force accepts that"}
 
 
@@ -110,12 +119,14 @@ def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
     with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
         rows = found(letters, choice, newest_first=True)
-        show_list(rows, as_json=as_json)
+        show_list(rows, names_beside(database, rows), as_json=as_json)
         if choice.limit and len(rows) == choice.limit:
             with translated():
                 count = letters.count_documents(choice.query())
             if count > len(rows):
                 click.echo(f"{len(rows)} of {count} shown, --limit shows more", err=True)
+    if not rows:
+        click.echo(NOTHING, err=True)
 
 
 def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json: bool) -> None:
@@ -123,19 +134,21 @@ def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json:
     choice = Choice(ids=ids)
     with open_database(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
-        for row in all_of(found(letters, choice), choice):
+        rows = all_of(found(letters, choice), choice)
+        names = names_beside(database, rows)
+        for row in rows:
             letter = whole(letters, row["_id"])
             if letter is not None:
-                show_one(letter, text=text, as_json=as_json)
+                show_one(letter, names, text=text, as_json=as_json)
 
 
 def replay_letters(
     settings: Settings, choice: Choice, *, force: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """Put the letters into recvq again, the oldest first; returns the exit code."""
-    with open_database(settings, app_name="linedesk-dead") as database:
+    with open_to_act(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
-        rows = all_of(found(letters, choice), choice)
+        rows = _some(all_of(found(letters, choice), choice))
         if not dry_run:
             _agree(len(rows), "Replay", yes=yes)
         replay = _rehearsal(database) if dry_run else _acts(database).replay
@@ -155,16 +168,23 @@ def drop_letters(
     settings: Settings, choice: Choice, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Delete the letters for good."""
-    with open_database(settings, app_name="linedesk-dead") as database:
+    with open_to_act(settings, app_name="linedesk-dead") as database:
         letters = database[DEADLETTERS]
-        rows = all_of(found(letters, choice), choice)
+        rows = _some(all_of(found(letters, choice), choice))
         if dry_run:
-            show_list(rows, as_json=as_json)
+            show_list(rows, names_beside(database, rows), as_json=as_json)
             click.echo(f"{len(rows)} would be dropped", err=True)
             return
         _agree(len(rows), "Drop", yes=yes)
         dropped = _acts(database).drop([row["_id"] for row in rows])
     click.echo(f"dropped {dropped}")
+
+
+def _some(rows: list[Document]) -> list[Document]:
+    """The rows themselves. Raises NotDone where there are none."""
+    if not rows:
+        raise NotDone(NOTHING)
+    return rows
 
 
 def _acts(database: Database[Any]) -> Acts:

@@ -11,10 +11,10 @@ import click
 
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
 
 if TYPE_CHECKING:
     from linedesk.console.dead_letters import Choice
+    from linedesk.settings.settings import Settings
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -22,9 +22,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @click.group()
 def dead() -> None:
-    """Look at what was given up, put it back, or drop it.
+    """List, show, replay or drop dead letters.
 
-    Times are as 45s, 30m, 2h or 3d ago, or as 2026-01-31T09:00, local unless a zone stands there.
+    Times are 45s, 30m, 2h or 3d (ago), or 2026-01-31T09:00, which is local without a zone.
     """
 
 
@@ -34,7 +34,7 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--cause", metavar="TEXT", help="Only letters whose cause contains this.")
     @moment_option("--since", help="Given up last at this time or later.")
     @moment_option("--until", help="Given up last before this time.")
-    @click.option("--all", "everything", is_flag=True, help="Those that were replayed, too.")
+    @click.option("--all", "everything", is_flag=True, help="Also those that were replayed.")
     @wraps(function)
     def command(*args: Any, **options: Any) -> Any:
         from linedesk.console.dead_letters import Choice
@@ -63,8 +63,8 @@ def moment_option(name: str, *, help: str) -> Callable[[Function], Function]:  #
 
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, no more.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask, however many they are.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 limit_option = click.option("--limit", type=click.IntRange(1), help="At most so many.")
 
 
@@ -82,11 +82,11 @@ def dead_list(settings: Settings, choice: Choice, as_json: bool) -> None:
 
 @dead.command("show", cls=Command)
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--text", is_flag=True, help="Also what people wrote, and what errors said of it.")
+@click.option("--text", is_flag=True, help="Also message texts and error messages.")
 @json_option
 @with_settings
 def dead_show(settings: Settings, ids: tuple[str, ...], text: bool, as_json: bool) -> None:
-    """Show all that is known of dead letters, but for what people wrote."""
+    """Show everything about dead letters except message texts."""
     from linedesk.cli.dead import show_letters
 
     show_letters(settings, ids, text=text, as_json=as_json)
@@ -95,7 +95,7 @@ def dead_show(settings: Settings, ids: tuple[str, ...], text: bool, as_json: boo
 @dead.command("replay", cls=Command)
 @ids_argument
 @limit_option
-@click.option("--force", is_flag=True, help="Send also what may arrive twice.")
+@click.option("--force", is_flag=True, help="Also send what may arrive twice.")
 @dry_run_option
 @yes_option
 @json_option
@@ -104,7 +104,7 @@ def dead_show(settings: Settings, ids: tuple[str, ...], text: bool, as_json: boo
 def dead_replay(settings: Settings, choice: Choice, **options: bool) -> int:
     """Put dead letters into the queue again, the oldest first.
 
-    An event runs its handler anew; a send is sent, and no handler runs.
+    A replayed event runs its handler again. A replayed send is sent without its handler.
     """
     from linedesk.cli.dead import replay_letters
 

@@ -8,56 +8,37 @@ import sys
 from typing import Any
 
 import click
-from pymongo.errors import PyMongoError
 
-from frontdesk.errors import CannotListen
-from linedesk.compose.private_mongod import MongodFailed, MongodNotFound
-from linedesk.console.errors import ConsoleError
+from linedesk.cli.interrupts import interruptible
 from linedesk.runtime.exit_codes import Exit
-from linedesk.settings.errors import (
-    BackupError,
-    CannotServe,
-    DataInUse,
-    DemoFailed,
-    NotImported,
-    SettingsError,
-)
-from linedesk.store.errors import (
-    AccessRefused,
-    NewerSchema,
-    NotAScope,
-    QueueError,
-    RecvqClosed,
-    SetupError,
-)
 
 log = logging.getLogger(__name__)
 
-# The first that fits counts, so the special stand before the general.
-KNOWN: tuple[tuple[type[Exception], Exit, str], ...] = (
-    (SettingsError, Exit.CONFIG, ""),
+# Each error by its name, as importing them all would take every command a quarter of a second.
+# The nearest of the classes of an error decides its exit code.
+KNOWN: dict[str, tuple[Exit, str]] = {
+    "linedesk.settings.errors.SettingsError": (Exit.CONFIG, ""),
     # Not CONFIG: systemd hands a replaced password to the process that it starts next.
-    (AccessRefused, Exit.UNAVAILABLE, ""),
-    (NewerSchema, Exit.NEWER, ""),
-    (SetupError, Exit.CONFIG, ""),
-    (NotAScope, Exit.FAILED, ""),
-    (CannotListen, Exit.CONFIG, ""),
-    (RecvqClosed, Exit.UNAVAILABLE, ""),
-    (
-        QueueError,
+    "linedesk.store.errors.AccessRefused": (Exit.UNAVAILABLE, ""),
+    "linedesk.store.errors.NewerSchema": (Exit.NEWER, ""),
+    "linedesk.store.errors.SetupError": (Exit.CONFIG, ""),
+    "linedesk.store.errors.NotAScope": (Exit.FAILED, ""),
+    "frontdesk.errors.CannotListen": (Exit.CONFIG, ""),
+    "linedesk.store.errors.RecvqClosed": (Exit.UNAVAILABLE, ""),
+    "linedesk.store.errors.QueueError": (
         Exit.UNAVAILABLE,
         "MongoDB cannot be reached (is it running, and MONGODB_URI right?): ",
     ),
-    (PyMongoError, Exit.UNAVAILABLE, "MongoDB refused: "),
-    (CannotServe, Exit.UNAVAILABLE, ""),
-    (DataInUse, Exit.CONFIG, ""),
-    (MongodNotFound, Exit.UNAVAILABLE, ""),
-    (MongodFailed, Exit.UNAVAILABLE, ""),
-    (DemoFailed, Exit.FAILED, "demo: "),
-    (ConsoleError, Exit.FAILED, ""),
-    (BackupError, Exit.FAILED, ""),
-    (NotImported, Exit.FAILED, ""),
-)
+    "pymongo.errors.PyMongoError": (Exit.UNAVAILABLE, "MongoDB refused: "),
+    "linedesk.settings.errors.CannotServe": (Exit.UNAVAILABLE, ""),
+    "linedesk.settings.errors.DataInUse": (Exit.CONFIG, ""),
+    "linedesk.compose.private_mongod.MongodNotFound": (Exit.UNAVAILABLE, ""),
+    "linedesk.compose.private_mongod.MongodFailed": (Exit.UNAVAILABLE, ""),
+    "linedesk.settings.errors.DemoFailed": (Exit.FAILED, "demo: "),
+    "linedesk.console.errors.ConsoleError": (Exit.FAILED, ""),
+    "linedesk.settings.errors.BackupError": (Exit.FAILED, ""),
+    "linedesk.settings.errors.NotImported": (Exit.FAILED, ""),
+}
 
 
 class Command(click.Command):
@@ -66,9 +47,17 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what it returns becomes the exit code."""
         try:
-            code = super().invoke(ctx)
-        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            with interruptible():
+                code = super().invoke(ctx)
+        except (click.exceptions.Exit, click.ClickException):
             raise
+        except KeyboardInterrupt:
+            code = Exit.INTERRUPTED
+        except click.Abort as error:
+            # Ctrl-C at a question. Any other answer that aborts is click's.
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            code = Exit.INTERRUPTED
         except BrokenPipeError as error:
             if _somebody_reads():
                 code = report(error)
@@ -88,9 +77,11 @@ def _somebody_reads() -> bool:
 
 
 def report(error: Exception) -> Exit:
-    """Say what went wrong; only an error that nobody foresaw is logged with its traceback."""
-    for kind, code, introduction in KNOWN:
-        if isinstance(error, kind):
+    """Say what went wrong; only an unforeseen error is logged with its traceback."""
+    for kind in type(error).__mro__:
+        known = KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
+        if known is not None:
+            code, introduction = known
             for problem in getattr(error, "problems", (error,)):
                 click.echo(f"linedesk: {introduction}{problem}", err=True)
             return code

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +17,9 @@ from linedesk.cli.dead_commands import dead
 from linedesk.cli.failure import Command
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
 from linedesk.compose.options import config_option, set_up_logging, verbose_option, with_settings
-from linedesk.settings.settings import Settings, load_settings
-from linedesk.store.documents import SCHEMA
+
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -27,24 +28,41 @@ Examples:
   linedesk demo --bot timer        chat with another bot: timer or reminder
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run everything on a small box
-  linedesk status --watch          whether all is well, what comes, what waits
-  linedesk console                 the same as a page, http://127.0.0.1:8010/, and acts
-  linedesk tail                    events, runs and calls as they come
+  linedesk status --watch          health, rates, and what waits
+  linedesk console                 serve the same as a web page, http://127.0.0.1:8010/
+  linedesk tail                    events, runs and calls as they happen
   linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
-  linedesk pause main/U4af         decide nothing of one conversation until `resume`
-  linedesk dead list --since 2h    what was given up in the last two hours
-  linedesk conversation show U4af  where the conversation with a user stands
+  linedesk pause main/U4af         hold the events of one conversation
+  linedesk dead list --since 2h    dead letters of the last two hours
+  linedesk conversation show U4af  state, timers and outbox of a user
   linedesk export /mnt/backup      save conversations, timers and dead letters in one file
-  linedesk doctor                  whether everything is right, and what to do
+  linedesk doctor                  check everything, with what to do
 """
 
 
+def _show_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+    """Print the versions and end."""
+    if not is_asked or context.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    from linedesk.store.documents import SCHEMA
+
+    click.echo(f"linedesk, version {version('linedesk')}, schema {SCHEMA}")
+    context.exit()
+
+
 @click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(
-    package_name="linedesk", message=f"%(prog)s, version %(version)s, schema {SCHEMA}"
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def linedesk() -> None:
-    """A LINE bot server that loses nothing.
+    """A LINE bot server that loses no event.
 
     Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials
     or from the TOML file given by --config.
@@ -63,7 +81,7 @@ def linedesk() -> None:
     "--users",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Make MongoDB's users, too, each with the rights it needs; their URIs go into "
+    help="Also make MongoDB's users, each with the rights it needs; their URIs go into "
     "FOLDER/{admin,frontdesk,dispatcher,operator,console}/MONGODB_URI.",
 )
 @click.option("--new-passwords", is_flag=True, help="With --users: give all users new passwords.")
@@ -83,7 +101,7 @@ def init(settings: Settings, capped_mb: int, users: Path | None, new_passwords: 
 @linedesk.command(cls=Command)
 @with_settings
 def schema(settings: Settings) -> None:
-    """Print the number by which the documents in the database are written."""
+    """Print the schema version of the documents in the database."""
     from linedesk.compose.database import open_database
     from linedesk.store.collections import require_schema
 
@@ -109,7 +127,7 @@ def frontdesk(settings: Settings, share_port: bool) -> int:
 @linedesk.command(cls=Command)
 @with_settings
 def dispatcher(settings: Settings) -> int:
-    """Run the bot on what was stored, in order, at LINE's pace."""
+    """Run the bot on stored events, in order, within LINE's rate limits."""
     from linedesk.compose.processes import dispatcher_process
 
     return dispatcher_process(settings)
@@ -118,7 +136,7 @@ def dispatcher(settings: Settings) -> int:
 @linedesk.command(cls=Command)
 @with_settings
 def scheduler(settings: Settings) -> int:
-    """Let timers ring; needed only where SCHEDULER is process."""
+    """Fire timers; needed only with SCHEDULER=process."""
     from linedesk.compose.processes import scheduler_process
 
     return scheduler_process(settings)
@@ -127,10 +145,10 @@ def scheduler(settings: Settings) -> int:
 @linedesk.command(cls=Command)
 @with_settings
 def console(settings: Settings) -> int:
-    """Serve the operator's page: see how it goes, and act.
+    """Serve the operator's web page, and print its address.
 
-    Its address is CONSOLE_HOST and CONSOLE_PORT, http://127.0.0.1:8010/ unless set. Beyond this
-    machine it takes CONSOLE_PASSWORD or CONSOLE_TOKEN.
+    CONSOLE_HOST and CONSOLE_PORT set the address, http://127.0.0.1:8010/ by default. An address
+    that other machines reach needs CONSOLE_PASSWORD or CONSOLE_TOKEN.
     """
     from linedesk.compose.console import run_console
 
@@ -172,10 +190,10 @@ def sim(settings: Settings, **options: Any) -> int:
     "--port", type=click.IntRange(1, 65_535), help="Port of the chat page; any unless set."
 )
 def demo(bot: str, once: bool, port: int | None) -> int:
-    """Chat with a bot through every real part, with nothing to set up.
+    """Chat with a bot in the browser, without any set-up.
 
-    Everything runs on this machine, in a temporary folder, with a private mongod. For bots that
-    live in time the chat page has a clock that can be moved ahead.
+    Everything runs on this machine, in a temporary folder, with a private mongod. To try timers,
+    move the clock of the chat page ahead.
     """
     from linedesk.demo.demo import run_demo
 
@@ -186,11 +204,13 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @config_option
 @verbose_option
 def up(config_path: Path | None, verbose: bool) -> int:
-    """Run front desk, dispatcher and scheduler together, restarting what dies.
+    """Run front desk, dispatcher and scheduler together, and restart those that end.
 
-    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept for the next time.
+    With MONGODB_URI=embedded it also runs a private mongod, whose data is kept. When the
+    front desk is ready it prints the addresses of webhook and simulator.
     """
     from linedesk.compose.up import run_all
+    from linedesk.settings.settings import load_settings
 
     settings = load_settings(os.environ, config_path=config_path)
     set_up_logging(settings, verbose=verbose)
@@ -204,10 +224,10 @@ def up(config_path: Path | None, verbose: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @click.option("--strict", is_flag=True, help="Exit with 1 at a warning, too.")
 def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
-    """Look at everything from end to end, and say what to do.
+    """Check everything from end to end, and print what to do.
 
-    Settings, clock, MongoDB, disks, processes, certificate, and LINE, whom it asks to call the
-    webhook once. Changes nothing. Exit code 0 where nothing is bad, else 1.
+    Checks settings, bot, clock, MongoDB, disks, processes, certificate, and LINE, which it asks to
+    call the webhook once. Changes nothing. Exit code 1 if any check is bad, else 0.
     """
     from linedesk.doctor.doctor import DoctorOptions, run_doctor
 
@@ -221,8 +241,3 @@ linedesk.add_command(export_command)
 linedesk.add_command(import_command)
 for operators in OPERATOR_COMMANDS:
     linedesk.add_command(operators)
-
-
-def main() -> None:
-    """The entry point of `linedesk`."""
-    linedesk()

@@ -10,13 +10,13 @@ import click
 from linedesk.cli.dead_commands import moment_option
 from linedesk.cli.failure import Command
 from linedesk.compose.options import with_settings
-from linedesk.settings.settings import Settings
 
 if TYPE_CHECKING:
     from linedesk.console.acts import Kind
+    from linedesk.settings.settings import Settings
 
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
-text_option = click.option("--text", is_flag=True, help="Also what people wrote.")
+text_option = click.option("--text", is_flag=True, help="Also message texts.")
 why_option = click.option("--why", default="", metavar="TEXT", help="For the audit.")
 scope_argument = click.argument("scope", required=False, metavar="[CHANNEL[/KEY]]")
 
@@ -27,13 +27,13 @@ def example(*lines: str) -> str:
 
 
 @click.command(cls=Command, epilog=example("status", "status --watch", "status --json"))
-@click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh each second, until Ctrl-C.")
 @json_option
 @with_settings
 def status(settings: Settings, watch: bool, as_json: bool) -> int:
-    """Show on one screen whether linedesk is well, what comes, and what waits.
+    """Show health, rates and what waits on one screen, problems first.
 
-    Exit code 0 where nothing stands still, else 1.
+    Exit code 1 if any problem is Critical, for example while everything is paused, else 0.
     """
     from linedesk.cli.status import show_status
 
@@ -45,7 +45,7 @@ def status(settings: Settings, watch: bool, as_json: bool) -> int:
 @json_option
 @with_settings
 def history(settings: Settings, hours: float, as_json: bool) -> None:
-    """Show how depth, lag and rates went over the last hours."""
+    """Show queue depth, lag and rates of the last hours."""
     from linedesk.cli.status import show_history
 
     show_history(settings, hours=hours, as_json=as_json)
@@ -56,11 +56,14 @@ def history(settings: Settings, hours: float, as_json: bool) -> None:
 @text_option
 @json_option
 @with_settings
-def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> None:
-    """Show events, runs, calls and dead letters as they come, until Ctrl-C."""
+def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> int:
+    """Show events, runs, calls and dead letters as they happen, until Ctrl-C.
+
+    Lines are in the order of happening, which delays each by a second.
+    """
     from linedesk.cli.tail import tail as show
 
-    show(settings, key=key, text=text, as_json=as_json)
+    return show(settings, key=key, text=text, as_json=as_json)
 
 
 @click.command(cls=Command, epilog=example("trace 01HEV3K9QW", "trace 5a0c2f31-x-line-request-id"))
@@ -69,10 +72,10 @@ def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> None
 @json_option
 @with_settings
 def trace(settings: Settings, id_: str, text: bool, as_json: bool) -> None:
-    """Tell the story of one event, from the webhook to LINE's request id.
+    """Show what happened to one event, from the webhook to LINE's request id.
 
-    ID is that of an event, a message, a document of recvq, an effect, a dead letter or a timer, or
-    the x-line-request-id of a call.
+    ID is the id of an event, a message, a document of recvq, an effect, a dead letter or a timer,
+    or the x-line-request-id of a call.
     """
     from linedesk.cli.trace import trace as show
 
@@ -80,11 +83,11 @@ def trace(settings: Settings, id_: str, text: bool, as_json: bool) -> None:
 
 
 @click.command(cls=Command, epilog=example("calls --failed --since 1h", "calls --status 429"))
-@moment_option("--since", help="At this time or later, as 30m, 2h or 2026-01-31T09:00.")
+@moment_option("--since", help="Since then: 30m, 2h, or 2026-01-31T09:00.")
 @click.option("--endpoint", metavar="TEXT", help="Only endpoints that contain this.")
 @click.option("--status", type=click.IntRange(0, 599), help="Only this one; 0: no answer.")
 @click.option("--key", metavar="KEY", help="Only of one user, group or room.")
-@click.option("--failed", is_flag=True, help="Only what LINE did not take.")
+@click.option("--failed", is_flag=True, help="Only calls that LINE refused or did not answer.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @json_option
 @with_settings
@@ -96,21 +99,25 @@ def calls(settings: Settings, since: datetime | None, as_json: bool, **narrow: A
     list_calls(settings, Wanted(since=since, **narrow), as_json=as_json)
 
 
-@click.command(cls=Command, epilog=example("pause", "pause main", 'pause main/U4af --why "loops"'))
+@click.command(
+    cls=Command, epilog=example("pause main", 'pause main/U4af --why "loops"', "pause all --yes")
+)
 @scope_argument
 @why_option
+@click.option("--yes", is_flag=True, help="Pause everything without a question.")
 @json_option
 @with_settings
-def pause(settings: Settings, scope: str | None, why: str, as_json: bool) -> None:
-    """Decide nothing any more: of everything, of a channel, or of one conversation.
+def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: bool) -> None:
+    """Stop processing everything, a channel or a conversation.
 
-    What comes waits in order and is lost in no way; what was decided before is still sent. A pause
-    holds until `linedesk resume`, whatever is restarted meanwhile. A conversation may also be named
-    by a name in LINE or by the start of its id.
+    New events are held in order until `linedesk resume`, and nothing is lost. Answers that were
+    decided before the pause are still sent. A pause survives restarts. Without CHANNEL, or with
+    `all`, everything is paused, which needs --yes or the typed word. Name a conversation by its
+    id, by the start of its id, or by its name in LINE.
     """
     from linedesk.cli.pause import pause as order
 
-    order(settings, scope, why=why, as_json=as_json)
+    order(settings, scope, why=why, yes=yes, as_json=as_json)
 
 
 @click.command(cls=Command, epilog=example("resume", "resume main/U4af49806"))
@@ -119,7 +126,7 @@ def pause(settings: Settings, scope: str | None, why: str, as_json: bool) -> Non
 @json_option
 @with_settings
 def resume(settings: Settings, scope: str | None, why: str, as_json: bool) -> int:
-    """End a pause, the one that was ordered with the same words."""
+    """End a pause; SCOPE is as it was for `linedesk pause`, and `all` by default."""
     from linedesk.cli.pause import resume as order
 
     return order(settings, scope, why=why, as_json=as_json)
@@ -127,17 +134,17 @@ def resume(settings: Settings, scope: str | None, why: str, as_json: bool) -> in
 
 @click.command(cls=Command, epilog=example("release main/U4af49806 --why broken"))
 @click.argument("conversation", metavar="CHANNEL/KEY")
-@click.option("--event", "kind", flag_value="event", help="The event that is first in its line.")
-@click.option("--send", "kind", flag_value="send", help="The send that is first in its outbox.")
+@click.option("--event", "kind", flag_value="event", help="The first event in its queue.")
+@click.option("--send", "kind", flag_value="send", help="The first send in its outbox.")
 @why_option
 @json_option
 @with_settings
 def release(
     settings: Settings, conversation: str, kind: Kind | None, why: str, as_json: bool
 ) -> int:
-    """Give up what a conversation is stuck on, so that the next of it goes on.
+    """Give up the event or send that blocks a conversation, so that the next one proceeds.
 
-    What is given up becomes a dead letter, which `linedesk dead replay` puts back.
+    It becomes a dead letter, which `linedesk dead replay` puts back.
     """
     from linedesk.cli.pause import release as order
 
@@ -149,7 +156,7 @@ def release(
 @json_option
 @with_settings
 def audit(settings: Settings, limit: int, as_json: bool) -> None:
-    """List what operators did, from page and command line, the newest first."""
+    """List the acts of operators on page and command line, the newest first."""
     from linedesk.cli.pause import list_audit
 
     list_audit(settings, limit=limit, as_json=as_json)

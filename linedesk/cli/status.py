@@ -1,13 +1,12 @@
 """`linedesk status`: an overview and its problems as one screen of a terminal, once or again each
-second, and the rows of `history`. Labels and lines, the worst on top.
+second, and the rows of `history`. Labels and lines: problems first, then who waits.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +17,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from linedesk.cli.people import (
+    NAME_CELLS,
+    Names,
+    conversation_id,
+    cut,
+    name_in,
+    named,
+    names_beside,
+    shortened,
+)
 from linedesk.compose.database import open_database
 from linedesk.console import processes
-from linedesk.console.format import brief, clock, echo_json, for_long, local, visible
+from linedesk.console.format import brief, clock, echo_json, for_long, local, one_line, visible
 from linedesk.console.health import HealthProblem, overview_as_json, problems_of
 from linedesk.console.history import read_history
 from linedesk.console.overview import GateView, Latency, Overview, read_overview
@@ -28,6 +37,7 @@ from linedesk.console.processes import Process
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
+from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.calls import CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
@@ -44,49 +54,74 @@ from linedesk.store.records.history import (
 from linedesk.store.records.letters import LAST_AT
 
 LABEL_WIDTH = 9
-SYMBOLS = {"bad": ("✗", "bold red"), "warn": ("!", "yellow")}
+LEVELS = {"bad": ("✕ Critical", "bold red"), "warn": ("▲ Warning", "yellow")}
 # Of each kind of row as many as help.
 MANY = 10
-
-# A user, group or room of LINE.
-ID = re.compile(r"[UCR][0-9a-f]{32}")
-ID_SHOWN = 9
+# What a screen does without where it is too small, in this order.
+LEFT_OUT = ("calls", "room", "latency", "LINE", "events", "threads", "processes", "dead", "queue")
 
 Section = tuple[str, list[Text]]
 
 
-def fitted(seen: Overview, *, height: int) -> list[Section]:
-    """As much of it as has room on so many lines; of each kind of row the first at least."""
-    for most, tall in ((most, tall) for tall in (True, False) for most in range(MANY, 1, -1)):
-        told = list(sections(seen, most=most, tall=tall))
-        if sum(len(lines) for _, lines in told) <= height:
-            return told
-    return list(sections(seen, most=1))
+def fitted(seen: Overview, names: Names, *, height: int, width: int) -> list[Section]:
+    """As much of it as has room on so many lines of this width.
 
-
-def sections(seen: Overview, *, most: int = MANY, tall: bool = False) -> Iterator[Section]:
-    """Everything, label by label; `most` rows of each kind.
-
-    With `tall` what to do about a problem has a line of its own.
+    Problems are folded rather than cut. Other rows become fewer first, then whole kinds of rows
+    are left out, and problems become fewer last.
     """
-    problems = problems_of(seen)
-    yield "linedesk", [_head(seen, problems), *_problems(problems, most, tall=tall)]
+    told: list[Section] = []
+    for problems in range(MANY, 0, -1):
+        for most in range(MANY, 0, -1):
+            told = _folded(sections(seen, names, most=most, problems=problems), width)
+            if _lines_of(told) <= height:
+                return told
+        for label in LEFT_OUT:
+            told = [one for one in told if one[0] != label]
+            if _lines_of(told) <= height:
+                return told
+    return told
+
+
+def _folded(told: Iterable[Section], width: int) -> list[Section]:
+    """With the lines of the problems as a screen of this width shows them."""
+    beside = width - LABEL_WIDTH - 1
+    console = Console(width=beside)
+    (label, lines), *others = told
+    folded = [part for line in lines for part in shortened(line).wrap(console, beside)]
+    return [(label, folded), *others]
+
+
+def _lines_of(told: Sequence[Section]) -> int:
+    return sum(len(lines) for _, lines in told)
+
+
+def sections(
+    seen: Overview, names: Names, *, most: int = MANY, problems: int = MANY
+) -> Iterator[Section]:
+    """Everything, label by label; of problems and of each other kind at most so many rows."""
+    found = problems_of(seen)
+    yield "linedesk", [_head(seen, found), *_problems(found, problems)]
+    if seen.waiting:
+        yield "waiting", [_waiting(one, seen, names) for one in seen.waiting[:most]]
+    if seen.letters:
+        yield "dead", [_letter(row, names) for row in seen.letters[:most]]
     yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
     yield "events", [_rates(seen)]
     yield "queue", [_queue(seen)]
     yield "latency", [_latencies(seen.latencies)]
     yield (
         "threads",
-        [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[:most])],
+        [_threads(seen), *(_doing(one, seen, names) for one in seen.threads.doing[:most])],
     )
-    if seen.waiting:
-        yield "waiting", [_waiting(one, seen) for one in seen.waiting[:most]]
     yield "LINE", [_line(seen)]
     yield "room", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row) for row in seen.calls[:most]]
-    if seen.letters:
-        yield "dead", [_letter(row) for row in seen.letters[:most]]
+
+
+def names_on(database: Database[Any], seen: Overview) -> Names:
+    """Those of all conversations that a screen shows. Raises StoreUnavailable."""
+    return names_beside(database, [*seen.waiting, *seen.threads.doing, *seen.letters])
 
 
 def grid(told: Sequence[Section], *, cut: bool) -> Table:
@@ -98,13 +133,6 @@ def grid(told: Sequence[Section], *, cut: bool) -> Table:
         for n, line in enumerate(lines):
             table.add_row(Text("" if n else label, style="bold"), shortened(line))
     return table
-
-
-def shortened(line: Text) -> Text:
-    """LINE's ids as their beginnings, which tell people apart and leave room for the reasons."""
-    for found in reversed(list(ID.finditer(line.plain))):
-        line = line[: found.start() + ID_SHOWN] + Text("…") + line[found.end() :]
-    return line
 
 
 def plain(told: Sequence[Section]) -> Iterator[str]:
@@ -119,18 +147,17 @@ def _head(seen: Overview, problems: Sequence[HealthProblem]) -> Text:
     warn = len(problems) - bad
     head = Text(f"{local(seen.at)}  ")
     if not problems:
-        return head.append("well", "bold green")
-    counts = [f"{bad} wrong"] if bad else []
-    counts += [f"{warn} to look at"] if warn else []
+        return head.append("OK", "bold green")
+    counts = [f"{bad} Critical"] if bad else []
+    counts += [f"{warn} Warning"] if warn else []
     return head.append(", ".join(counts), "bold red" if bad else "yellow")
 
 
-def _problems(found: Sequence[HealthProblem], most: int, *, tall: bool) -> Iterator[Text]:
+def _problems(found: Sequence[HealthProblem], most: int) -> Iterator[Text]:
     for one in found[:most]:
-        symbol, style = SYMBOLS[one.level]
-        told = Text.assemble((f"{symbol} {one.about}: ", style), visible(one.saw))
-        do = Text(f"→ {visible(one.do)}", "dim")
-        yield from (told, Text("  ") + do) if tall else (told + Text(" ") + do,)
+        name, style = LEVELS[one.level]
+        told = Text.assemble((f"{name}: {one.about}: ", style), visible(one.saw))
+        yield told.append(f" → {visible(one.do)}", "dim")
     if len(found) > most:
         yield Text(f"and {len(found) - most} more", "yellow")
 
@@ -139,7 +166,7 @@ def _process(one: Process) -> Text:
     state = one.state
     if not one.is_fresh:
         for_ = for_long(one.silent_seconds)
-        state = f"ended {for_} ago" if one.state == processes.ENDED else f"silent for {for_}"
+        state = f"ended {for_} ago" if one.state == processes.ENDED else f"last seen {for_} ago"
     style = "green" if one.is_fresh and one.state == "working" else "yellow"
     told = Text(f"{one.role} {one.pid} on {one.host} ")
     return told.append(state, style if one.is_fresh else "bold red").append(
@@ -160,13 +187,13 @@ def _rates(seen: Overview) -> Text:
         "failed": rates.failed or None,
     }
     told = [f"{name} {value:.1f}/s" for name, value in named.items() if value is not None]
-    return Text("  ".join(told) or "nobody tells")
+    return Text("  ".join(told) or "not known: no process reports")
 
 
 def _queue(seen: Overview) -> Text:
     queue = seen.queue
     if queue.documents is None:
-        return Text("nobody tells: no dispatcher leads", "yellow")
+        return Text("not known: no dispatcher runs", "yellow")
     told = [f"{queue.documents:,.0f} unfinished"]
     if queue.documents:
         told.append(f"the oldest {brief(queue.oldest_seconds)}")
@@ -196,20 +223,22 @@ def _threads(seen: Overview) -> Text:
     return told
 
 
-def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
-    words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_key(one)}"
+def _doing(one: Mapping[str, Any], seen: Overview, names: Names) -> Text:
+    words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_who(one, names)}"
     return Text(visible(f"{words}  {one.get(EVENT_ID) or ''}").rstrip())
 
 
-def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
+def _waiting(one: Mapping[str, Any], seen: Overview, names: Names) -> Text:
     count = one.get("documents") or 0
     events = "1 event" if count == 1 else f"{count:,} events"
-    why = one.get("why") or "no reason told"
-    return Text(visible(f"{_key(one)}  {events} for {_age(one, seen)}: {why}"))
+    why = one.get("why") or "no reason known"
+    return Text(visible(f"{_who(one, names)}  {events} for {_age(one, seen)}: {why}"))
 
 
-def _key(one: Mapping[str, Any]) -> str:
-    return f"{one.get('channel')}/{one.get('key')}" if one.get("key") else ""
+def _who(one: Mapping[str, Any], names: Names) -> str:
+    name = name_in(names, one)
+    id_ = conversation_id(one.get("channel"), one.get("key"))
+    return f"{one_line(cut(name, NAME_CELLS))} {id_}" if name else id_
 
 
 def _age(one: Mapping[str, Any], seen: Overview) -> str:
@@ -259,9 +288,9 @@ def _room(seen: Overview) -> Text:
     if queue.unread_share is not None:
         told.append(f"recvq {queue.unread_share:.0%} unread")
     if queue.recvq_left_seconds is not None:
-        told.append(f"recvq overtakes in {for_long(queue.recvq_left_seconds)}")
+        told.append(f"queue retention left {for_long(queue.recvq_left_seconds)}")
     if queue.oplog_left_seconds is not None:
-        told.append(f"oplog in {for_long(queue.oplog_left_seconds)}")
+        told.append(f"oplog retention left {for_long(queue.oplog_left_seconds)}")
     if spool is not None:
         empty = "spool empty" if spool.is_available else "no spool"
         told.append(f"spool {spool.documents:,.0f}" if spool.documents else empty)
@@ -275,24 +304,24 @@ def _call(row: Mapping[str, Any]) -> Text:
     return told.append(f"  {brief(call.ms / 1000)}  {visible(call.key or '')}")
 
 
-def _letter(row: Mapping[str, Any]) -> Text:
+def _letter(row: Mapping[str, Any], names: Names) -> Text:
     at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    return Text(visible(f"{at}  {row['what']}  {row['channel']}/{row['key']}  {row['explained']}"))
+    return Text(visible(f"{at}  {row['what']}  {_who(row, names)}  {row['explained']}"))
 
 
 EVERY_SECONDS = 1.0
 
 
 def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
-    """Print it; returns 1 where something stands still or soon will, as `linedesk doctor` does."""
+    """Print it; returns 1 if any problem is Critical, as `linedesk doctor` does."""
     with open_database(settings, app_name="linedesk-status") as database:
         if not watch:
             seen = read_overview(database)
-            _show(seen, as_json=as_json)
+            _show(seen, names_on(database, seen), as_json=as_json)
             return _code(seen)
         with until_ctrl_c() as over:
             _watch(database, over, as_json=as_json)
-    return Exit.OK
+    return Exit.INTERRUPTED
 
 
 def show_history(settings: Settings, *, hours: float, as_json: bool) -> None:
@@ -331,20 +360,29 @@ def _code(seen: Overview) -> int:
     return Exit.FAILED if any(one.level == "bad" for one in problems_of(seen)) else Exit.OK
 
 
-def _show(seen: Overview, *, as_json: bool) -> None:
+def _show(seen: Overview, names: Names, *, as_json: bool) -> None:
     if as_json:
-        echo_json(overview_as_json(seen))
+        echo_json(status_as_json(seen, names))
     elif sys.stdout.isatty():
-        Console().print(grid(list(sections(seen)), cut=False))
+        Console().print(grid(list(sections(seen, names)), cut=False))
     else:
-        for line in plain(list(sections(seen))):
+        for line in plain(list(sections(seen, names))):
             click.echo(line)
+
+
+def status_as_json(seen: Overview, names: Names) -> Document:
+    """For programs, with a name beside each conversation."""
+    told = overview_as_json(seen)
+    for rows in (told["waiting"], told["threads"]["doing"], told["letters"]):
+        rows[:] = [named(row, names) for row in rows]
+    return told
 
 
 def _watch(database: Database[Any], over: threading.Event, *, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         while not over.wait(EVERY_SECONDS):
-            _show(read_overview(database), as_json=as_json)
+            seen = read_overview(database)
+            _show(seen, names_on(database, seen), as_json=as_json)
         return
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -356,6 +394,7 @@ def _watch(database: Database[Any], over: threading.Event, *, as_json: bool) -> 
 def _screen(database: Database[Any], console: Console) -> Any:
     try:
         seen = read_overview(database)
+        names = names_on(database, seen)
     except StoreUnavailable as error:
         return Text(f"MongoDB does not answer ({error}); trying again, Ctrl-C ends", "bold red")
-    return grid(fitted(seen, height=console.height), cut=True)
+    return grid(fitted(seen, names, height=console.height, width=console.width), cut=True)

@@ -1,14 +1,22 @@
-"""`linedesk tail`: events, runs, calls and dead letters as they come, by one change stream.
+"""`linedesk tail`: events, runs, calls and dead letters as they happen, by one change stream.
 
-It only reads, and reconnects where MongoDB goes away for a while.
+It only reads, and reconnects when MongoDB was away. Rows of runs and calls are written up to half a
+second late, so each line is held back for a second and printed in the order of happening.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import click
@@ -16,15 +24,17 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 from rich.cells import cell_len
 
+from linedesk.cli.people import Names, conversation_id, endpoint_words, known_names, who
 from linedesk.compose.database import open_database
 from linedesk.console import dead_letters
-from linedesk.console.format import brief, clock, echo_json, one_line
+from linedesk.console.format import brief, clock, echo_json, local, one_line, tabbed
 from linedesk.console.search import key_of
 from linedesk.runtime.backoff import growing_seconds
+from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
-from linedesk.store.errors import is_transient, translate
+from linedesk.store.errors import StoreUnavailable, is_transient, translate
 from linedesk.store.records.calls import ALSO_KEY, REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import LAST_AT
@@ -34,9 +44,9 @@ log = logging.getLogger(__name__)
 
 KINDS = {RECVQ: "event", JOBS: "run", CALLS: "call", DEADLETTERS: "dead"}
 COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
-# A user's id has 33 characters.
-KEY_WIDTH = 33
-AWAIT_MS = 500
+WHO_WIDTH, EVENT_WIDTH = 23, 26
+AWAIT_MS = 250
+HOLD_SECONDS = 1.0
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.2, 5.0
 # What a place in the stream cannot be taken up again after (the server's error_codes.yml).
 LOST = frozenset({136, 222, 260, 280, 286})
@@ -53,27 +63,76 @@ TEXT = ("event.message.text", "document.event.message.text")
 
 @dataclass(frozen=True)
 class Came:
-    """One thing that came, as a line and as values."""
+    """One thing that happened, as a line and as values."""
 
     kind: str
     row: Document
 
     @property
+    def at(self) -> datetime | None:
+        """When it happened: of a run and of a call the end."""
+        row = self.row
+        at = row.get("at") or row.get(LAST_AT) or row.get(ACCEPT_TIME)
+        if not isinstance(at, datetime):
+            return None
+        return at + timedelta(milliseconds=row.get("ms") or 0.0)
+
+    @property
+    def happened(self) -> float:
+        """The same as seconds since 1970; a row without a time goes first."""
+        return self.at.timestamp() if self.at is not None else 0.0
+
+    @property
+    def event_id(self) -> str:
+        """The event that it belongs to, or the dead letter."""
+        if self.kind in ("run", "call"):
+            return self.row.get(EVENT_ID) or "-"
+        return name_of(self.row)
+
+    @property
     def has_failed(self) -> bool:
-        """Whether a person may want to see it at once."""
+        """Whether it is shown in red."""
         if self.kind == "call":
             return not is_taken(self.row.get("status"))
         return self.kind == "dead" or self.row.get("outcome") in ("failed", "timeout")
 
 
-def tail(settings: Settings, *, key: str | None, text: bool, as_json: bool) -> None:
-    """Print what comes until Ctrl-C."""
+def tail(settings: Settings, *, key: str | None, text: bool, as_json: bool) -> int:
+    """Print what happens until Ctrl-C."""
     with open_database(settings, app_name="linedesk-tail") as database:
         if key is not None:
             key = key_of(database, key, channel=settings.line_channel)
+        names: dict[str, str] = {}
         with until_ctrl_c() as over:
             for came in coming(database, key=key, text=text, over=over):
-                echo_json(told(came, text=text)) if as_json else _echo(came, text=text)
+                # A row of `calls` has no channel.
+                channel = came.row.get("channel") or settings.line_channel
+                names |= _unknown(database, names, conversation_id(channel, came.row.get("key")))
+                _print(came, names, channel, text=text, as_json=as_json)
+    return Exit.INTERRUPTED
+
+
+def _unknown(database: Database[Any], names: Names, id_: str) -> Names:
+    """The name of a conversation that is not among the names yet, if it is known by now."""
+    if not id_ or id_ in names:
+        return {}
+    try:
+        return known_names(database, [id_])
+    except StoreUnavailable:
+        return {}
+
+
+def _print(came: Came, names: Names, channel: str, *, text: bool, as_json: bool) -> None:
+    key = came.row.get("key")
+    name = names.get(conversation_id(channel, key))
+    if as_json:
+        echo_json({**told(came, text=text), "name": name})
+    elif sys.stdout.isatty():
+        colour = "red" if came.has_failed else COLOURS[came.kind]
+        click.echo(click.style(line(came, who(names, channel, key), text=text), fg=colour))
+    else:
+        parts = (came.kind, came.event_id, key or "-", name or "-", _words(came, text=text))
+        click.echo(tabbed([local(came.at), *parts]))
 
 
 def coming(
@@ -84,24 +143,71 @@ def coming(
     over: threading.Event,
     await_ms: int = AWAIT_MS,
     first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+    hold_seconds: float = HOLD_SECONDS,
 ) -> Iterator[Came]:
-    """What comes from now on, until it is over.
+    """What happens from now on, until it is over; in order, as far as rows come within the hold.
 
-    Raises StoreUnavailable where MongoDB is away as it begins, and later what does not mend itself.
+    Raises StoreUnavailable where MongoDB is away at first, later only errors that do not pass.
     """
+    ordering = Ordering(hold_seconds)
     stages = _stages(key=key, text=text)
+    pauses = {"await_ms": await_ms, "first_pause_seconds": first_pause_seconds}
+    for came in _changes(database, stages, over, **pauses):
+        if came is not None:
+            ordering.put(came, now=time.monotonic())
+        yield from ordering.due(now=time.monotonic())
+    yield from ordering.due(now=math.inf)
+
+
+class Ordering:
+    """Holds back each row for a while, and gives rows out in the order of happening."""
+
+    def __init__(self, hold_seconds: float) -> None:
+        self._hold_seconds = hold_seconds
+        self._held: list[tuple[float, int, Came]] = []
+        self._arrived: deque[tuple[float, int]] = deque()
+        self._gone: set[int] = set()
+        self._numbers = count()
+
+    def put(self, came: Came, *, now: float) -> None:
+        """Take a row that arrived at this monotonic time."""
+        number = next(self._numbers)
+        heappush(self._held, (came.happened, number, came))
+        self._arrived.append((now + self._hold_seconds, number))
+
+    def due(self, *, now: float) -> Iterator[Came]:
+        """The rows whose time is over, each after all held ones that happened before it."""
+        while self._arrived and self._arrived[0][0] <= now:
+            _, last = self._arrived.popleft()
+            while last not in self._gone:
+                _, number, came = heappop(self._held)
+                self._gone.add(number)
+                yield came
+            self._gone.discard(last)
+
+
+def _changes(
+    database: Database[Any],
+    stages: Sequence[Mapping[str, Any]],
+    over: threading.Event,
+    *,
+    await_ms: float,
+    first_pause_seconds: float,
+) -> Iterator[Came | None]:
+    """Each row as it is written, and None whenever there was none for a moment."""
     token: Mapping[str, Any] | None = None
     failures, was_open = 0, False
     while not over.is_set():
         try:
-            with database.watch(stages, resume_after=token, max_await_time_ms=await_ms) as stream:
+            with database.watch(
+                stages, resume_after=token, max_await_time_ms=int(await_ms)
+            ) as stream:
                 was_open = True
                 while stream.alive and not over.is_set():
                     change = stream.try_next()
                     token, failures = stream.resume_token, 0
-                    if change is not None:
-                        yield Came(KINDS[change["ns"]["coll"]], change["fullDocument"])
-                # Somebody dropped the database: its end cannot be gone beyond.
+                    yield None if change is None else _came(change)
+                # The database was dropped: its end cannot be gone beyond.
                 token = None
         except PyMongoError as error:
             if not was_open:
@@ -111,8 +217,12 @@ def coming(
             over.wait(growing_seconds(failures, first=first_pause_seconds, most=MOST_PAUSE_SECONDS))
 
 
+def _came(change: Mapping[str, Any]) -> Came:
+    return Came(KINDS[change["ns"]["coll"]], change["fullDocument"])
+
+
 def _place_after(error: PyMongoError, token: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Where to go on. Raises what does not mend itself."""
+    """Where the stream resumes. Raises errors that do not pass."""
     if isinstance(error, OperationFailure) and error.code in LOST:
         log.warning("stream lost, some of what came may be missing code=%s", error.code)
         return None
@@ -148,16 +258,12 @@ def told(came: Came, *, text: bool) -> Document:
     return {"kind": came.kind, **row}
 
 
-def line(came: Came, *, text: bool) -> str:
-    """One line for people, its columns by the width of what they show."""
-    key = one_line(came.row.get("key") or "-")
-    words = one_line(_words(came, text=text))
-    padding = " " * max(0, KEY_WIDTH - cell_len(key))
-    return f"{clock(_at(came.row))}  {came.kind:<5}  {key}{padding}  {words}"
-
-
-def _at(row: Mapping[str, Any]) -> Any:
-    return row.get("at") or row.get(LAST_AT) or row.get(ACCEPT_TIME)
+def line(came: Came, whom: str, *, text: bool) -> str:
+    """One line for a terminal, its columns by the width of what they show."""
+    event = one_line(came.event_id)
+    columns = ((came.kind, 5), (event, EVENT_WIDTH), (whom, WHO_WIDTH))
+    padded = (cell + " " * max(0, width - cell_len(cell)) for cell, width in columns)
+    return " ".join([clock(came.at), *padded, one_line(_words(came, text=text))])
 
 
 def _words(came: Came, *, text: bool) -> str:
@@ -165,26 +271,21 @@ def _words(came: Came, *, text: bool) -> str:
     if came.kind == "call":
         call = CallRecord.from_document(row)
         answer = f"{call.status or 'no answer'} in {brief(call.ms / 1000)}"
-        return f"{call.method} {call.endpoint} {answer}  {call.request_id or '-'}"
+        return f"{endpoint_words(call.endpoint)} {answer}  {call.request_id or ''}".rstrip()
     if came.kind == "run":
         run = RunRecord.from_document(row)
         error = f" {run.error}" if run.error else ""
         effects = f", {run.effects} effect{'' if run.effects == 1 else 's'}" if run.effects else ""
         outcome = f"{run.type or '-'}: {run.outcome}{error}{effects}"
         took, waited = brief(run.ms / 1000), brief(run.waited_ms / 1000)
-        return f"{outcome} in {took} after {waited}  {run.event_id or ''}"
+        return f"{outcome} in {took} after {waited}"
     shown = told(came, text=text)
     cause = f": {row.get('cause')}" if came.kind == "dead" else ""
     said = f"  「{shown['text']}」" if "text" in shown else ""
-    return f"{shown['what']}{cause}{said}  {name_of(row)}"
+    return f"{shown['what']}{cause}{said}"
 
 
 def _text(document: Mapping[str, Any]) -> str | None:
     message = (document.get("event") or {}).get("message") or {}
     words = message.get("text") if isinstance(message, Mapping) else None
     return words if isinstance(words, str) else None
-
-
-def _echo(came: Came, *, text: bool) -> None:
-    colour = "red" if came.has_failed else COLOURS[came.kind]
-    click.echo(click.style(line(came, text=text), fg=colour))

@@ -6,19 +6,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import click
-
+from linedesk.cli.listing import Column, moment, show_rows, zoned
+from linedesk.cli.people import (
+    Names,
+    conversation_id,
+    endpoint_words,
+    known_names,
+    name_in,
+    named,
+    names_beside,
+    who,
+)
 from linedesk.compose.database import open_database
 from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.conversation import find_conversation
-from linedesk.console.format import brief, clock, echo_json, local, show_page, tabbed
+from linedesk.console.format import brief, clock, echo_json, local, one_line, show_page
 from linedesk.console.search import Recent, recent
 from linedesk.console.story import Step, Story, tell
 from linedesk.settings.settings import Settings
-from linedesk.store.records.calls import REQUEST_ID, CallRecord
+from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import RUN_AT
 
+WHO_CELLS = 12
 # Facts that a line of the story ends with, where they are there.
 TOLD = (REQUEST_ID, "thread", "messages", RUN_AT, "isRedelivery", "event")
 
@@ -27,20 +37,23 @@ def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:
     """Print the story of the event that an id means. Raises NoSuchEvent."""
     with open_database(settings, app_name="linedesk-trace") as database:
         story = tell(database, asked, text=text)
+        whose = conversation_id(story.channel, story.key)
+        name = known_names(database, [whose]).get(whose) if whose else None
     if as_json:
-        echo_json(story.as_json())
+        echo_json({**story.as_json(), "name": name})
     else:
-        show_page(page(story))
+        show_page(page(story, name))
 
 
-def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
+def page(story: Story, name: str | None) -> Iterator[tuple[str, Iterator[str]]]:
     """The story for people, label by label."""
     yield "event", iter([story.event_id])
     if story.asked != story.event_id:
         yield "found by", iter([story.asked])
-    whose = f" of {story.channel}/{story.key}" if story.key else ""
-    yield "what", iter([f"{story.what}{whose}"])
-    yield "stands", iter([story.verdict])
+    yield "what", iter([story.what])
+    if story.key:
+        yield "who", iter([f"{name or 'name not known'}  {story.channel}/{story.key}"])
+    yield "result", iter([story.verdict])
     if do := _to_do(story):
         yield "to do", iter([do])
     yield "story", (line for line in _steps(story.steps))
@@ -53,9 +66,10 @@ def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
 def _to_do(story: Story) -> str | None:
     if story.stands == "given up":
         ids = " ".join(story.letters)
-        return f"`linedesk dead show {ids}` tells where; once mended, `linedesk dead replay {ids}`"
+        replay = f"`linedesk dead replay {ids}`"
+        return f"`linedesk dead show {ids}` shows the cause; once it is fixed, run {replay}"
     if story.stands == "replayed":
-        return f"`linedesk trace {story.replay}` tells what came of it"
+        return f"`linedesk trace {story.replay}` shows its result"
     return None
 
 
@@ -81,30 +95,52 @@ def _fact(name: str, value: Any) -> str:
 def list_calls(settings: Settings, wanted: Wanted, *, as_json: bool) -> None:
     """Print the newest calls first."""
     with open_database(settings, app_name="linedesk-calls") as database:
-        rows = newest_calls(database, wanted)
-    if not as_json:
-        click.echo("\t".join(CALLS_HEAD))
-    for row in rows:
-        if as_json:
-            echo_json(row)
-        else:
-            click.echo(_call(row))
+        found = newest_calls(database, wanted)
+        # A row of `calls` has no channel.
+        rows = [{"channel": settings.line_channel, **row} for row in found]
+        names = names_beside(database, rows)
+    if as_json:
+        for row in rows:
+            shown = named(row, names)
+            del shown["channel"]
+            echo_json(shown)
+        return
+    show_rows(rows, screen=_screen(names), pipe=_pipe(names))
 
 
-CALLS_HEAD = ("at", "call", "status", "took", "try", "request id", "key", "event")
-
-
-def _call(row: Mapping[str, Any]) -> str:
-    call = CallRecord.from_document(row)
-    parts = (
-        local(call.at),
-        f"{call.method} {call.endpoint}",
-        str(call.status or "no answer"),
-        brief(call.ms / 1000),
-        str(call.attempt),
-        *(str(part or "-") for part in (call.request_id, call.key, call.event_id)),
+def _screen(names: Names) -> tuple[Column, ...]:
+    return (
+        Column(zoned("at"), lambda row: moment(row.get("at"))),
+        Column("call", lambda row: endpoint_words(row.get("endpoint")), fold=8),
+        Column("status", _status, style=_status_style),
+        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000)),
+        Column("who", lambda row: who(names, row["channel"], row.get("key")), fold=WHO_CELLS),
+        Column("event", lambda row: row.get(EVENT_ID) or "-"),
+        Column("try", lambda row: row.get("attempt") or 1, left_out=1),
+        Column("request id", lambda row: row.get(REQUEST_ID) or "-", left_out=2),
     )
-    return tabbed(parts)
+
+
+def _pipe(names: Names) -> tuple[Column, ...]:
+    return (
+        Column("at", lambda row: local(row.get("at"))),
+        Column("call", lambda row: f"{row.get('method')} {row.get('endpoint')}"),
+        Column("status", _status),
+        Column("took", lambda row: brief((row.get("ms") or 0.0) / 1000)),
+        Column("try", lambda row: row.get("attempt") or 1),
+        Column("request id", lambda row: row.get(REQUEST_ID) or "-"),
+        Column("key", lambda row: row.get("key") or "-"),
+        Column("event", lambda row: row.get(EVENT_ID) or "-"),
+        Column("name", lambda row: name_in(names, row) or "-"),
+    )
+
+
+def _status(row: Mapping[str, Any]) -> str:
+    return str(row.get("status") or "no answer")
+
+
+def _status_style(row: Mapping[str, Any]) -> str:
+    return "" if is_taken(row.get("status")) else "red"
 
 
 def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
@@ -121,7 +157,7 @@ def show_recent(settings: Settings, who: str, *, as_json: bool) -> None:
 def _recent(id_: str, found: Recent) -> Iterator[tuple[str, Iterator[str]]]:
     yield "conversation", iter([id_])
     yield "events", (_event(row) for row in found.events)
-    yield "calls", (_call(row).replace("\t", "  ") for row in found.calls)
+    yield "calls", (_call(row) for row in found.calls)
     looked = ", ".join(f"{count:,} of {name}" for name, count in found.looked.items())
     yield "looked at", iter([f"the newest {looked}"])
 
@@ -129,3 +165,15 @@ def _recent(id_: str, found: Recent) -> Iterator[tuple[str, Iterator[str]]]:
 def _event(row: Mapping[str, Any]) -> str:
     held = f"  held: {row['held']}" if row.get("held") else ""
     return f"{local(row.get('at'))}  {row.get('what')}  {row.get(EVENT_ID)}{held}"
+
+
+def _call(row: Mapping[str, Any]) -> str:
+    call = CallRecord.from_document(row)
+    parts = (
+        local(call.at),
+        f"{call.method} {call.endpoint}",
+        str(call.status or "no answer"),
+        brief(call.ms / 1000),
+        *(str(part or "-") for part in (call.request_id, call.event_id)),
+    )
+    return "  ".join(map(one_line, parts))

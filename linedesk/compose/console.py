@@ -17,6 +17,7 @@ from pymongo import ReadPreference
 
 from frontdesk.http import HEAD_SECONDS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
+from linedesk.compose.addresses import console_url
 from linedesk.compose.up import beside_up
 from linedesk.console.web.app import create_app
 from linedesk.console.web.gatekeeping import is_loopback
@@ -54,13 +55,13 @@ def run_console(settings: Settings) -> NoReturn:
             socket_seconds=SOCKET_SECONDS,
         ) as client,
     ):
-        name, url = settings.mongodb_database, _url(settings)
+        name, url = settings.mongodb_database, console_url(settings)
         # Without MongoDB the page is there all the same; each act asks again.
         with suppress(StoreUnavailable, AccessRefused):
             require_schema(client[name])
         # A set without a primary is just when somebody looks.
         reading = client.get_database(name, read_preference=ReadPreference.PRIMARY_PREFERRED)
-        click.echo(f"The console is at {url}", err=True)
+        click.echo(f"Page:       {url}", err=True)
         app = create_app(console, reading=reading, acting=client[name])
         code = serve(
             server_config(app, console),
@@ -139,10 +140,3 @@ def _listen(settings: Settings) -> socket.socket:
             f"the console cannot use {host} port {port} (CONSOLE_HOST, CONSOLE_PORT): "
             f"{error.strerror or error}"
         ) from error
-
-
-def _url(settings: Settings) -> str:
-    if settings.console_url is not None:
-        return f"{settings.console_url}/"
-    host = settings.console_host
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.console_port}/"

@@ -1,4 +1,4 @@
-"""What a command of a person begins with: the database that the settings name, and who he is."""
+"""What an operator's command begins with: the database of the settings, and the login's name."""
 
 from __future__ import annotations
 
@@ -7,28 +7,46 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
+import pymongo
 from pymongo.database import Database
 
 from linedesk.compose.private_mongod import state_dir
-from linedesk.compose.up import beside_up
-from linedesk.settings.settings import Settings, require_server
+from linedesk.compose.up import beside_up, is_starting
+from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.store.client import connect
-from linedesk.store.errors import StoreUnavailable
+from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.uri import Uri
 
 LISTENS_SECONDS = 1.0
+# An operator who acts learns within 2 s that MongoDB is away; Python's start is part of these.
+ACTING_SECONDS = 1.0
 
 
 @contextmanager
 def open_database(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
     """The database, on a client that is closed afterwards.
 
-    Raises SettingsError, StoreUnavailable as `with_server` does.
+    Raises StoreUnavailable as `with_server` does.
     """
     settings = with_server(settings)
     with connect(settings.mongodb_uri, app_name=app_name) as client:
+        yield client[settings.mongodb_database]
+
+
+@contextmanager
+def open_to_act(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
+    """The same for a command that changes something, after MongoDB has answered.
+
+    Raises StoreUnavailable within ACTING_SECONDS where it does not.
+    """
+    settings = with_server(settings)
+    with connect(
+        settings.mongodb_uri, app_name=app_name, server_selection_seconds=ACTING_SECONDS
+    ) as client:
+        with translated(), pymongo.timeout(ACTING_SECONDS):
+            client.admin.command("ping")
         yield client[settings.mongodb_database]
 
 
@@ -36,13 +54,26 @@ def with_server(settings: Settings) -> Settings:
     """With the MONGODB_URI that a command of a person uses.
 
     Where it is not set, that of the `linedesk up` that keeps a mongod here, else the default
-    address. Raises SettingsError, and StoreUnavailable at once where neither is.
+    address. Raises StoreUnavailable at once where neither is.
     """
     settings = beside_up(settings)
-    require_server(settings)
+    if settings.mongodb_uri == EMBEDDED:
+        _refuse_embedded()
     if "mongodb_uri" not in settings.model_fields_set:
         _require_default(settings.mongodb_uri)
     return settings
+
+
+def _refuse_embedded() -> NoReturn:
+    """Raises StoreUnavailable: no `up` runs whose mongod could be used."""
+    if is_starting(state_dir()):
+        raise StoreUnavailable(
+            f"`linedesk up` is starting with the data in {state_dir()}: try again in a moment"
+        )
+    raise StoreUnavailable(
+        f"MONGODB_URI is embedded, and no `linedesk up` runs with the data in {state_dir()}: start "
+        "`linedesk up` with MONGODB_URI=embedded, then run this command beside it"
+    )
 
 
 def _require_default(uri: str) -> None:
@@ -53,13 +84,15 @@ def _require_default(uri: str) -> None:
     except OSError:
         raise StoreUnavailable(
             f"MONGODB_URI is not set, nothing listens at {host}:{port}, and no `linedesk up` runs "
-            f"with the data in {state_dir()}"
+            f"with the data in {state_dir()}: set MONGODB_URI, or start `linedesk up` with "
+            "MONGODB_URI=embedded"
         ) from None
 
 
 def operator() -> str:
-    """Who runs the command, as `audit` names him; behind sudo the person, not root."""
+    """The login's name, for `audit`; behind sudo that of the person, not root."""
     try:
+        # getpass reads LOGNAME and USER, then the table of users.
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
         # A container may run under a number that has no name.

@@ -1,4 +1,7 @@
-"""What every command takes: --config and -v, and from them the settings and the log."""
+"""What every command takes: --config and -v, and from them the settings and the log.
+
+Settings and log are imported when a command runs, so that help and completion answer at once.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,12 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from linedesk.runtime.logging import configure_logging
-from linedesk.settings.settings import Settings, load_settings
-from linedesk.store.errors import AccessRefused
-from linedesk.store.uri import Uri
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
 
 config_option = click.option(
     "--config",
@@ -33,6 +34,10 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @verbose_option
     @wraps(function)
     def command(config_path: Path | None, verbose: bool, **options: Any) -> Any:
+        from linedesk.settings.settings import load_settings
+        from linedesk.store.errors import AccessRefused
+        from linedesk.store.uri import Uri
+
         settings = load_settings(os.environ, config_path=config_path)
         set_up_logging(settings, verbose=verbose)
         try:
@@ -46,6 +51,8 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def set_up_logging(settings: Settings, *, verbose: bool) -> None:
     """The log as the settings want it, in which no secret of theirs can show."""
+    from linedesk.runtime.logging import configure_logging
+
     configure_logging(
         level=settings.log_level,
         verbose=verbose,

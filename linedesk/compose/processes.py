@@ -10,12 +10,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from linedesk.compose.addresses import webhook_url
 from linedesk.runtime.service_manager import service_from, sockets_from
 from linedesk.settings.errors import CannotServe
 from linedesk.settings.settings import Settings, require, require_server
-
-# Who listens on all addresses is reached at this one.
-REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
@@ -106,15 +104,8 @@ def sim_process(settings: Settings, *, port: int, webhook: str | None, **options
             secret=settings.channel_secrets[0],
             token=settings.access_token,
             port=port,
-            webhook_url=webhook or _callback(settings),
+            webhook_url=webhook or webhook_url(settings),
             **options,
         )
     except OSError as error:
         raise CannotServe(f"the simulator cannot use port {port}: {error.strerror}") from error
-
-
-def _callback(settings: Settings) -> str:
-    scheme = "https" if settings.frontdesk_tls_cert else "http"
-    host = REACHED_AT.get(settings.frontdesk_host, settings.frontdesk_host)
-    host = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{host}:{settings.frontdesk_port}{settings.frontdesk_path}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from linedesk.compose import children
+from linedesk.compose.addresses import announced
 from linedesk.compose.private_mongod import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
 from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
 from linedesk.settings.errors import DataInUse
@@ -52,7 +53,8 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
                 used["spool_path"] = state_dir().parent / "spool.db"
             environ |= {name.upper(): str(value) for name, value in used.items()}
             mongod.note(settings.model_copy(update=used))
-        return Supervisor(programs, environ, signals).run()
+        with announced(settings):
+            return Supervisor(programs, environ, signals).run()
 
 
 def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool) -> list[Program]:
@@ -113,6 +115,15 @@ def beside_up(settings: Settings) -> Settings:
         return settings
     taken = used.model_fields_set - given | {"mongodb_uri"}
     return settings.model_copy(update={name: getattr(used, name) for name in taken})
+
+
+def is_starting(data_dir: Path) -> bool:
+    """Whether an `up` holds this data, and has not written down yet what it runs with."""
+    try:
+        with (data_dir / "lock").open(encoding="utf-8") as lock:
+            return not _is_free(lock, fcntl.LOCK_SH) and not lock.read()
+    except OSError:
+        return False
 
 
 def _noted(data_dir: Path) -> Settings | None:

@@ -264,7 +264,8 @@ def paused(row: Mapping[str, Any]) -> HealthProblem:
     since = f" since {local(at)}" if isinstance(at, datetime) else ""
     saw = f"{scope_words(row.get('channel'), row.get('key'))}{since}"
     saw += (f" by {by}" if by else "") + (f": {why}" if why else "")
-    return HealthProblem("warn", "paused", saw, f"`linedesk resume {row['scope']}` ends it")
+    level: Level = "warn" if row.get("channel") else "bad"
+    return HealthProblem(level, "paused", saw, f"`linedesk resume {row['scope']}` ends it")
 
 
 def stuck_conversations(

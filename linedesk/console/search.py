@@ -158,7 +158,7 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     scope = Scope.parse(word)
     if scope.key is not None:
         return _whole(database, scope, channel=channel)
-    if scope.channel in (None, channel):
+    if scope.channel in (None, channel) or _is_paused(database, scope):
         return scope
     with translated(), pymongo.timeout(READ_SECONDS):
         if database[CONVERSATIONS].find_one(starting(f"{scope.channel}/"), {"_id": 1}) is not None:
@@ -170,9 +170,7 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
 
 def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
     """The conversation that a start of its id means; as it was typed where it is paused by that."""
-    with translated(), pymongo.timeout(READ_SECONDS):
-        is_paused = database[CONTROL].find_one({"_id": scope.id}, {"_id": 1}) is not None
-    if is_paused:
+    if _is_paused(database, scope):
         return scope
     try:
         return Scope.parse(
@@ -182,6 +180,12 @@ def _whole(database: Database[Any], scope: Scope, *, channel: str) -> Scope:
         if error.found:
             raise
         return scope
+
+
+def _is_paused(database: Database[Any], scope: Scope) -> bool:
+    """Whether this very pause is there: whatever made it, another tool can end it."""
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return database[CONTROL].find_one({"_id": scope.id}, {"_id": 1}) is not None
 
 
 def key_of(database: Database[Any], word: str, *, channel: str) -> str:

@@ -102,6 +102,7 @@ def _leave_to_a_person(bot: str, stage: DemoEnvironment, console: Console) -> No
         stage.post("/sim/users", {"name": name, "friend": True})
     console.print()
     console.print(f"Chat with the {bot} bot:  {stage.linesim_url}/")
+    console.print(f"Webhook:  {stage.frontdesk_url}/callback", style="dim")
     console.print(SHOWS[bot].hint)
     console.print("Ctrl-C ends everything and leaves nothing behind.", style="dim")
     while True:

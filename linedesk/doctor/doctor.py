@@ -43,6 +43,7 @@ CLOSE_SECONDS = 1.0
 HERE = (
     Check(SETTINGS, configuration.settings),
     Check("credentials", configuration.credentials),
+    Check("bot", configuration.bot, seconds=configuration.BOT_SECONDS + 1.0),
     Check(MONGODB, database.reached),
     Check("MongoDB version", database.version, IN_MONGODB),
     Check("replica set", database.replica_set, IN_MONGODB),

@@ -21,4 +21,6 @@ class Exit(IntEnum):
     REPLACED = 76
     """Another dispatcher has taken over; this one did nothing more."""
     CONFIG = 78
+    INTERRUPTED = 130
+    """Ctrl-C ended a command. Processes that stop in order at Ctrl-C end with OK."""
     KILLED = 137

@@ -43,14 +43,16 @@ def doctor(box: Box) -> str:
 def pauses(box: Box) -> str:
     (user,) = box.people(1)
     since, pid = len(box.sim.deliveries), box.pid("dispatcher")
-    said = box.machine.run("linedesk", "pause", "--why", "a try").stdout
-    assert "nothing of it is decided any more" in said, said
+    said = box.machine.run("linedesk", "pause", "all", "--yes", "--why", "a try").stdout
+    assert "new events are held until you resume" in said, said
     box.signal("linedesk-dispatcher.service", "KILL")
     box.wait_for_successor("dispatcher", pid)
     box.sim.say(user, "paused-1")
     undisturbed()
     assert not box.sim.answers(user), "it was decided"
-    assert "paused: everything" in box.machine.run("linedesk", "status", check=False).stdout
+    assert (
+        "Critical: paused: everything" in box.machine.run("linedesk", "status", check=False).stdout
+    )
     box.machine.run("linedesk", "resume")
     box.judge(since)
     noted = box.machine.run("linedesk", "audit", "--limit", "2").stdout

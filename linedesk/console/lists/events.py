@@ -18,6 +18,7 @@ from linedesk.console import dead_letters
 from linedesk.console.format import brief
 from linedesk.console.lists.traces import Traces, read_traces
 from linedesk.console.reading import reported
+from linedesk.console.story import DECIDED
 from linedesk.store.documents import HELD, RECVQ, Document, name_of, text_of
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import CallRecord
@@ -149,9 +150,9 @@ def outcome_of(document: Mapping[str, Any], traces: Traces) -> Outcome:
         return _given_up(letter)
     last = traces.runs.get(name, {})
     outcome = last.get("outcome")
-    if outcome in ("recorded", "finished", "applied", "unheard", "gathered"):
-        return _decided(name, last, traces, document.get(ACCEPT_TIME))
-    if name in traces.applied or (not last and document["_id"] in traces.finished):
+    is_held = document["_id"] in traces.held
+    is_finished = document["_id"] in traces.finished and not is_held
+    if outcome in DECIDED or name in traces.applied or is_finished:
         return _decided(name, last, traces, document.get(ACCEPT_TIME))
     return Outcome("waiting", _why_undecided(document, last, traces))
 

@@ -17,6 +17,7 @@ from linedesk.console import processes
 from linedesk.console.dead_letters import LISTED
 from linedesk.console.facts import leader
 from linedesk.console.reading import reported
+from linedesk.console.story import DECIDED
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import (
     CALLS,
@@ -58,26 +59,27 @@ class Traces:
     """Why a document is held, by its `_id`."""
     waiting_sends: Mapping[str, int] = field(default_factory=dict)
     applied: frozenset[str] = frozenset()
+    """Of those that no run decided."""
     buttons: frozenset[str] = frozenset()
     """Those whose answer waits for a tap."""
     running: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why an event waits, in the dispatcher's words."""
     finished: frozenset[Any] = frozenset()
-    """The `_id` of documents that progress names finished; asked for those without a run."""
+    """The `_id` of documents that progress names finished; asked for those that no run decided."""
 
 
 def read_traces(database: Database[Any], documents: Sequence[Document]) -> Traces:
     """What is known of these documents. Raises what the driver raises."""
     names = [name_of(one) for one in documents]
     runs = _runs(database, names)
-    conversations = _conversations(database, documents, names)
+    undecided = [one for one in documents if not _is_decided(runs.get(name_of(one), {}))]
+    conversations = _conversations(database, documents, [name_of(one) for one in undecided])
     ids = [one["_id"] for one in documents]
     held = database[HELD].find({"_id": {"$in": ids}}, {"why": 1})
     row = leader(database) or {}
     waiting = [one for one in processes.listed(row, "waiting") if EFFECT_ID not in one]
     running = {str(one.get(EVENT_ID)) for one in processes.listed(row, "threads")}
-    without_run = [one["_id"] for one in documents if name_of(one) not in runs]
     return Traces(
         runs=runs,
         calls=_calls(database, names),
@@ -89,8 +91,12 @@ def read_traces(database: Database[Any], documents: Sequence[Document]) -> Trace
         buttons=frozenset(name for one in conversations for name in one["buttons"]),
         running=frozenset(running),
         reasons={str(one.get(EVENT_ID)): str(one["why"]) for one in waiting if one.get("why")},
-        finished=_finished(database, without_run),
+        finished=_finished(database, [one["_id"] for one in undecided]),
     )
+
+
+def _is_decided(run: Mapping[str, Any]) -> bool:
+    return run.get("outcome") in DECIDED
 
 
 def _runs(database: Database[Any], names: Sequence[str]) -> dict[str, Document]:
@@ -125,20 +131,23 @@ def _letters_of_effects(
     came = [at for one in documents if isinstance(at := one.get(ACCEPT_TIME), datetime)]
     if not came:
         return {}
-    fields = [*LISTED, f"effect.{EVENT_ID}"]
-    rows = database[DEADLETTERS].find({LAST_AT: {"$gte": min(came)}}, fields)
+    stages: list[Mapping[str, Any]] = [
+        {"$match": {LAST_AT: {"$gte": min(came)}}},
+        {"$sort": {LAST_AT: -1}},
+        {"$limit": NEWEST_LETTERS},
+        {"$match": {f"effect.{EVENT_ID}": {"$in": [name_of(one) for one in documents]}}},
+        {"$project": dict.fromkeys((*LISTED, f"effect.{EVENT_ID}"), 1)},
+    ]
     found = defaultdict[str, list[Document]](list)
-    for row in rows.sort(LAST_AT, -1).limit(NEWEST_LETTERS):
-        effect = row.get("effect")
-        if isinstance(effect, Mapping) and isinstance(effect.get(EVENT_ID), str):
-            found[effect[EVENT_ID]].append(row)
+    for row in database[DEADLETTERS].aggregate(stages):
+        found[row["effect"][EVENT_ID]].append(row)
     return dict(found)
 
 
 def _conversations(
-    database: Database[Any], documents: Sequence[Document], names: Sequence[str]
+    database: Database[Any], documents: Sequence[Document], undecided: Sequence[str]
 ) -> list[Document]:
-    """Of each conversation which of these events it applied, and what waits of them."""
+    """Of each conversation what waits, and which of the events it applied that no run decided."""
     ids = {conversation_id(one) for one in documents if one.get("channel") and one.get("key")}
 
     def sends(effects: Any, effect: str) -> Document:
@@ -152,7 +161,7 @@ def _conversations(
     answers = {"$objectToArray": {"$cond": [is_object, f"${ANSWERS}", {}]}}
     waiting = {"$filter": {"input": answers, "cond": waits}}
     fields: Document = {
-        "applied": {"$setIntersection": [{"$ifNull": ["$applied", []]}, list(names)]},
+        "applied": {"$setIntersection": [{"$ifNull": ["$applied", []]}, list(undecided)]},
         "sends": {
             "$concatArrays": [sends(OUTBOX_PAIRS, "$$this.v"), sends(pending, "$$this")],
         },

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,17 @@ from linedesk.doctor.finding import Finding, bad, ok, skip, warn
 from linedesk.settings.settings import Settings
 
 LINE_HOSTS = ("https://api.line.me", "https://api-data.line.me")
+BOT_SECONDS = 12.0
+# In a process of its own: a bot's module may end it, hang or start threads.
+IMPORTS_BOT = """
+import sys
+from linedesk.compose.bot import load_bot
+from linedesk.settings.errors import SettingsError
+try:
+    load_bot(sys.argv[1])
+except SettingsError as error:
+    sys.exit(f"linedesk: {error}")
+"""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -26,6 +39,33 @@ def settings(box: DoctorContext) -> Finding:
             "leave them out in production: LINE itself would never be called",
         )
     return ok("complete")
+
+
+def bot(box: DoctorContext) -> Finding:
+    """Whether the module that BOT names can be imported and has the bot."""
+    if box.credentials is not None:
+        return skip("a bot is not imported as root; `journalctl -u linedesk-dispatcher` has errors")
+    command = [sys.executable, "-P", "-c", IMPORTS_BOT, box.settings.bot]
+    try:
+        ran = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=BOT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        saw = f"importing {box.settings.bot} takes over {BOT_SECONDS:.0f} s"
+        return bad(saw, "the dispatcher starts as slowly: import less in the bot's module")
+    if ran.returncode == 0:
+        return ok(f"{box.settings.bot} can be imported")
+    last = ran.stderr.strip().rpartition("\n")[2]
+    # Another last line is an error of the bot's own code, which may quote a secret.
+    known = last.startswith("linedesk: ")
+    saw = last.removeprefix("linedesk: ") if known else f"importing {box.settings.bot} fails"
+    return bad(saw, "the dispatcher does not start: fix the bot, or BOT")
 
 
 def credentials(box: DoctorContext) -> Finding:

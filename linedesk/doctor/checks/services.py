@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-from linedesk.compose.processes import REACHED_AT
+from linedesk.compose.addresses import REACHED_AT
 from linedesk.console import health
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, size, skip, warn

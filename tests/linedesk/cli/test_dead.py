@@ -108,10 +108,12 @@ def queue(database: Database[Any]) -> list[str]:
 
 
 def test_a_list_names_the_newest_first_and_shows_no_text(run: Run, letters: Any) -> None:
+    named = {"_id": "main/U花子", "profile": {"displayName": "花子"}}
+    letters.conversations.insert_one(named)
     lines = run("list").stdout.splitlines()
     rows = [line.split("\t") for line in lines]
     assert [row[0] for row in rows] == ["id", "01NEW", "01S/0", "01OLD"]
-    assert rows[1][2:] == ["message text", "U花子", "handler: ValueError", "3", "-"]
+    assert rows[1][2:] == ["message text", "U花子", "handler: ValueError", "3", "-", "花子"]
     assert rows[2][2:5] == ["send push", "U太郎", "quota"]
     assert datetime.fromisoformat(rows[1][1]) == (NOW - timedelta(hours=1)).replace(microsecond=0)
     assert SECRET not in str(lines)
@@ -146,6 +148,7 @@ def test_a_list_in_json_keeps_japanese_and_has_no_text(run: Run, letters: Any) -
     row = json.loads(run("list", "--json", "--limit", "1").stdout)
     assert row["key"] == "U花子"
     assert row["attempts"] == 3
+    assert row["name"] is None
     assert datetime.fromisoformat(row["lastAt"]).utcoffset() is not None
     assert SECRET not in str(row)
 

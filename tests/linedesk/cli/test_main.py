@@ -92,7 +92,7 @@ def test_a_process_without_a_value_it_needs_is_refused_by_name(
     assert [line.split()[1] for line in text.splitlines()] == missing
 
 
-@pytest.mark.parametrize("command", ["init", "frontdesk", "dispatcher", "scheduler"])
+@pytest.mark.parametrize("command", ["frontdesk", "dispatcher", "scheduler"])
 def test_a_process_alone_refuses_the_embedded_mongod(command: str) -> None:
     text = refusal(command, code=78, MONGODB_URI="embedded", **SECRETS)
     assert text.startswith("linedesk: MONGODB_URI is embedded, which only `linedesk up`")
@@ -243,7 +243,7 @@ def test_each_process_that_meets_documents_of_a_newer_release_stops_and_says_so(
     newer = {"_id": "dispatcher", "schema": SCHEMA + 1, "epoch": 1}
     client[unmade]["progress"].insert_one(newer)
     export = tmp_path / "export"
-    commands = ["init", "frontdesk", "dispatcher", "scheduler", "console", "pause all"]
+    commands = ["init", "frontdesk", "dispatcher", "scheduler", "console", "pause all --yes"]
     for command in (*commands, f"export {export}"):
         answer = linedesk(*command.split(), **environ)
         assert answer.returncode == Exit.NEWER, (command, answer.stderr)

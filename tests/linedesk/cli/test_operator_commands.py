@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,15 +21,18 @@ from rich.text import Text
 
 from linedesk.cli import main, pause
 from linedesk.cli.operator_commands import OPERATOR_COMMANDS
-from linedesk.cli.status import fitted, plain, sections, shortened
+from linedesk.cli.people import shortened, who
+from linedesk.cli.status import fitted, plain, sections
 from linedesk.cli.tail import Came, coming, line, told
 from linedesk.console import acts
 from linedesk.console.format import local
 from linedesk.console.overview import Read, put_together
+from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.dispatcher.faults import failing
+from tests.linedesk.cli.terminals import terminal, to_the_end, until
 from tests.linedesk.console.hand import (
     HANAKO,
     NOW,
@@ -130,7 +126,7 @@ def test_status_tells_the_figures_of_the_rows_and_that_all_is_well(
     with processes(database):
         shown = run("status").stdout
         (told,) = jsons(run("status", "--json"))
-    assert "  well\n" in shown
+    assert "  OK\n" in shown
     assert "accepted 1.5/s  read 2.0/s  decided 1.5/s" in shown
     assert "7 unfinished  the oldest 1.5 s  lag 2 (250 ms)" in shown
     assert "wait 1.0 ms / 10 ms" in shown
@@ -145,7 +141,7 @@ def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]
     with processes(database, figures={**month, "quotaClosedSinceSeconds": since.timestamp()}):
         shown = run("status", code=1).stdout
     assert f"quota 501 of 500, closed since {local(since)}" in shown
-    assert f"✗ quota: the month is closed since {local(since)}" in shown
+    assert f"✕ Critical: quota: the month is closed since {local(since)}" in shown
 
 
 def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
@@ -179,8 +175,8 @@ def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Dat
 
 def test_status_ends_with_1_where_something_stands_still(run: Run) -> None:
     shown = run("status", code=1).stdout
-    assert "2 wrong" in shown
-    assert "✗ dispatcher: none runs → `systemctl restart linedesk-dispatcher`" in shown
+    assert "2 Critical" in shown
+    assert "✕ Critical: dispatcher: none runs → `systemctl restart linedesk-dispatcher`" in shown
 
 
 def test_a_pause_alone_is_no_failure(
@@ -190,7 +186,7 @@ def test_a_pause_alone_is_no_failure(
         order(pause.pause, "other/U1", why="a try")
         shown = run("status").stdout
         run("resume", "other/U1", "--json")
-    assert "! paused: other/U1 since" in shown
+    assert "▲ Warning: paused: other/U1 since" in shown
     assert "by hanako: a try → `linedesk resume other/U1` ends it" in shown
 
 
@@ -202,9 +198,9 @@ def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
     read = Read(rows=rows, pauses=[], calls=[a_call()] * 20, letters=letters, replays=0)
     seen = put_together(read, now=NOW)
     for height in (40, 24):
-        lines = list(plain(fitted(seen, height=height)))
+        lines = list(plain(fitted(seen, {}, height=height, width=80)))
         assert height - 6 <= len(lines) <= height
-    assert len(list(plain(list(sections(seen))))) > 50
+    assert len(list(plain(list(sections(seen, {}))))) > 50
     words = Text(f"main/{HANAKO}: 待 main/U花子", "red")
     assert shortened(words).plain == "main/U11111111…: 待 main/U花子"
 
@@ -214,7 +210,7 @@ def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
 
 def test_trace_tells_the_story_and_no_text(run: Run) -> None:
     shown = run("trace", "req-1").stdout
-    assert re.search(r"^stands +answered 2.1 s after it came: LINE took one send$", shown, re.M)
+    assert re.search(r"^result +answered 2.1 s after it came: LINE took one send$", shown, re.M)
     assert "POST /v2/bot/message/reply: LINE answered 200 in 90 ms  requestId=req-1" in shown
     assert "found by" in shown
     assert TEXT not in shown
@@ -269,7 +265,7 @@ def test_a_pause_is_ordered_and_what_nobody_obeys_yet_is_said(
     run: Run, order: Callable[..., str], database: Database[Any]
 ) -> None:
     shown = order(pause.pause, "花子", why="too loud")
-    assert shown == f"paused main/{HANAKO}\n{pause.NOBODY}\n"
+    assert shown == f"paused main/{HANAKO}\n{pause.NOT_CONFIRMED.format('the pause')}\n"
     assert order(pause.pause, f"main/{HANAKO}").startswith("was paused already:")
     (row,) = database.control.find({}, {"_id": 0, "at": 0})
     assert row["why"] == "too loud"
@@ -289,11 +285,14 @@ def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(
     run: Run, order: Callable[..., str], database: Database[Any]
 ) -> None:
     with processes(database, paused=[{"channel": None, "key": None}]):
-        (told,) = jsons(run("pause", "--json"))
-        assert order(pause.resume, "all") == f"resumed all\n{pause.NOBODY}\n"
+        (told,) = jsons(run("pause", "--json", "--yes"))
+        assert (
+            order(pause.resume, "all")
+            == f"resumed all\n{pause.NOT_CONFIRMED.format('the end of the pause')}\n"
+        )
     assert told == {"paused": "all", "isNew": True, "obeyed": True}
     # Where nobody runs nobody has obeyed.
-    order(pause.pause)
+    order(pause.pause, yes=True)
     told = json.loads(order(pause.resume, as_json=True))
     assert (told["wasPaused"], told["obeyed"]) == (True, False)
 
@@ -310,7 +309,7 @@ def test_a_release_names_the_head_and_tells_what_came(
     assert "no dispatcher runs" in run("release", "花子", code=1).stderr
     with processes(database):
         assert "nothing of it waits" in run("release", "花子", code=1).stderr
-    assert "no conversation: one is" in run("release", "main", code=1).stderr
+    assert "main is not a conversation" in run("release", "main", code=1).stderr
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": "failed twice"}
     came = iter([None, "the event 01E is a dead letter"])
     monkeypatch.setattr(acts.Acts, "came", lambda self, release: next(came))
@@ -326,7 +325,7 @@ def test_a_release_names_the_head_and_tells_what_came(
     assert newest["on"] == f"main/{HANAKO} 01E"
     shown = run("audit").stdout
     assert "\trelease\t" in shown
-    assert "\tbroken by 太郎\n" in shown
+    assert "\tbroken by 太郎\t花子\n" in shown
 
 
 @pytest.mark.parametrize("command", OPERATOR_COMMANDS, ids=lambda command: str(command.name))
@@ -339,6 +338,9 @@ def test_each_command_explains_itself_by_an_example(command: Any) -> None:
 # tail
 
 
+NAMES = {"main/U花子": "佐藤花子"}
+
+
 def a_came(kind: str = "event", **row: Any) -> Came:
     return Came(kind, {"_id": 1, "at": NOW, "key": "U花子", "eventId": "01E", **row})
 
@@ -346,13 +348,13 @@ def a_came(kind: str = "event", **row: Any) -> Came:
 def test_columns_stand_below_each_other_whatever_their_letters() -> None:
     event = {"type": "message", "message": {"type": "text", "text": TEXT}}
     lines = [
-        line(a_came(event=event), text=False),
-        line(a_came(key="Uabc", event=event), text=False),
-        line(a_came("dead", document={"event": event}, cause="quota"), text=False),
+        line(a_came(event=event), who(NAMES, "main", "U花子"), text=False),
+        line(a_came(key="Uabc", event=event), who({}, "main", "Uabc"), text=False),
+        line(a_came("dead", document={"event": event}, cause="quota"), "-", text=False),
     ]
     assert len({cell_len(one.partition("message")[0]) for one in lines}) == 1
     assert TEXT not in "".join(lines)
-    assert f"「{TEXT}」" in line(a_came(event=event), text=True)
+    assert f"「{TEXT}」" in line(a_came(event=event), "-", text=True)
     assert told(a_came(event=event), text=True)["text"] == TEXT
     assert TEXT not in json.dumps(told(a_came(event=event), text=False), default=str)
 
@@ -395,7 +397,7 @@ class Stream:
 
 def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
     """What comes, by steps that are short."""
-    short: Any = {"await_ms": 50, "first_pause_seconds": 0.01}
+    short: Any = {"await_ms": 50, "first_pause_seconds": 0.01, "hold_seconds": 0.0}
     yield from coming(stream, key=key, text=False, over=threading.Event(), **short)  # type: ignore[arg-type]
 
 
@@ -447,50 +449,6 @@ def test_a_tail_whose_place_is_lost_begins_anew_and_says_so(
 # On a terminal.
 
 
-@contextmanager
-def terminal(environ: dict[str, str], *arguments: str) -> Iterator[tuple[int, Any]]:
-    """A command on a terminal of 80 columns and 24 lines: its other end, and the process."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "linedesk", *arguments],
-        cwd=Path(__file__).parents[3],
-        env=os.environ | environ | {"TERM": "xterm"},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        # So that Ctrl-C on this terminal reaches it.
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
-    os.close(slave)
-    try:
-        yield master, process
-    finally:
-        os.close(master)
-        process.kill()
-        process.wait(30)
-
-
-def until(master: int, words: str) -> str:
-    """What is shown until these words are."""
-    shown = b""
-    while words.encode() not in shown:
-        shown += os.read(master, 65536)
-    # A read may end amid a character.
-    return shown.decode(errors="replace")
-
-
-def to_the_end(master: int) -> str:
-    """All that is shown until nobody shows anything any more."""
-    shown = b""
-    # So a terminal of Linux tells that its last process has gone.
-    with suppress(OSError):
-        while piece := os.read(master, 65536):
-            shown += piece
-    return shown.decode(errors="replace")
-
-
 def test_a_watched_status_fits_the_terminal_in_colour_and_ends_by_ctrl_c(
     environ: dict[str, str], database: Database[Any]
 ) -> None:
@@ -501,8 +459,8 @@ def test_a_watched_status_fits_the_terminal_in_colour_and_ends_by_ctrl_c(
     ):
         shown = until(master, "…") + until(master, "calls")
         os.write(master, b"\x03")
-        assert watching.wait(10) == 0
-    assert "\x1b[1;32mwell" in shown
+        assert watching.wait(10) == Exit.INTERRUPTED
+    assert "\x1b[1;32mOK" in shown
     screen = shown.rpartition("\x1b[H")[2]
     lines = [COLOUR.sub("", one) for one in screen.splitlines()]
     assert len(lines) <= 24
@@ -526,13 +484,13 @@ def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
         writer = threading.Thread(target=insert)
         writer.start()
         try:
-            shown = until(master, "/reply 500")
+            shown = until(master, "reply 500")
         finally:
             stop.set()
             writer.join(10)
         os.write(master, b"\x03")
         rest = to_the_end(master)
-        assert tailing_.wait(10) == 0
+        assert tailing_.wait(10) == Exit.INTERRUPTED
     event = next(one for one in shown.splitlines() if "event" in one)
     assert event.startswith("\x1b[36m")
     assert f"「{TEXT}」" in event

@@ -79,6 +79,7 @@ def test_the_process_answers_without_mongodb_and_ends_at_once() -> None:
         process = nursery.start("linedesk", "console", env=environ, stdout=out.fd, stderr=err.fd)
         try:
             eventually(lambda: f"listening url=http://127.0.0.1:{port}/" in err.text)
+            assert f"Page:       http://127.0.0.1:{port}/\n" in err.text
             assert requests.get(f"http://127.0.0.1:{port}/static/console.js").status_code == 200
             page = f"http://127.0.0.1:{port}/"
             eventually(lambda: "MongoDB does not answer" in requests.get(page, timeout=10).text)

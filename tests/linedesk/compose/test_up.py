@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import json
 import os
 import re
 import signal
@@ -51,7 +52,7 @@ class Up:
 
     def __init__(self, log: Path, environ: dict[str, str], *options: str) -> None:
         self._log = log
-        self._url = f"http://127.0.0.1:{environ['FRONTDESK_PORT']}"
+        self.url = f"http://127.0.0.1:{environ['FRONTDESK_PORT']}"
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "linedesk", "up", *options],
@@ -77,9 +78,20 @@ class Up:
 
     def _is_ready(self) -> bool:
         try:
-            return requests.get(f"{self._url}/readyz", timeout=5).ok
+            return requests.get(f"{self.url}/readyz", timeout=5).ok
         except requests.ConnectionError:
             return False
+
+
+def beside_of(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Another command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "linedesk", *arguments],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 Start = Callable[..., Up]
@@ -170,6 +182,12 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
 
     first = start(environ)
     first.wait_until_ready()
+    for own in (environ, {"XDG_STATE_HOME": str(tmp_path)}):
+        beside = beside_of(own, "status", "--json")
+        assert json.loads(beside.stdout)["processes"], beside.stderr
+    assert eventually(lambda: "Page:       run `linedesk console`" in first.log())
+    assert f"Webhook:    {first.url}/callback\n" in first.log()
+    assert "Simulator:  http://127.0.0.1:1/\n" in first.log()
     assert (tmp_path / "linedesk" / "spool.db").exists()
     port = int((tmp_path / "linedesk" / "mongod" / "port").read_text())
     with connect(f"mongodb://127.0.0.1:{port}/?replicaSet=rs0", app_name="tests") as client:
@@ -266,6 +284,18 @@ def test_a_command_says_at_once_that_nothing_runs(
         pass
     with pytest.raises(StoreUnavailable, match=r"nothing listens at 127.0.0.1:27017"):
         init_database(with_server(load_settings({})), capped_mb=1)
+
+
+def test_while_an_up_starts_commands_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    starting = KeptMongod(tmp_path / "linedesk" / "mongod")
+    with pytest.raises(StoreUnavailable, match="`linedesk up` is starting"):
+        with_server(load_settings({"MONGODB_URI": "embedded"}))
+    starting._lock.close()
+    with pytest.raises(StoreUnavailable, match="start `linedesk up` with MONGODB_URI=embedded"):
+        with_server(load_settings({"MONGODB_URI": "embedded"}))
 
 
 def test_init_is_for_the_mongod_of_up_where_no_server_is_set(

@@ -1,0 +1,105 @@
+"""A list as operators read it: a table as wide as the terminal, and tabs in a pipe.
+
+On a terminal an id is never cut or folded: other columns fold at spaces, and the least important
+are left out. A pipe gets every column, whole.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from linedesk.console.format import one_line, tabbed
+
+GAP = 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its head, and what it shows of a row."""
+
+    head: str
+    cell: Callable[[Any], object]
+    fold: int = 0
+    """The least width at which it folds; 0: it never does."""
+    left_out: int = 0
+    """Where the width does not do, columns with the highest number go first; 0: it stays."""
+    style: Callable[[Any], str] = lambda row: ""
+
+
+def show_rows(rows: Iterable[Any], *, screen: Sequence[Column], pipe: Sequence[Column]) -> None:
+    """Print a line a row, by the columns for a terminal or by those for a pipe."""
+    if not sys.stdout.isatty():
+        click.echo(tabbed(column.head for column in pipe))
+        for row in rows:
+            click.echo(tabbed(column.cell(row) for column in pipe))
+        return
+    console = Console()
+    table, width = _table(list(rows), screen, console.width)
+    # Beyond the terminal's width the terminal folds lines, rather than that an id is cut here.
+    Console(width=max(width, console.width)).print(table)
+
+
+def _table(rows: Sequence[Any], columns: Sequence[Column], width: int) -> tuple[Table, int]:
+    """The table, and how wide it is."""
+    cells = {column.head: [one_line(column.cell(row)) for row in rows] for column in columns}
+    natural = {
+        head: max(map(cell_len, [head, *column_cells])) for head, column_cells in cells.items()
+    }
+    shown = _that_fit(columns, natural, width)
+    widths = _widths(shown, natural, width)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for column in shown:
+        table.add_column(column.head, width=widths[column.head], overflow="fold")
+    for n, row in enumerate(rows):
+        table.add_row(*(Text(cells[one.head][n], style=one.style(row)) for one in shown))
+    return table, _sum(widths.values())
+
+
+def _that_fit(columns: Sequence[Column], natural: dict[str, int], width: int) -> Sequence[Column]:
+    shown = list(columns)
+    while _sum(_least(one, natural) for one in shown) > width:
+        first = max(shown, key=lambda one: one.left_out)
+        if not first.left_out:
+            break
+        shown.remove(first)
+    return shown
+
+
+def _least(column: Column, natural: dict[str, int]) -> int:
+    return min(column.fold or natural[column.head], natural[column.head])
+
+
+def _widths(shown: Sequence[Column], natural: dict[str, int], width: int) -> dict[str, int]:
+    """What is left of the width goes to the columns that would fold, from left to right."""
+    widths = {one.head: _least(one, natural) for one in shown}
+    left = width - _sum(widths.values())
+    for head in widths:
+        more = min(max(0, left), natural[head] - widths[head])
+        widths[head] += more
+        left -= more
+    return widths
+
+
+def _sum(widths: Iterable[int]) -> int:
+    found = list(widths)
+    return sum(found) + GAP * (len(found) - 1)
+
+
+def moment(at: datetime | None) -> str:
+    """Day and time in this machine's zone, which the head names."""
+    return at.astimezone().strftime("%m-%d %H:%M:%S") if at is not None else "-"
+
+
+def zoned(head: str) -> str:
+    """The head of a column of moments."""
+    return f"{head} ({datetime.now().astimezone().tzname()})"

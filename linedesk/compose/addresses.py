@@ -1,0 +1,88 @@
+"""Where the parts of linedesk are reached from this machine, and telling an operator so."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import urlsplit
+
+import click
+
+from linedesk.settings.settings import Settings
+
+# What listens on all addresses is reached at this one.
+REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+READY_SECONDS = 2.0
+READY_PAUSE_SECONDS = 0.2
+
+
+def webhook_url(settings: Settings) -> str:
+    """The front desk's callback."""
+    scheme = "https" if settings.frontdesk_tls_cert else "http"
+    host = REACHED_AT.get(settings.frontdesk_host, settings.frontdesk_host)
+    return f"{scheme}://{_bracketed(host)}:{settings.frontdesk_port}{settings.frontdesk_path}"
+
+
+def console_url(settings: Settings) -> str:
+    """The operator's page, under the address that others use where CONSOLE_URL has it."""
+    if settings.console_url is not None:
+        return f"{settings.console_url}/"
+    host = REACHED_AT.get(settings.console_host, settings.console_host)
+    return f"http://{_bracketed(host)}:{settings.console_port}/"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def addresses(settings: Settings) -> list[str]:
+    """What `linedesk up` serves, and what to use beside it."""
+    lines = [f"Webhook:    {webhook_url(settings)}"]
+    # LINE itself is reached by HTTPS only.
+    if urlsplit(settings.line_api_base).scheme == "http":
+        lines.append(f"Simulator:  {settings.line_api_base}/")
+    return [*lines, f"Page:       run `linedesk console`, then open {console_url(settings)}"]
+
+
+@contextmanager
+def announced(settings: Settings) -> Iterator[None]:
+    """Meanwhile a thread prints the addresses as soon as the front desk is ready."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_announce, args=(settings, ended), name="addresses")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _announce(settings: Settings, ended: threading.Event) -> None:
+    while not _is_ready(webhook_url(settings)):
+        if ended.wait(READY_PAUSE_SECONDS):
+            return
+    for line in addresses(settings):
+        click.echo(line, err=True)
+
+
+def _is_ready(url: str) -> bool:
+    """Whether the front desk takes webhooks there."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=READY_SECONDS)
+    if parts.scheme == "https":
+        # Its certificate is for the name by which LINE calls it.
+        unverified = ssl._create_unverified_context()
+        connection = HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=READY_SECONDS, context=unverified
+        )
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,57 @@
+"""The operator's page beside a real dispatcher: results, a release and a replay as they happen."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import requests
+
+from tests.linedesk.console.serving import served
+from tests.waiting import eventually
+
+
+def post(url: str, path: str, **fields: str) -> str:
+    """As a form of the page: what stands there after the act."""
+    form = re.search(r'name="form" value="([^"]+)"', requests.get(f"{url}/name", timeout=10).text)
+    assert form
+    data = {"form": form[1], "back": "/audit", "name": "hanako", **fields}
+    return unescape(requests.post(f"{url}{path}", data=data, timeout=20).text)
+
+
+def results(url: str, key: str) -> list[str]:
+    """The results of a conversation's events on its page, in the order of the chat."""
+    page = requests.get(f"{url}/conversation/main/{key}", timeout=10).text
+    lines = re.findall(r'<li class="user".*?</li>', page, re.DOTALL)
+    return [
+        re.findall(r'<span class="tag [a-z]*">(?:\W )?([a-z ]+)</span>', one)[0] for one in lines
+    ]
+
+
+def test_what_the_page_says_of_events_releases_and_replays_is_what_happens(
+    house: Any, sim: Any
+) -> None:
+    house.start_frontdesk()
+    house.start_dispatcher(BOT="acceptance_bots:stuck", HANDLER_LIMIT_SECONDS="600")
+    user = sim.add_user("花子", friend=True)
+    key = user.user_id
+    with served(house.database) as url:
+        sim.say(user, "stuck")
+        sim.say(user, "二")
+        eventually(lambda: results(url, key) == ["waiting", "waiting"])
+        # A handler that has just begun is not offered for a release.
+        of_user = {"channel": "main", "key": key}
+        ask = f"{url}/release"
+        eventually(lambda: "It is not stuck" in requests.get(ask, of_user, timeout=10).text)
+        events = [row["eventId"] for row in house.database.recvq.find({"key": key})]
+        whose = {**of_user, "kind": "event"}
+        released = post(url, "/release", **whose, id=events[0])
+        assert f"Released: the event {events[0]} is a dead letter" in released
+        eventually(lambda: results(url, key) == ["failed", "answered"])
+        nothing = post(url, "/release", **whose, id=events[1])
+        assert "Not released: nothing was stuck any more" in nothing
+        assert "is paused" in post(url, "/pause", **of_user)
+        waits = f"replayed as replay:{events[0]}:1; it waits, since main/{key} is paused"
+        assert waits in post(url, "/letters/replay", id=events[0])
+        eventually(lambda: results(url, key) == ["replayed", "answered", "waiting"])

@@ -1,0 +1,71 @@
+"""Commands on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@contextmanager
+def terminal(
+    environ: dict[str, str], *arguments: str, columns: int = 80
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A command on a terminal of so many columns and 24 lines: its other end, and the process."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "linedesk", *arguments],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | environ | {"TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        # So that Ctrl-C on this terminal reaches it.
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(slave)
+    try:
+        yield master, process
+    finally:
+        os.close(master)
+        process.kill()
+        process.wait(30)
+
+
+def until(master: int, words: str) -> str:
+    """What is shown until these words are."""
+    shown = b""
+    while words.encode() not in shown:
+        shown += os.read(master, 65536)
+    # A read may end amid a character.
+    return shown.decode(errors="replace")
+
+
+def to_the_end(master: int) -> str:
+    """All that is shown until the last process of the terminal has ended."""
+    shown = b""
+    # Linux reports the end of the last process as an error.
+    with suppress(OSError):
+        while piece := os.read(master, 65536):
+            shown += piece
+    return shown.decode(errors="replace")
+
+
+def shown_on(environ: dict[str, str], *arguments: str, columns: int) -> tuple[list[str], int]:
+    """The lines of a command that ends by itself, without colours, and its exit code."""
+    with terminal(environ, *arguments, columns=columns) as (master, process):
+        shown = to_the_end(master)
+        code = process.wait(30)
+    return [COLOUR.sub("", one).rstrip() for one in shown.splitlines()], code
