@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured, Values
+from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measured, Values
 from linedesk.store.records.calls import MULTICAST, PUSH
 
 OTHER = "other"
