@@ -104,7 +104,8 @@ class WorkerMetrics:
             cause=GIVEN_UP,
         )
         self.kept_letters = self._measured(
-            Figure("dead_letters_kept", "Dead letters that are kept, those replayed of late too.")
+            Figure("dead_letters_kept", "Dead letters that are kept, those replayed of late too."),
+            Figure("dead_letters_open", "Dead letters that were neither replayed nor dropped."),
         )
         self.outbox_effects = Gauge(
             "linedesk_outbox_effects",
