@@ -94,7 +94,9 @@ class ThreadsView:
     busy: float | None
     abandoned: float | None
     doing: list[Document]
-    """Of busy ones, the longest first: name, doing, eventId, channel, key, since, try, arrivedAt."""
+    """Of the busy ones: name, doing, eventId, channel, key, since, try, arrivedAt; the longest
+    first.
+    """
     handler_tries: float | None = None
     """HANDLER_TRIES of the dispatcher that leads."""
 
