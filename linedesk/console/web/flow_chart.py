@@ -239,12 +239,13 @@ def _scheduler(seen: Overview) -> MapNode:
 
 
 def _held(seen: Overview) -> MapNode:
-    held, keys = seen.queue.held or 0, number(seen.queue.held_keys)
+    held, keys = seen.queue.held or 0, seen.queue.held_keys or 0
     if seen.pauses:
         return MapNode("held", "held", f"{number(held)} held", "paused")
     if not held:
         return MapNode("held", "held", "none", "set aside", OFF)
-    return MapNode("held", "held", f"{number(held)} held", f"of {keys} conversations")
+    where = "in 1 conversation" if keys == 1 else f"in {number(keys)} conversations"
+    return MapNode("held", "held", f"{number(held)} held", where)
 
 
 def _letters(seen: Overview) -> MapNode:

@@ -238,6 +238,7 @@ def test_who_waits_shows_since_the_arrival_with_the_try_beside(open_page: Open, 
     told = page.locator(f"#waits-main-{USER}-").inner_text()
     assert "2 min 1" in told
     assert "try 2 of 3, " in told
+    assert page.locator(".search input").input_value() == ""
 
 
 def test_dead_letters_are_grouped_by_cause_and_lead_to_their_list(
