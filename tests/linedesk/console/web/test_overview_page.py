@@ -288,7 +288,18 @@ TOO_SMALL = """() => [...document.querySelectorAll('a, button, summary, input:no
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_action_is_on_the_screen(open_page: Open, size: str) -> None:
+def test_every_action_is_on_the_screen(open_page: Open, full: Full, size: str) -> None:
+    full.control.insert_one(
+        {
+            "_id": "pause/main",
+            "act": "pause",
+            "channel": "main",
+            "key": None,
+            "by": "hanako",
+            "why": "since the new release answers twice",
+            "at": a_day.moment(90),
+        }
+    )
     page = open_page(**(PHONE if size == "phone" else {"viewport": SIZES[size]}))
     page.locator("#pause-more summary").click()
     assert page.evaluate(TOO_WIDE) == []
