@@ -38,7 +38,8 @@ DETAILS = {
     "threads": ("#threads", "Show threads"),
     "LINE": ("/calls?failed=true", "Show failed calls"),
     **dict.fromkeys(("gate", "quota"), ("#line", "Show LINE")),
-    **dict.fromkeys(("queue", "lag", "recvq", "oplog"), ("#curves", "Show curves")),
+    "queue": ("#waiting", "Show waiting"),
+    **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", "Show curves")),
 }
 PROCESSES = ("#processes", "Show processes")
 
