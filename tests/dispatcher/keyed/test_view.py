@@ -199,10 +199,17 @@ def test_what_waits_behind_a_handler_is_told_once_that_takes_long(
 ) -> None:
     held = Holder("e0")
     desk = pool_of(held)
-    desk.put(*numbered(3))
+    documents = numbered(3)
+    arrived = datetime.now(UTC) - timedelta(minutes=2)
+    documents[0]["acceptTime"] = arrived
+    desk.put(*documents)
     held.wait_until_held("e0")
     assert waiting(desk) == []
     assert eventually(lambda: waiting(desk)) == [("e0", "waiting behind a slow handler")]
+    # The key waits since the arrival; its present try is younger.
+    [row] = desk.pool.view.waiting()
+    assert row["since"] == arrived
+    assert row["trySince"] > arrived + timedelta(minutes=1)
     held.let_go()
     desk.wait_until_idle()
 
