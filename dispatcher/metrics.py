@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from linedesk.runtime.metrics import (
     SECONDS_BUCKETS,
     Figure,
+    Histogram,
     Measured,
     MetricsSnapshot,
     MetricsSnapshots,

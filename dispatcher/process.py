@@ -94,7 +94,7 @@ class Dispatcher:
         components: Sequence[Component] = (),
         service: ServiceManager | None = None,
         registry: CollectorRegistry | None = None,
-        about: Mapping[str, str] | None = None,
+        about: Mapping[str, str | int] | None = None,
     ) -> None:
         self._database = database
         self._feed = feed

@@ -21,7 +21,7 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from dispatcher.feed.reader import FeedReader
-from dispatcher.keyed.view import MOST_WAITING, PoolView
+from dispatcher.keyed.view import BEFORE_ALL, MOST_WAITING, PoolView
 from dispatcher.metrics import DispatcherMetrics, Source
 from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from linedesk.contract import Worker
@@ -92,7 +92,7 @@ class StatusLine:
         return {
             **self._about,
             "threads": self._view.doing(),
-            "waiting": sorted(waiting, key=lambda row: row["since"])[:MOST_WAITING],
+            "waiting": sorted(waiting, key=_arrived)[:MOST_WAITING],
             "paused": self._view.paused(),
         }
 
@@ -100,6 +100,11 @@ class StatusLine:
         if self._figures.leads:
             return f"holds the lease since {moment(self._began_at)}"
         return "cannot renew the lease"
+
+
+def _arrived(row: Document) -> datetime:
+    arrived: datetime = row["since"] or BEFORE_ALL
+    return arrived
 
 
 def _figures_in_words(figures: Document, per_second: Document) -> list[str | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Protocol
@@ -21,7 +21,14 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from linedesk.runtime.metrics import PREFIX, SECONDS_BUCKETS, MetricsSnapshot, Refusals
+from linedesk.runtime.metrics import (
+    PREFIX,
+    SECONDS_BUCKETS,
+    BoundedMetric,
+    Largest,
+    MetricsSnapshot,
+    Refusals,
+)
 from linedesk.store.queue.guard import NOT_LOOKED_AT, Guard
 from linedesk.store.spool.drain import oldest_seconds
 from linedesk.store.spool.spool import SpoolContents
@@ -63,6 +70,7 @@ class FrontdeskMetrics:
         self.refusals = Refusals(log)
         self._stored_in = [0] * len(BOUNDS)
         self._stored_seconds = 0.0
+        self._longest_store = Largest()
         self._spooling: Spooling | None = None
         self._gauges: list[tuple[str, str, Reading]] = []
         self.registry.register(self)
@@ -72,6 +80,7 @@ class FrontdeskMetrics:
         self.accepted_events += events
         self.duplicate_events += duplicates
         if events:
+            self._longest_store.note(seconds)
             self._stored_in[bisect_left(SECONDS_BUCKETS, seconds)] += 1
             self._stored_seconds += seconds
 
@@ -154,6 +163,10 @@ class FrontdeskMetrics:
             if value is not None:
                 yield GaugeMetricFamily(name, help_text, float(value))
 
+    def _take_longest(self) -> Mapping[tuple[str, ...], float]:
+        longest = self._longest_store.take()
+        return {} if longest is None else {(): longest}
+
     def _counts(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
             f"{PREFIX}accepted_events",
@@ -166,13 +179,14 @@ class FrontdeskMetrics:
             self.duplicate_events,
         )
         yield self._refusals()
-        yield HistogramMetricFamily(
+        stored = HistogramMetricFamily(
             f"{PREFIX}store_seconds",
             "From the arrival of a request to the moment when all its events were stored. LINE "
             "gives up after 2 s.",
             list(zip(BOUNDS, accumulate(self._stored_in), strict=True)),
             self._stored_seconds,
         )
+        yield BoundedMetric.of(stored, self._take_longest)
         if self._spooling is not None:
             yield CounterMetricFamily(
                 f"{PREFIX}spooled_events",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured, Values
+from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measured, Values
 from linedesk.store.records.calls import MULTICAST, PUSH
 
 OTHER = "other"
@@ -104,7 +104,8 @@ class WorkerMetrics:
             cause=GIVEN_UP,
         )
         self.kept_letters = self._measured(
-            Figure("dead_letters_kept", "Dead letters that are kept, those replayed of late too.")
+            Figure("dead_letters_kept", "Dead letters that are kept, those replayed of late too."),
+            Figure("dead_letters_open", "Dead letters that were neither replayed nor dropped."),
         )
         self.outbox_effects = Gauge(
             "linedesk_outbox_effects",

@@ -14,6 +14,8 @@ var linedesk = (() => {
   // So many of the newest rows are looked through where no index finds them.
   const NEWEST_ROWS = 5000;
   const MOST = 200;
+  // As many dead letters as linedesk status and the page count.
+  const MOST_COUNTED = 10000;
   const CELL_COLUMNS = 150;
   const fields = (...names) => Object.fromEntries(names.map((name) => [name, 1]));
   // None of these holds what people wrote.
@@ -147,12 +149,12 @@ var linedesk = (() => {
     return [
       ...titled(`${role} ${host}/${pid}`, ["figure", "", "per second"],
         flat(figures).map(([name, value]) => [name, value, rates[name]])),
-      ...titled("the last minute, in seconds", ["", "count", "p50", "p90", "p99"],
-        latencies.map((name) => [name, ...["count", "p50", "p90", "p99"].map((part) => found[`${name}.${part}`])])),
+      ...titled("the last minute, in seconds", ["", "count", "p50", "p90", "p99", "max"],
+        latencies.map((name) => [name, ...["count", "p50", "p90", "p99", "max"].map((part) => found[`${name}.${part}`])])),
       ...titled("busy threads", ["thread", "doing", "for", "conversation", "event"],
         threads.map((row) => [row.name, row.doing, seconds(secondsSince(row.since)), whose(row), row.eventId])),
-      ...titled("waiting", ["conversation", "documents", "held", "for", "why", "first event"],
-        waiting.map((row) => [whose(row), row.documents, row.held, seconds(secondsSince(row.since)), row.why, row.eventId])),
+      ...titled("waiting", ["conversation", "documents", "held", "for", "try", "why", "first event"],
+        waiting.map((row) => [whose(row), row.documents, row.held, seconds(secondsSince(row.since)), row.try, row.why, row.eventId])),
     ];
   };
 
@@ -337,9 +339,11 @@ var linedesk = (() => {
 
   const dead = (most = 10) => {
     requireLinedesk();
-    const letters = find("deadletters", { replayedAt: null }, LETTER).sort({ lastAt: -1 }).limit(most).toArray();
+    const open = { replayedAt: null };
+    const letters = find("deadletters", open, LETTER).sort({ lastAt: -1 }).limit(most).toArray();
+    const count = find("deadletters", open, { _id: 1 }).limit(MOST_COUNTED).toArray().length;
     return answer(letters, [
-      `the newest dead letters that were not replayed: ${letters.length}`,
+      `dead letters that were not replayed${letters.length < count ? `, the newest ${letters.length} of all` : ""}: ${count}`,
       ...titled("", ["last", "conversation", "row"],
         letters.map((row) => [row.lastAt, whose(row), told(row)])),
       "",

@@ -12,11 +12,21 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from dispatcher.keyed.queues import WHY_DEFERRED, WHY_SLOW, KeyQueue, KeyQueues, KeyState, Load, Run
+from dispatcher.keyed.queues import (
+    WHY_DEFERRED,
+    WHY_SLOW,
+    KeyQueue,
+    KeyQueues,
+    KeyState,
+    Load,
+    QueuedJob,
+    Run,
+)
 from dispatcher.keyed.threads import Thread, Threads
 from dispatcher.metrics import InHand
 from linedesk.store.documents import Document
 from linedesk.store.queue.backlog import FeedPosition
+from linedesk.store.queue.retention import accepted_at
 from linedesk.store.records.events import EVENT_ID
 
 MOST_THREADS = 50
@@ -26,6 +36,8 @@ LOOKED_AT = 10 * MOST_WAITING
 WHY_SLOW_ONES = "waiting until another slow handler ends"
 # A key whose thread is at one job for less does not wait.
 SLOW_SECONDS = 1.0
+# What is in `held` and not in hand waits longer than what is.
+BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
 class PoolView:
@@ -95,10 +107,15 @@ class PoolView:
     def doing(self) -> list[Document]:
         """What the busy threads are at, the longest first."""
         found = [(since, one) for one in self._threads.useful if (since := one.since) is not None]
-        return _longest([_doing(thread, since) for since, thread in found], MOST_THREADS)
+        found.sort(key=lambda one: one[0])
+        return [_doing(thread, since) for since, thread in found[:MOST_THREADS]]
 
     def waiting(self) -> list[Document]:
-        """The keys that wait longest although a thread would be free for them."""
+        """The keys whose first event arrived longest ago, although a thread would be free.
+
+        `since` is that arrival, None where the event is not in hand; `try` is how often its handler
+        was called, and `trySince` when the call under way began.
+        """
         with self._lock:
             tried = list(islice(self._queues.tried, LOOKED_AT))
             found = [
@@ -112,7 +129,8 @@ class PoolView:
                 slow = islice(self._queues.waiting_for_slow, MOST_WAITING)
                 found += [_row(queue, WHY_SLOW_ONES) for queue in slow]
             found += [row for thread in self._threads.useful if (row := self._behind(thread))]
-        return _longest(found, MOST_WAITING)
+        found.sort(key=lambda row: row["since"] or BEFORE_ALL)
+        return found[:MOST_WAITING]
 
     def _first(self, state: KeyState) -> list[KeyQueue]:
         return list(islice(self._queues.in_state(state), MOST_WAITING))
@@ -124,27 +142,24 @@ class PoolView:
             return None
         if work.queue.in_hand < 2 and not work.queue.held:
             return None
-        return {**_row(work.queue, WHY_SLOW), "since": since}
+        return {**_row(work.queue, WHY_SLOW), "trySince": _moment(since)}
 
 
-def _longest(rows: list[Document], most: int) -> list[Document]:
-    """Those that began first; `since`, a monotonic time so far, becomes a date."""
-    rows.sort(key=lambda row: float(row["since"]))
-    now, monotonic = datetime.now(UTC), time.monotonic()
-    for row in rows[:most]:
-        row["since"] = now - timedelta(seconds=monotonic - row["since"])
-    return rows[:most]
+def _moment(monotonic: float) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=time.monotonic() - monotonic)
 
 
 def _doing(thread: Thread, since: float) -> Document:
     work = thread.work
     row: Document = {"name": thread.name, "doing": "step", EVENT_ID: None}
-    row |= {"channel": None, "key": None, "since": since}
+    row |= {"channel": None, "key": None, "since": _moment(since), "try": None, "arrivedAt": None}
     if work is not None:
         handling = work.job.handling if isinstance(work, Run) else None
         row["doing"] = "job" if handling is None or handling.is_over else "handler"
         # What is next in `held` has no name before it is read.
         row |= _whose(work.queue, None if isinstance(work, Load) else work.name)
+    if isinstance(work, Run):
+        row |= {"try": work.job.tries, "arrivedAt": _arrived_at(work.job)}
     return row
 
 
@@ -159,12 +174,19 @@ def _blocked(queue: KeyQueue) -> str:
 
 def _row(queue: KeyQueue, why: str) -> Document:
     head = queue.head
-    since = queue.begun or (head.slot.since if head is not None else 0.0)
     return {
         **_whose(queue, head.name if head is not None else None),
         # Of those in `held` the first ones may be in hand as well.
         "documents": queue.held + sum(1 for _ in queue.in_window()),
         "held": queue.held,
         "why": why,
-        "since": since or time.monotonic(),
+        # Not of its first run, which begins anew with each process.
+        "since": _arrived_at(head) if head is not None else None,
+        "try": head.tries if head is not None else None,
+        "trySince": None,
     }
+
+
+def _arrived_at(job: QueuedJob) -> datetime:
+    """When its event arrived; where only its `_id` is kept that tells the second."""
+    return accepted_at({"_id": job.slot.id} if job.document is None else job.document)

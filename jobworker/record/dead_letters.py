@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # How often, and for how long, it is asked how many letters there are.
 KEPT_EVERY_SECONDS = 5.0
+# As many as the overview counts.
+MOST_COUNTED = 10_000
 KEPT_SECONDS = 2.0
 # Letters that grow too old are announced so long before they go.
 NOTICE = timedelta(days=7)
@@ -146,12 +148,13 @@ class KeptLetters:
         self._asked_at = now
         try:
             with pymongo.timeout(KEPT_SECONDS):
-                count = self._collection.estimated_document_count()
+                kept = self._collection.estimated_document_count()
+                left = self._collection.count_documents({REPLAYED_AT: None}, limit=MOST_COUNTED)
         except PyMongoError:
             # What only tells of the work says nothing then; the work itself says so.
             self._figures.kept_letters.set({})
         else:
-            self._figures.kept_letters.set({"dead_letters_kept": count})
+            self._figures.kept_letters.set({"dead_letters_kept": kept, "dead_letters_open": left})
 
 
 class Ageing:

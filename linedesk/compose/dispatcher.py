@@ -99,7 +99,7 @@ def run_dispatcher(settings: Settings) -> int:
             service=service,
             registry=registry,
             # So that readers of `status` miss a scheduler only where a setting asks for one.
-            about={"scheduler": settings.scheduler},
+            about={"scheduler": settings.scheduler, "handlerTries": settings.handler_tries},
         )
         ending = run_until_end(dispatcher, inbox, service)
         for desk in desks:

@@ -13,6 +13,7 @@ from linedesk.compose import children
 from linedesk.compose.addresses import announced
 from linedesk.compose.private_mongod import STOP_SECONDS, EmbeddedMongod, free_port, state_dir
 from linedesk.compose.supervisor import Program, Signals, Supervisor, signals_on
+from linedesk.runtime.status_row import STARTED_BY_VARIABLE, UP
 from linedesk.settings.errors import DataInUse
 from linedesk.settings.settings import EMBEDDED, Settings, require
 from linedesk.settings.sources import CREDENTIALS
@@ -39,8 +40,8 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     signals = Signals()
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
-        # So that what a bot prints is seen at once.
-        environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        # So that what a bot prints is seen at once, and operators are advised of this command.
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1", STARTED_BY_VARIABLE: UP}
         # A child must not report its own readiness to systemd as that of this process.
         environ.pop("NOTIFY_SOCKET", None)
         if settings.mongodb_uri == EMBEDDED:

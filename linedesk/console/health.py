@@ -16,6 +16,7 @@ from jobworker.line.rate_limits import RATE
 from linedesk.console import processes
 from linedesk.console.format import as_json, for_long, local, scope_words
 from linedesk.console.overview import LATELY, GateView, Overview
+from linedesk.runtime.status_row import HAND, SYSTEMD, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.queue.gauge import CLOSE_SHARE, WARN_SHARE
@@ -71,8 +72,15 @@ DISK_WARN_BYTES, DISK_BAD_BYTES = 5 * GIGABYTE, GIGABYTE
 # beside the documents, and SQLite a copy while it drains.
 SPOOL_SPARE_BYTES = 64 * MEGABYTE
 
-STATUS = "`systemctl status {unit}` and its journal tell why"
-RENEW = "`certbot renew --dry-run` tells why it is not renewed; see deploy/tls for the hook"
+STATUS = "`systemctl status {unit}` and its journal show the reason"
+RENEW = "`certbot renew --dry-run` shows why it is not renewed; see deploy/tls for the hook"
+# What each level is called wherever operators see it, and its sign beside the colour.
+NAMES: dict[Level | None, str] = {"bad": "Critical", "warn": "Warning", None: "OK"}
+SIGNS: dict[Level | None, str] = {"bad": "✕", "warn": "▲", None: "●"}
+# What `python -m` runs for a role.
+MODULES = {processes.SCHEDULER: "linedesk.scheduler"}
+# Where no process has ever written a row.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -80,15 +88,32 @@ class HealthProblem:
     """One thing that is not as it should be."""
 
     level: Level
-    """bad: something stands still or will soon; warn: look at it when there is time."""
+    """bad: something has stopped or will stop soon; warn: look at it when there is time."""
     about: str
     saw: str
     do: str
+
+    @property
+    def name(self) -> str:
+        """Warning or Critical."""
+        return NAMES[self.level]
+
+    @property
+    def sign(self) -> str:
+        """The level without a colour."""
+        return SIGNS[self.level]
+
+
+def name_of_health(problems: Sequence[HealthProblem]) -> str:
+    """Critical, Warning or OK: that of the worst of them."""
+    levels = {one.level for one in problems}
+    return NAMES[next((level for level in LEVELS if level in levels), None)]
 
 
 def problems_of(seen: Overview) -> list[HealthProblem]:
     """Everything at once, the worst first."""
     facts = (
+        *_database(seen),
         *_processes(seen),
         *_stores(seen),
         *_queue(seen),
@@ -110,30 +135,45 @@ def overview_as_json(seen: Overview) -> Document:
 # One function for each fact: its problem, or None where all is well.
 
 
-def absent(role: str, saw: str) -> HealthProblem:
-    """No process of a role runs. A restart also ends one that hangs, which a start would leave."""
-    unit = unit_of(role)
-    return HealthProblem(
-        "bad", role, saw, f"`systemctl restart {unit}`; {STATUS.format(unit=unit)}"
-    )
+def absent(role: str, saw: str, *, started_by: str | None = SYSTEMD) -> HealthProblem:
+    """No process of a role runs. A restart also ends one that hangs, which a start would leave.
+
+    `started_by` is what started the processes here: systemd, up, hand or UNKNOWN.
+    """
+    unit, reason = unit_of(role), reason_at(role, started_by)
+    do = {
+        UP: f"stop `linedesk up` and start it again; {reason}",
+        HAND: f"start it again: `python -m {MODULES.get(role, role)}`; {reason}",
+        UNKNOWN: "start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`",
+    }.get(started_by or SYSTEMD, f"`systemctl restart {unit}`; {reason}")
+    return HealthProblem("bad", role, saw, do)
+
+
+def reason_at(role: str, started_by: str | None) -> str:
+    """Where the reason is found why a process ended or hangs."""
+    if started_by == UP:
+        return "the output of `linedesk up` shows the reason"
+    if started_by in (HAND, UNKNOWN):
+        return f"the log of the {role} shows the reason"
+    return STATUS.format(unit=unit_of(role))
 
 
 def lag(documents: float, seconds: float) -> HealthProblem | None:
     """What is stored and not read by the feed."""
     if seconds <= LAG_WARN_SECONDS:
         return None
-    saw = f"{documents:,.0f} not read yet, the oldest for {for_long(seconds)}"
+    saw = f"{_events(documents)} not read yet, the oldest waits for {for_long(seconds)}"
     level: Level = "bad" if seconds > LAG_BAD_SECONDS else "warn"
-    return HealthProblem(level, "lag", saw, "its log tells what holds the feed back")
+    return HealthProblem(level, "lag", saw, "the dispatcher's log shows what delays the feed")
 
 
 def oldest_event(seconds: float) -> HealthProblem | None:
-    """For how long the oldest event waits that nothing is meant to hold up."""
+    """For how long the oldest event waits that is not paused."""
     if seconds <= WAIT_WARN_SECONDS:
         return None
     level: Level = "bad" if seconds > WAIT_BAD_SECONDS else "warn"
     saw = f"the oldest event waits for {for_long(seconds)}"
-    do = "does LINE answer, are handlers slow? `linedesk status` names what waits, and why"
+    do = "does LINE answer, are handlers slow? `linedesk status` lists what waits and why"
     return HealthProblem(level, "queue", saw, do)
 
 
@@ -143,7 +183,7 @@ def progress(*, quiet_seconds: float, oldest_seconds: float) -> HealthProblem | 
     is_quiet = quiet_seconds > QUIET_WARN_SECONDS
     saw = f"saved {for_long(quiet_seconds)} ago"
     if is_quiet and oldest_seconds > WAIT_WARN_SECONDS:
-        do = f"the dispatcher does not get on: {STATUS.format(unit=unit)}"
+        do = f"the dispatcher makes no progress: {STATUS.format(unit=unit)}"
         return HealthProblem("bad", "queue", saw, do)
     if is_quiet and oldest_seconds <= WAIT_WARN_SECONDS:
         do = f"a dispatcher saves at least every minute: {STATUS.format(unit=unit)}"
@@ -153,13 +193,13 @@ def progress(*, quiet_seconds: float, oldest_seconds: float) -> HealthProblem | 
 
 def unread(share: float, *, is_closed: bool = False) -> HealthProblem | None:
     """How much of recvq is unread, 0 to 1, and whether its guard has closed it."""
-    do = "see why the dispatcher is behind: is it running, does LINE answer?"
+    do = "find out why the dispatcher is behind: does it run, does LINE answer?"
     if is_closed:
-        saw = "closed: it is full of unread documents, or not as it must be; the front desk spools"
+        saw = "closed: it is full of unread events or damaged; the front desk stores in its spool"
         return HealthProblem("bad", "recvq", saw, do)
-    saw = f"{share:.0%} of it is unread"
+    saw = f"{share:.0%} of recvq is unread"
     if share >= UNREAD_BAD_SHARE:
-        return HealthProblem("bad", "recvq", f"{saw}: it takes no more, and the spool fills", do)
+        return HealthProblem("bad", "recvq", f"{saw}: it is closed, and the spool fills", do)
     if share >= UNREAD_WARN_SHARE:
         return HealthProblem("warn", "recvq", f"{saw}, it closes at {UNREAD_BAD_SHARE:.0%}", do)
     return None
@@ -173,7 +213,7 @@ def window_level(seconds: float) -> Level | None:
 
 
 def window(about: str, seconds: float, *, behind_seconds: float) -> HealthProblem | None:
-    """How long until recvq or the oplog overtakes the dispatcher.
+    """For how long recvq or the oplog still keeps what the dispatcher has not finished.
 
     A backlog that is handled quickly raises the rate for a while: only a dispatcher that is behind
     is in danger.
@@ -183,13 +223,15 @@ def window(about: str, seconds: float, *, behind_seconds: float) -> HealthProble
         return None
     if behind_seconds <= WAIT_WARN_SECONDS:
         level = "warn"
-    saw = f"{for_long(seconds)} until it overtakes the dispatcher, at the present rate"
-    return HealthProblem(level, about, saw, "`linedesk doctor` tells how to enlarge it")
+    saw = f"retention left: {for_long(seconds)} at the present rate"
+    return HealthProblem(level, about, saw, "`linedesk doctor` shows how to enlarge it")
 
 
-def no_spool(saw: str = "no spool: without MongoDB webhooks would be refused") -> HealthProblem:
-    """The front desk could put nothing aside."""
-    return HealthProblem("warn", "spool", saw, "the front desk's log says why; see SPOOL_PATH")
+def no_spool(saw: str = "no spool: webhooks are refused while MongoDB is down") -> HealthProblem:
+    """The front desk has no store besides MongoDB."""
+    return HealthProblem(
+        "warn", "spool", saw, "the front desk's log shows the reason; see SPOOL_PATH"
+    )
 
 
 def spooled(
@@ -198,10 +240,10 @@ def spooled(
     """What waits outside of MongoDB; `most_bytes` is SPOOL_MAX_MB, 0 where it is not known."""
     if documents <= SPOOL_WARN_DOCUMENTS:
         return None
-    since = f", the oldest for {for_long(oldest_seconds)}" if oldest_seconds else ""
+    since = f", the oldest waits for {for_long(oldest_seconds)}" if oldest_seconds else ""
     is_full = bool(most_bytes) and used_bytes > SPOOL_BAD_SHARE * most_bytes
-    do = "it empties once MongoDB confirms and recvq has room: do MongoDB and a front desk run?"
-    saw = f"{documents:,.0f} events wait in it{since}"
+    do = "it empties once MongoDB confirms writes and recvq has room; check both and the front desk"
+    saw = f"{_events(documents)} in the spool{since}"
     return HealthProblem("bad" if is_full else "warn", "spool", saw, do)
 
 
@@ -224,16 +266,16 @@ def quota(
     saw = f"{used:,.0f} of {most:,.0f} messages are used this month"
     if closed_since is not None:
         do = (
-            "pushes become dead letters until the month ends in Japan, replies are free: raise the "
-            "plan in LINE's console, then `linedesk dead replay --cause quota`"
+            "pushes become dead letters until the month ends in Japan; replies are free; raise the "
+            "plan in LINE's console, then run `linedesk dead replay --cause quota`"
         )
         return HealthProblem(
-            "bad", "quota", f"the month is closed since {local(closed_since)}: {saw}", do
+            "bad", "quota", f"LINE takes no push since {local(closed_since)}: {saw}", do
         )
     if used < QUOTA_WARN_SHARE * most:
         return None
     do = (
-        "pushes beyond it become dead letters until the month's end, replies are free: raise the "
+        "pushes beyond it become dead letters until the month's end; replies are free; raise the "
         "plan in LINE's console"
     )
     return HealthProblem("bad" if used >= QUOTA_BAD_SHARE * most else "warn", "quota", saw, do)
@@ -246,14 +288,14 @@ def gate(one: GateView) -> HealthProblem | None:
     # Both are of the last ten seconds.
     most = one.turns_per_second / (one.use or 1.0)
     line = RATE.calls / RATE.seconds
-    saw = f"{one.host}: {one.use:.0%} of its turns are used, {one.waiting:,.0f} wait; "
-    saw += f"it makes at most {most:,.3g} calls a second"
+    saw = f"{one.host}: {one.use:.0%} of the gate's turns are used, {one.waiting:,.0f} calls wait; "
+    saw += f"the gate lets at most {most:,.3g} calls a second pass"
     if line < 2 * most:
-        do = "LINE allows hardly more: make fewer calls, see Capacity in docs/operate.md"
+        do = "LINE allows hardly more: make fewer calls; see Capacity in docs/operate.md"
         return HealthProblem("warn", "gate", saw, do)
     do = (
-        "a larger LINE_CONCURRENCY lets more calls run at the same time, a smaller "
-        "LINE_ACCESS_INTERVAL_MS lets them start sooner: see Capacity in docs/operate.md"
+        "raise LINE_CONCURRENCY for more calls at the same time, or lower "
+        "LINE_ACCESS_INTERVAL_MS for earlier starts; see Capacity in docs/operate.md"
     )
     return HealthProblem("warn", "gate", f"{saw}, LINE allows {line / most:,.0f} times as many", do)
 
@@ -262,16 +304,17 @@ def paused(row: Mapping[str, Any]) -> HealthProblem:
     """`row` is one of `Overview.pauses`."""
     at, by, why = row.get("at"), row.get("by"), row.get("why")
     since = f" since {local(at)}" if isinstance(at, datetime) else ""
-    saw = f"{scope_words(row.get('channel'), row.get('key'))}{since}"
+    saw = f"{scope_words(row.get('channel'), row.get('key'))} is paused{since}"
     saw += (f" by {by}" if by else "") + (f": {why}" if why else "")
     level: Level = "warn" if row.get("channel") else "bad"
-    return HealthProblem(level, "paused", saw, f"`linedesk resume {row['scope']}` ends it")
+    do = f"new events are held until you resume: `linedesk resume {row['scope']}`"
+    return HealthProblem(level, "paused", saw, do)
 
 
 def stuck_conversations(
     waiting: Sequence[Mapping[str, Any]], now: datetime
 ) -> HealthProblem | None:
-    """One problem for all conversations that wait too long, in the words of the longest.
+    """One problem for all conversations that wait too long, with the reason of the longest.
 
     `waiting` are rows with channel, key, since and why, of a conversation one or several; those
     that an operator has paused do not count.
@@ -286,8 +329,8 @@ def stuck_conversations(
     scope = f"{first.get('channel')}/{first.get('key')}"
     others = f" (and {len(oldest) - 1} more)" if len(oldest) > 1 else ""
     saw = f"{scope} waits for {for_long(_waited(first, now))}"
-    saw += f": {first.get('why') or 'no reason told'}{others}"
-    do = f"`linedesk conversation show {scope}` tells more, `linedesk release {scope}` gives up "
+    saw += f": {first.get('why') or 'no reason known'}{others}"
+    do = f"`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "
     return HealthProblem("warn", "waiting", saw, f"{do}what is stuck")
 
 
@@ -300,17 +343,19 @@ def dead_letters(count: int) -> HealthProblem | None:
     """Those of LETTERS_WITHIN that were not replayed."""
     if count <= LETTERS_WARN_COUNT:
         return None
-    do = "`linedesk dead list --since 1d` tells what and why; replay or drop them"
-    return HealthProblem("warn", "dead letters", f"{count} within a day", do)
+    do = "`linedesk dead list --since 1d` lists them with their causes; replay or drop them"
+    return HealthProblem("warn", "dead letters", f"{count:,} since yesterday, not replayed", do)
 
 
-def late_timer(seconds: float, *, own_process: bool) -> HealthProblem | None:
-    """How late the next one is; `own_process` says whether a scheduler of its own is to run."""
+def late_timer(
+    seconds: float, *, own_process: bool, started_by: str | None = SYSTEMD
+) -> HealthProblem | None:
+    """How late the next one is; `own_process`: whether a scheduler of its own is to run."""
     if seconds <= TIMER_BAD_SECONDS:
         return None
-    unit = unit_of(processes.SCHEDULER if own_process else processes.DISPATCHER)
-    saw = f"the next one is late by {for_long(seconds)}"
-    return HealthProblem("bad", "timers", saw, STATUS.format(unit=unit))
+    role = processes.SCHEDULER if own_process else processes.DISPATCHER
+    saw = f"the next timer is late by {for_long(seconds)}"
+    return HealthProblem("bad", "timers", saw, reason_at(role, started_by))
 
 
 def certificate(left: timedelta) -> HealthProblem | None:
@@ -319,10 +364,15 @@ def certificate(left: timedelta) -> HealthProblem | None:
     if seconds >= CERTIFICATE_WARN_SECONDS:
         return None
     if seconds <= 0:
-        return HealthProblem("bad", "certificate", "it has expired", f"LINE sends nothing: {RENEW}")
-    saw = f"it ends in {for_long(seconds)}"
+        saw = "the certificate has expired"
+        return HealthProblem("bad", "certificate", saw, f"LINE sends no webhooks: {RENEW}")
+    saw = f"the certificate expires in {for_long(seconds)}"
     level: Level = "bad" if seconds < CERTIFICATE_BAD_SECONDS else "warn"
     return HealthProblem(level, "certificate", saw, RENEW)
+
+
+def _events(count: float) -> str:
+    return "1 event" if count == 1 else f"{count:,.0f} events"
 
 
 def unit_of(role: str) -> str:
@@ -333,6 +383,21 @@ def unit_of(role: str) -> str:
 # What an overview has of each.
 
 
+def _database(seen: Overview) -> Iterator[HealthProblem]:
+    if not seen.is_initialised:
+        saw = "it has no linedesk collections"
+        do = "check MONGODB_URI and MONGODB_DATABASE; `linedesk init` makes the collections"
+        yield HealthProblem("bad", "database", saw, do)
+
+
+def _started_by(seen: Overview, role: str) -> str | None:
+    """What started the processes of a role; where none is known, what started any."""
+    known = sorted(seen.processes, key=lambda one: (one.role != role, one.silent_seconds))
+    if not known:
+        return UNKNOWN
+    return next((one.started_by for one in known if one.started_by is not None), None)
+
+
 def _processes(seen: Overview) -> Iterator[HealthProblem]:
     here = {one.role for one in seen.processes if one.is_fresh}
     wanted = [processes.FRONTDESK, processes.DISPATCHER]
@@ -340,28 +405,28 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
         wanted.append(processes.SCHEDULER)
     for role in wanted:
         if role not in here:
-            yield absent(role, _last_seen(seen, role))
+            yield absent(role, _last_seen(seen, role), started_by=_started_by(seen, role))
     # Of a dispatcher without the field, an older version, a scheduler is looked for by its row.
     named = here if seen.scheduler_asked else here | {processes.SCHEDULER}
     for one in seen.processes:
         if not one.is_fresh and one.state != processes.ENDED and one.role in named:
-            saw = f"process {one.pid} on {one.host}: no word for {for_long(one.silent_seconds)}"
-            why = STATUS.format(unit=unit_of(one.role))
+            saw = f"process {one.pid} on {one.host}: last seen {for_long(one.silent_seconds)} ago"
+            why = reason_at(one.role, one.started_by)
             yield HealthProblem(
-                "bad", one.role, saw, f"it hangs, is gone or without MongoDB: {why}"
+                "bad", one.role, saw, f"it hangs, has ended or cannot reach MongoDB; {why}"
             )
     if processes.DISPATCHER in here and seen.obeyed is None:
         saw = "no dispatcher holds the lease"
-        do = "a standby takes over within 5 s; else its log"
+        do = "a standby takes over within 5 s; if not, the dispatcher's log shows the reason"
         yield HealthProblem("bad", processes.DISPATCHER, saw, do)
 
 
 def _last_seen(seen: Overview, role: str) -> str:
     silent = next((one for one in seen.processes if one.role == role), None)
     if silent is None:
-        return "none runs"
-    how = "ended" if silent.state == processes.ENDED else "silent since"
-    return f"none runs; {silent.pid} on {silent.host} {how} {local(silent.at)}"
+        return f"no {role} is running"
+    how = "ended" if silent.state == processes.ENDED else "was last seen"
+    return f"no {role} is running; {silent.pid} on {silent.host} {how} {local(silent.at)}"
 
 
 def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
@@ -378,12 +443,12 @@ def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
 def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
     queue, threads = seen.queue, seen.threads
     yield lag(queue.lag_documents or 0.0, queue.lag_seconds or 0.0)
-    # What is paused waits in `held` because an operator wants it to, and all else is handled.
+    # What is paused waits in `held` because an operator wants it to.
     oldest = (queue.behind_seconds if seen.pauses else queue.oldest_seconds) or 0.0
     yield oldest_event(oldest)
     if threads.all and threads.busy == threads.all and queue.in_hand:
         do = "handlers are slow, or DISPATCHER_THREADS is too small"
-        yield HealthProblem("warn", "threads", f"all {threads.all:,.0f} are busy", do)
+        yield HealthProblem("warn", "threads", f"all {threads.all:,.0f} threads are busy", do)
     for about, seconds in (
         ("recvq", queue.recvq_left_seconds),
         ("oplog", queue.oplog_left_seconds),
@@ -397,8 +462,8 @@ def _line(seen: Overview) -> Iterator[HealthProblem | None]:
         yield token_refused()
     for one in seen.gates:
         if one.breaker_open and not seen.token_refused:
-            saw = f"host {one.host}: it fails, so no calls but probes"
-            do = "nothing is lost, sends wait; `linedesk calls --failed` tells more"
+            saw = f"host {one.host} fails: only probes are sent"
+            do = "sends wait and are not lost; `linedesk calls --failed` lists the failures"
             yield HealthProblem("bad", "LINE", saw, do)
         elif not seen.token_refused:
             yield gate(one)
@@ -409,11 +474,13 @@ def _line(seen: Overview) -> Iterator[HealthProblem | None]:
 def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
     yield dead_letters(seen.letters_lately)
     if seen.threads.abandoned:
-        saw = f"{seen.threads.abandoned:,.0f} handlers never returned since the start"
-        do = "the log names them; at as many as it has threads it ends, and starts anew"
+        saw = f"{seen.threads.abandoned:,.0f} handlers have not returned since the start"
+        do = "the log names them; the dispatcher restarts when all its threads are lost this way"
         yield HealthProblem("warn", "threads", saw, do)
     late = -(seen.figures[processes.SCHEDULER].number("nextTimerSeconds") or 0.0)
-    yield late_timer(late, own_process=bool(seen.scheduler_asked))
+    own = bool(seen.scheduler_asked)
+    role = processes.SCHEDULER if own else processes.DISPATCHER
+    yield late_timer(late, own_process=own, started_by=_started_by(seen, role))
 
 
 def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
@@ -421,12 +488,12 @@ def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
     refused = sum(desk.rate("refusedRequests", reason) or 0.0 for reason in REFUSED_REASONS)
     slow = desk.rate("refusedRequests", "slow") or 0.0
     if refused > REFUSED_BAD_PER_SECOND or slow > SLOW_BAD_PER_SECOND:
-        saw = f"{refused + slow:.1f} webhooks a second are refused, and may be lost"
-        do = "its log has the reasons; store: both disks; overload: more comes than it can take"
+        saw = f"{refused + slow:.1f} webhooks a second are refused and may be lost"
+        do = "its log shows the reasons; store: check both disks; overload: add a front desk"
         yield HealthProblem("bad", processes.FRONTDESK, saw, do)
     if desk.rate("refusedRequests", "signature"):
-        saw = "it refuses requests with a wrong signature"
-        do = "is LINE_CHANNEL_SECRET that of this channel?"
+        saw = "requests with a wrong signature are refused"
+        do = "check that LINE_CHANNEL_SECRET is that of this channel"
         yield HealthProblem("warn", processes.FRONTDESK, saw, do)
     ends = desk.number("certificateEndsSeconds")
     if ends is not None:

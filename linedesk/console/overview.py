@@ -17,6 +17,7 @@ from pymongo.database import Database
 
 from jobworker.line.gate_order import TurnClass
 from jobworker.line.today import midnight
+from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
 from linedesk.console.calls import LISTED
@@ -24,7 +25,7 @@ from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import reported
 from linedesk.store.control import Pause
-from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, STATUS, Document
+from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, LEASES, STATUS, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
@@ -32,7 +33,7 @@ from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 
 @dataclass(frozen=True)
 class Rates:
-    """The way of the events, in events a second; None where nobody tells."""
+    """The way of the events, in events a second; None where no process reports it."""
 
     accepted: float | None
     duplicates: float | None
@@ -49,7 +50,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Queue:
-    """What is stored and not done with; None where nobody tells, since no dispatcher leads."""
+    """What is stored and not finished; None where no dispatcher leads."""
 
     documents: float | None
     """Unread, in hand and held."""
@@ -81,6 +82,8 @@ class Latency:
     p50: float | None
     p90: float | None
     p99: float | None
+    largest: float | None = None
+    """The largest value of that minute; None where an older release wrote the row."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,11 @@ class ThreadsView:
     busy: float | None
     abandoned: float | None
     doing: list[Document]
-    """Of busy ones: name, doing, eventId, channel, key, since; the longest first."""
+    """Of the busy ones: name, doing, eventId, channel, key, since, try, arrivedAt; the longest
+    first.
+    """
+    handler_tries: float | None = None
+    """HANDLER_TRIES of the dispatcher that leads."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,18 @@ class SpoolView:
     max_bytes: float | None
     is_available: bool = True
     """Whether it would take documents, on every host."""
+
+
+@dataclass(frozen=True)
+class LetterCause:
+    """Dead letters that were not replayed, of one cause."""
+
+    cause: str
+    explained: str
+    count: int
+    lately: int
+    """Those of the last day."""
+    last_at: datetime | None
 
 
 def rates(figures: Mapping[str, ProcessRow], *, replayed: float) -> Rates:
@@ -213,8 +232,8 @@ def latencies(figures: Mapping[str, ProcessRow]) -> list[Latency]:
 
 def _latency(name: str, label: str, lately: Row) -> Latency:
     count = processes.number_at(lately, ("count",)) or 0
-    p50, p90, p99 = (processes.number_at(lately, (part,)) for part in ("p50", "p90", "p99"))
-    return Latency(name, label, int(count), p50, p90, p99)
+    parts = ("p50", "p90", "p99", "max")
+    return Latency(name, label, int(count), *(processes.number_at(lately, (one,)) for one in parts))
 
 
 def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
@@ -223,6 +242,7 @@ def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
         busy=dispatcher.number("busyThreads"),
         abandoned=dispatcher.number("abandonedThreads"),
         doing=processes.listed(row, "threads"),
+        handler_tries=processes.number_at(row, ("handlerTries",)),
     )
 
 
@@ -295,8 +315,8 @@ def spool(desk: ProcessRow) -> SpoolView | None:
 READ_SECONDS = 5.0
 NEWEST_CALLS = 20
 NEWEST_LETTERS = 10
-# Of so many letters the age is read, so that "lately" is a number and no count of a collection.
-MOST_LETTERS = 200
+# So many letters are counted by their cause; beyond that the numbers are those of this part.
+MOST_LETTERS = MOST_COUNTED
 LATELY = timedelta(days=1)
 REPLAYS_WITHIN = timedelta(minutes=1)
 MOST_REPLAYS = 1_000
@@ -318,7 +338,9 @@ class Overview:
     latencies: list[Latency]
     threads: ThreadsView
     waiting: list[Document]
-    """The keys that wait longest: channel, key, documents, held, why, since, eventId."""
+    """The keys that wait longest: channel, key, documents, held, why, since, eventId, try and
+    trySince. `since` is when the event arrived.
+    """
     waiting_keys: Document
     """How many keys rest although they have documents, by why: held, paused, again, save."""
     gates: list[GateView]
@@ -339,7 +361,13 @@ class Overview:
     letters: list[Document]
     """The newest dead letters that were not replayed (`linedesk.console.dead_letters.summary`)."""
     letters_lately: int
-    """Those of the last day; MOST_LETTERS or more are told as MOST_LETTERS."""
+    """Those of the last day."""
+    letters_open: int
+    """All that were not replayed; at most MOST_LETTERS are counted."""
+    causes: list[LetterCause]
+    """The same by cause, the most frequent first."""
+    is_initialised: bool = True
+    """Whether the database has what `linedesk init` makes."""
     figures: dict[str, ProcessRow] = field(default_factory=dict)
     """All that the rows tell, by role."""
 
@@ -357,8 +385,12 @@ class Read:
     pauses: list[Document]
     calls: list[Document]
     letters: list[Document]
+    """The newest that were not replayed."""
     replays: int
     late: int = 0
+    causes: Sequence[Document] = ()
+    """Those that were not replayed, by cause: _id, count, lately, lastAt."""
+    is_initialised: bool = True
 
 
 def read_overview(
@@ -374,20 +406,43 @@ def read_overview(
 def _read(database: Database[Any], now: datetime) -> Read:
     found = database[DEADLETTERS]
     replayed = {REPLAYED_AT: {"$gte": now - REPLAYS_WITHIN}}
+    (letters,) = found.aggregate(_open_letters(now))
     return Read(
         rows=list(reported(database, STATUS).find({}).limit(MOST_ROWS)),
         pauses=list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES)),
         calls=list(
             reported(database, CALLS).find({}, LISTED).sort("$natural", -1).limit(NEWEST_CALLS)
         ),
-        letters=list(
-            found.find({}, list(dead_letters.LISTED)).sort(LAST_AT, -1).limit(MOST_LETTERS)
-        ),
+        letters=letters["newest"],
+        causes=letters["causes"],
         replays=found.count_documents(replayed, limit=MOST_REPLAYS),
         late=found.count_documents(
             {LAST_AT: {"$gte": midnight(now)}, "cause": LATE}, limit=MOST_LATE
         ),
+        is_initialised=database[LEASES].find_one({"_id": "dispatcher"}, {"_id": 1}) is not None,
     )
+
+
+def _open_letters(now: datetime) -> list[Document]:
+    """The letters that were not replayed, by the index of `replayedAt`."""
+    is_lately = {"$gte": [f"${LAST_AT}", now - LATELY]}
+    by_cause = {
+        "_id": "$cause",
+        "count": {"$sum": 1},
+        "lately": {"$sum": {"$cond": [is_lately, 1, 0]}},
+        LAST_AT: {"$max": f"${LAST_AT}"},
+    }
+    return [
+        {"$match": {REPLAYED_AT: None}},
+        {"$limit": MOST_LETTERS},
+        {"$project": dict.fromkeys(dead_letters.LISTED, 1)},
+        {
+            "$facet": {
+                "newest": [{"$sort": {LAST_AT: -1}}, {"$limit": NEWEST_LETTERS}],
+                "causes": [{"$group": by_cause}, {"$sort": {"count": -1, "_id": 1}}],
+            }
+        },
+    ]
 
 
 def put_together(read: Read, *, now: datetime) -> Overview:
@@ -398,7 +453,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
     leader = processes.leading(fresh)
     figures = _figures(fresh, leader)
     dispatcher, desk = figures[processes.DISPATCHER], figures[processes.FRONTDESK]
-    left = [row for row in read.letters if not row.get(REPLAYED_AT)]
+    causes = [_cause(row) for row in read.causes]
     row = leader or {}
     return Overview(
         at=now,
@@ -424,15 +479,24 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         pauses=[pause_row(one) for row in read.pauses if (one := Pause.from_row(row))],
         obeyed=processes.listed(row, "paused") if leader is not None else None,
         calls=read.calls,
-        letters=[dead_letters.summary(one) for one in left[:NEWEST_LETTERS]],
-        letters_lately=sum(_is_lately(one, now) for one in left),
+        letters=[dead_letters.summary(one) for one in read.letters],
+        letters_lately=sum(one.lately for one in causes),
+        letters_open=sum(one.count for one in causes),
+        causes=causes,
+        is_initialised=read.is_initialised,
         figures=figures,
     )
 
 
-def _is_lately(letter: Row, now: datetime) -> bool:
-    at = letter.get(LAST_AT)
-    return isinstance(at, datetime) and at >= now - LATELY
+def _cause(row: Row) -> LetterCause:
+    cause, at = row.get("_id"), row.get(LAST_AT)
+    return LetterCause(
+        cause="-" if cause is None else str(cause),
+        explained="-" if cause is None else dead_letters.explained(cause),
+        count=row["count"],
+        lately=row["lately"],
+        last_at=at if isinstance(at, datetime) else None,
+    )
 
 
 def pause_row(pause: Pause) -> Document:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from linedesk.runtime.status_row import FRESH_SECONDS, PER_SECOND, STARTED_AT
+from linedesk.runtime.status_row import FRESH_SECONDS, PER_SECOND, STARTED_AT, STARTED_BY
 from linedesk.store.documents import Document
 
 FRONTDESK, DISPATCHER, SCHEDULER = "frontdesk", "dispatcher", "scheduler"
@@ -45,6 +45,8 @@ class Process:
     """Since its row was written."""
     is_fresh: bool
     """Not so where it is gone, or hangs, or has ended."""
+    started_by: str | None = None
+    """systemd, up or hand; None where an older release wrote the row."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class ProcessRow:
     lately: Document = field(default_factory=dict)
 
     def number(self, *path: str) -> float | None:
-        """One figure, its labels behind its name; None where nobody tells it."""
+        """One figure, its labels behind its name; None where no row has it."""
         return number_at(self.figures, path)
 
     def rate(self, *path: str) -> float | None:
-        """How often a second, of all labels together; None where nobody tells it."""
+        """How often a second, of all labels together; None where no row has it."""
         found = at_path(self.per_second, path)
         return None if found is None else total(found)
 
@@ -81,6 +83,7 @@ def process_of(row: Row, *, now: datetime) -> Process:
         at=at if isinstance(at, datetime) else None,
         silent_seconds=silent,
         is_fresh=silent <= FRESH_SECONDS and state != ENDED,
+        started_by=row[STARTED_BY] if isinstance(row.get(STARTED_BY), str) else None,
     )
 
 

@@ -9,6 +9,7 @@ made. A figure's name in MongoDB is the metric's without `linedesk_` and `_total
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 PREFIX = "linedesk_"
@@ -100,6 +102,76 @@ class Measured:
         return [figure.family(values.get(figure.name)) for figure in self._figures]
 
 
+class Largest:
+    """The largest of the values since it was last taken; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value: float | None = None  # written under _lock
+
+    def note(self, value: float) -> None:
+        """One more value."""
+        largest = self._value
+        if largest is not None and value <= largest:
+            return
+        with self._lock:
+            if self._value is None or value > self._value:
+                self._value = value
+
+    def take(self) -> float | None:
+        """The largest one, which is forgotten; None where there was no value."""
+        with self._lock:
+            taken, self._value = self._value, None
+        return taken
+
+
+TakeLargest = Callable[[], Mapping[tuple[str, ...], float]]
+"""For each series, by the values of its labels, the largest value since the last call."""
+
+
+class BoundedMetric(Metric):
+    """A histogram's samples, with its largest values, beyond which no percentile lies.
+
+    Only `MetricsSnapshots` takes them: one for each registry.
+    """
+
+    take_largest: TakeLargest
+
+    @classmethod
+    def of(cls, metric: Metric, take_largest: TakeLargest) -> BoundedMetric:
+        """The same samples, with their largest values."""
+        bounded = cls(metric.name, metric.documentation, metric.type, metric.unit)
+        bounded.samples = metric.samples
+        bounded.take_largest = take_largest
+        return bounded
+
+
+class Histogram(PrometheusHistogram):
+    """prometheus-client's, which also keeps its largest value."""
+
+    def _metric_init(self) -> None:
+        super()._metric_init()
+        self._largest = Largest()
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Count one value, from any thread."""
+        # Before it is counted, so that a snapshot never counts a value whose size is not noted.
+        self._largest.note(amount)
+        super().observe(amount, exemplar)
+
+    def collect(self) -> list[Metric]:
+        """The samples, and how to take the largest values."""
+        return [BoundedMetric.of(metric, self._take_largest) for metric in super().collect()]
+
+    def _take_largest(self) -> Mapping[tuple[str, ...], float]:
+        each: dict[tuple[str, ...], Any] = {(): self}
+        if self._labelnames:
+            with self._lock:
+                each = {tuple(labels): one for labels, one in self._metrics.items()}
+        taken = {labels: one._largest.take() for labels, one in each.items()}
+        return {labels: value for labels, value in taken.items() if value is not None}
+
+
 @dataclass(frozen=True)
 class MetricsSnapshot:
     """All figures of one moment. What has no value yet is left out."""
@@ -110,7 +182,9 @@ class MetricsSnapshot:
     per_second: dict[str, Any] = field(default_factory=dict)
     """Of each count its rate over the last RATE_SECONDS."""
     lately: dict[str, Any] = field(default_factory=dict)
-    """Of each histogram the last LATELY_SECONDS: count; where there is any sum, p50, p90, p99."""
+    """Of each histogram the last LATELY_SECONDS: count; where there is any sum, p50, p90, p99, and
+    max where it is known.
+    """
 
 
 @dataclass
@@ -122,6 +196,8 @@ class _Reading:
     sums: dict[Series, float] = field(default_factory=dict)
     buckets: dict[Series, list[tuple[float, float]]] = field(default_factory=dict)
     """Upper bounds in seconds, with how many observations were below each."""
+    largest: dict[Series, float] = field(default_factory=dict)
+    """The largest observation since the reading before."""
 
 
 class MetricsSnapshots:
@@ -163,10 +239,17 @@ class MetricsSnapshots:
         before = self._readings[0][1] if len(self._readings) > 1 else _Reading()
         for series, buckets in reading.buckets.items():
             earlier = dict(before.buckets.get(series, ()))
-            told = spread([(le, count - earlier.get(le, 0.0)) for le, count in buckets])
+            since = [(le, count - earlier.get(le, 0.0)) for le, count in buckets]
+            told = spread(since, largest=self._largest(series))
             if told["count"]:
                 told["sum"] = round(reading.sums[series] - before.sums.get(series, 0.0), 6)
             yield series, told
+
+    def _largest(self, series: Series) -> float | None:
+        """Of the observations behind the first reading; of all, where that is the only one."""
+        readings = [reading for _, reading in self._readings]
+        found = [one.largest[series] for one in readings[1:] or readings if series in one.largest]
+        return max(found, default=None)
 
 
 class Refusals:
@@ -220,16 +303,23 @@ def _most(counter: Counter[str]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in counter.most_common(MOST_NAMED))
 
 
-def spread(buckets: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def spread(
+    buckets: Sequence[tuple[float, float]], *, largest: float | None = None
+) -> dict[str, Any]:
     """How observations lie: count, p50, p90 and p99, from cumulative buckets, the last one +Inf.
 
-    As Prometheus's histogram_quantile reads them: a value lies evenly within its bucket.
+    Values are taken to lie evenly within their bucket, as Prometheus's histogram_quantile does it,
+    but none above the largest one. That is told as max, where it is known.
     """
     count = buckets[-1][1] if buckets else 0.0
     if not count:
         return {"count": 0}
     quantiles = {name: _quantile(buckets, part * count) for name, part in QUANTILES.items()}
-    return {"count": int(count), **quantiles}
+    if largest is None:
+        return {"count": int(count), **quantiles}
+    most = round(largest, 6)
+    bounded = {name: min(value, most) for name, value in quantiles.items()}
+    return {"count": int(count), **bounded, "max": most}
 
 
 def _quantile(buckets: Sequence[tuple[float, float]], rank: float) -> float:
@@ -257,6 +347,8 @@ def _read(registry: CollectorRegistry) -> _Reading:
 
 def _enter(reading: _Reading, family: Metric) -> None:
     name = figure_name(family.name)
+    if isinstance(family, BoundedMetric):
+        reading.largest |= {(name, of): value for of, value in family.take_largest().items()}
     for sample in family.samples:
         labels = {key: value for key, value in sample.labels.items() if key != "le"}
         series = name, tuple(labels.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -32,10 +32,25 @@ FRESH_SECONDS = 10.0
 
 # Fields of a row that are also read elsewhere.
 STARTED_AT = "startedAt"
+STARTED_BY = "startedBy"
 PER_SECOND = "perSecond"
 
 Tell = Callable[[], dict[str, Any]]
 """What stands in the row beside the figures: see `StatusRow`."""
+
+
+# Set by `linedesk up` for its children.
+STARTED_BY_VARIABLE = "LINEDESK_STARTED_BY"
+SYSTEMD, UP, HAND = "systemd", "up", "hand"
+INIT_PID = 1
+
+
+def started_by(environ: Mapping[str, str], *, parent: int) -> str:
+    """What started a process: up, systemd (whose first process is its parent), or hand."""
+    if environ.get(STARTED_BY_VARIABLE) == UP:
+        return UP
+    # Shells inherit INVOCATION_ID from the service that they run in.
+    return SYSTEMD if environ.get("INVOCATION_ID") and parent == INIT_PID else HAND
 
 
 class StatusRow(BackgroundThread):
@@ -71,6 +86,7 @@ class StatusRow(BackgroundThread):
             "pid": os.getpid(),
             "version": version("linedesk"),
             STARTED_AT: datetime.now(UTC),
+            STARTED_BY: started_by(os.environ, parent=os.getppid()),
         }
         self.id = f"{role}/{self._who['host']}/{os.getpid()}"
         self._failed = False

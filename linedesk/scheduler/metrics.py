@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
 
-from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Measured, Values
+from linedesk.runtime.metrics import SECONDS_BUCKETS, Figure, Histogram, Measured, Values
 
 NEXT_TIMER = Figure(
     "next_timer_seconds",

@@ -83,6 +83,7 @@ def test_an_answer_is_counted_all_the_way_and_names_nobody(room: Rooms, sim: Sim
     desk.until_quiet()
     jobs = eventually(lambda: len(found := list(desk.database.jobs.find())) == 4 and found)
     eventually(lambda: desk.figures().get("deadLettersKept") == 1)
+    assert desk.figures()["deadLettersOpen"] == 1
 
     found = desk.figures()
     assert found["decidedEvents"] == {"recorded": 2, "finished": 1, "applied": 0, "unheard": 0}

@@ -189,7 +189,9 @@ def fill(database: Database[Any]) -> None:
     half = {"_id": "pause/main", "act": "pause", "channel": "main"}
     database["control"].insert_many([{"_id": "pause/main/U9", **pause, "why": "moving"}, half])
     leader = process("dispatcher", 812, **LEADER)
-    leader["lately"] = {"handlerSeconds": {"count": 40, "p50": 0.0031, "p90": 0.42, "p99": 1.5}}
+    leader["lately"] = {
+        "handlerSeconds": {"count": 40, "p50": 0.0031, "p90": 0.42, "p99": 1.5, "max": 1.5}
+    }
     leader["perSecond"] = {"decidedEvents": {"recorded": 1.25, "finished": 0.75}}
     leader["waiting"] = [{**USER, "documents": 2, "held": 1, "why": "slow", "since": ago(40)}]
     leader["threads"] = [
@@ -304,9 +306,11 @@ def test_status_prints_a_page(answers: Mapping[str, Answer]) -> None:
     for figure in ("queueDocuments +3 +-", "gateUse.api +0.81 +-", "quotaUsedMessages +120 +-"):
         assert re.search(f"^  {figure}$", status.page, re.MULTILINE), figure
     assert re.search(r"^  decidedEvents.recorded +4 +1.25$", status.page, re.MULTILINE)
-    assert re.fullmatch(r" +handlerSeconds +40 +0.0031 +0.42 +1.5", status.line("handlerSeconds"))
+    assert re.fullmatch(
+        r" +handlerSeconds +40 +0.0031 +0.42 +1.5 +1.5", status.line("handlerSeconds")
+    )
     assert re.search(r"worker-03 +handler +\d\S* s +main/U1 +e9", status.page)
-    assert re.search(r"main/U1 +2 +1 +\d\S* s +slow", status.page)
+    assert re.search(r"main/U1 +2 +1 +\d\S* s +- +slow", status.page)
 
 
 def test_lag_tells_the_dispatchers_figures_and_what_is_stored(

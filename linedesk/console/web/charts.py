@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from linedesk.console.web.format import number, rate, seconds
@@ -63,9 +63,9 @@ class Kind:
 KINDS = (
     Kind(
         "depth",
-        "Stored and unfinished, documents",
+        "Unfinished events",
         (
-            Curve("in all", QUEUE_DOCUMENTS, 1),
+            Curve("all", QUEUE_DOCUMENTS, 1),
             Curve("not read yet", LAG_DOCUMENTS, 2),
             Curve("held", HELD_DOCUMENTS, 3),
         ),
@@ -73,13 +73,13 @@ KINDS = (
     ),
     Kind(
         "age",
-        "Age of the oldest, and lag of the feed",
-        (Curve("oldest unfinished", OLDEST_SECONDS, 1), Curve("lag", LAG_SECONDS, 2)),
+        "Age of the oldest unfinished and of the oldest unread event",
+        (Curve("unfinished", OLDEST_SECONDS, 1), Curve("not read yet", LAG_SECONDS, 2)),
         seconds,
     ),
     Kind(
         "latency",
-        "From arrival to the handler, and the handler itself",
+        "Wait from arrival to handler, and the handler itself",
         (
             Curve("wait p99", WAIT_P99, 2),
             Curve("wait p50", WAIT_P50, 1),
@@ -104,18 +104,20 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark on an axis."""
+    """A mark on an axis; one of time also has its moment."""
 
     at: float
     label: str
+    moment: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Hover:
-    """A slice of time, and what is told of it."""
+    """A slice of time, its last moment, and the values of each curve then."""
 
     x: float
     width: float
+    moment: datetime
     lines: list[str]
 
 
@@ -140,7 +142,7 @@ class Chart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody measured anything in all the time."""
+        """Whether nothing was measured in all the time."""
         return not any(one.path for one in self.drawn)
 
 
@@ -245,7 +247,7 @@ def _across(
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     mark = midnight + step * math.ceil((local - midnight) / step)
     while mark <= now:
-        yield Tick(x_of(mark), f"{mark.astimezone():%H:%M}")
+        yield Tick(x_of(mark), f"{mark.astimezone():%H:%M}", mark.astimezone(UTC))
         mark += step
 
 
@@ -257,4 +259,4 @@ def _hovers(kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float]) 
     for n, row in by_slice.items():
         if 0 <= n < SLICES:
             told = [f"{one.label}: {kind.words(_value(row, one))}" for one in kind.curves]
-            yield Hover(LEFT + n * width, width, [f"{row['at'].astimezone():%H:%M:%S}", *told])
+            yield Hover(LEFT + n * width, width, row["at"], told)

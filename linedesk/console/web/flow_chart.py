@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from linedesk.console import processes
+from linedesk.console import health, processes
 from linedesk.console.health import HealthProblem
 from linedesk.console.overview import Overview
 from linedesk.console.processes import Process
 from linedesk.console.web.format import number, rate, seconds, share
+from linedesk.console.web.words import BOXES
 
 GOOD, LOOK, BAD, OFF = "good", "look", "bad", "off"
-SIGNS = {GOOD: "●", LOOK: "▲", BAD: "✕", OFF: "○"}
-SPELLED = {GOOD: "well", LOOK: "to be looked at", BAD: "needs a person", OFF: "nothing to do"}
+SIGNS = {GOOD: health.SIGNS[None], LOOK: health.SIGNS["warn"], BAD: health.SIGNS["bad"], OFF: "○"}
+SPELLED = {GOOD: "OK", LOOK: "Warning", BAD: "Critical", OFF: "idle or unknown"}
 # An arrow flows faster the more comes along it: up to so many a second.
 SPEEDS = ((0.0, 0), (1.0, 1), (10.0, 2), (100.0, 3), (float("inf"), 4))
 # The problems that belong to a node, by what they are about.
 ABOUT = {
     "frontdesk": (processes.FRONTDESK, "certificate"),
-    "recvq": ("recvq", "lag", "oplog"),
+    "recvq": ("recvq", "lag", "oplog", "database"),
     "dispatcher": (processes.DISPATCHER, "queue"),
     "threads": ("threads",),
     "gate": ("gate",),
@@ -34,11 +35,21 @@ ABOUT = {
     "letters": ("dead letters",),
 }
 STATES = {"bad": BAD, "warn": LOOK}
+# Where a box leads: a place of the overview, or a page.
+LEADS_TO = {
+    **dict.fromkeys(("line", "recvq"), "#curves"),
+    **dict.fromkeys(("frontdesk", "dispatcher", "spool", "scheduler"), "#processes"),
+    **dict.fromkeys(("held", "outbox"), "#waiting"),
+    "threads": "#threads",
+    "gate": "#line",
+    "api": "/calls",
+    "letters": "/letters",
+}
 
 
 @dataclass(frozen=True)
 class MapNode:
-    """A box: its title, what it says first and second, how it is."""
+    """A box: its title, its figure, a note, and its state."""
 
     id: str
     title: str
@@ -56,20 +67,36 @@ class MapNode:
         """The state in words."""
         return SPELLED[self.state]
 
+    @property
+    def href(self) -> str:
+        """Where the box leads."""
+        return LEADS_TO[self.id]
+
+    @property
+    def meaning(self) -> str:
+        """What the box stands for."""
+        return BOXES[self.id]
+
 
 @dataclass(frozen=True)
 class Flow:
-    """An arrow, with how many a second go along it; None where nobody tells."""
+    """An arrow, with how many a second pass along it; None where that is not known."""
 
     start: str
     end: str
     per_second: float | None
     what: str
+    is_still: bool = False
+    """Its rate is not that of now."""
 
     @property
     def speed(self) -> int:
         """0: nothing moves, to 4."""
-        return next(speed for most, speed in SPEEDS if (self.per_second or 0.0) <= most)
+        return (
+            0
+            if self.is_still
+            else next(speed for most, speed in SPEEDS if (self.per_second or 0.0) <= most)
+        )
 
     @property
     def label(self) -> str:
@@ -78,14 +105,14 @@ class Flow:
 
 
 def flows(seen: Overview) -> Iterator[Flow]:
-    """All of them, with how many a second go along each."""
+    """All of them, with how many a second pass along each."""
     rates = seen.rates
     stored = None if rates.accepted is None else max(0.0, rates.accepted - (rates.spooled or 0.0))
     yield Flow("line", "frontdesk", rates.accepted, "events accepted")
     yield Flow("frontdesk", "recvq", stored, "events stored in recvq")
     yield Flow("frontdesk", "spool", rates.spooled, "events stored in the spool")
     yield Flow("spool", "recvq", None if not rates.spooled else rates.spooled, "")
-    yield Flow("scheduler", "recvq", rates.fired, "timers that rang")
+    yield Flow("scheduler", "recvq", rates.fired, "timers that fired")
     yield Flow("recvq", "dispatcher", rates.read, "documents read")
     yield Flow("dispatcher", "threads", rates.decided, "events decided")
     yield Flow("threads", "gate", _turns(seen), "turns taken at the gate")
@@ -114,7 +141,7 @@ def nodes(seen: Overview, problems: Sequence[HealthProblem]) -> Iterator[MapNode
 
 
 def _nodes(seen: Overview) -> Iterator[MapNode]:
-    yield MapNode("line", "LINE", "webhooks", "comes in", OFF if not seen.rates.accepted else GOOD)
+    yield MapNode("line", "LINE", "webhooks", "arrive", OFF if not seen.rates.accepted else GOOD)
     yield _desk(seen)
     yield _recvq(seen)
     yield _dispatcher(seen)
@@ -131,10 +158,10 @@ def _nodes(seen: Overview) -> Iterator[MapNode]:
 def _desk(seen: Overview) -> MapNode:
     fresh = _fresh(seen, processes.FRONTDESK)
     if not fresh:
-        return MapNode("frontdesk", "front desk", "not there", "no fresh status")
+        return MapNode("frontdesk", "front desk", "not running", "no recent status", OFF)
     stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
-    figure = f"{len(fresh)} at work" if len(fresh) > 1 else "at work"
-    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhook lately"
+    figure = f"{len(fresh)} running" if len(fresh) > 1 else "running"
+    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhook recently"
     return MapNode("frontdesk", "front desk", figure, note)
 
 
@@ -142,17 +169,18 @@ def _recvq(seen: Overview) -> MapNode:
     queue = seen.queue
     figure = "–" if queue.lag_documents is None else f"{number(queue.lag_documents)} unread"
     note = "closed: full" if queue.is_closed else f"{share(queue.unread_share)} of its size"
-    return MapNode("recvq", "recvq", figure, note)
+    state = OFF if queue.lag_documents is None else GOOD
+    return MapNode("recvq", "recvq", figure, note, state)
 
 
 def _dispatcher(seen: Overview) -> MapNode:
     fresh = _fresh(seen, processes.DISPATCHER)
     if not fresh or seen.obeyed is None:
-        words = "nobody leads" if fresh else "not there"
-        return MapNode("dispatcher", "dispatcher", words, "no fresh status")
+        words = "no leader" if fresh else "not running"
+        return MapNode("dispatcher", "dispatcher", words, "no recent status", OFF)
     oldest = seen.queue.oldest_seconds or 0.0
     note = f"oldest {seconds(oldest)}" if oldest else "nothing waits"
-    return MapNode("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in hand", note)
+    return MapNode("dispatcher", "dispatcher", f"{number(seen.queue.in_hand)} in progress", note)
 
 
 def _pool(seen: Overview) -> MapNode:
@@ -161,7 +189,7 @@ def _pool(seen: Overview) -> MapNode:
         return MapNode("threads", "threads", "–", "no dispatcher", OFF)
     busy = threads.busy or 0
     handler = next((one.p50 for one in seen.latencies if one.name == "handler"), None)
-    note = f"handler {seconds(handler)}" if handler is not None else "all asleep"
+    note = f"handler {seconds(handler)}" if handler is not None else "all idle"
     if threads.abandoned:
         note = f"{number(threads.abandoned)} abandoned"
     return MapNode("threads", "threads", f"{number(busy)} of {number(threads.all)} busy", note)
@@ -172,7 +200,7 @@ def _gate(seen: Overview) -> MapNode:
         return MapNode("gate", "gate", "–", "no dispatcher", OFF)
     use = max((one.use or 0.0 for one in seen.gates), default=0.0)
     waiting = sum(one.waiting or 0 for one in seen.gates)
-    return MapNode("gate", "gate", f"{share(use)} used", f"{number(waiting)} in line")
+    return MapNode("gate", "gate", f"{share(use)} used", f"{number(waiting)} waiting")
 
 
 def _api(seen: Overview) -> MapNode:
@@ -180,13 +208,13 @@ def _api(seen: Overview) -> MapNode:
     if seen.token_refused:
         return MapNode("api", "LINE", "token refused", "no calls are made")
     if broken:
-        return MapNode("api", "LINE", "breaker open", "waiting for LINE")
+        return MapNode("api", "LINE", "breaker open", "LINE fails")
     call = [one for one in seen.latencies if one.name == "call" and one.p99 is not None]
     worst = max((one.p99 or 0.0 for one in call), default=None)
     quota = seen.quota.share if seen.quota else None
     note = "" if quota is None else f"quota {share(quota)} used"
     if seen.quota is not None and seen.quota.closed_since is not None:
-        note = "replies only, month closed"
+        note = "replies only, quota used"
     state = GOOD if call else OFF
     return MapNode("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
 
@@ -204,35 +232,34 @@ def _spool(seen: Overview) -> MapNode:
 def _scheduler(seen: Overview) -> MapNode:
     due = seen.figures[processes.SCHEDULER].number("nextTimerSeconds")
     if due is None:
-        return MapNode("scheduler", "scheduler", "no timer", "waits", OFF)
+        return MapNode("scheduler", "scheduler", "no timer", "none set", OFF)
     if due < 0:
         return MapNode("scheduler", "scheduler", f"late {seconds(-due)}", "next timer")
     return MapNode("scheduler", "scheduler", f"in {seconds(due)}", "next timer")
 
 
 def _held(seen: Overview) -> MapNode:
-    held, keys = seen.queue.held or 0, number(seen.queue.held_keys)
+    held, keys = seen.queue.held or 0, seen.queue.held_keys or 0
     if seen.pauses:
         return MapNode("held", "held", f"{number(held)} held", "paused")
     if not held:
-        return MapNode("held", "held", "none", "no slow key", OFF)
-    return MapNode("held", "held", f"{number(held)} held", f"of {keys} keys")
+        return MapNode("held", "held", "none", "set aside", OFF)
+    where = "in 1 conversation" if keys == 1 else f"in {number(keys)} conversations"
+    return MapNode("held", "held", f"{number(held)} held", where)
 
 
 def _letters(seen: Overview) -> MapNode:
-    if not seen.letters:
-        return MapNode("letters", "dead letters", "none", "nothing given up", OFF)
-    kept = seen.figures[processes.DISPATCHER].number("deadLettersKept")
-    lately = number(seen.letters_lately)
-    figure = f"{number(kept)} kept" if kept else "some"
-    return MapNode("letters", "dead letters", figure, f"{lately} within a day")
+    if not seen.letters_open:
+        return MapNode("letters", "dead letters", "none", "none given up", OFF)
+    since = f"{number(seen.letters_lately)} since yesterday"
+    return MapNode("letters", "dead letters", number(seen.letters_open), since)
 
 
 def _outbox(seen: Overview) -> MapNode:
     waiting = seen.queue.outbox_effects
     if not waiting:
-        return MapNode("outbox", "outboxes", "empty", "all is sent", OFF)
-    return MapNode("outbox", "outboxes", f"{number(waiting)} to do", "not sent yet")
+        return MapNode("outbox", "outboxes", "empty", "everything sent", OFF)
+    return MapNode("outbox", "outboxes", f"{number(waiting)} waiting", "not sent yet")
 
 
 def _fresh(seen: Overview, role: str) -> Sequence[Process]:
@@ -293,9 +320,14 @@ def _tall() -> dict[str, Rectangle]:
 LAYOUTS = {"wide": (1148.0, 208.0, _wide()), "tall": (340.0, 660.0, _tall())}
 
 
-def draw(seen: Overview, problems: Sequence[HealthProblem]) -> list[Drawing]:
-    """The picture in both layouts."""
+def draw(
+    seen: Overview, problems: Sequence[HealthProblem], *, is_stale: bool = False
+) -> list[Drawing]:
+    """The picture in both layouts; of what is stale no state is known, and nothing moves."""
     here, between = list(nodes(seen, problems)), list(flows(seen))
+    if is_stale:
+        here = [replace(node, state=OFF) for node in here]
+        between = [replace(flow, is_still=True) for flow in between]
     return [
         Drawing(
             name,

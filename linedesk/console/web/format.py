@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -15,6 +16,12 @@ Moment = Any
 """A datetime, or the text of one; whatever else there may be is none."""
 NONE = "–"
 LONGEST_ID = 18
+FORMS = {"clock": "%H:%M:%S", "moment": "%Y-%m-%d %H:%M:%S", "exact": "%H:%M:%S"}
+# A moment within a text of ours, with its zone: that of a log line, of `local` or of a status line.
+MOMENT = re.compile(
+    r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[+-]\d\d:?\d\d| ?UTC|Z)"
+    r"|\b\d\d:\d\d:\d\d UTC\b"
+)
 
 
 def number(value: Any) -> str:
@@ -63,22 +70,35 @@ def ago(moment: Moment, now: datetime | None = None) -> str:
 
 def clock(moment: Moment) -> Markup:
     """The time of day in this machine's zone, the whole of it in what shows under the pointer."""
-    return _time(moment, "%H:%M:%S")
+    return _time(moment, "clock")
+
+
+def bare_clock(moment: Moment) -> str:
+    """The same as plain text, for what takes no element."""
+    at = _datetime(moment)
+    return NONE if at is None else at.astimezone().strftime(FORMS["clock"])
+
+
+def age(moment: Moment, now: datetime | None = None) -> str:
+    """How old something is: `37 s old`."""
+    at = _datetime(moment)
+    if at is None:
+        return NONE
+    return f"{for_long(max(0.0, ((now or datetime.now(UTC)) - at).total_seconds()))} old"
 
 
 def moment(moment: Moment) -> Markup:
     """Day and time in this machine's zone."""
-    return _time(moment, "%Y-%m-%d %H:%M:%S")
+    return _time(moment, "moment")
 
 
 def exact(moment: Moment) -> Markup:
     """The time of day with its milliseconds."""
-    at = _datetime(moment)
-    return _time(at, f"%H:%M:%S.{at.microsecond // 1000:03d}") if at else Markup(NONE)
+    return _time(moment, "exact")
 
 
 def zone(now: datetime | None = None) -> str:
-    """The zone in which all times are."""
+    """The server's zone, in which all times are while no script writes them in the browser's."""
     local = (now or datetime.now(UTC)).astimezone()
     return f"{local.tzname()} ({local:%z})"
 
@@ -88,8 +108,12 @@ def _time(moment: Moment, form: str) -> Markup:
     if at is None:
         return Markup(NONE)
     local = at.astimezone()
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        at.isoformat(timespec="milliseconds"), f"{local:%Y-%m-%d %H:%M:%S %Z}", local.strftime(form)
+    # The script writes it in the browser's zone; so a screen has one zone, with or without it.
+    return Markup('<time datetime="{}" data-form="{}" title="{}">{}</time>').format(
+        at.isoformat(timespec="milliseconds"),
+        form,
+        f"{local:%Y-%m-%d %H:%M:%S} {zone()}",
+        local.strftime(FORMS[form]) + (f".{at.microsecond // 1000:03d}" if form == "exact" else ""),
     )
 
 
@@ -116,14 +140,39 @@ def short(text: Any) -> str:
 
 
 def capital(text: str) -> str:
-    """A sentence's first letter; ids further back stay as they are."""
+    """A sentence with a capital letter; ids within it stay as they are."""
     return text[:1].upper() + text[1:]
 
 
 def code(text: str) -> Markup:
-    """What stands between backticks is for a shell."""
-    parts = [str(escape(part)) for part in text.split("`")]
-    return Markup("".join(f"<code>{one}</code>" if n % 2 else one for n, one in enumerate(parts)))
+    """What stands between backticks is for a shell; moments are `<time>`s, as all others."""
+    parts = [
+        Markup("<code>{}</code>").format(one) if n % 2 else timed(one)
+        for n, one in enumerate(text.split("`"))
+    ]
+    return Markup("").join(parts)
+
+
+def timed(text: str) -> Markup:
+    """A text in which each moment that names its zone is a `<time>`, so in the operator's zone."""
+    words, found = MOMENT.split(str(text)), MOMENT.findall(str(text))
+    told = [escape(words[0])]
+    for moment, behind in zip(found, words[1:], strict=True):
+        told += [_within(moment), escape(behind)]
+    return Markup("").join(told)
+
+
+def _within(words: str) -> Markup:
+    """A moment of a text; of a time of day alone the nearest one is meant."""
+    text, now = re.sub(r" ?UTC$", "+00:00", words), datetime.now(UTC)
+    form = "clock" if len(words) == len("00:00:00 UTC") else "moment"
+    try:
+        at = datetime.fromisoformat(f"{now:%Y-%m-%d} {text}" if form == "clock" else text)
+    except ValueError:
+        return escape(words)
+    if form == "clock" and at < now - timedelta(hours=12):
+        at += timedelta(days=1)
+    return _time(at, form)
 
 
 def pretty(value: Any) -> str:
@@ -147,13 +196,16 @@ FILTERS = {
     "seconds": seconds,
     "share": share,
     "ago": ago,
+    "age": age,
     "clock": clock,
+    "bare_clock": bare_clock,
     "moment": moment,
     "exact": exact,
     "plain": plain,
     "short": short,
     "since": since,
     "code": code,
+    "timed": timed,
     "pretty": pretty,
     "capital": capital,
 }

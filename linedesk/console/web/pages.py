@@ -78,7 +78,8 @@ def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: 
         drawn = (await drawing).value if drawing else None
         told = {"charts": drawn or [], "hours": hours, "every": 1}
         told |= {"trouble": read.trouble, "read_at": read.at}
-        return context.page(request, "overview.html", {**seen(read.value), **told})
+        found = seen(read.value, is_stale=read.trouble is not None)
+        return context.page(request, "overview.html", {**found, **told})
 
     @router.get("/charts")
     async def only_curves(request: Request, hours: int = 1) -> Response:

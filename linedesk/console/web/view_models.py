@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from linedesk.console.acts import Head
-from linedesk.console.health import problems_of
+from linedesk.console.health import HealthProblem, name_of_health, problems_of
 from linedesk.console.overview import Latency, Overview
 from linedesk.console.story import Step, Story
 from linedesk.console.web.charts import HOURS
 from linedesk.console.web.flow_chart import draw
+from linedesk.console.web.words import WORDS
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
 
-HOSTS = {"api": "of api.line.me", "data": "of api-data.line.me"}
-RESTING = {
-    "held": "behind a slow handler",
-    "paused": "paused",
-    "again": "to be tried again",
-    "save": "for a save",
-}
+HOSTS = {"api": "api.line.me", "data": "api-data.line.me"}
 TILES = {
     "store": "Webhook to stored",
     "wait": "Stored to handler",
     "handler": "Handler",
     "call": "Call of LINE",
 }
+# Where the causes of a tile are seen.
+TILE_LEADS_TO = {"store": "#processes", "wait": "#waiting", "handler": "#threads", "call": "/calls"}
 SPANS = {
     **TILES,
     "gate": "Wait for the gate",
     "save": "Save of progress",
     "ring": "Timer, late by",
 }
+# Where the details of a problem are seen, by what it is about.
+DETAILS = {
+    "waiting": ("#waiting", "Show waiting"),
+    "dead letters": ("/letters?since=1d", "Show dead letters"),
+    "paused": ("#pauses", "Show pauses"),
+    "threads": ("#threads", "Show threads"),
+    "LINE": ("/calls?failed=true", "Show failed calls"),
+    **dict.fromkeys(("gate", "quota"), ("#line", "Show LINE")),
+    "queue": ("#waiting", "Show waiting"),
+    **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", "Show curves")),
+}
+PROCESSES = ("#processes", "Show processes")
 
 
 def labelled(story: Story) -> list[dict[str, Any]]:
@@ -58,20 +68,26 @@ def _look(step: Step) -> str:
     return "look" if step.kind == "waits" else ""
 
 
-def seen(value: Overview | None) -> dict[str, Any]:
-    """What the overview's template takes beside the overview itself."""
+def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
+    """What the overview's template takes beside the overview itself.
+
+    Of what is stale the template knows no state and no problem that is over or new.
+    """
     if value is None:
-        return {"seen": None, "worst": None}
+        return {"seen": None, "level": None}
     problems = problems_of(value)
     spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
     left = [value.queue.recvq_left_seconds, value.queue.oplog_left_seconds]
     obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
     return {
         "seen": value,
-        "problems": problems,
-        "worst": problems[0].level if problems else None,
-        "drawings": draw(value, problems),
-        "timed": [(label, _slowest(spans[name])) for name, label in TILES.items()],
+        "alerts": alerts(problems, value.pauses),
+        "level": None if is_stale else name_of_health(problems),
+        "counts": Counter(one.name for one in problems),
+        "drawings": draw(value, problems, is_stale=is_stale),
+        "timed": [
+            (label, _slowest(spans[name]), TILE_LEADS_TO[name]) for name, label in TILES.items()
+        ],
         "spans": [
             (f"{label} {one.label}".strip(), one)
             for name, label in SPANS.items()
@@ -82,8 +98,20 @@ def seen(value: Overview | None) -> dict[str, Any]:
         "is_obeyed": lambda row: (row.get("channel"), row.get("key")) in obeyed,
         "all_hours": HOURS,
         "hosts": HOSTS,
-        "resting": RESTING,
+        "words": WORDS,
     }
+
+
+def alerts(problems: Sequence[HealthProblem], pauses: Sequence[Document]) -> list[dict[str, Any]]:
+    """The problems, each with where its details are; those of pauses with the pause itself."""
+    # Both lists have the pauses in the same order.
+    paused = iter(pauses)
+    told = []
+    for one in problems:
+        href, label = DETAILS.get(one.about, PROCESSES)
+        pause = next(paused, None) if one.about == "paused" else None
+        told.append({"problem": one, "href": href, "label": label, "pause": pause})
+    return told
 
 
 def _slowest(found: list[Latency]) -> Latency | None:

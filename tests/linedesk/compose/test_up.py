@@ -120,7 +120,7 @@ def on_the_tests_mongodb(mongo_uri: str, database: Database[Any]) -> dict[str, s
 
 
 def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
-    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path
+    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path, database: Database[Any]
 ) -> None:
     config = tmp_path / "line.toml"
     config.write_text("LOG_LEVEL = 'warning'\nDISPATCHER_FEED = 'oplog'\n")
@@ -130,6 +130,9 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     up = start(on_the_tests_mongodb | notify, "--config", str(config), "-v")
     up.wait_until_ready()
     assert "ready feed=oplog" in up.log()
+    # So that advice names this command, and not systemd.
+    rows = {"startedBy": "up", "role": {"$in": ["frontdesk", "dispatcher"]}}
+    eventually(lambda: database.status.count_documents(rows) == 2)
     first = up.child(DISPATCHER)
     os.kill(first, signal.SIGKILL)
     eventually(lambda: up.log().count("INFO dispatcher ready") == 2, seconds=40)

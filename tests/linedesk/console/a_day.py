@@ -21,7 +21,7 @@ def moment(seconds_ago: float) -> datetime:
 
 
 def lately(p50: float, p90: float, p99: float, count: int = 340) -> dict[str, Any]:
-    return {"count": count, "p50": p50, "p90": p90, "p99": p99}
+    return {"count": count, "p50": p50, "p90": p90, "p99": p99, "max": p99}
 
 
 def desk_row(**more: Any) -> dict[str, Any]:
@@ -59,6 +59,7 @@ def dispatcher_row(**more: Any) -> dict[str, Any]:
             "recvqLeftSeconds": 312000,
             "oplogLeftSeconds": 96000,
             "deadLettersKept": 3,
+            "deadLettersOpen": 3,
             "outboxEffects": 5,
             "gateUse": {"api": 0.62, "data": 0.04},
             "gateWaiting": {"api": 3, "data": 0},

@@ -12,9 +12,9 @@ from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from linedesk.console.format import local
-from linedesk.console.health import overview_as_json, problems_of
+from linedesk.console.health import name_of_health, overview_as_json, problems_of
 from linedesk.console.history import POINTS, read_history
-from linedesk.console.overview import MOST_LETTERS, Overview, Read, put_together, read_overview
+from linedesk.console.overview import Overview, Read, put_together, read_overview
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -166,7 +166,7 @@ def test_nobody_there_is_wrong() -> None:
 def test_what_was_silent_for_too_long_counts_no_more() -> None:
     seen = overview(a_desk(), a_dispatcher(silent=11))
     assert seen.queue.documents is None
-    assert "none runs; 10 on box silent since" in problems_of(seen)[0].saw
+    assert "no dispatcher is running; 10 on box was last seen" in problems_of(seen)[0].saw
 
 
 def test_a_killed_process_whose_successor_runs_is_no_trouble() -> None:
@@ -179,7 +179,7 @@ def test_a_killed_process_whose_successor_runs_is_no_trouble() -> None:
 def test_a_process_that_hangs_beside_others_is_found() -> None:
     seen = overview(a_desk(1), a_desk(2, silent=30), a_dispatcher())
     assert wrong(seen) == {"frontdesk": "bad"}
-    assert "process 2 on box: no word for 30 s" in problems_of(seen)[0].saw
+    assert "process 2 on box: last seen 30 s ago" in problems_of(seen)[0].saw
 
 
 def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
@@ -303,7 +303,7 @@ def test_a_closed_month_is_told_with_its_beginning_and_what_to_do() -> None:
     seen = overview(a_desk(), a_dispatcher(figures=closed))
     (one,) = problems_of(seen)
     assert one.saw == (
-        f"the month is closed since {local(since)}: 5,003 of 5,000 messages are used this month"
+        f"LINE takes no push since {local(since)}: 5,003 of 5,000 messages are used this month"
     )
     assert "replies are free" in one.do
     assert seen.as_json()["quota"]["closedSince"] == local(since).replace(" ", "T")
@@ -317,9 +317,9 @@ def test_a_pause_is_told_and_explains_what_waits() -> None:
     seen = overview(a_desk(), late, pauses=[{**row, "why": "too loud", "at": ago(90)}])
     (one,) = problems_of(seen)
     assert (one.level, one.about) == ("warn", "paused")
-    assert "channel main since" in one.saw
+    assert "channel main is paused since" in one.saw
     assert "by hanako: too loud" in one.saw
-    assert one.do == "`linedesk resume main` ends it"
+    assert one.do == "new events are held until you resume: `linedesk resume main`"
     # Whoever is paused is in held; what waits elsewhere is late all the same.
     late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "behindSeconds": 61})
     assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
@@ -336,21 +336,79 @@ def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
     seen = overview(a_desk(), a_dispatcher(waiting=[stuck, paused, *others]))
     assert problems_of(seen)[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
     assert [one.do for one in problems_of(seen)] == [
-        "`linedesk conversation show main/U3` tells more, `linedesk release main/U3` gives up what "
-        "is stuck"
+        "`linedesk conversation show main/U3` shows details; `linedesk release main/U3` gives up "
+        "what is stuck"
     ]
 
 
-def test_letters_of_the_last_day_are_told_until_they_are_replayed() -> None:
-    old, new = ({"_id": n, "lastAt": at} for n, at in (("old", ago(90_000)), ("new", ago(60))))
-    again = {"_id": "again", "lastAt": ago(60), "replayedAt": ago(5)}
-    seen = overview(a_desk(), a_dispatcher(), letters=[again, new, old])
-    assert seen.letters_lately == 1
-    assert [one["id"] for one in seen.letters] == ["new", "old"]
-    assert wrong(seen) == {"dead letters": "warn"}
+def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
+    database: Database[Any],
+) -> None:
+    odd = [{"cause": None, "lastAt": ago(70)}, {"lastAt": ago(80)}]
+    quota = [{"cause": "quota", "lastAt": at} for at in (ago(90_000), ago(60), ago(50))]
+    again = {"cause": "late", "lastAt": ago(1), "replayedAt": ago(5)}
+    rows = [{"_id": str(n), **row} for n, row in enumerate([*quota, *odd, again])]
+    database.deadletters.insert_many(rows)
+    seen = read_overview(database, now=NOW)
+    assert (seen.letters_open, seen.letters_lately) == (5, 4)
+    assert [(one.cause, one.count, one.lately) for one in seen.causes] == [
+        ("quota", 3, 2),
+        ("-", 2, 2),
+    ]
+    assert seen.causes[0].explained == "quota: the month's messages are used up"
+    assert [one["id"] for one in seen.letters] == ["2", "1", "3", "4", "0"]
+    assert wrong(seen)["dead letters"] == "warn"
+
+
+def test_an_old_letter_is_listed_behind_many_that_were_replayed(full: Database[Any]) -> None:
+    full.deadletters.insert_one({"_id": "old", "lastAt": ago(9 * 86400), "cause": "quota"})
+    seen = read_overview(full)
+    assert [one["id"] for one in seen.letters] == ["old"]
+    assert (seen.letters_open, seen.letters_lately) == (1, 0)
+
+
+# A database that is empty, and how the processes were started.
+
+
+def test_a_database_that_is_not_initialised_is_critical_and_says_what_to_do(
+    client: Client, database: Database[Any]
+) -> None:
+    assert "database" not in wrong(read_overview(database))
+    problems = problems_of(read_overview(client[f"{database.name}_none"]))
+    assert name_of_health(problems) == "Critical"
+    assert problems[0].about == "database"
+    assert "`linedesk init` makes the collections" in problems[0].do
+    # No process was ever started here, so no way of starting one is presumed.
+    assert "`linedesk up`, or by systemd" in problems[1].do
+
+
+@pytest.mark.parametrize(
+    ("how", "do"),
+    [
+        ("systemd", "`systemctl restart linedesk-dispatcher`; `systemctl status"),
+        (None, "`systemctl restart linedesk-dispatcher`; `systemctl status"),
+        ("up", "stop `linedesk up` and start it again; the output of `linedesk up` shows"),
+        ("hand", "start it again: `python -m dispatcher`; the log of the dispatcher shows"),
+    ],
+)
+def test_advice_fits_how_the_processes_were_started(how: str | None, do: str) -> None:
+    own = {} if how is None else {"startedBy": how}
+    # Of the process that is missing, or of another where it never wrote a row.
+    for rows in ([a_desk(), a_dispatcher(silent=60, **own)], [a_desk(**own)]):
+        seen = overview(*rows)
+        assert next(one for one in problems_of(seen) if one.about == "dispatcher").do.startswith(do)
+    if how in ("up", "hand"):
+        late = a_dispatcher(silent=1, figures={"nextTimerSeconds": -700}, **own)
+        seen = overview(a_desk(silent=60, **own), a_desk(2, **own), late)
+        assert len(problems_of(seen)) == 2
+        assert not any("systemctl" in one.do for one in problems_of(seen))
 
 
 # What is read.
+
+
+# Far below what each collection holds in these tests.
+MOST_EXAMINED = 200
 
 
 class Commands(CommandListener):
@@ -408,9 +466,9 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     seen = read_overview(database)
     assert seen.queue.documents == 7
     assert [row["eventId"] for row in seen.calls[:2]] == ["999", "998"]
-    assert len(commands.sent) == 6
+    assert len(commands.sent) == 7
     assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
-    assert all(examined(full, one) <= MOST_LETTERS for one in commands.sent)
+    assert all(examined(full, one) <= MOST_EXAMINED for one in commands.sent)
     # Rows that nobody waited for stand still on a majority where a set has lost it.
     assert {name for name, level in commands.levels.items() if level == "local"} == {
         "status",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from linedesk.runtime.metrics import (
     MOST_COUNTED,
     SECONDS_BUCKETS,
+    Histogram,
     MetricsSnapshots,
     Refusals,
     figure_name,
@@ -97,6 +98,34 @@ def test_a_latency_is_that_of_the_last_minute(
         snapshots.take()
     assert snapshots.latest.lately["storeSeconds"] == {"count": 0}
     assert snapshots.latest.figures["storeSeconds"]["count"] == 100
+
+
+def test_a_percentile_is_never_above_the_largest_value_of_its_minute(
+    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock
+) -> None:
+    seconds = Histogram(
+        "linedesk_call_seconds", "-", ["endpoint"], buckets=SECONDS_BUCKETS, registry=registry
+    )
+    snapshots.take()
+    # They lie in the bucket from 60 s to 300 s, within which nothing is known of them.
+    for value in (61.0, 95.0):
+        seconds.labels("reply").observe(value)
+    seconds.labels("push").observe(0.004)
+    # A scrape of /metrics takes nothing away.
+    generate_latest(registry)
+    clock.now += 1
+    lately = snapshots.take().lately["callSeconds"]
+    assert (lately["reply"]["p99"], lately["reply"]["max"]) == (95.0, 95.0)
+    assert lately["push"]["p99"] == lately["push"]["max"] == 0.004
+
+    for _ in range(59):
+        clock.now += 1
+        snapshots.take()
+    assert snapshots.latest.lately["callSeconds"]["reply"]["max"] == 95.0
+    clock.now += 30
+    seconds.labels("reply").observe(62.0)
+    clock.now += 1
+    assert snapshots.take().lately["callSeconds"]["reply"]["p99"] == 62.0
 
 
 def test_what_is_above_the_last_bound_counts_as_the_bound() -> None:

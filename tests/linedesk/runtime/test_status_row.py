@@ -13,7 +13,7 @@ from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.status_row import StatusRow
+from linedesk.runtime.status_row import StatusRow, started_by
 from linedesk.store.documents import STATUS, Document
 from tests.waiting import eventually
 
@@ -118,3 +118,22 @@ def test_what_mongodb_could_never_hold_ends_no_thread(
     eventually(lambda: "status not written, trying again error=InvalidDocument" in caplog.text)
     desk.told = {"state": "working"}
     eventually(lambda: database[STATUS].find_one({"state": "working"}))
+
+
+@pytest.mark.parametrize(
+    ("environ", "parent", "told"),
+    [
+        ({"INVOCATION_ID": "a1"}, 1, "systemd"),
+        # A shell within a service inherits it.
+        ({"INVOCATION_ID": "a1"}, 4711, "hand"),
+        ({}, 1, "hand"),
+        ({}, 4711, "hand"),
+        ({"LINEDESK_STARTED_BY": "up"}, 4711, "up"),
+        # `linedesk up` may itself be a service.
+        ({"LINEDESK_STARTED_BY": "up", "INVOCATION_ID": "a1"}, 4711, "up"),
+    ],
+)
+def test_a_row_has_what_started_its_process(
+    environ: dict[str, str], parent: int, told: str
+) -> None:
+    assert started_by(environ, parent=parent) == told

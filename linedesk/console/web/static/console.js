@@ -1,12 +1,19 @@
-// Keeps the page as it is now: fetches it anew and changes only what differs. So scroll, focus,
-// what is half typed and what is open stay. The page works without any of this.
+// Keeps the page current: fetches it again and changes only what differs, so scroll, focus, half
+// typed input and open parts stay. Writes times in the browser's zone. While no current data can be
+// had the page is marked as stale. The page works without any of this.
 "use strict";
 
 const PATIENCE_MS = 6000;
 const SLOWEST_S = 15;
 
+// A hidden page asks seldom: only its title and icon are seen.
+const HIDDEN_S = 5;
+
 const every = Number(document.body.dataset.every || 0);
 const offline = document.getElementById("offline");
+const selecting = document.getElementById("selecting");
+// When the last answer came that was of current data, and since when there is none.
+let currentAt = Date.now();
 let lostAt = null;
 let failures = 0;
 let timer = null;
@@ -21,7 +28,7 @@ function sameKind(old, fresh) {
 }
 
 function isPersons(node) {
-  // What a person fills in, or has opened, is his.
+  // What the operator fills in or has opened stays.
   return node.nodeName === "INPUT" && node.type !== "hidden";
 }
 
@@ -81,45 +88,113 @@ async function fetched(url) {
   }
 }
 
-function isTyping() {
-  const chosen = window.getSelection();
-  return chosen && !chosen.isCollapsed;
+// --- times
+
+const two = (value) => String(value).padStart(2, "0");
+const clockOf = (at) => [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+const dayOf = (at) => [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+const FORMS = {
+  minute: (at) => clockOf(at).slice(0, 5),
+  clock: clockOf,
+  moment: (at) => `${dayOf(at)} ${clockOf(at)}`,
+  exact: (at) => `${clockOf(at)}.${String(at.getMilliseconds()).padStart(3, "0")}`,
+};
+
+function zone() {
+  const minutes = -new Date().getTimezoneOffset();
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  const offset = `UTC${minutes < 0 ? "-" : "+"}${hours}${rest ? `:${two(rest)}` : ""}`;
+  return `${Intl.DateTimeFormat().resolvedOptions().timeZone} (${offset})`;
+}
+
+// The server writes times in its own zone, for pages without a script.
+function localise(root) {
+  for (const node of root.querySelectorAll("time[data-form], [data-time]")) {
+    const at = new Date(node.dataset.time || node.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    const [, ...others] = node.textContent.split("\n");
+    node.textContent = [FORMS[node.dataset.form](at), ...others].join("\n");
+    if (node.title) node.title = `${FORMS.moment(at)} ${zone()}`;
+  }
+  const named = root.getElementById && root.getElementById("zone");
+  if (named) named.textContent = `Times in ${zone()}, this browser's zone.`;
+}
+
+function forLong(milliseconds) {
+  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60 ? `${minutes} min ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+// --- what is stale
+
+function showAges() {
+  const isStale = document.body.classList.contains("stale");
+  for (const node of document.querySelectorAll(".age")) {
+    node.hidden = !isStale;
+    if (isStale && lostAt) node.textContent = `${forLong(Date.now() - currentAt)} old`;
+  }
 }
 
 function lost() {
   failures += 1;
   lostAt = lostAt || new Date();
-  offline.textContent = `✕ No connection to the console since ${lostAt.toLocaleTimeString()}. What you see is of that time; it is tried again by itself.`;
+  offline.textContent = `✕ No connection to the console since ${clockOf(lostAt)}. This page shows data that is ${forLong(Date.now() - currentAt)} old. Retrying.`;
   offline.hidden = false;
+  const trouble = document.getElementById("trouble");
+  if (trouble) trouble.remove();
+  document.body.classList.add("stale");
+  document.title = "✕ no connection · linedesk";
+  document.getElementById("icon").href = "/static/icon-lost.svg";
+  document.getElementById("live").textContent = "Not live.";
+  showAges();
 }
 
-function found() {
+// The console has answered; whether with current data its answer shows.
+function answered(fresh) {
   failures = 0;
   lostAt = null;
   offline.hidden = true;
+  const isStale = fresh.body.classList.contains("stale");
+  if (!isStale) currentAt = Date.now();
+  document.body.classList.toggle("stale", isStale);
+  document.title = fresh.title;
+  const icon = fresh.getElementById("icon").getAttribute("href");
+  if (document.getElementById("icon").getAttribute("href") !== icon) document.getElementById("icon").href = icon;
+  for (const id of ["live", "zone"]) {
+    const [old, wanted] = [document.getElementById(id), fresh.getElementById(id)];
+    if (old && wanted) morph(old, wanted);
+  }
+  for (const id of ["trouble", "said"]) {
+    const [old, wanted] = [document.getElementById(id), fresh.getElementById(id)];
+    if (old && wanted) morph(old, wanted);
+    else if (old) old.remove();
+    else if (wanted) document.getElementById("main").before(document.importNode(wanted, true));
+  }
+  showAges();
+}
+
+// --- refreshing
+
+function isSelecting() {
+  const chosen = window.getSelection();
+  return Boolean(chosen) && !chosen.isCollapsed;
 }
 
 async function refresh() {
   timer = null;
-  if (document.hidden) return;
   try {
     const [isWhole, text] = await fetched(location.href);
     const fresh = new DOMParser().parseFromString(text, "text/html");
-    found();
-    // Nothing moves under a text that somebody is about to copy.
-    if (!isTyping()) {
-      for (const id of ["trouble", "said"]) {
-        const [old, wanted] = [document.getElementById(id), fresh.getElementById(id)];
-        if (old && wanted) morph(old, wanted);
-        else if (old) old.remove();
-        else if (wanted) document.getElementById("main").before(document.importNode(wanted, true));
-      }
-      // What could not be read is told above; what was read before stays.
-      if (isWhole) {
-        morph(document.getElementById("main"), fresh.getElementById("main"));
-        document.title = fresh.title;
-      }
-    }
+    // A proxy may answer in the console's place.
+    if (!fresh.getElementById("main") || !fresh.getElementById("icon")) throw new Error("not the console");
+    localise(fresh);
+    answered(fresh);
+    // Nothing moves below selected text; the page says so. What was read before stays while there
+    // is nothing newer.
+    if (isWhole && !isSelecting()) morph(document.getElementById("main"), fresh.getElementById("main"));
+    showAges();
   } catch (error) {
     lost();
   }
@@ -127,7 +202,8 @@ async function refresh() {
 }
 
 function plan() {
-  if (!timer) timer = setTimeout(refresh, 1000 * Math.min(every * 2 ** failures, SLOWEST_S));
+  const seconds = document.hidden ? Math.max(every, HIDDEN_S) : every;
+  if (!timer) timer = setTimeout(refresh, 1000 * Math.min(seconds * 2 ** failures, SLOWEST_S));
 }
 
 async function refreshPart(part) {
@@ -136,19 +212,26 @@ async function refreshPart(part) {
     try {
       const [isWhole, text] = await fetched(part.dataset.source);
       const fresh = new DOMParser().parseFromString(`<div>${text}</div>`, "text/html");
-      if (isWhole) morphChildren(part, fresh.body.firstChild);
+      localise(fresh);
+      if (isWhole && !isSelecting()) morphChildren(part, fresh.body.firstChild);
     } catch (error) {
-      // The page itself says so.
+      // The refresh of the whole page reports it.
     }
   }
   setTimeout(refreshPart, seconds * 1000, part);
 }
 
+localise(document);
+
 if (every) {
   plan();
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && !timer) refresh();
+    if (document.hidden || !timer) return;
+    clearTimeout(timer);
+    refresh();
   });
+  document.addEventListener("selectionchange", () => { selecting.hidden = !isSelecting(); });
+  setInterval(() => { if (lostAt) showAges(); }, 1000);
   for (const part of document.querySelectorAll("[data-source]")) {
     setTimeout(refreshPart, Number(part.dataset.every) * 1000, part);
   }
@@ -161,3 +244,28 @@ if (all) {
     for (const box of document.querySelectorAll("#letter-rows input")) box.checked = all.checked;
   });
 }
+
+// --- keys
+
+const ROWS = "main tbody tr, main .rows > li";
+const CONTROLS = "a[href], button, summary, input:not([type=hidden])";
+
+function moveBy(step) {
+  const rows = [...document.querySelectorAll(ROWS)].filter((row) => row.querySelector(CONTROLS) && row.offsetParent);
+  const at = rows.indexOf(document.activeElement.closest(ROWS));
+  const next = rows[at < 0 && step < 0 ? rows.length - 1 : at + step];
+  if (next) next.querySelector(CONTROLS).focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest("textarea, select, [contenteditable], input:not([type=checkbox])");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  const search = document.querySelector(".search input");
+  if (event.key === "/" && search) {
+    event.preventDefault();
+    search.focus();
+    search.select();
+  } else if (event.key === "j" || event.key === "k") {
+    moveBy(event.key === "j" ? 1 : -1);
+  }
+});

@@ -63,7 +63,8 @@ def test_the_picture_tells_states_in_words_and_signs() -> None:
     nothing = placed(overview())
     assert (nothing["frontdesk"].state, nothing["dispatcher"].state) == ("bad", "bad")
     assert nothing["dispatcher"].sign == "✕"
-    assert nothing["dispatcher"].spelled == "needs a person"
+    assert "good" not in {one.state for one in nothing.values()}
+    assert nothing["dispatcher"].spelled == "Critical"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_closed_month_shows_where_line_is() -> None:
     dispatcher = a_day.dispatcher_row()
     dispatcher["figures"]["quotaClosedSinceSeconds"] = a_day.moment(600).timestamp()
     node = placed(overview(a_day.desk_row(), dispatcher))["api"]
-    assert (node.state, node.note) == ("bad", "replies only, month closed")
+    assert (node.state, node.note) == ("bad", "replies only, quota used")
 
 
 def test_every_problem_shows_in_a_node_of_the_picture() -> None:

@@ -123,7 +123,7 @@ def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
         page = unescape(browser.get(f"{url}/").text)
         calls = unescape(browser.get(f"{url}/calls").text)
         letters = unescape(browser.get(f"{url}/letters").text)
-    assert "3 in line (2 live up to 300 ms, 1 chat up to 1.8 s)" in page
+    assert "3 waiting (2 live up to 300 ms, 1 chat up to 1.8 s)" in page
     assert "69 sends in 40 calls" in page
     assert "104 counted messages" in page
     assert "▲ 1 late reply given up" in page
@@ -142,8 +142,8 @@ def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.S
     with served(full) as url:
         page = unescape(browser.get(f"{url}/").text)
     assert "1,312 of 5,000 this month" in page
-    assert re.search(r"✕ closed 2 h (0 min )?ago", page)
-    assert "the month is closed since" in page
+    assert re.search(r"✕ used up 2 h (0 min )?ago", page)
+    assert "LINE takes no push since" in page
 
 
 def test_rows_that_somebody_spoiled_or_emptied_break_no_page(
@@ -449,7 +449,9 @@ def test_while_mongodb_hangs_the_page_answers_with_what_it_knew(
         goes_on.set()
         page = eventually(lambda: told(browser, url, "MongoDB does not answer"))
         assert "12.4/s" in page
-        assert "What you see is of" in page
+        assert "This page shows data of" in page
+        assert "● OK" not in page
+        assert 'class="tag good"' not in page.split('id="calls"')[0]
         hangs.clear()
         eventually(lambda: not told(browser, url, "MongoDB does not answer"))
 

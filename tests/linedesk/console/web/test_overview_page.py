@@ -1,0 +1,318 @@
+"""The overview in a real browser: while its data is old, its zone, its order, keys and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.store.client import Client, connect
+from tests.frontdesk.cut_line import Gate
+from tests.linedesk.console import a_day
+from tests.linedesk.console.a_day import USER
+from tests.linedesk.console.serving import served
+
+pytest.importorskip("playwright.sync_api")
+
+Full = Database[dict[str, Any]]
+Open = Callable[..., Any]
+Page = Any
+# What an operator may wait for the page to notice that its data is old.
+STALE_MS = 10_000
+PICTURES = Path(__file__).parents[4] / ".venv" / "screenshots"
+SIZES = {"wide": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+PHONE: dict[str, Any] = {"viewport": SIZES["phone"], "is_mobile": True, "has_touch": True}
+
+
+@contextmanager
+def a_page(browser: Any, url: str, **more: Any) -> Iterator[Page]:
+    """A page whose failed requests are expected."""
+    context = browser.new_context(**{"viewport": SIZES["wide"], "base_url": url} | more)
+    context.set_default_timeout(20_000)
+    page = context.new_page()
+    page.goto("/")
+    yield page
+    context.close()
+
+
+def quiet(database: Full) -> None:
+    """A database in which everything is OK."""
+    figures = {"oldestUnfinishedSeconds": 2.0, "waitingKeys": {}}
+    row = a_day.dispatcher_row(waiting=[])
+    row["figures"] |= figures
+    database.status.insert_many([a_day.desk_row(), row, a_day.scheduler_row()])
+
+
+def is_marked_stale(page: Page) -> None:
+    """Fails unless nothing on the page looks current."""
+    assert page.title() == "✕ no connection · linedesk"
+    assert page.locator("#icon").get_attribute("href") == "/static/icon-lost.svg"
+    assert page.locator("#live").inner_text() == "Not live."
+    text = page.locator("body").inner_text()
+    assert "All is well" not in text
+    assert page.locator(".verdict.good").is_hidden() or not page.locator(".verdict.good").count()
+    # No colour, so no green; and nothing moves.
+    filtered = page.evaluate("getComputedStyle(document.getElementById('main')).filter")
+    assert filtered == "grayscale(1)"
+    moving = """() => [...document.querySelectorAll('.way .drops')].filter(
+        one => getComputedStyle(one).animationName !== 'none').length"""
+    assert page.evaluate(moving) == 0
+    ages = page.locator("#figures .age")
+    assert ages.count() >= 6
+    assert all(" old" in one for one in ages.all_inner_texts())
+
+
+# What is old is marked as such.
+
+
+def test_without_mongodb_nothing_is_green_within_ten_seconds(
+    browser: Any, database: Full, mongo_uri: str
+) -> None:
+    quiet(database)
+    port = urlsplit(mongo_uri).port
+    assert port is not None
+    with (
+        Gate(port) as gate,
+        connect(gate.uri, app_name="console") as own,
+        served(own[database.name]) as url,
+        a_page(browser, url) as page,
+    ):
+        page.locator(".verdict.good").wait_for()
+        assert page.title() == "OK · linedesk"
+        assert (
+            page.evaluate(
+                "getComputedStyle(document.querySelector('.way .flow-2 .drops')).animationName"
+            )
+            == "flow"
+        )
+        gate.shut()
+        page.wait_for_function("() => document.title.startsWith('✕')", timeout=STALE_MS)
+        assert "MongoDB does not answer" in page.locator("#trouble").inner_text()
+        is_marked_stale(page)
+        with a_page(browser, url, java_script_enabled=False) as plain:
+            is_marked_stale(plain)
+            assert "State unknown" in plain.locator("#verdict").inner_text()
+            assert plain.locator(".way.wide .place.good, .tag.good").count() == 0
+        page.screenshot(path=PICTURES / "overview-stale.png", full_page=True)
+        gate.open()
+        # Only now do rows count as old or not.
+        database.status.update_many({}, {"$set": {"at": datetime.now(UTC)}})
+        page.wait_for_function("() => document.title.startsWith('OK')")
+        assert page.locator("#live").inner_text() == "Live."
+        assert page.locator("#icon").get_attribute("href") == "/static/icon.svg"
+        assert page.locator("#figures .age").first.is_hidden()
+
+
+def test_without_the_console_nothing_is_green_within_ten_seconds(
+    browser: Any, database: Full
+) -> None:
+    quiet(database)
+    with served(database) as url:
+        pages = a_page(browser, url)
+        page = pages.__enter__()
+        page.locator(".verdict.good").wait_for()
+    page.wait_for_function("() => document.title.startsWith('✕')", timeout=STALE_MS)
+    is_marked_stale(page)
+    assert "No connection to the console since" in page.locator("#offline").inner_text()
+    pages.__exit__(None, None, None)
+
+
+def test_an_answer_of_a_proxy_is_no_answer_of_the_console(open_page: Open) -> None:
+    page = open_page()
+    page.evaluate(
+        "() => { window.fetch = async () => new Response('<h1>502 Bad Gateway</h1>',"
+        " { status: 502 }); }"
+    )
+    page.locator("#offline", has_text="No connection to the console").wait_for()
+    is_marked_stale(page)
+
+
+def test_an_empty_database_is_critical_and_not_green(
+    browser: Any, client: Client, database: Full
+) -> None:
+    with served(client[f"{database.name}_none"]) as url, a_page(browser, url) as page:
+        assert page.title() == "✕ Critical (3) · linedesk"
+        assert page.locator("#icon").get_attribute("href") == "/static/icon-critical.svg"
+        assert page.locator(".verdict.good, .place.good, .tag.good").count() == 0
+        assert "linedesk init" in page.locator(".wrongs").inner_text()
+        assert "systemctl restart" not in page.locator(".wrongs").inner_text()
+        assert "No data for this period" in page.locator("#charts").inner_text()
+
+
+# One zone, and selected text.
+
+
+def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Full) -> None:
+    row = full.status.find_one({"role": "dispatcher"})
+    assert row is not None
+    started = row["startedAt"].astimezone(ZoneInfo("America/New_York"))
+    full.status.update_many({}, {"$set": {"words": "holds the lease since 2026-01-02 00:26 UTC"}})
+    full.control.insert_one(
+        {
+            "_id": "pause/main",
+            "act": "pause",
+            "channel": "main",
+            "key": None,
+            "by": "x",
+            "why": "y",
+            "at": datetime(2026, 7, 1, 1, 2, 3, tzinfo=UTC),
+        }
+    )
+    with served(full) as url, a_page(browser, url, timezone_id="America/New_York") as page:
+        assert page.locator("#zone").inner_text().startswith("Times in America/New_York (UTC-")
+        processes = page.locator("#processes").inner_text()
+        assert f"{started:%Y-%m-%d %H:%M:%S}" in processes
+        # Within texts as well: of a status line, and of a problem.
+        assert "holds the lease since 2026-01-01 19:26:00" in processes
+        assert "is paused since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
+        at = full.history.find_one({}, sort=[("at", -1)])
+        assert at is not None
+        tips = page.locator(".hover title").all_text_contents()
+        assert f"{at['at'].astimezone(ZoneInfo('America/New_York')):%H:%M:%S}" in "".join(tips)
+        # They stay so when the page has fetched itself again.
+        first = page.locator("#processes time").first.inner_text()
+        page.evaluate(
+            "window.asked = 0; const real = fetch;"
+            "window.fetch = (...all) => { window.asked += 1; return real(...all); }"
+        )
+        page.wait_for_function("() => window.asked > 2")
+        assert page.locator("#processes time").first.inner_text() == first
+    with served(full) as url, a_page(browser, url, java_script_enabled=False) as page:
+        assert "the server's zone" in page.locator("#zone").inner_text()
+
+
+def test_the_page_shows_that_it_pauses_while_text_is_selected(open_page: Open) -> None:
+    page = open_page()
+    assert page.locator("#selecting").is_hidden()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('#figures dd'))")
+    page.locator("#selecting", has_text="Paused while you select text.").wait_for()
+    page.evaluate("getSelection().removeAllRanges()")
+    page.locator("#selecting").wait_for(state="hidden")
+
+
+# The order, links and keys.
+
+
+def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, full: Full) -> None:
+    full.control.insert_one(
+        {
+            "_id": "pause/main",
+            "act": "pause",
+            "channel": "main",
+            "key": None,
+            "by": "hanako",
+            "why": "too loud",
+            "at": a_day.moment(90),
+        }
+    )
+    page = open_page()
+    order = ["verdict", "waiting", "letters", "pauses", "way", "figures", "curves", "threads"]
+    tops = [page.locator(f"#{name}").bounding_box()["y"] for name in order]
+    assert tops == sorted(tops)
+    assert page.title() == "▲ Warning (2) · linedesk"
+    alerts = page.locator(".wrongs li")
+    assert alerts.count() == 2
+    for one in alerts.all():
+        target = one.locator("a.button").get_attribute("href")
+        assert page.locator(target).count() == 1 if target[0] == "#" else target.startswith("/")
+    assert page.locator(".way.wide a.place").count() == 12
+    assert page.locator("#figures a[title]").count() == 7
+    assert "New events are held until you resume" in alerts.filter(has_text="paused").inner_text()
+    alerts.filter(has_text="paused").get_by_role("button", name="Resume").click()
+    page.locator("#said").wait_for()
+    assert full.control.count_documents({}) == 0
+
+
+def test_who_waits_shows_since_the_arrival_with_the_try_beside(open_page: Open, full: Full) -> None:
+    row = a_day.dispatcher_row(handlerTries=3)
+    row["waiting"][0] |= {"since": a_day.moment(130), "try": 2, "trySince": a_day.moment(4)}
+    full.status.replace_one({"role": "dispatcher"}, row)
+    page = open_page()
+    told = page.locator(f"#waits-main-{USER}-").inner_text()
+    assert "2 min 1" in told
+    assert "try 2 of 3, " in told
+    assert page.locator(".search input").input_value() == ""
+
+
+def test_dead_letters_are_grouped_by_cause_and_lead_to_their_list(
+    open_page: Open, full: Full
+) -> None:
+    full.deadletters.insert_one({"_id": "Q", "cause": "quota", "lastAt": a_day.moment(90_000)})
+    page = open_page()
+    told = page.locator("#letters")
+    assert "4 not replayed, 3 since yesterday" in told.inner_text()
+    rows = told.locator("tbody tr")
+    assert rows.count() == 2
+    rows.filter(has_text="quota").get_by_role("link", name="Show").click()
+    assert "cause=quota" in page.url
+    assert page.locator("#letter-rows tr").count() == 1
+
+
+def test_keys_lead_to_the_search_and_through_the_rows(open_page: Open) -> None:
+    page = open_page()
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.closest('.wrongs li') !== null")
+    rows = page.locator(".wrongs li").count()
+    for _ in range(rows):
+        page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.closest('#waiting tr') !== null")
+    page.keyboard.press("k")
+    assert page.evaluate("document.activeElement.closest('.wrongs li') !== null")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "q"
+    page.keyboard.type("jk/")
+    assert page.locator(".search input").input_value() == "jk/"
+
+
+# Sizes.
+
+TOO_WIDE = """() => [document.documentElement, ...document.querySelectorAll('.scroll')]
+    .filter(one => one.scrollWidth > one.clientWidth).map(one => one.id || one.className)"""
+OUTSIDE = """() => [...document.querySelectorAll('a, button, summary, input:not([type=hidden])')]
+    .filter(one => one.offsetParent && !one.closest('.hide, .skip'))
+    .map(one => [one, one.getBoundingClientRect()])
+    .filter(([one, box]) => box.left < -1 || box.right > innerWidth + 1)
+    .map(([one]) => one.outerHTML.slice(0, 90))"""
+TOO_SMALL = """() => [...document.querySelectorAll('a, button, summary, input:not([type=hidden])')]
+    .filter(one => one.offsetParent && !one.matches('.skip') && !one.closest('svg'))
+    .map(one => [one, one.getBoundingClientRect()])
+    .filter(([one, box]) => box.height < 40 - 0.5)
+    .map(([one, box]) => `${one.outerHTML.slice(0, 90)} ${box.height}`)"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_action_is_on_the_screen(open_page: Open, full: Full, size: str) -> None:
+    full.control.insert_one(
+        {
+            "_id": "pause/main",
+            "act": "pause",
+            "channel": "main",
+            "key": None,
+            "by": "hanako",
+            "why": "since the new release answers twice",
+            "at": a_day.moment(90),
+        }
+    )
+    page = open_page(**(PHONE if size == "phone" else {"viewport": SIZES[size]}))
+    page.locator("#pause-more summary").click()
+    assert page.evaluate(TOO_WIDE) == []
+    assert page.evaluate(OUTSIDE) == []
+    if size == "phone":
+        assert page.evaluate(TOO_SMALL) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_pictures_are_taken_for_a_look(open_page: Open, size: str, scheme: str) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    more = PHONE if size == "phone" else {"viewport": SIZES[size]}
+    page = open_page("/?hours=6", color_scheme=scheme, **more)
+    page.screenshot(path=PICTURES / f"overview-{size}-{scheme}.png", full_page=True)
+    assert (PICTURES / f"overview-{size}-{scheme}.png").stat().st_size > 10_000
