@@ -129,7 +129,8 @@ def _subjects(row: Mapping[str, Any]) -> Iterator[Document]:
     act, on = row.get("act"), row.get("on")
     if act in ("replay", "drop", "expire"):
         for id_ in ([on] if isinstance(on, str) else on or [])[:MOST_SUBJECTS]:
-            yield {"kind": "letter", "id": id_}
+            # A letter that was dropped is gone, and its event is not.
+            yield {"kind": "event" if act == "drop" else "letter", "id": id_}
     elif act in ("pause", "resume", "release") and isinstance(on, str) and "/" in on:
         whose, _, head = on.partition(" ")
         channel, _, key = whose.partition("/")

@@ -118,7 +118,7 @@ def test_ids_in_the_audit_are_links(people: Any, open_page: Open) -> None:  # no
         f"/conversation/main/{USER}",
         f"/event/{EVENT}",
         f"/letters/{EVENT[:-1]}0",
-        f"/letters/{EVENT[:-1]}2",
+        f"/event/{EVENT[:-1]}2",
     }
     assert "5 letters" in page.inner_text("main")
 
