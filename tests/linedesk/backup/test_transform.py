@@ -140,6 +140,11 @@ def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() 
     assert found[CONVERSATIONS] == [emptied, {**emptied, "pending": []}]
 
 
+def test_names_are_made_searchable_anew_after_an_import() -> None:
+    found, _ = restored(conversations=[a_conversation(nameParts=["花", "=花"])])
+    assert found[CONVERSATIONS] == [{**a_conversation(), "epoch": 77}]
+
+
 def test_a_text_that_is_no_utf_8_stops_nothing() -> None:
     raw = bson.encode(a_conversation(data={"x": "????"})).replace(b"????", b"\xff\xfe??")
     document = RawBSONDocument(raw, AS_STORED)
