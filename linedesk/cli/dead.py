@@ -153,14 +153,19 @@ def replay_letters(
             _agree(len(rows), "Replay", yes=yes)
         replay = _rehearsal(database) if dry_run else _acts(database).replay
         refused = 0
+        replayed_ids = []
         for row in _slowly(rows, "replaying"):
             told = {"id": row["_id"]}
             try:
                 told["replay"] = replay(row["_id"], again=choice.everything, force=force)
+                replayed_ids.append(row["_id"])
             except NotReplayed as error:
                 refused += 1
                 told["refused"] = _words(error)
             _tell(told, as_json=as_json, dry_run=dry_run)
+        waits = _acts(database).waits_for(replayed_ids)
+        if waits and not dry_run:
+            click.echo(waits, err=True)
     return Exit.FAILED if refused else Exit.OK
 
 

@@ -113,6 +113,9 @@ def release(settings: Settings, word: str, *, kind: Kind | None, why: str, as_js
         if not found and _obeyed(database) is None:
             raise NotDone("no dispatcher runs, so it is not known what waits")
         head = only(found, kind)
+        if not head.is_stuck(datetime.now(UTC)):
+            why_not = f": {head.why}" if head.why else ""
+            raise NotDone(f"the {head.kind} {head.id} is not stuck{why_not}; nothing was released")
         acts = _acts(database)
         order = acts.release(scope.channel, scope.key, head, why=why)
         came = _within(CAME_SECONDS, lambda: acts.came(order))

@@ -311,11 +311,15 @@ def test_a_release_names_the_head_and_tells_what_came(
         assert "nothing of it waits" in run("release", "花子", code=1).stderr
     assert "main is not a conversation" in run("release", "main", code=1).stderr
     waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": "failed twice"}
+    with processes(database, waiting=[{**waiting, "since": datetime.now(UTC)}]):
+        assert "the event 01E is not stuck" in run("release", "花子", code=1).stderr
+    assert database.control.find_one({"act": "release"}) is None
+    waiting["since"] = ago(120, now=datetime.now(UTC))
     came = iter([None, "the event 01E is a dead letter"])
     monkeypatch.setattr(acts.Acts, "came", lambda self, release: next(came))
     with processes(database, waiting=[waiting]):
         shown = run("release", "花子", "--why", "broken\nby\t太郎").stdout
-    assert f"main/{HANAKO}: the event 01E (failed twice)\n" in shown
+    assert f"main/{HANAKO}: to be given up: the event 01E (failed twice)\n" in shown
     assert shown.endswith("the event 01E is a dead letter\n")
     row = database.control.find_one_and_delete({"act": "release"})
     assert row is not None
