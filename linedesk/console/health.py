@@ -304,7 +304,7 @@ def paused(row: Mapping[str, Any]) -> HealthProblem:
     """`row` is one of `Overview.pauses`."""
     at, by, why = row.get("at"), row.get("by"), row.get("why")
     since = f" since {local(at)}" if isinstance(at, datetime) else ""
-    saw = f"{scope_words(row.get('channel'), row.get('key'))} is paused{since}"
+    saw = f"{scope_words(row.get('channel'), row.get('key'))}{since}"
     saw += (f" by {by}" if by else "") + (f": {why}" if why else "")
     level: Level = "warn" if row.get("channel") else "bad"
     do = f"new events are held until you resume: `linedesk resume {row['scope']}`"
@@ -344,7 +344,7 @@ def dead_letters(count: int) -> HealthProblem | None:
     if count <= LETTERS_WARN_COUNT:
         return None
     do = "`linedesk dead list --since 1d` lists them with their causes; replay or drop them"
-    return HealthProblem("warn", "dead letters", f"{count:,} since yesterday, not replayed", do)
+    return HealthProblem("warn", "dead letters", f"{count:,} in the last 24 h, not replayed", do)
 
 
 def late_timer(

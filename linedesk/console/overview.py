@@ -479,7 +479,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         pauses=[pause_row(one) for row in read.pauses if (one := Pause.from_row(row))],
         obeyed=processes.listed(row, "paused") if leader is not None else None,
         calls=read.calls,
-        letters=[dead_letters.summary(one) for one in read.letters],
+        letters=[dead_letters.summary(one) for one in read.letters[:NEWEST_LETTERS]],
         letters_lately=sum(one.lately for one in causes),
         letters_open=sum(one.count for one in causes),
         causes=causes,

@@ -33,6 +33,7 @@ STANDING = {
     "dispatcher": [
         *("readDocuments", "finishedDocuments", "inHandDocuments", "heldDocuments", "heldKeys"),
         *("queueDocuments", "lagDocuments", "outboxEffects", "busyThreads", "threads", "leading"),
+        "deadLettersOpen",
     ],
 }
 SAID = {

@@ -52,7 +52,7 @@ def test_the_lines_of_its_output_are_still_printed() -> None:
         "what is stored",
         "not written yet, or overwritten since",
         "looked through",
-        "the newest dead letters that were not replayed",
+        "dead letters that were not replayed",
     ):
         assert words in PAGE, words
         assert words in SCRIPT, words

@@ -251,7 +251,7 @@ def _held(seen: Overview) -> MapNode:
 def _letters(seen: Overview) -> MapNode:
     if not seen.letters_open:
         return MapNode("letters", "dead letters", "none", "none given up", OFF)
-    since = f"{number(seen.letters_lately)} since yesterday"
+    since = f"{number(seen.letters_lately)} in the last 24 h"
     return MapNode("letters", "dead letters", number(seen.letters_open), since)
 
 

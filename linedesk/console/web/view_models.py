@@ -104,8 +104,8 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
 
 def alerts(problems: Sequence[HealthProblem], pauses: Sequence[Document]) -> list[dict[str, Any]]:
     """The problems, each with where its details are; those of pauses with the pause itself."""
-    # Both lists have the pauses in the same order.
-    paused = iter(pauses)
+    # Both lists have the pauses in the same order: that of everything is the worst.
+    paused = iter(sorted(pauses, key=lambda one: bool(one.get("channel"))))
     told = []
     for one in problems:
         href, label = DETAILS.get(one.about, PROCESSES)

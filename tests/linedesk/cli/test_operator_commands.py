@@ -141,7 +141,7 @@ def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]
     with processes(database, figures={**month, "quotaClosedSinceSeconds": since.timestamp()}):
         shown = run("status", code=1).stdout
     assert f"quota 501 of 500, closed since {local(since)}" in shown
-    assert f"✕ Critical: quota: the month is closed since {local(since)}" in shown
+    assert f"✕ Critical: quota: LINE takes no push since {local(since)}" in shown
 
 
 def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
@@ -176,7 +176,7 @@ def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Dat
 def test_status_ends_with_1_where_something_stands_still(run: Run) -> None:
     shown = run("status", code=1).stdout
     assert "2 Critical" in shown
-    assert "✕ Critical: dispatcher: none runs → `systemctl restart linedesk-dispatcher`" in shown
+    assert "✕ Critical: dispatcher: no dispatcher is running → " in shown
 
 
 def test_a_pause_alone_is_no_failure(
@@ -186,8 +186,11 @@ def test_a_pause_alone_is_no_failure(
         order(pause.pause, "other/U1", why="a try")
         shown = run("status").stdout
         run("resume", "other/U1", "--json")
-    assert "▲ Warning: paused: other/U1 since" in shown
-    assert "by hanako: a try → `linedesk resume other/U1` ends it" in shown
+    assert "▲ Warning: paused: other/U1 is paused since" in shown
+    assert (
+        "by hanako: a try → new events are held until you resume: `linedesk resume other/U1`"
+        in shown
+    )
 
 
 def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
@@ -195,7 +198,8 @@ def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
     doing = [{"name": f"worker-{n}", "doing": "handler", "since": ago(n)} for n in range(20)]
     letters = [{"_id": str(n), "lastAt": NOW, "cause": "x"} for n in range(10)]
     rows = [a_desk(), a_dispatcher(waiting=stuck, threads=doing)]
-    read = Read(rows=rows, pauses=[], calls=[a_call()] * 20, letters=letters, replays=0)
+    causes = [{"_id": "x", "count": 10, "lately": 10, "lastAt": NOW}]
+    read = Read(rows, [], calls=[a_call()] * 20, letters=letters, replays=0, causes=causes)
     seen = put_together(read, now=NOW)
     for height in (40, 24):
         lines = list(plain(fitted(seen, {}, height=height, width=80)))

@@ -292,7 +292,7 @@ def test_held_conversations_are_told_when_they_wait_for_long() -> None:
     late = [*rows, {"channel": "main", "key": "U3", "since": ago(hours=1)}]
     found = work.judge_held(late, NOW)
     assert (found.state, "show main/U3" in found.do) == (WARN, True)
-    assert found.saw.endswith("main/U3 waits for 1 h: no reason told")
+    assert found.saw.endswith("main/U3 waits for 1 h: no reason known")
     # What an operator wants to wait waits.
     paused = Pauses((Pause(Scope("main", "U3")),))
     assert work.judge_held(late, NOW, paused=paused).state is OK
@@ -310,8 +310,8 @@ def test_a_busy_gate_is_told_with_what_its_setting_costs() -> None:
     busy = work.judge_gates([idle, seen("api", 0.94, 120, 9.4)])
     assert (busy.state, busy.saw) == (
         WARN,
-        "api: 94% of its turns are used, 120 wait; it makes at most 10 calls a second, "
-        "LINE allows 200 times as many",
+        "api: 94% of the gate's turns are used, 120 calls wait; "
+        "the gate lets at most 10 calls a second pass, LINE allows 200 times as many",
     )
     assert "LINE_CONCURRENCY" in busy.do
     assert "LINE_ACCESS_INTERVAL_MS" in busy.do
@@ -328,7 +328,7 @@ def test_what_is_paused_is_told_with_what_ends_it() -> None:
     assert found.state is WARN
     assert f"paused: main/U1 since {local(ago(hours=2))} by taro: too loud; " in found.saw
     assert "; channel c0; channel c1; channel c2; channel c3; 2 more" in found.saw
-    assert found.do == "`linedesk resume main/U1` ends it"
+    assert found.do == "new events are held until you resume: `linedesk resume main/U1`"
 
 
 @pytest.mark.parametrize(
@@ -544,7 +544,7 @@ def test_a_month_that_the_dispatcher_closed_is_told_with_its_beginning() -> None
     full = account.judge_quota(limit, {"totalUsage": 1004}, closed_since=lambda: since)
     assert (full.state, full.saw) == (
         BAD,
-        f"the month is closed since {local(since)}: 1,004 of 1,000 messages are used this month",
+        f"LINE takes no push since {local(since)}: 1,004 of 1,000 messages are used this month",
     )
     # The dispatcher will see the room within ten minutes.
     raised = account.judge_quota(limit, {"totalUsage": 500}, closed_since=lambda: since)
@@ -561,7 +561,7 @@ def test_the_doctor_asks_the_dispatcher_that_leads_since_when_the_month_is_close
     row = {"role": "dispatcher", "at": now, "epoch": 1}
     row["figures"] = {"leading": 1, "quotaClosedSinceSeconds": now.timestamp() - 7200}
     database.status.insert_one({**row, "_id": "dispatcher/bot1/1"})
-    assert account.quota(box).saw.startswith("the month is closed since ")
+    assert account.quota(box).saw.startswith("LINE takes no push since ")
     # One that is gone says nothing of now.
     database.status.update_one({}, {"$set": {"at": now - timedelta(minutes=5)}})
     assert account.quota(box).saw == "1,000 of 1,000 messages are used this month"

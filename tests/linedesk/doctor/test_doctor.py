@@ -363,7 +363,7 @@ def test_what_was_left_behind_is_told(patient: DoctorContext, database: Database
     database[DEADLETTERS].insert_one({"_id": "E3", "lastAt": past - timedelta(days=2)})
     assert work.held(patient).state is WARN
     assert work.timers(patient).state is BAD
-    assert work.letters(patient).saw == "1 within a day"
+    assert work.letters(patient).saw == "1 in the last 24 h, not replayed"
     database[DEADLETTERS].insert_one({"_id": "E4", "lastAt": past, "cause": NO_LETTER})
     assert work.letters(patient).state is BAD
     assert work.ages(patient).do.startswith("`linedesk init`")
@@ -407,7 +407,7 @@ def test_the_gate_is_judged_by_the_row_of_the_dispatcher_that_leads(
     assert work.gate(patient).state is SKIP
     database[STATUS].insert_one(a_dispatcher(3, figures=busy, now=now))
     found = work.gate(patient)
-    assert (found.state, "95% of its turns" in found.saw) == (WARN, True)
+    assert (found.state, "95% of the gate's turns" in found.saw) == (WARN, True)
 
 
 def test_recvqs_reach_is_measured_from_its_oldest_document(
@@ -435,7 +435,7 @@ def test_the_spool_is_read_without_being_changed(patient: DoctorContext) -> None
     open_one = services.spooled(patient)
     spool.close()
     closed = services.spooled(patient)
-    assert [open_one.saw.split(",")[0], closed.saw.split(",")[0]] == ["1 events wait in it"] * 2
+    assert [open_one.saw.split(",")[0], closed.saw.split(",")[0]] == ["1 event in the spool"] * 2
     path.write_bytes(b"no database")
     assert services.spooled(patient).state is WARN
 

@@ -171,7 +171,7 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
         assert f"{started:%Y-%m-%d %H:%M:%S}" in processes
         # Within texts as well: of a status line, and of a problem.
         assert "holds the lease since 2026-01-01 19:26:00" in processes
-        assert "is paused since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
+        assert "channel main since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
         at = full.history.find_one({}, sort=[("at", -1)])
         assert at is not None
         tips = page.locator(".hover title").all_text_contents()
@@ -247,7 +247,7 @@ def test_dead_letters_are_grouped_by_cause_and_lead_to_their_list(
     full.deadletters.insert_one({"_id": "Q", "cause": "quota", "lastAt": a_day.moment(90_000)})
     page = open_page()
     told = page.locator("#letters")
-    assert "4 not replayed, 3 since yesterday" in told.inner_text()
+    assert "4 not replayed, 3 in the last 24 h" in told.inner_text()
     rows = told.locator("tbody tr")
     assert rows.count() == 2
     rows.filter(has_text="quota").get_by_role("link", name="Show").click()
