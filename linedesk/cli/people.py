@@ -13,7 +13,7 @@ from rich.text import Text
 from linedesk.console.conversation import names_of
 from linedesk.console.format import one_line
 from linedesk.store.documents import Document
-from linedesk.store.errors import AccessRefused, translated
+from linedesk.store.errors import translated
 
 # A user, group or room of LINE, within a text.
 ID = re.compile(r"[UCR][0-9a-f]{32}")
@@ -29,11 +29,8 @@ def known_names(database: Database[Any], ids: Iterable[str]) -> Names:
 
     Raises StoreUnavailable.
     """
-    try:
-        with translated():
-            return names_of(database, ids)
-    except AccessRefused:
-        return {}
+    with translated():
+        return names_of(database, ids)
 
 
 def names_beside(database: Database[Any], rows: Iterable[Mapping[str, Any]]) -> Names:

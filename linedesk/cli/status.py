@@ -19,12 +19,8 @@ from rich.text import Text
 
 from linedesk.cli.people import (
     NAME_CELLS,
-    Names,
     conversation_id,
     cut,
-    name_in,
-    named,
-    names_beside,
     shortened,
 )
 from linedesk.compose.database import open_database
@@ -37,7 +33,6 @@ from linedesk.console.processes import Process
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.signals import until_ctrl_c
 from linedesk.settings.settings import Settings
-from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.calls import CallRecord, is_taken
 from linedesk.store.records.events import EVENT_ID
@@ -63,7 +58,7 @@ LEFT_OUT = ("calls", "room", "latency", "LINE", "events", "threads", "processes"
 Section = tuple[str, list[Text]]
 
 
-def fitted(seen: Overview, names: Names, *, height: int, width: int) -> list[Section]:
+def fitted(seen: Overview, *, height: int, width: int) -> list[Section]:
     """As much of it as has room on so many lines of this width.
 
     Problems are folded rather than cut. Other rows become fewer first, then whole kinds of rows
@@ -72,7 +67,7 @@ def fitted(seen: Overview, names: Names, *, height: int, width: int) -> list[Sec
     told: list[Section] = []
     for problems in range(MANY, 0, -1):
         for most in range(MANY, 0, -1):
-            told = _folded(sections(seen, names, most=most, problems=problems), width)
+            told = _folded(sections(seen, most=most, problems=problems), width)
             if _lines_of(told) <= height:
                 return told
         for label in LEFT_OUT:
@@ -95,33 +90,26 @@ def _lines_of(told: Sequence[Section]) -> int:
     return sum(len(lines) for _, lines in told)
 
 
-def sections(
-    seen: Overview, names: Names, *, most: int = MANY, problems: int = MANY
-) -> Iterator[Section]:
+def sections(seen: Overview, *, most: int = MANY, problems: int = MANY) -> Iterator[Section]:
     """Everything, label by label; of problems and of each other kind at most so many rows."""
     found = problems_of(seen)
     yield "linedesk", [_head(seen, found), *_problems(found, problems)]
     if seen.waiting:
-        yield "waiting", [_waiting(one, seen, names) for one in seen.waiting[:most]]
+        yield "waiting", [_waiting(one, seen) for one in seen.waiting[:most]]
     if seen.letters:
-        yield "dead", [_letter(row, names) for row in seen.letters[:most]]
+        yield "dead", [_letter(row, seen) for row in seen.letters[:most]]
     yield "processes", [_process(one) for one in seen.processes] or [Text("none known", "dim")]
     yield "events", [_rates(seen)]
     yield "queue", [_queue(seen)]
     yield "latency", [_latencies(seen.latencies)]
     yield (
         "threads",
-        [_threads(seen), *(_doing(one, seen, names) for one in seen.threads.doing[:most])],
+        [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[:most])],
     )
     yield "LINE", [_line(seen)]
     yield "room", [_room(seen)]
     if seen.calls:
         yield "calls", [_call(row) for row in seen.calls[:most]]
-
-
-def names_on(database: Database[Any], seen: Overview) -> Names:
-    """Those of all conversations that a screen shows. Raises StoreUnavailable."""
-    return names_beside(database, [*seen.waiting, *seen.threads.doing, *seen.letters])
 
 
 def grid(told: Sequence[Section], *, cut: bool) -> Table:
@@ -223,20 +211,20 @@ def _threads(seen: Overview) -> Text:
     return told
 
 
-def _doing(one: Mapping[str, Any], seen: Overview, names: Names) -> Text:
-    words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_who(one, names)}"
+def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
+    words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_who(one, seen)}"
     return Text(visible(f"{words}  {one.get(EVENT_ID) or ''}").rstrip())
 
 
-def _waiting(one: Mapping[str, Any], seen: Overview, names: Names) -> Text:
+def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     count = one.get("documents") or 0
     events = "1 event" if count == 1 else f"{count:,} events"
     why = one.get("why") or "no reason known"
-    return Text(visible(f"{_who(one, names)}  {events} for {_age(one, seen)}: {why}"))
+    return Text(visible(f"{_who(one, seen)}  {events} for {_age(one, seen)}: {why}"))
 
 
-def _who(one: Mapping[str, Any], names: Names) -> str:
-    name = name_in(names, one)
+def _who(one: Mapping[str, Any], seen: Overview) -> str:
+    name = seen.name_of(one)
     id_ = conversation_id(one.get("channel"), one.get("key"))
     return f"{one_line(cut(name, NAME_CELLS))} {id_}" if name else id_
 
@@ -304,9 +292,9 @@ def _call(row: Mapping[str, Any]) -> Text:
     return told.append(f"  {brief(call.ms / 1000)}  {visible(call.key or '')}")
 
 
-def _letter(row: Mapping[str, Any], names: Names) -> Text:
+def _letter(row: Mapping[str, Any], seen: Overview) -> Text:
     at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    return Text(visible(f"{at}  {row['what']}  {_who(row, names)}  {row['explained']}"))
+    return Text(visible(f"{at}  {row['what']}  {_who(row, seen)}  {row['explained']}"))
 
 
 EVERY_SECONDS = 1.0
@@ -317,7 +305,7 @@ def show_status(settings: Settings, *, watch: bool, as_json: bool) -> int:
     with open_database(settings, app_name="linedesk-status") as database:
         if not watch:
             seen = read_overview(database)
-            _show(seen, names_on(database, seen), as_json=as_json)
+            _show(seen, as_json=as_json)
             return _code(seen)
         with until_ctrl_c() as over:
             _watch(database, over, as_json=as_json)
@@ -360,29 +348,21 @@ def _code(seen: Overview) -> int:
     return Exit.FAILED if any(one.level == "bad" for one in problems_of(seen)) else Exit.OK
 
 
-def _show(seen: Overview, names: Names, *, as_json: bool) -> None:
+def _show(seen: Overview, *, as_json: bool) -> None:
     if as_json:
-        echo_json(status_as_json(seen, names))
+        echo_json(overview_as_json(seen))
     elif sys.stdout.isatty():
-        Console().print(grid(list(sections(seen, names)), cut=False))
+        Console().print(grid(list(sections(seen)), cut=False))
     else:
-        for line in plain(list(sections(seen, names))):
+        for line in plain(list(sections(seen))):
             click.echo(line)
-
-
-def status_as_json(seen: Overview, names: Names) -> Document:
-    """For programs, with a name beside each conversation."""
-    told = overview_as_json(seen)
-    for rows in (told["waiting"], told["threads"]["doing"], told["letters"]):
-        rows[:] = [named(row, names) for row in rows]
-    return told
 
 
 def _watch(database: Database[Any], over: threading.Event, *, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         while not over.wait(EVERY_SECONDS):
             seen = read_overview(database)
-            _show(seen, names_on(database, seen), as_json=as_json)
+            _show(seen, as_json=as_json)
         return
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -394,7 +374,6 @@ def _watch(database: Database[Any], over: threading.Event, *, as_json: bool) -> 
 def _screen(database: Database[Any], console: Console) -> Any:
     try:
         seen = read_overview(database)
-        names = names_on(database, seen)
     except StoreUnavailable as error:
         return Text(f"MongoDB does not answer ({error}); trying again, Ctrl-C ends", "bold red")
-    return grid(fitted(seen, names, height=console.height, width=console.width), cut=True)
+    return grid(fitted(seen, height=console.height, width=console.width), cut=True)

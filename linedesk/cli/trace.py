@@ -9,15 +9,14 @@ from typing import Any
 from linedesk.cli.listing import Column, moment, show_rows, zoned
 from linedesk.cli.people import (
     Names,
-    conversation_id,
     endpoint_words,
-    known_names,
     name_in,
     named,
     names_beside,
     who,
 )
 from linedesk.compose.database import open_database
+from linedesk.console.call_words import reason_words
 from linedesk.console.calls import Wanted, newest_calls
 from linedesk.console.conversation import find_conversation
 from linedesk.console.format import brief, clock, echo_json, local, one_line, show_page
@@ -37,22 +36,20 @@ def trace(settings: Settings, asked: str, *, text: bool, as_json: bool) -> None:
     """Print the story of the event that an id means. Raises NoSuchEvent."""
     with open_database(settings, app_name="linedesk-trace") as database:
         story = tell(database, asked, text=text)
-        whose = conversation_id(story.channel, story.key)
-        name = known_names(database, [whose]).get(whose) if whose else None
     if as_json:
-        echo_json({**story.as_json(), "name": name})
+        echo_json(story.as_json())
     else:
-        show_page(page(story, name))
+        show_page(page(story))
 
 
-def page(story: Story, name: str | None) -> Iterator[tuple[str, Iterator[str]]]:
+def page(story: Story) -> Iterator[tuple[str, Iterator[str]]]:
     """The story for people, label by label."""
     yield "event", iter([story.event_id])
     if story.asked != story.event_id:
         yield "found by", iter([story.asked])
     yield "what", iter([story.what])
     if story.key:
-        yield "who", iter([f"{name or 'name not known'}  {story.channel}/{story.key}"])
+        yield "who", iter([f"{story.name or 'name not known'}  {story.channel}/{story.key}"])
     yield "result", iter([story.verdict])
     if do := _to_do(story):
         yield "to do", iter([do])
@@ -118,6 +115,7 @@ def _screen(names: Names) -> tuple[Column, ...]:
         Column("event", lambda row: row.get(EVENT_ID) or "-"),
         Column("try", lambda row: row.get("attempt") or 1, left_out=1),
         Column("request id", lambda row: row.get(REQUEST_ID) or "-", left_out=2),
+        Column("reason", lambda row: reason_words(row) or "-", fold=14, left_out=3),
     )
 
 
@@ -132,6 +130,7 @@ def _pipe(names: Names) -> tuple[Column, ...]:
         Column("key", lambda row: row.get("key") or "-"),
         Column("event", lambda row: row.get(EVENT_ID) or "-"),
         Column("name", lambda row: name_in(names, row) or "-"),
+        Column("reason", lambda row: reason_words(row) or "-"),
     )
 
 

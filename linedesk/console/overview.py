@@ -8,7 +8,7 @@ says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
 from linedesk.console.calls import LISTED
+from linedesk.console.conversation import names_of
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import reported
@@ -370,10 +371,22 @@ class Overview:
     """Whether the database has what `linedesk init` makes."""
     figures: dict[str, ProcessRow] = field(default_factory=dict)
     """All that the rows tell, by role."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names in LINE of the conversations in it, by `<channel>/<key>`, as far as they are known."""
+
+    def name_of(self, row: Mapping[str, Any], *, channel: str | None = None) -> str | None:
+        """The name that belongs to a row; `channel` is that of a row that has none."""
+        return self.names.get(f"{row.get('channel') or channel}/{row.get('key')}")
 
     def as_json(self) -> Document:
-        """The same for programs; seconds and bytes, times with their zone."""
-        told: Document = as_json(self)
+        """The same for programs; seconds and bytes, times with their zone.
+
+        Each conversation has its `name`; null where that is not known.
+        """
+        told: Document = as_json(replace(self, names={}))
+        del told["names"]
+        for rows in (told["waiting"], told["threads"]["doing"], told["letters"]):
+            rows[:] = [{**row, "name": self.name_of(row)} for row in rows]
         return told
 
 
@@ -394,13 +407,23 @@ class Read:
 
 
 def read_overview(
-    database: Database[Any], *, now: datetime | None = None, seconds: float = READ_SECONDS
+    database: Database[Any],
+    *,
+    channel: str | None = None,
+    now: datetime | None = None,
+    seconds: float = READ_SECONDS,
 ) -> Overview:
-    """Look at everything once, within so many seconds. Raises StoreUnavailable."""
+    """Look at everything once, within so many seconds. Raises StoreUnavailable.
+
+    `channel` is that of the calls, whose rows name none.
+    """
     now = now or datetime.now(UTC)
     with translated(), pymongo.timeout(seconds):
-        read = _read(database, now)
-    return put_together(read, now=now)
+        seen = put_together(_read(database, now), now=now)
+        shown = [*seen.waiting, *seen.threads.doing, *seen.letters, *seen.pauses]
+        ids = {f"{row.get('channel')}/{row.get('key')}" for row in shown}
+        ids |= {f"{channel}/{row.get('key')}" for row in seen.calls}
+        return replace(seen, names=names_of(database, ids))
 
 
 def _read(database: Database[Any], now: datetime) -> Read:

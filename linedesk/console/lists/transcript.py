@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pymongo
 from pymongo.database import Database
 
+from linedesk.console.call_words import reason_words
 from linedesk.console.dead_letters import LISTED, summary
 from linedesk.console.lists.events import EventLine, events_of
 from linedesk.console.lists.timers import TimerLine, timers_due
@@ -21,7 +22,7 @@ from linedesk.console.reading import outbox_of, reported
 from linedesk.store.control import RELEASE, Release
 from linedesk.store.documents import CALLS, CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import SENDS, is_taken, of_key
+from linedesk.store.records.calls import REASON, SENDS, is_taken, of_key
 from linedesk.store.records.control import DONE_AT
 from linedesk.store.records.effects import CALL, OUTBOX, PENDING, SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
@@ -33,7 +34,7 @@ MOST_CALLS = 100
 MOST_LETTERS = 10
 READ_SECONDS = 10.0
 LETTER = (*LISTED, "effect.messages", f"effect.{EVENT_ID}")
-CALL_FIELDS = ("at", "endpoint", "status", EVENT_ID, "attempt", "also")
+CALL_FIELDS = ("at", "endpoint", "status", EVENT_ID, "attempt", "also", REASON)
 
 Result = Literal["sent", "refused", "waiting", "failed"]
 
@@ -114,7 +115,9 @@ def _calls(database: Database[Any], key: str) -> Iterator[BotLine]:
     for row in reported(database, CALLS).aggregate(stages, hint={"$natural": -1}):
         status = row.get("status")
         tried = row.get("attempt") or 1
+        reason = reason_words(row)
         words = f"LINE answered {status}" if status else "LINE did not answer"
+        words += f" ({reason})" if reason else ""
         words += f", try {tried}" if tried > 1 else ""
         result: Result = "sent" if is_taken(status) else "refused"
         way = str(row["endpoint"]).rpartition("/")[2]

@@ -62,7 +62,9 @@ def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECO
 
 def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: float) -> None:
     overviews = LiveReadings(
-        context.reader, lambda: read_overview(context.reading), every_seconds=overview_seconds
+        context.reader,
+        lambda: read_overview(context.reading, channel=context.console.channel),
+        every_seconds=overview_seconds,
     )
     curves = {hours: _curves(context, hours) for hours in HOURS}
 

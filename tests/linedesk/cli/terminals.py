@@ -24,10 +24,12 @@ def terminal(
     """A command on a terminal of so many columns and 24 lines: its other end, and the process."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    # A test's own process may have them set, and they go before the terminal's size.
+    inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         [sys.executable, "-m", "linedesk", *arguments],
         cwd=Path(__file__).parents[3],
-        env=os.environ | environ | {"TERM": "xterm"},
+        env=inherited | environ | {"TERM": "xterm"},
         stdin=slave,
         stdout=slave,
         stderr=slave,

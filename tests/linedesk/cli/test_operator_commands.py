@@ -186,7 +186,7 @@ def test_a_pause_alone_is_no_failure(
         order(pause.pause, "other/U1", why="a try")
         shown = run("status").stdout
         run("resume", "other/U1", "--json")
-    assert "▲ Warning: paused: other/U1 is paused since" in shown
+    assert "▲ Warning: paused: other/U1 since" in shown
     assert (
         "by hanako: a try → new events are held until you resume: `linedesk resume other/U1`"
         in shown
@@ -202,9 +202,9 @@ def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
     read = Read(rows, [], calls=[a_call()] * 20, letters=letters, replays=0, causes=causes)
     seen = put_together(read, now=NOW)
     for height in (40, 24):
-        lines = list(plain(fitted(seen, {}, height=height, width=80)))
+        lines = list(plain(fitted(seen, height=height, width=80)))
         assert height - 6 <= len(lines) <= height
-    assert len(list(plain(list(sections(seen, {}))))) > 50
+    assert len(list(plain(list(sections(seen))))) > 50
     words = Text(f"main/{HANAKO}: 待 main/U花子", "red")
     assert shortened(words).plain == "main/U11111111…: 待 main/U花子"
 

@@ -117,7 +117,8 @@ def test_ctrl_c_ends_a_command_quietly_wherever_its_start_is(module: str) -> Non
             break
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=20)
-    assert process.returncode == Exit.INTERRUPTED
+    # While Python ends, the signal itself ends the process, and a shell has 130 as well.
+    assert process.returncode in (Exit.INTERRUPTED, -signal.SIGINT)
     assert "Traceback" not in rest
     assert "KeyboardInterrupt" not in rest
 

@@ -126,7 +126,7 @@ def test_a_replayed_letter_says_so_and_names_its_replays() -> None:
     told = story(letter=a_letter(replays=2, replayedAt=LATER))
     assert told.stands == "replayed"
     assert told.verdict == "given up (handler: ValueError), and replayed since as replay:01E:2"
-    assert advice(told) == "`linedesk trace replay:01E:2` tells what came of it"
+    assert advice(told) == "`linedesk trace replay:01E:2` shows its result"
     assert told.related == ["replay:01E:1", "replay:01E:2"]
     assert "replayed as replay:01E:2" in [step.words for step in told.steps]
 

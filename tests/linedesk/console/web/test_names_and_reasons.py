@@ -9,14 +9,8 @@ import pytest
 from pymongo.database import Database
 
 from tests.linedesk.console.a_day import EVENT, USER, moment
-from tests.linedesk.console.web.test_page import (  # noqa: F401
-    PICTURES,
-    Open,
-    browser,
-    full,
-    open_page,
-    url,
-)
+from tests.linedesk.console.web.test_overview_page import PICTURES
+from tests.linedesk.console.web.test_page import Open
 
 TARO = "U00000000000000000000000000000002"
 TEXT = "messages[0].text"
@@ -27,7 +21,7 @@ REASON = {
 
 
 @pytest.fixture
-def people(full: Database[dict[str, Any]]) -> Database[dict[str, Any]]:  # noqa: F811
+def people(full: Database[dict[str, Any]]) -> Database[dict[str, Any]]:
     """Two more conversations, an audit of them, and a refusal."""
     profile = {"displayName": "鈴木花太郎"}
     whose = {"channel": "main", "at": moment(7200)}
@@ -66,7 +60,7 @@ def search(page: Any, word: str) -> None:
 
 def test_several_results_show_name_kind_and_last_activity_and_lead_on(
     people: Any,
-    open_page: Open,  # noqa: F811
+    open_page: Open,
 ) -> None:
     page = open_page()
     search(page, "花")
@@ -83,13 +77,13 @@ def test_several_results_show_name_kind_and_last_activity_and_lead_on(
 
 
 @pytest.mark.parametrize("word", ["藤花", "ﾊﾅ", "鈴木", "U00000000000000000000000000000002"])
-def test_one_result_opens_at_once(people: Any, open_page: Open, word: str) -> None:  # noqa: F811
+def test_one_result_opens_at_once(people: Any, open_page: Open, word: str) -> None:
     page = open_page()
     search(page, word)
     assert "/conversation/main/" in page.url
 
 
-def test_nothing_found_is_said_with_the_word(people: Any, open_page: Open) -> None:  # noqa: F811
+def test_nothing_found_is_said_with_the_word(people: Any, open_page: Open) -> None:
     answer = open_page().request.get("/search", params={"q": "三郎"})
     assert answer.status == 404
     assert 'No results for <span lang="ja">三郎</span>' in answer.text()
@@ -98,7 +92,7 @@ def test_nothing_found_is_said_with_the_word(people: Any, open_page: Open) -> No
 @pytest.mark.parametrize("path", ["/letters", "/calls", f"/event/{EVENT}", "/audit"])
 def test_a_name_stands_beside_each_id_and_the_short_id_can_be_searched(
     people: Any,
-    open_page: Open,  # noqa: F811
+    open_page: Open,
     path: str,
 ) -> None:
     page = open_page(path)
@@ -110,7 +104,7 @@ def test_a_name_stands_beside_each_id_and_the_short_id_can_be_searched(
     assert page.url.endswith(f"/conversation/main/{USER}")
 
 
-def test_ids_in_the_audit_are_links(people: Any, open_page: Open) -> None:  # noqa: F811
+def test_ids_in_the_audit_are_links(people: Any, open_page: Open) -> None:
     page = open_page("/audit")
     links = {one.get_attribute("href") for one in page.locator("td.words a").all()}
     assert links >= {
@@ -123,13 +117,13 @@ def test_ids_in_the_audit_are_links(people: Any, open_page: Open) -> None:  # no
     assert "5 letters" in page.inner_text("main")
 
 
-def test_a_refusal_shows_what_line_said(people: Any, open_page: Open) -> None:  # noqa: F811
+def test_a_refusal_shows_what_line_said(people: Any, open_page: Open) -> None:
     told = f"The request body has 1 error(s): {TEXT} May not be empty"
     for path in ("/calls", f"/event/{EVENT}", f"/conversation/main/{TARO}"):
         assert told in open_page(path).inner_text("main"), path
 
 
-def test_a_traceback_says_how_to_see_its_message(people: Any, open_page: Open) -> None:  # noqa: F811
+def test_a_traceback_says_how_to_see_its_message(people: Any, open_page: Open) -> None:
     shown = open_page(f"/letters/{EVENT[:-1]}0").inner_text("pre")
     assert "KeyError(event.text)" in shown
     assert "linedesk dead show ID --text" in shown
@@ -139,7 +133,7 @@ def test_a_traceback_says_how_to_see_its_message(people: Any, open_page: Open) -
 @pytest.mark.parametrize("width", [1280, 390])
 def test_lists_with_names_fit_their_screen(
     people: Any,
-    open_page: Open,  # noqa: F811
+    open_page: Open,
     scheme: str,
     width: int,
 ) -> None:

@@ -432,11 +432,11 @@ def test_while_mongodb_hangs_the_page_answers_with_what_it_knew(
 ) -> None:
     hangs, goes_on = threading.Event(), threading.Event()
 
-    def read(database: Rows) -> Any:
+    def read(database: Rows, **more: Any) -> Any:
         if hangs.is_set():
             goes_on.wait(20)
             raise StoreUnavailable("frozen")
-        return read_overview(database)
+        return read_overview(database, **more)
 
     monkeypatch.setattr(pages, "read_overview", read)
     with served(full, overview_seconds=0.0) as url:
@@ -466,9 +466,9 @@ def test_all_viewers_together_cost_one_reading_a_second(
 ) -> None:
     reads: list[int] = []
 
-    def read(database: Rows) -> Any:
+    def read(database: Rows, **more: Any) -> Any:
         reads.append(1)
-        return read_overview(database)
+        return read_overview(database, **more)
 
     monkeypatch.setattr(pages, "read_overview", read)
     with served(full, overview_seconds=60.0) as url:
