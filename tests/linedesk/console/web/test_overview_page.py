@@ -301,7 +301,7 @@ def test_every_action_is_on_the_screen(open_page: Open, full: Full, size: str) -
         }
     )
     page = open_page(**(PHONE if size == "phone" else {"viewport": SIZES[size]}))
-    page.locator("#pause-more summary").click()
+    page.locator("#words summary").click()
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate(OUTSIDE) == []
     if size == "phone":

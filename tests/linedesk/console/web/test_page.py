@@ -81,11 +81,11 @@ def test_it_changes_without_a_reload_and_leaves_alone_what_a_person_does(
 ) -> None:
     page = open_page()
     page.evaluate("window.marked = true")
-    page.locator("#pause-more summary").click()
-    why = page.locator("#pause-more input[name=why]")
-    why.fill("考え中")
-    page.evaluate("window.scrollTo(0, 300)")
-    was_at = why.bounding_box()["y"]
+    word = page.locator("input[name=q]")
+    word.fill("考え中")
+    opened = page.locator("#words summary")
+    opened.click()
+    was_at = opened.bounding_box()["y"]
     figure = page.locator("#figures dd").first
     seen = {figure.inner_text()}
     for _ in range(2):
@@ -97,10 +97,10 @@ def test_it_changes_without_a_reload_and_leaves_alone_what_a_person_does(
     assert len(seen) >= 3
     assert page.evaluate("window.marked")
     # Rows above come and go; what is on the screen stays where it is.
-    assert abs(why.bounding_box()["y"] - was_at) <= 1
-    assert why.input_value() == "考え中"
-    assert page.evaluate("document.activeElement.name") == "why"
-    assert page.locator("#pause-more").get_attribute("open") is not None
+    assert abs(opened.bounding_box()["y"] - was_at) <= 1
+    assert word.input_value() == "考え中"
+    assert page.evaluate("document.activeElement.parentElement.id") == "words"
+    assert page.locator("#words").get_attribute("open") is not None
 
 
 def test_a_conversation_is_paused_and_goes_on(
