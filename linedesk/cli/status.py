@@ -212,7 +212,8 @@ def _threads(seen: Overview) -> Text:
 
 
 def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
-    words = f"{one.get('name')} {one.get('doing')} for {_age(one, seen)}  {_who(one, seen)}"
+    took = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
+    words = f"{one.get('name')} {one.get('doing')} for {took}  {_who(one, seen)}"
     return Text(visible(f"{words}  {one.get(EVENT_ID) or ''}").rstrip())
 
 
@@ -220,7 +221,8 @@ def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     count = one.get("documents") or 0
     events = "1 event" if count == 1 else f"{count:,} events"
     why = one.get("why") or "no reason known"
-    return Text(visible(f"{_who(one, seen)}  {events} for {_age(one, seen)}: {why}"))
+    waited = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
+    return Text(visible(f"{_who(one, seen)}  {events} for {waited}: {why}"))
 
 
 def _who(one: Mapping[str, Any], seen: Overview) -> str:
@@ -229,9 +231,18 @@ def _who(one: Mapping[str, Any], seen: Overview) -> str:
     return f"{one_line(cut(name, NAME_CELLS))} {id_}" if name else id_
 
 
-def _age(one: Mapping[str, Any], seen: Overview) -> str:
-    since = one.get("since")
+def _age(since: datetime | None, seen: Overview) -> str:
     return brief(max(0.0, (seen.at - since).total_seconds())) if since is not None else "-"
+
+
+def _try(one: Mapping[str, Any], seen: Overview) -> str:
+    """Which try of the handler it is, and how long ago that began; empty before the first one."""
+    if not one.get("try"):
+        return ""
+    most = seen.threads.handler_tries
+    since = one.get("trySince")
+    ago = f", {_age(since, seen)}" if since is not None else ""
+    return f" (try {one['try']}{f' of {most:.0f}' if most else ''}{ago})"
 
 
 def _line(seen: Overview) -> Text:

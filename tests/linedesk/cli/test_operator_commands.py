@@ -193,6 +193,17 @@ def test_a_pause_alone_is_no_failure(
     )
 
 
+def test_status_shows_for_how_long_a_conversation_waits_and_which_try_it_is_at(
+    run: Run, database: Database[Any]
+) -> None:
+    now = datetime.now(UTC)
+    tried = {"try": 2, "trySince": ago(4, now=now), "since": ago(70, now=now)}
+    waiting = {"channel": "main", "key": HANAKO, "documents": 3, "why": "failed", **tried}
+    with processes(database, waiting=[waiting], handlerTries=3):
+        shown = run("status").stdout
+    assert re.search(r"3 events for 1 min 1\d s \(try 2 of 3, [\d.]+ s\): failed", shown), shown
+
+
 def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
     stuck = [{"channel": "main", "key": f"U{n}", "since": ago(999), "why": "x"} for n in range(20)]
     doing = [{"name": f"worker-{n}", "doing": "handler", "since": ago(n)} for n in range(20)]
