@@ -177,16 +177,18 @@ def oldest_event(seconds: float) -> HealthProblem | None:
     return HealthProblem(level, "queue", saw, do)
 
 
-def progress(*, quiet_seconds: float, oldest_seconds: float) -> HealthProblem | None:
+def progress(
+    *, quiet_seconds: float, oldest_seconds: float, started_by: str | None = SYSTEMD
+) -> HealthProblem | None:
     """Since progress was saved, and for how long the oldest event waits."""
-    unit = unit_of(processes.DISPATCHER)
+    reason = reason_at(processes.DISPATCHER, started_by)
     is_quiet = quiet_seconds > QUIET_WARN_SECONDS
     saw = f"saved {for_long(quiet_seconds)} ago"
     if is_quiet and oldest_seconds > WAIT_WARN_SECONDS:
-        do = f"the dispatcher makes no progress: {STATUS.format(unit=unit)}"
+        do = f"the dispatcher makes no progress: {reason}"
         return HealthProblem("bad", "queue", saw, do)
     if is_quiet and oldest_seconds <= WAIT_WARN_SECONDS:
-        do = f"a dispatcher saves at least every minute: {STATUS.format(unit=unit)}"
+        do = f"a dispatcher saves at least every minute: {reason}"
         return HealthProblem("warn", "queue", saw, do)
     return oldest_event(oldest_seconds)
 
@@ -390,9 +392,12 @@ def _database(seen: Overview) -> Iterator[HealthProblem]:
         yield HealthProblem("bad", "database", saw, do)
 
 
-def _started_by(seen: Overview, role: str) -> str | None:
-    """What started the processes of a role; where none is known, what started any."""
-    known = sorted(seen.processes, key=lambda one: (one.role != role, one.silent_seconds))
+def started_by(found: Sequence[processes.Process], role: str) -> str | None:
+    """What started the processes of a role; where none is known, what started any.
+
+    None where only processes of older releases ran, which do not report it.
+    """
+    known = sorted(found, key=lambda one: (one.role != role, one.silent_seconds))
     if not known:
         return UNKNOWN
     return next((one.started_by for one in known if one.started_by is not None), None)
@@ -405,7 +410,7 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
         wanted.append(processes.SCHEDULER)
     for role in wanted:
         if role not in here:
-            yield absent(role, _last_seen(seen, role), started_by=_started_by(seen, role))
+            yield absent(role, _last_seen(seen, role), started_by=started_by(seen.processes, role))
     # Of a dispatcher without the field, an older version, a scheduler is looked for by its row.
     named = here if seen.scheduler_asked else here | {processes.SCHEDULER}
     for one in seen.processes:
@@ -480,7 +485,7 @@ def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
     late = -(seen.figures[processes.SCHEDULER].number("nextTimerSeconds") or 0.0)
     own = bool(seen.scheduler_asked)
     role = processes.SCHEDULER if own else processes.DISPATCHER
-    yield late_timer(late, own_process=own, started_by=_started_by(seen, role))
+    yield late_timer(late, own_process=own, started_by=started_by(seen.processes, role))
 
 
 def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:

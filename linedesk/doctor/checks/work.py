@@ -10,11 +10,12 @@ from pymongo.database import Database
 
 from jobworker.record.dead_letters import NOTICE
 from linedesk.console import health
-from linedesk.console.overview import GateView, gates, pause_row
-from linedesk.console.processes import combined, is_fresh, leading
+from linedesk.console.overview import MOST_ROWS, GateView, gates, pause_row
+from linedesk.console.processes import SCHEDULER, combined, is_fresh, leading, process_of
 from linedesk.console.reading import reported
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, lasting, of, ok, skip, warn
+from linedesk.runtime.status_row import SYSTEMD
 from linedesk.store.collections import DISPATCHER, audit_age_days, told_of_audit
 from linedesk.store.control import NO_PAUSES, Control, Pauses
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, PROGRESS, RECVQ, SCHEDULE, STATUS
@@ -36,14 +37,21 @@ WAITING_SECONDS = 120.0
 def lease(box: DoctorContext) -> Finding:
     """Whether a dispatcher holds it, by the server's clock."""
     row = box.database[LEASES].find_one({"_id": DISPATCHER})
-    return judge_lease(row, box.server_time)
+    return judge_lease(row, box.server_time, started_by=_started_by(box, DISPATCHER))
 
 
 def progress(box: DoctorContext) -> Finding:
     """Whether it was saved lately, and the age of the oldest document that waits."""
     row = box.database[PROGRESS].find_one({"_id": DISPATCHER}, {"after": 1, "finished": 1, "at": 1})
     oldest = _oldest_unfinished(box.database, row or {})
-    return judge_progress(row, None if oldest is None else accepted_at(oldest), box.now)
+    waiting_since = None if oldest is None else accepted_at(oldest)
+    return judge_progress(row, waiting_since, box.now, started_by=_started_by(box, DISPATCHER))
+
+
+def _started_by(box: DoctorContext, role: str) -> str | None:
+    """What started the processes here, by their rows of `status`."""
+    rows = box.database[STATUS].find({}).limit(MOST_ROWS)
+    return health.started_by([process_of(row, now=box.now) for row in rows], role)
 
 
 def gate(box: DoctorContext) -> Finding:
@@ -129,10 +137,14 @@ def timers(box: DoctorContext) -> Finding:
     oldest = schedule.find_one(due, {RUN_AT: 1}, sort=[(RUN_AT, 1)])
     aside = schedule.count_documents({RUN_AT: None, SET_ASIDE: {"$exists": True}}, limit=1_000)
     late = 0.0 if oldest is None else (box.now - oldest[RUN_AT]).total_seconds()
-    return judge_timers(late, aside, process=box.settings.scheduler == "process")
+    process = box.settings.scheduler == "process"
+    role = SCHEDULER if process else DISPATCHER
+    return judge_timers(late, aside, process=process, started_by=_started_by(box, role))
 
 
-def judge_lease(row: Mapping[str, Any] | None, now: datetime) -> Finding:
+def judge_lease(
+    row: Mapping[str, Any] | None, now: datetime, *, started_by: str | None = SYSTEMD
+) -> Finding:
     """`row` is that of `leases`; its owner is machine, process and start."""
     if row is None:
         return bad("its row is missing", "`linedesk init` makes it")
@@ -142,11 +154,15 @@ def judge_lease(row: Mapping[str, Any] | None, now: datetime) -> Finding:
         return ok(f"held by process {pid} of {machine[:8]}, epoch {lease.epoch}")
     since = f" for {lasting((now - lease.until).total_seconds())}" if lease.until else ""
     saw = f"no dispatcher has run{since}, epoch {lease.epoch}"
-    return of(health.absent(DISPATCHER, saw))
+    return of(health.absent(DISPATCHER, saw, started_by=started_by))
 
 
 def judge_progress(
-    row: Mapping[str, Any] | None, waiting_since: datetime | None, now: datetime
+    row: Mapping[str, Any] | None,
+    waiting_since: datetime | None,
+    now: datetime,
+    *,
+    started_by: str | None = SYSTEMD,
 ) -> Finding:
     """`waiting_since` is when the oldest document arrived that is not finished."""
     waited = 0.0 if waiting_since is None else max(0.0, (now - waiting_since).total_seconds())
@@ -154,12 +170,13 @@ def judge_progress(
         if waiting_since is None:
             return ok("nothing was received yet")
         saw = f"nothing was ever handled, waiting for {lasting(waited)}"
-        return bad(saw, health.STATUS.format(unit=health.unit_of(DISPATCHER)))
+        return bad(saw, health.reason_at(DISPATCHER, started_by))
     quiet = max(0.0, (now - row["at"]).total_seconds())
     saw = f"saved {lasting(quiet)} ago"
     if waited:
         saw += f", the oldest event waits for {lasting(waited)}"
-    return of(health.progress(quiet_seconds=quiet, oldest_seconds=waited), saw=saw)
+    problem = health.progress(quiet_seconds=quiet, oldest_seconds=waited, started_by=started_by)
+    return of(problem, saw=saw)
 
 
 def judge_gates(found: Sequence[GateView]) -> Finding:
@@ -210,9 +227,11 @@ def judge_conversations(rows: Sequence[Mapping[str, Any]]) -> Finding:
     )
 
 
-def judge_timers(late_seconds: float, aside: int, *, process: bool) -> Finding:
+def judge_timers(
+    late_seconds: float, aside: int, *, process: bool, started_by: str | None = SYSTEMD
+) -> Finding:
     """`process` says whether a scheduler of its own is to run."""
-    problem = health.late_timer(late_seconds, own_process=process)
+    problem = health.late_timer(late_seconds, own_process=process, started_by=started_by)
     if problem is None and aside:
         return warn(
             f"{aside} can never ring", "db.schedule.find({setAside: {$exists: true}}) tells why"

@@ -265,6 +265,15 @@ def test_a_lease_is_held_or_no_dispatcher_runs(
     assert work.judge_lease(row, NOW).state is state
 
 
+def test_advice_fits_how_the_processes_were_started() -> None:
+    row = {"owner": None, "epoch": 3, "until": None}
+    assert "systemctl restart linedesk-dispatcher" in work.judge_lease(row, NOW).do
+    assert "`linedesk up`" in work.judge_lease(row, NOW, started_by="up").do
+    stuck = work.judge_progress({"at": ago(seconds=150)}, ago(seconds=70), NOW, started_by="hand")
+    assert "systemctl" not in stuck.do
+    assert "log of the dispatcher" in stuck.do
+
+
 @pytest.mark.parametrize(
     ("saved", "waiting", "state"),
     [
