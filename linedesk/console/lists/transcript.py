@@ -36,7 +36,7 @@ READ_SECONDS = 10.0
 LETTER = (*LISTED, "effect.messages", f"effect.{EVENT_ID}")
 CALL_FIELDS = ("at", "endpoint", "status", EVENT_ID, "attempt", "also", REASON)
 
-Result = Literal["sent", "refused", "waiting", "failed"]
+Result = Literal["sent", "refused", "no answer", "waiting", "failed"]
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,11 @@ def _calls(database: Database[Any], key: str) -> Iterator[BotLine]:
         status = row.get("status")
         tried = row.get("attempt") or 1
         reason = reason_words(row)
-        words = f"LINE answered {status}" if status else "LINE did not answer"
+        words = f"LINE answered {status}" if status else "it is unknown whether LINE has it"
+        words += " (it had it already)" if status == 409 else ""
         words += f" ({reason})" if reason else ""
         words += f", try {tried}" if tried > 1 else ""
-        result: Result = "sent" if is_taken(status) else "refused"
+        result: Result = "sent" if is_taken(status) else "refused" if status else "no answer"
         way = str(row["endpoint"]).rpartition("/")[2]
         yield BotLine(_moment(row.get("at")), way, result, words, _event_of(row, key))
 
