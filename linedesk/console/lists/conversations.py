@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.conversation import names_of
-from linedesk.console.facts import leader
+from linedesk.console.facts import present_leader
 from linedesk.console.lists.events import NEWEST_DOCUMENTS
 from linedesk.console.reading import reported
 from linedesk.store.control import Pauses
@@ -79,7 +79,7 @@ def waiting(database: Database[Any]) -> list[ConversationLine]:
 
 
 def _told(database: Database[Any]) -> list[ConversationLine]:
-    """Those that the dispatcher which leads names."""
+    """Those that the dispatcher which leads reports; none while no dispatcher is there."""
     return [
         ConversationLine(
             str(row["channel"]),
@@ -88,7 +88,7 @@ def _told(database: Database[Any]) -> list[ConversationLine]:
             events=row["documents"] if isinstance(row.get("documents"), int) else 0,
             why=str(row.get("why") or ""),
         )
-        for row in processes.listed(leader(database) or {}, "waiting")
+        for row in processes.listed(present_leader(database) or {}, "waiting")
         if row.get("channel") and row.get("key")
     ]
 

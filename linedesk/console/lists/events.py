@@ -203,4 +203,5 @@ def _why_undecided(document: Mapping[str, Any], last: Mapping[str, Any], traces:
         return f"try {last.get('attempt') or 1} failed: {last.get('error') or 'an error'}"
     if why := traces.reasons.get(name) or traces.held.get(document["_id"]):
         return why
-    return str(last.get("error") or "not handled yet")
+    later = "not handled yet" if traces.is_led else "no dispatcher runs that holds the lease"
+    return str(last.get("error") or later)

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from linedesk.console import processes
 from linedesk.console.dead_letters import LISTED
-from linedesk.console.facts import leader
+from linedesk.console.facts import present_leader
 from linedesk.console.reading import reported
 from linedesk.console.story import DECIDED
 from linedesk.store.collections import DISPATCHER
@@ -63,6 +63,8 @@ class Traces:
     buttons: frozenset[str] = frozenset()
     """Those whose answer waits for a tap."""
     running: frozenset[str] = frozenset()
+    is_led: bool = True
+    """Whether a dispatcher is there that leads."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why an event waits, in the dispatcher's words."""
     finished: frozenset[Any] = frozenset()
@@ -77,7 +79,7 @@ def read_traces(database: Database[Any], documents: Sequence[Document]) -> Trace
     conversations = _conversations(database, documents, [name_of(one) for one in undecided])
     ids = [one["_id"] for one in documents]
     held = database[HELD].find({"_id": {"$in": ids}}, {"why": 1})
-    row = leader(database) or {}
+    row = present_leader(database) or {}
     waiting = [one for one in processes.listed(row, "waiting") if EFFECT_ID not in one]
     running = {str(one.get(EVENT_ID)) for one in processes.listed(row, "threads")}
     return Traces(
@@ -91,6 +93,7 @@ def read_traces(database: Database[Any], documents: Sequence[Document]) -> Trace
         buttons=frozenset(name for one in conversations for name in one["buttons"]),
         running=frozenset(running),
         reasons={str(one.get(EVENT_ID)): str(one["why"]) for one in waiting if one.get("why")},
+        is_led=bool(row),
         finished=_finished(database, [one["_id"] for one in undecided]),
     )
 
