@@ -44,7 +44,7 @@ MOST_LETTERS = 1_000
 ELLIPSIS = "…"
 # What is told of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
-MOST_CHANNELS = 10
+MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
 # Conversations with a common part of a name that are compared, the others are left out.
 MOST_CUT = 500
@@ -262,12 +262,12 @@ def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Docum
 def by_id_part(conversations: Collection[Any], word: str) -> Document:
     """The filter of the conversations with such an id, or such a key in any channel."""
     start, end = id_part(word)
-    places = [start, *(f"{channel}/{start}" for channel in _channels(conversations))]
+    places = [start, *(f"{channel}/{start}" for channel in known_channels(conversations))]
     return {"$or": [{"_id": between(place, end)} for place in places]}
 
 
-def _channels(conversations: Collection[Any]) -> Iterator[str]:
-    """The channels that there are, by one look at the index each."""
+def known_channels(conversations: Collection[Any]) -> Iterator[str]:
+    """The channels of all conversations, MOST_CHANNELS at most, by one look at the index each."""
     after = ""
     for _ in range(MOST_CHANNELS):
         row = conversations.find_one({"_id": {"$gt": after}}, {"_id": 1}, sort=[("_id", 1)])

@@ -28,7 +28,7 @@ from linedesk.store.records.runs import GATHERED_WITH
 
 # Of one list; with their runs, calls and letters some 2 MB.
 MOST_EVENTS = 1_000
-# Of one conversation: so many of the newest documents are looked through.
+# So many of the newest documents are looked through, of which 3,600 may be an hour's heartbeats.
 NEWEST_DOCUMENTS = 5_000
 MOST_OF_ONE = 50
 READ_SECONDS = 10.0
@@ -75,8 +75,9 @@ def newest_events(
         recvq = reported(database, RECVQ)
         wanted = {"heartbeat": {"$ne": True}, ACCEPT_TIME: {"$gte": since}}
         stages: list[Mapping[str, Any]] = [
-            {"$limit": limit},
+            {"$limit": NEWEST_DOCUMENTS},
             {"$match": wanted},
+            {"$limit": limit},
             {"$project": dict.fromkeys(SHOWN, 1)},
         ]
         documents = list(recvq.aggregate(stages, hint={"$natural": -1}))
