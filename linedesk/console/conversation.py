@@ -42,6 +42,7 @@ READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
 # A shortened id as a screen shows it, so that it can be copied.
 ELLIPSIS = "…"
+SHORTEST_START = 6
 # What is told of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
 MOST_CHANNELS = 50
@@ -247,9 +248,13 @@ def between(start: str, end: str = "") -> Document:
 
 
 def id_part(word: str) -> tuple[str, str]:
-    """Start and end of an id as it was typed: its start, or the short form on a screen."""
+    """Start and end of an id as it was typed: its start, or the short form on a screen.
+
+    An end needs the start that a screen shows with it, else every id would be compared.
+    """
     start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
-    return start, end
+    is_part = len(start) >= SHORTEST_START if end else bool(start)
+    return (start, end) if is_part else (word, "")
 
 
 def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Document | None:

@@ -28,7 +28,7 @@ from linedesk.store.records.runs import GATHERED_WITH
 
 # Of one list; with their runs, calls and letters some 2 MB.
 MOST_EVENTS = 1_000
-# So many of the newest documents are looked through, of which 3,600 may be an hour's heartbeats.
+# So many of the newest documents are looked through, heartbeats among them.
 NEWEST_DOCUMENTS = 5_000
 MOST_OF_ONE = 50
 READ_SECONDS = 10.0

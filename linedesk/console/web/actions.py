@@ -77,6 +77,9 @@ def act_routes(context: PageContext) -> APIRouter:
     async def keep_name(request: Request) -> Response:
         requested = await requested_act(context, request)
         name = name_from(requested.word("name"))
+        if login := context.login_name(request):
+            said = Said(f"The audit names you {login}, as you logged in", well=False)
+            return context.back(requested.back, said)
         if not name:
             return _name_page(context, request, action="/name", back=requested.back)
         response = context.back(requested.back, Said(f"The audit names you {name}"))
