@@ -94,6 +94,26 @@ def test_a_name_that_changes_is_found_by_the_new_name_only(
     assert "鈴木" not in row[NAME_PARTS]
 
 
+def test_a_message_of_a_known_user_writes_nothing_for_the_names(
+    database: Database[Any], room: Rooms, sim: Sim
+) -> None:
+    user = sim.add_user("佐藤花子")
+    desk = room(naming_bot())
+    desk.says(user, "?")
+    desk.until_quiet()
+    NameParts(database).look()
+    oplog = database.client["local"]["oplog.rs"]
+    before = oplog.find_one(sort=[("$natural", -1)])
+    assert before is not None
+    desk.says(user, "!")
+    desk.until_quiet()
+    NameParts(database).look()
+    own = {"ts": {"$gt": before["ts"]}, "ns": f"{database.name}.{CONVERSATIONS}"}
+    entries = list(oplog.find(own))
+    assert any("佐藤花子さん" in str(one) for one in entries)
+    assert not [one for one in entries if NAME_PARTS in str(one)]
+
+
 def test_a_forgotten_name_leaves_nothing_to_be_found_by(
     database: Database[Any], room: Rooms, sim: Sim
 ) -> None:
