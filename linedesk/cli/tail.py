@@ -47,6 +47,8 @@ COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
 WHO_WIDTH, EVENT_WIDTH = 23, 26
 AWAIT_MS = 250
 HOLD_SECONDS = 1.0
+# A tail runs for days.
+MOST_NAMES = 10_000
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.2, 5.0
 # What a place in the stream cannot be taken up again after (the server's error_codes.yml).
 LOST = frozenset({136, 222, 260, 280, 286})
@@ -107,6 +109,8 @@ def tail(settings: Settings, *, key: str | None, text: bool, as_json: bool) -> i
             for came in coming(database, key=key, text=text, over=over):
                 # A row of `calls` has no channel.
                 channel = came.row.get("channel") or settings.line_channel
+                if len(names) >= MOST_NAMES:
+                    names.clear()
                 names |= _unknown(database, names, conversation_id(channel, came.row.get("key")))
                 _print(came, names, channel, text=text, as_json=as_json)
     return Exit.INTERRUPTED

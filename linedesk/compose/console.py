@@ -113,8 +113,8 @@ def console_of(settings: Settings) -> Console:
     if open_to and not (password or token):
         raise SettingsError(
             [
-                f"the console would be open to anybody who reaches {open_to[0]}, and whoever sees "
-                "it can act: set CONSOLE_PASSWORD for people or CONSOLE_TOKEN for scripts, or "
+                f"every client that reaches {open_to[0]} could use the console without a password "
+                "and act: set CONSOLE_PASSWORD for people or CONSOLE_TOKEN for scripts, or "
                 "leave CONSOLE_HOST at 127.0.0.1 and come by `ssh -L "
                 f"{settings.console_port}:127.0.0.1:{settings.console_port}`"
             ]

@@ -392,7 +392,7 @@ def _decided(facts: Facts, now: datetime) -> tuple[Stands, str]:
         count = sum(max(1, sends_of(row, facts.name)) for row in sent)
         return "answered", f"answered{_after(facts, sent[0])}: LINE took {_times(count)}"
     if (first := _gathered_with(facts)) is not None:
-        return "done", f"handled together with {first}, whose story tells what was sent"
+        return "done", f"handled together with {first}; its story has the sends"
     if facts.runs and facts.runs[-1].get("outcome") == "unheard":
         return "done", "passed over: its message was taken back, or its timer was set anew"
     if event_in(facts.document).get("mode") == "standby":
@@ -451,7 +451,7 @@ def _undecided(facts: Facts, now: datetime) -> tuple[Stands, str]:
     doing = _of(row, "threads", EVENT_ID, facts.name)
     if doing is not None:
         ago = _ago(doing.get("since"), now)
-        return "in hand", f"in hand{ago}: {doing.get('doing')} on {doing.get('name')}"
+        return "in hand", f"in progress{ago}: {doing.get('doing')} on {doing.get('name')}"
     why = _why(facts)
     if facts.held is not None:
         behind = f" behind {facts.before} others of its conversation" if facts.before else ""
@@ -459,13 +459,13 @@ def _undecided(facts: Facts, now: datetime) -> tuple[Stands, str]:
     if why is not None:
         return "waits", f"waits: {why}"
     if facts.in_recvq:
-        return "waits", "stored, and neither decided nor held: about to be read, or in hand"
-    return "unknown", "nothing tells any more what became of it"
+        return "waits", "stored; a dispatcher reads it next, or handles it now"
+    return "unknown", "its result is not known: the rows about it are overwritten"
 
 
 def _told(pause: Pause, now: datetime) -> str:
     why = f" ({pause.why})" if pause.why else ""
-    return f"{pause.scope} is paused{_ago(pause.at, now)} by {pause.by or 'somebody'}{why}"
+    return f"{pause.scope} is paused{_ago(pause.at, now)} by {pause.by or 'an operator'}{why}"
 
 
 def _ago(since: Any, now: datetime) -> str:

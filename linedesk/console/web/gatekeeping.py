@@ -153,7 +153,7 @@ def refusal(method: str, headers: Headers, names: Names) -> tuple[int, str] | No
     if not names.knows(host):
         return 421, "This host name is not one of the console's: see CONSOLE_URL.\n"
     if not names.open_to_proxies and any(name in headers for name in FORWARDED):
-        return 403, "Reached through a proxy: set CONSOLE_PASSWORD, so that not anybody can.\n"
+        return 403, "Reached through a proxy: set CONSOLE_PASSWORD first.\n"
     if method in SAFE_METHODS:
         return None
     if not _is_same_site(headers, host):

@@ -186,7 +186,7 @@ def test_a_message_that_was_taken_back_ends_without_its_handler() -> None:
 def test_a_message_that_was_handled_with_another_names_that_one() -> None:
     told = story(runs=[a_run(outcome="gathered", effects=0, gatheredWith="01D")])
     assert (told.stands, told.related, told.gaps) == ("done", ["01D"], [])
-    assert told.verdict == "handled together with 01D, whose story tells what was sent"
+    assert told.verdict == "handled together with 01D; its story has the sends"
     assert "handled together with 01D" in told.steps[-1].words
 
 
@@ -318,7 +318,7 @@ def test_a_pause_of_another_is_none_of_its() -> None:
 def test_in_hand_says_since_when_and_on_which_thread() -> None:
     doing = {"name": "worker-03", "doing": "handler", "eventId": "01E", "since": ago(5)}
     told = story(row=a_dispatcher(threads=[doing]))
-    assert told.verdict == "in hand for 5 s: handler on worker-03"
+    assert told.verdict == "in progress for 5 s: handler on worker-03"
 
 
 def test_what_waits_behind_another_names_it() -> None:
