@@ -316,8 +316,9 @@ def spool(desk: ProcessRow) -> SpoolView | None:
 READ_SECONDS = 5.0
 NEWEST_CALLS = 20
 NEWEST_LETTERS = 10
-# So many letters are counted by their cause; beyond that the numbers are those of this part.
+# So many letters are counted by their cause; of more, the numbers are those of the newest.
 MOST_LETTERS = MOST_COUNTED
+BY_LAST_AT = "lastAt_cause"
 LATELY = timedelta(days=1)
 REPLAYS_WITHIN = timedelta(minutes=1)
 MOST_REPLAYS = 1_000
@@ -430,6 +431,9 @@ def _read(database: Database[Any], now: datetime) -> Read:
     found = database[DEADLETTERS]
     replayed = {REPLAYED_AT: {"$gte": now - REPLAYS_WITHIN}}
     (letters,) = found.aggregate(_open_letters(now))
+    if sum(one["count"] for one in letters["causes"]) >= MOST_LETTERS:
+        # The index of `replayedAt` has the oldest first; the newest are what an alarm is about.
+        (letters,) = found.aggregate(_open_letters(now, {"$sort": {LAST_AT: -1}}), hint=BY_LAST_AT)
     return Read(
         rows=list(reported(database, STATUS).find({}).limit(MOST_ROWS)),
         pauses=list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES)),
@@ -446,8 +450,8 @@ def _read(database: Database[Any], now: datetime) -> Read:
     )
 
 
-def _open_letters(now: datetime) -> list[Document]:
-    """The letters that were not replayed, by the index of `replayedAt`."""
+def _open_letters(now: datetime, *order: Document) -> list[Document]:
+    """The letters that were not replayed, by the index of `replayedAt` or in another order."""
     is_lately = {"$gte": [f"${LAST_AT}", now - LATELY]}
     by_cause = {
         "_id": "$cause",
@@ -457,6 +461,7 @@ def _open_letters(now: datetime) -> list[Document]:
     }
     return [
         {"$match": {REPLAYED_AT: None}},
+        *order,
         {"$limit": MOST_LETTERS},
         {"$project": dict.fromkeys(dead_letters.LISTED, 1)},
         {

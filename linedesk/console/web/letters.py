@@ -16,7 +16,12 @@ from linedesk.console.acts import Acts
 from linedesk.console.dead_letters import Choice, found, frames, moment_of, summary, whole
 from linedesk.console.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed
 from linedesk.console.format import as_json
-from linedesk.console.lists.letter_groups import LetterGroup, ids_in, letter_groups
+from linedesk.console.lists.letter_groups import (
+    NEWEST_LETTERS,
+    LetterGroup,
+    ids_in,
+    letter_groups,
+)
 from linedesk.console.lists.mass_act import ActName, Progress
 from linedesk.console.web.actions import (
     MOST_LETTERS,
@@ -114,6 +119,7 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
             lambda database: found(database[DEADLETTERS], choice, newest_first=True)
         )
         told: dict[str, Any] = {"problem": problem, "most": MOST_LISTED}
+        told["most_grouped"] = NEWEST_LETTERS
         told["letters"] = await context.read(
             lambda database: context.named(database, [summary(row) for row in rows])
         )

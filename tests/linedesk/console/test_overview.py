@@ -360,6 +360,20 @@ def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
     assert wrong(seen)["dead letters"] == "warn"
 
 
+def test_of_very_many_dead_letters_the_newest_are_counted(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("linedesk.console.overview.MOST_LETTERS", 3)
+    ages = [*(9 * 86_400 + n for n in range(5)), 60, 50]
+    rows = [{"_id": str(n), "cause": "quota", "lastAt": ago(age)} for n, age in enumerate(ages)]
+    database.deadletters.insert_many(rows)
+    seen = read_overview(database, now=NOW)
+    # An incident of today is reported although one of last week left more letters than are counted.
+    assert (seen.letters_open, seen.letters_lately) == (3, 2)
+    assert [one["id"] for one in seen.letters] == ["6", "5", "0"]
+    assert wrong(seen)["dead letters"] == "warn"
+
+
 def test_an_old_letter_is_listed_behind_many_that_were_replayed(full: Database[Any]) -> None:
     full.deadletters.insert_one({"_id": "old", "lastAt": ago(9 * 86400), "cause": "quota"})
     seen = read_overview(full)
