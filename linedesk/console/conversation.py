@@ -136,7 +136,7 @@ def conversation_summary(view: ConversationView) -> Document:
         "channel": found.get("channel"),
         "key": found.get("key"),
         "kind": found.get("kind"),
-        "name": name_of(found),
+        "name": shown_name(found),
         "friend": found.get("friend"),
         **_place(found),
         "members": [
@@ -193,7 +193,7 @@ def _answers(conversation: Mapping[str, Any]) -> Document:
     return {"waiting": len(entries), "oldest": min(since, default=None)}
 
 
-def name_of(conversation: Mapping[str, Any]) -> str | None:
+def shown_name(conversation: Mapping[str, Any]) -> str | None:
     """The name in LINE of the user or group, else of its members as far as they are known."""
     own = own_name(conversation)
     if own:
@@ -215,7 +215,7 @@ def names_of(database: Database[Any], ids: Iterable[str]) -> dict[str, str]:
         if error.code != UNAUTHORIZED:
             raise
         return {}
-    return {row["_id"]: name for row in rows if (name := name_of(row))}
+    return {row["_id"]: name for row in rows if (name := shown_name(row))}
 
 
 def with_names(
@@ -324,4 +324,4 @@ def _few(conversations: Collection[Any], condition: Document) -> list[Document]:
 
 
 def _told(row: Mapping[str, Any]) -> str:
-    return " ".join(part for part in (row["_id"], row.get("kind"), name_of(row)) if part)
+    return " ".join(part for part in (row["_id"], row.get("kind"), shown_name(row)) if part)

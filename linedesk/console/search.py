@@ -25,11 +25,11 @@ from linedesk.console.conversation import (
     by_name,
     find_conversation,
     names_of,
+    shown_name,
     starting,
     with_id,
     with_names,
 )
-from linedesk.console.conversation import name_of as name_of_conversation
 from linedesk.console.errors import NotOneConversation
 from linedesk.console.reading import reported
 from linedesk.console.tracing import by_index, by_looking, by_start
@@ -118,7 +118,7 @@ def _conversation_hit(row: Mapping[str, Any]) -> Hit:
     return Hit(
         "conversation",
         str(row["_id"]),
-        name=name_of_conversation(row),
+        name=shown_name(row),
         what=row.get("kind"),
         at=at if isinstance(at, datetime) else None,
     )
