@@ -19,6 +19,8 @@ from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 # With their tracebacks some 5 MB.
 NEWEST_LETTERS = 2_000
 READ_SECONDS = 10.0
+# Of letters that were typed by hand.
+NO_CAUSE = "no cause given"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class LetterGroup:
     @property
     def explained(self) -> str:
         """The cause with what its word means."""
-        return explained(self.cause)
+        return explained(self.cause) if self.cause else NO_CAUSE
 
 
 def letter_groups(database: Database[Any]) -> list[LetterGroup]:
@@ -83,7 +85,9 @@ def where_failed(traceback: Any) -> str:
 def _open_letters(
     database: Database[Any], *, cause: str | None = None, until: datetime | None = None
 ) -> list[Document]:
-    query: Document = {REPLAYED_AT: None} | ({} if cause is None else {"cause": cause})
+    query: Document = {REPLAYED_AT: None}
+    if cause is not None:
+        query["cause"] = cause or {"$in": [None, ""]}
     if until is not None:
         query[LAST_AT] = {"$lte": until}
     fields = ["cause", "traceback", LAST_AT]

@@ -18,6 +18,7 @@ from linedesk.console.errors import ConsoleError, NoSuchLetter, NotDone, NotRepl
 from linedesk.console.format import as_json
 from linedesk.console.lists.letter_groups import (
     NEWEST_LETTERS,
+    NO_CAUSE,
     LetterGroup,
     ids_in,
     letter_groups,
@@ -60,7 +61,7 @@ class Chosen:
         """What it is, for a person."""
         if self.cause is None:
             return f"{len(self.ids)} chosen letter{'' if len(self.ids) == 1 else 's'}"
-        return f"{self.cause}{f' at {self.where}' if self.where else ''}"
+        return f"{self.cause or NO_CAUSE}{f' at {self.where}' if self.where else ''}"
 
     @property
     def query(self) -> str:

@@ -286,6 +286,13 @@ def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[
     assert where_failed("no traceback at all") == ""
 
 
+def test_letters_without_a_cause_are_a_group_that_can_be_replayed(database: Database[Any]) -> None:
+    database.deadletters.insert_many([a_letter("01A", cause=None), a_letter("01B", cause="")])
+    (group,) = letter_groups(database)
+    assert (group.count, group.explained) == (2, "no cause given")
+    assert sorted(ids_in(database, group.cause, group.where, until=now())) == ["01A", "01B"]
+
+
 # A conversation as a chat.
 
 
