@@ -19,14 +19,19 @@ PROPERTY = "The property, "
 NAMED = re.compile(r"(messages|to)\[(\d{1,4})\]")
 # What LINE's error body may quote of a request: ids, tokens, URLs, and what people wrote. LINE
 # writes its own words in English, and names properties in single quotes.
+# A quotation may lack its end where the text was cut. Each pattern needs linear time.
 QUOTATIONS = (
     re.compile(r"https?://[^\s'\"]+"),
     re.compile(r"\b(?=\w*\d)[\w-]{20,}"),
-    re.compile(r'"[^"]*"|(?<!\w)\'[^\']*\s[^\']*\'(?!\w)'),
-    re.compile(r"[^\x00-\x7f]+"),
+    re.compile(r'"[^"]*(?:"|$)'),
+    re.compile(r"[^\s!-~]+"),
 )
+# An apostrophe within a word ends no quotation: 'it's mine'.
+SINGLE_QUOTED = re.compile(r"(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*(?:'|$)")
 MASK = "***"
 MOST_REASON = 200
+# So much of a message is masked, the rest is left out.
+MOST_MASKED = 2_000
 MOST_DETAILS = 10
 
 
@@ -92,17 +97,24 @@ def reason_of(answer: LineAnswer) -> LineReason | None:
             for name in ("property", "message")
             if isinstance(one.get(name), str)
         }
-        for one in _details(told)
+        for one in _details(told)[:MOST_DETAILS]
     ]
-    return LineReason(masked(message), [one for one in details if one][:MOST_DETAILS])
+    return LineReason(masked(message), [one for one in details if one])
 
 
 def masked(words: str) -> str:
     """LINE's words without what they may quote of the request; cut where they are long."""
+    words = words[:MOST_MASKED]
     for quotation in QUOTATIONS:
         words = quotation.sub(MASK, words)
+    words = SINGLE_QUOTED.sub(_masked_words, words)
     words = " ".join(words.split())
     return words if len(words) <= MOST_REASON else f"{words[:MOST_REASON]}…"
+
+
+def _masked_words(quotation: re.Match[str]) -> str:
+    """A property's name has no blanks, and stays."""
+    return MASK if re.search(r"\s", quotation[0]) else quotation[0]
 
 
 def _error_body(answer: LineAnswer) -> Mapping[str, Any]:

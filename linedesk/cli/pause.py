@@ -19,7 +19,7 @@ from linedesk.compose.database import open_database, open_to_act, operator
 from linedesk.console import processes
 from linedesk.console.acts import Acts, Kind, heads, newest, only
 from linedesk.console.errors import NotDone
-from linedesk.console.facts import leader
+from linedesk.console.facts import present_leader
 from linedesk.console.format import echo_json, local, visible
 from linedesk.console.search import scope_of
 from linedesk.runtime.exit_codes import Exit
@@ -192,8 +192,8 @@ def _acts(database: Database[Any]) -> Acts:
 
 def _obeyed(database: Database[Any]) -> list[Scope] | None:
     """The pauses that the leading dispatcher has confirmed; None where no dispatcher runs."""
-    row = leader(database) or {}
-    if not processes.is_fresh(row, now=datetime.now(UTC)):
+    row = present_leader(database)
+    if row is None:
         return None
     return [Scope(one.get("channel"), one.get("key")) for one in processes.listed(row, "paused")]
 

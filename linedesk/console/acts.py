@@ -20,9 +20,10 @@ from pymongo.database import Database
 from linedesk.console import processes
 from linedesk.console.dead_letters import Replaying
 from linedesk.console.errors import NotDone
+from linedesk.console.facts import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.health import WAIT_WARN_SECONDS
-from linedesk.console.reading import outbox_of, reported
+from linedesk.console.reading import outbox_of
 from linedesk.store import control
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
@@ -32,7 +33,6 @@ from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
-    STATUS,
     Document,
     name_of,
 )
@@ -239,9 +239,7 @@ def only(found: Sequence[Head], kind: Kind | None) -> Head:
 
 def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     whose = {"channel": channel, "key": key}
-    told = list(reported(database, STATUS).find({"role": processes.DISPATCHER}))
-    now = datetime.now(UTC)
-    row = processes.leading(one for one in told if processes.is_fresh(one, now=now)) or {}
+    row = present_leader(database) or {}
     first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
     is_held = first is not None
     for name, words in (("threads", "its handler runs"), ("waiting", "")):

@@ -42,9 +42,10 @@ READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
 # A shortened id as a screen shows it, so that it can be copied.
 ELLIPSIS = "…"
+SHORTEST_START = 6
 # What is told of an effect: all but tokens and keys.
 EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
-MOST_CHANNELS = 10
+MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
 # Conversations with a common part of a name that are compared, the others are left out.
 MOST_CUT = 500
@@ -247,9 +248,13 @@ def between(start: str, end: str = "") -> Document:
 
 
 def id_part(word: str) -> tuple[str, str]:
-    """Start and end of an id as it was typed: its start, or the short form on a screen."""
+    """Start and end of an id as it was typed: its start, or the short form on a screen.
+
+    An end needs the start that a screen shows with it, else every id would be compared.
+    """
     start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
-    return start, end
+    is_part = len(start) >= SHORTEST_START if end else bool(start)
+    return (start, end) if is_part else (word, "")
 
 
 def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Document | None:
@@ -262,12 +267,12 @@ def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Docum
 def by_id_part(conversations: Collection[Any], word: str) -> Document:
     """The filter of the conversations with such an id, or such a key in any channel."""
     start, end = id_part(word)
-    places = [start, *(f"{channel}/{start}" for channel in _channels(conversations))]
+    places = [start, *(f"{channel}/{start}" for channel in known_channels(conversations))]
     return {"$or": [{"_id": between(place, end)} for place in places]}
 
 
-def _channels(conversations: Collection[Any]) -> Iterator[str]:
-    """The channels that there are, by one look at the index each."""
+def known_channels(conversations: Collection[Any]) -> Iterator[str]:
+    """The channels of all conversations, MOST_CHANNELS at most, by one look at the index each."""
     after = ""
     for _ in range(MOST_CHANNELS):
         row = conversations.find_one({"_id": {"$gt": after}}, {"_id": 1}, sort=[("_id", 1)])

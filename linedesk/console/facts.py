@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from bson import ObjectId
@@ -119,6 +120,13 @@ def read_facts(database: Database[Any], name: str, *, row: Mapping[str, Any] | N
 def leader(database: Database[Any]) -> Mapping[str, Any] | None:
     """The row of the dispatcher that leads, however old it is."""
     return processes.leading(reported(database, STATUS).find({"role": processes.DISPATCHER}))
+
+
+def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
+    """The row of the dispatcher that leads; None where the last one has ended or is silent."""
+    now = datetime.now(UTC)
+    rows = reported(database, STATUS).find({"role": processes.DISPATCHER})
+    return processes.leading(row for row in rows if processes.is_fresh(row, now=now))
 
 
 def _stored(database: Database[Any], name: str) -> Document | None:

@@ -9,7 +9,7 @@ from bson import ObjectId
 from bson.errors import InvalidId
 from pymongo.database import Database
 
-from linedesk.console.conversation import between, id_part
+from linedesk.console.conversation import SHORTEST_START, between, id_part
 from linedesk.console.errors import NoSuchEvent
 from linedesk.console.reading import reported
 from linedesk.store.documents import (
@@ -32,7 +32,6 @@ NEWEST_CALLS = 20_000
 MOST_HELD = 10_000
 # Of so many that begin with a word as many are named.
 MOST_STARTS = 20
-SHORTEST_START = 6
 ID = {"_id": 1}
 
 

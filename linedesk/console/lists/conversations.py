@@ -11,20 +11,21 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.console import processes
-from linedesk.console.conversation import names_of
-from linedesk.console.facts import leader
+from linedesk.console.conversation import known_channels, names_of
+from linedesk.console.facts import present_leader
 from linedesk.console.lists.events import NEWEST_DOCUMENTS
 from linedesk.console.reading import reported
 from linedesk.store.control import Pauses
 from linedesk.store.documents import CONVERSATIONS, HELD, RECVQ
 from linedesk.store.errors import translated
-from linedesk.store.records.effects import OUTBOX, WITH_OUTBOX
+from linedesk.store.records.effects import OUTBOX, OUTBOX_PAIRS, SEND, WITH_OUTBOX
 from linedesk.store.records.events import ACCEPT_TIME
 
 MOST_CONVERSATIONS = 200
 MOST_HELD = 10_000
-MOST_CHANNELS = 50
 READ_SECONDS = 10.0
+UNSENT = "LINE has not taken its sends yet"
+NOT_SET = "its timers are not set yet"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def waiting(database: Database[Any]) -> list[ConversationLine]:
 
 
 def _told(database: Database[Any]) -> list[ConversationLine]:
-    """Those that the dispatcher which leads names."""
+    """Those that the dispatcher which leads reports; none while no dispatcher is there."""
     return [
         ConversationLine(
             str(row["channel"]),
@@ -88,7 +89,7 @@ def _told(database: Database[Any]) -> list[ConversationLine]:
             events=row["documents"] if isinstance(row.get("documents"), int) else 0,
             why=str(row.get("why") or ""),
         )
-        for row in processes.listed(leader(database) or {}, "waiting")
+        for row in processes.listed(present_leader(database) or {}, "waiting")
         if row.get("channel") and row.get("key")
     ]
 
@@ -121,10 +122,21 @@ def _held(database: Database[Any]) -> list[ConversationLine]:
 
 
 def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
-    found = database[CONVERSATIONS].find(WITH_OUTBOX, ["channel", "key", "at"])
-    rows = found.sort("at", 1).hint(OUTBOX).limit(MOST_CONVERSATIONS)
+    stages: list[Mapping[str, Any]] = [
+        {"$match": WITH_OUTBOX},
+        {"$sort": {"at": 1}},
+        {"$limit": MOST_CONVERSATIONS},
+        {"$project": {"effects": OUTBOX_PAIRS}},
+        {"$project": {"since": {"$min": "$effects.v.at"}, "types": "$effects.v.type"}},
+    ]
+    rows = database[CONVERSATIONS].aggregate(stages, hint=OUTBOX)
     return [
-        ConversationLine(channel, key, at=row.get("at"), why="LINE has not taken its sends yet")
+        ConversationLine(
+            channel,
+            key,
+            at=at if isinstance(at := row.get("since"), datetime) else None,
+            why=UNSENT if SEND in row["types"] else NOT_SET,
+        )
         for row in rows
         for channel, _, key in (str(row["_id"]).partition("/"),)
     ]
@@ -141,16 +153,5 @@ def channels_of(database: Database[Any], *, own: str, pauses: Pauses) -> list[st
     Reads one id of each channel. Raises StoreUnavailable.
     """
     found = {own, *(one.scope.channel for one in pauses.rows if one.scope.channel)}
-    after = ""
     with translated(), pymongo.timeout(READ_SECONDS):
-        for _ in range(MOST_CHANNELS):
-            row = database[CONVERSATIONS].find_one(
-                {"_id": {"$gt": after}}, ["_id"], sort=[("_id", 1)]
-            )
-            if row is None:
-                break
-            channel = str(row["_id"]).partition("/")[0]
-            found.add(channel)
-            # The first id behind all of this channel's: `0` follows `/`.
-            after = f"{channel}0"
-    return sorted(found)
+        return sorted(found.union(known_channels(database[CONVERSATIONS])))

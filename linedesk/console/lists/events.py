@@ -28,7 +28,7 @@ from linedesk.store.records.runs import GATHERED_WITH
 
 # Of one list; with their runs, calls and letters some 2 MB.
 MOST_EVENTS = 1_000
-# Of one conversation: so many of the newest documents are looked through.
+# So many of the newest documents are looked through, heartbeats among them.
 NEWEST_DOCUMENTS = 5_000
 MOST_OF_ONE = 50
 READ_SECONDS = 10.0
@@ -75,8 +75,9 @@ def newest_events(
         recvq = reported(database, RECVQ)
         wanted = {"heartbeat": {"$ne": True}, ACCEPT_TIME: {"$gte": since}}
         stages: list[Mapping[str, Any]] = [
-            {"$limit": limit},
+            {"$limit": NEWEST_DOCUMENTS},
             {"$match": wanted},
+            {"$limit": limit},
             {"$project": dict.fromkeys(SHOWN, 1)},
         ]
         documents = list(recvq.aggregate(stages, hint={"$natural": -1}))
@@ -203,4 +204,5 @@ def _why_undecided(document: Mapping[str, Any], last: Mapping[str, Any], traces:
         return f"try {last.get('attempt') or 1} failed: {last.get('error') or 'an error'}"
     if why := traces.reasons.get(name) or traces.held.get(document["_id"]):
         return why
-    return str(last.get("error") or "not handled yet")
+    later = "not handled yet" if traces.is_led else "no dispatcher runs that holds the lease"
+    return str(last.get("error") or later)

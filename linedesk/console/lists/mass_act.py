@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import pymongo
+from pymongo.errors import PyMongoError
 
 from linedesk.console.acts import Acts
 from linedesk.console.errors import NotDone, NotReplayed
-from linedesk.store.errors import QueueError, RecvqClosed
+from linedesk.store.errors import QueueError, RecvqClosed, SetupError, WriteRefused
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ STEP_SECONDS = 10.0
 # MongoDB may be away: each step is tried again after a pause, so often.
 TRIES, PAUSE_SECONDS = 6, 2.0
 JOIN_SECONDS = STEP_SECONDS
+UNEXPECTED = "an unexpected error; the console's log names it"
 
 
 @dataclass(frozen=True)
@@ -114,16 +116,18 @@ class MassAct:
         self, progress: Progress, ids: list[str], acts: Acts, *, again: bool, force: bool
     ) -> None:
         size = 1 if progress.act == "replay" else DROP_SLICE
-        for start in range(0, len(ids), size):
-            some = ids[start : start + size]
-            if (trouble := self._step(acts, progress.act, some, again=again, force=force)) is None:
-                continue
-            self._advance(trouble=trouble)
-            break
-        self._advance(ended=datetime.now(UTC))
+        slices = (ids[start : start + size] for start in range(0, len(ids), size))
+        trouble: str | None = UNEXPECTED
+        try:
+            steps = (self._step(acts, progress.act, some, again, force) for some in slices)
+            trouble = next((one for one in steps if one is not None), None)
+        except Exception as error:  # noqa: BLE001 - else it would seem to run, and no other could
+            log.warning("act on many letters ended error=%s", type(error).__name__)
+        finally:
+            self._end(trouble)
 
     def _step(
-        self, acts: Acts, act: ActName, ids: list[str], *, again: bool, force: bool
+        self, acts: Acts, act: ActName, ids: list[str], again: bool, force: bool
     ) -> str | None:
         """One letter, or one slice of a drop; returns why nothing more can be done, if so."""
         for attempt in range(TRIES):
@@ -134,12 +138,20 @@ class MassAct:
                     if act == "drop":
                         acts.drop(ids)
                     else:
-                        acts.replay(ids[0], again=again, force=force)
+                        # The try before may have replayed it.
+                        # guard: unconfirmed-is-not-replayed-twice -> anew = again
+                        anew = again and not attempt
+                        acts.replay(ids[0], again=anew, force=force)
             except NotReplayed as error:
-                self._refuse(f"{ids[0]}: {error}")
-            except RecvqClosed as error:
+                if attempt and not again and error.unless == "again":
+                    self._count(1)
+                else:
+                    self._refuse(f"{ids[0]}: {error}")
+            except WriteRefused as error:
+                self._refuse(f"{ids[0]}: {error}", letters=len(ids))
+            except (RecvqClosed, SetupError) as error:
                 return str(error)
-            except QueueError as error:
+            except (QueueError, PyMongoError) as error:
                 log.warning("act on many letters, trying again error=%s", type(error).__name__)
                 continue
             else:
@@ -152,15 +164,14 @@ class MassAct:
             assert self._progress is not None
             self._progress = replace(self._progress, done=self._progress.done + done)
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, letters: int = 1) -> None:
         with self._lock:
             now = self._progress
             assert now is not None
             reasons = (*now.reasons, reason)[:MOST_REFUSED]
-            self._progress = replace(now, refused=now.refused + 1, reasons=reasons)
+            self._progress = replace(now, refused=now.refused + letters, reasons=reasons)
 
-    def _advance(self, *, ended: datetime | None = None, trouble: str | None = None) -> None:
+    def _end(self, trouble: str | None) -> None:
         with self._lock:
-            now = self._progress
-            assert now is not None
-            self._progress = replace(now, ended=ended, trouble=trouble or now.trouble)
+            assert self._progress is not None
+            self._progress = replace(self._progress, ended=datetime.now(UTC), trouble=trouble)

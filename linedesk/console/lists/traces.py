@@ -14,8 +14,9 @@ from typing import Any
 from pymongo.database import Database
 
 from linedesk.console import processes
+from linedesk.console.conversation import starting
 from linedesk.console.dead_letters import LISTED
-from linedesk.console.facts import leader
+from linedesk.console.facts import present_leader
 from linedesk.console.reading import reported
 from linedesk.console.story import DECIDED
 from linedesk.store.collections import DISPATCHER
@@ -35,12 +36,9 @@ from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS, STATE, AnswerState
 from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS, PENDING, SEND
-from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import LAST_AT
+from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.runs import GATHERED_WITH
 
-# Dead letters of sends have no index by event: so many of the newest are looked through.
-NEWEST_LETTERS = 2_000
 RUN = ("at", EVENT_ID, "outcome", "attempt", "error", GATHERED_WITH)
 CALL = ("at", "ms", "status", "endpoint", EVENT_ID, ALSO_EVENT)
 
@@ -63,6 +61,8 @@ class Traces:
     buttons: frozenset[str] = frozenset()
     """Those whose answer waits for a tap."""
     running: frozenset[str] = frozenset()
+    is_led: bool = True
+    """Whether a dispatcher is there that leads."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why an event waits, in the dispatcher's words."""
     finished: frozenset[Any] = frozenset()
@@ -77,20 +77,21 @@ def read_traces(database: Database[Any], documents: Sequence[Document]) -> Trace
     conversations = _conversations(database, documents, [name_of(one) for one in undecided])
     ids = [one["_id"] for one in documents]
     held = database[HELD].find({"_id": {"$in": ids}}, {"why": 1})
-    row = leader(database) or {}
+    row = present_leader(database) or {}
     waiting = [one for one in processes.listed(row, "waiting") if EFFECT_ID not in one]
     running = {str(one.get(EVENT_ID)) for one in processes.listed(row, "threads")}
     return Traces(
         runs=runs,
         calls=_calls(database, names),
         letters={one["_id"]: one for one in _letters(database, names)},
-        letters_of_effects=_letters_of_effects(database, documents),
+        letters_of_effects=_letters_of_effects(database, names),
         held={one["_id"]: f"held: {one.get('why')}" for one in held},
         waiting_sends=_counts(name for one in conversations for name in one["sends"]),
         applied=frozenset(name for one in conversations for name in one["applied"]),
         buttons=frozenset(name for one in conversations for name in one["buttons"]),
         running=frozenset(running),
         reasons={str(one.get(EVENT_ID)): str(one["why"]) for one in waiting if one.get("why")},
+        is_led=bool(row),
         finished=_finished(database, [one["_id"] for one in undecided]),
     )
 
@@ -124,23 +125,14 @@ def _letters(database: Database[Any], names: Sequence[str]) -> Iterable[Document
     return database[DEADLETTERS].find({"_id": {"$in": list(names)}}, list(LISTED))
 
 
-def _letters_of_effects(
-    database: Database[Any], documents: Sequence[Document]
-) -> dict[str, list[Document]]:
-    """A send is given up after its event arrived."""
-    came = [at for one in documents if isinstance(at := one.get(ACCEPT_TIME), datetime)]
-    if not came:
+def _letters_of_effects(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
+    """The id of such a letter is that of its effect, which begins with the event's name."""
+    if not names:
         return {}
-    stages: list[Mapping[str, Any]] = [
-        {"$match": {LAST_AT: {"$gte": min(came)}}},
-        {"$sort": {LAST_AT: -1}},
-        {"$limit": NEWEST_LETTERS},
-        {"$match": {f"effect.{EVENT_ID}": {"$in": [name_of(one) for one in documents]}}},
-        {"$project": dict.fromkeys((*LISTED, f"effect.{EVENT_ID}"), 1)},
-    ]
+    wanted = {"$or": [starting(f"{name}/") for name in names]}
     found = defaultdict[str, list[Document]](list)
-    for row in database[DEADLETTERS].aggregate(stages):
-        found[row["effect"][EVENT_ID]].append(row)
+    for row in database[DEADLETTERS].find(wanted, [*LISTED, f"effect.{EVENT_ID}"]):
+        found[str((row.get("effect") or {}).get(EVENT_ID))].append(row)
     return dict(found)
 
 

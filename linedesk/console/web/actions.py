@@ -17,7 +17,7 @@ from starlette.datastructures import FormData, UploadFile
 from linedesk.console.acts import Acts, Head, Kind, heads
 from linedesk.console.conversation import names_of
 from linedesk.console.errors import ConsoleError
-from linedesk.console.facts import leader
+from linedesk.console.facts import present_leader
 from linedesk.console.format import scope_words
 from linedesk.console.lists.conversations import channels_of
 from linedesk.console.processes import listed
@@ -77,6 +77,9 @@ def act_routes(context: PageContext) -> APIRouter:
     async def keep_name(request: Request) -> Response:
         requested = await requested_act(context, request)
         name = name_from(requested.word("name"))
+        if login := context.login_name(request):
+            said = Said(f"The audit names you {login}, as you logged in", well=False)
+            return context.back(requested.back, said)
         if not name:
             return _name_page(context, request, action="/name", back=requested.back)
         response = context.back(requested.back, Said(f"The audit names you {name}"))
@@ -201,7 +204,7 @@ async def _outcome(context: PageContext, acts: Acts, release: Release) -> Said:
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
     """What the page of pauses shows."""
     pauses = Control(database).read()
-    row = leader(database)
+    row = present_leader(database)
     obeyed = [(one.get("channel"), one.get("key")) for one in listed(row or {}, "paused")]
     conversations = [str(one.scope) for one in pauses.rows if one.scope.key]
     return {

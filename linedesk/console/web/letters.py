@@ -193,7 +193,8 @@ def _begin(name: ActName, acts: Acts, requested: RequestedAct, context: PageCont
     context.mass_act.begin(
         name, ids, acts=acts, by=requested.by, about=chosen.words, again=again, force=force
     )
-    return f"{name.capitalize()} of {len(ids)} letters has begun" + (
+    letters = "letter" if len(ids) == 1 else "letters"
+    return f"{name.capitalize()} of {len(ids)} {letters} has begun" + (
         f"; what is replayed {waits}" if waits else ""
     )
 

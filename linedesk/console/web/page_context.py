@@ -135,12 +135,20 @@ class PageContext:
 
     def _known(self, request: Request) -> Visitor | None:
         """Who asks; where no login has the name, the browser keeps it in a cookie."""
-        who = self.doorkeeper.visitor(
-            request.cookies.get(COOKIE), request.headers.get("authorization")
-        )
+        who = self._logged_in(request)
         if who is None or who.name:
             return who
         return replace(who, name=name_from(unquote(request.cookies.get(NAME_COOKIE, ""))))
+
+    def login_name(self, request: Request) -> str:
+        """The name that the visitor logged in with, which no cookie changes; empty without one."""
+        who = self._logged_in(request)
+        return who.name if who is not None else ""
+
+    def _logged_in(self, request: Request) -> Visitor | None:
+        return self.doorkeeper.visitor(
+            request.cookies.get(COOKIE), request.headers.get("authorization")
+        )
 
     async def everything_paused(self, request: Request) -> None:
         """Have the page say so if everything is paused; a dependency of every page."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -73,6 +74,9 @@ def test_the_reason_is_the_message_and_what_it_says_of_each_property() -> None:
         ("messages[0].template.actions[0].label", "messages[0].template.actions[0].label"),
         ("x " * 200, "x " * 100 + "…"),
         ("two\nlines", "two lines"),
+        ("'it's my address' is wrong", "*** is wrong"),
+        ('bad "half of a text', "bad ***"),
+        ("\x1b[31mred", "***[31mred"),
     ],
 )
 def test_what_line_quotes_of_the_request_is_masked(told: str, kept: str) -> None:
@@ -86,6 +90,14 @@ def test_what_is_no_refusal_by_line_has_no_reason() -> None:
     assert reason_told({"message": "cut"}, whole=False) is None
     for body in ("<html>", "[]", "", {"message": 3}, {"error": "x"}, "[" * 100_000):
         assert reason_told(body) is None, body
+
+
+def test_a_hostile_body_is_masked_in_linear_time() -> None:
+    for hostile in ("'" + " " * 250_000 + "'x", "' " * 125_000, '"' * 250_001, "a-" * 125_000):
+        began = time.process_time()
+        assert reason_told({"message": hostile}) is not None
+        # Quadratic patterns took half a minute.
+        assert time.process_time() - began < 2
 
 
 def test_many_details_are_counted_on_one_line_and_bounded_in_the_row() -> None:

@@ -184,6 +184,10 @@ def test_conversations_by_their_last_event_and_by_what_waits(database: Database[
         (HANAKO, "佐藤花子", 3),
         (TARO, None, 1),
     ]
+    (line,) = waiting(database)
+    # Since the send was decided, whatever was recorded later.
+    assert line.at is not None
+    assert 25 < (now() - line.at).total_seconds() < 50
     held = {"n": 1, "channel": "main", "key": TARO, "why": "slow", "since": ago(400)}
     database.held.insert_many([held, {**held, "_id": 2, "n": 2, "since": ago(300)}])
     assert [(one.key, one.events, one.why) for one in waiting(database)] == [
@@ -193,6 +197,35 @@ def test_conversations_by_their_last_event_and_by_what_waits(database: Database[
     told = {"channel": "main", "key": TARO, "why": "LINE answered 429", "documents": 5}
     database.status.insert_one(a_dispatcher(now=now(), waiting=[{**told, "since": ago(500)}]))
     assert waiting(database)[0].why == "LINE answered 429"
+    # Of a dispatcher that is gone nothing is known any more.
+    database.status.update_one({}, {"$set": {"at": ago(60)}})
+    assert waiting(database)[0].why == "held: slow"
+
+
+def test_timers_that_wait_in_an_outbox_are_no_sends(database: Database[Any]) -> None:
+    timer = {"id": "01A/timer/x", "eventId": "01A", "type": "timer", "name": "x", "at": ago(5)}
+    database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): timer}))
+    assert [one.why for one in waiting(database)] == ["its timers are not set yet"]
+
+
+def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> None:
+    database.recvq.insert_one(an_event("01A", at=ago(40)))
+    busy = {"eventId": "01A", "channel": "main", "key": HANAKO, "doing": "handler", "name": "w"}
+    database.status.insert_one(a_dispatcher(now=now(), threads=[{**busy, "since": ago(30)}]))
+    (line,) = newest_events(database, since=ago(3600))
+    assert line.outcome.words == "its handler runs"
+    database.status.update_one({}, {"$set": {"at": ago(60)}})
+    (line,) = newest_events(database, since=ago(3600))
+    assert line.outcome.words == "no dispatcher runs that holds the lease"
+
+
+def test_heartbeats_do_not_count_as_events(database: Database[Any]) -> None:
+    database.recvq.insert_many([an_event(f"01E{n}", at=ago(40)) for n in range(3)])
+    database.recvq.insert_many([{"heartbeat": True, "acceptTime": now()} for _ in range(5)])
+    assert [one.event_id for one in newest_events(database, since=ago(3600), limit=2)] == [
+        "01E2",
+        "01E1",
+    ]
 
 
 def test_the_channels_are_those_that_exist(database: Database[Any]) -> None:

@@ -13,7 +13,7 @@ from linedesk.console.acts import Acts
 from linedesk.console.errors import NotDone
 from linedesk.console.lists import mass_act
 from linedesk.console.lists.mass_act import MassAct, Progress
-from linedesk.store.errors import StoreUnavailable
+from linedesk.store.errors import NewerSchema, StoreUnavailable, WriteRefused
 from tests.linedesk.console.hand import HANAKO, an_event
 from tests.waiting import eventually
 
@@ -131,3 +131,66 @@ def test_a_closed_recvq_ends_it_with_its_words(
     progress = ended(mass)
     assert progress.done == 0
     assert "recvq" in str(progress.trouble)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_replay_that_was_stored_and_not_confirmed_is_not_repeated(
+    database: Database[Any],
+    acts: Acts,
+    mass: MassAct,
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,
+) -> None:
+    monkeypatch.setattr(mass_act, "PAUSE_SECONDS", 0.0)
+    unconfirmed = [True]
+    replay = Acts.replay
+
+    def flaky(self: Acts, id_: str, **more: Any) -> str:
+        name = replay(self, id_, **more)
+        if unconfirmed and unconfirmed.pop():
+            raise StoreUnavailable("no majority")
+        return name
+
+    monkeypatch.setattr(Acts, "replay", flaky)
+    ids = letters(database, 1)
+    mass.begin("replay", ids, acts=acts, by="hanako", about="KeyError", again=again)
+    progress = ended(mass)
+    assert progress.seen == 1
+    # Of one that could have been replayed before, only its time is known.
+    assert progress.done == (0 if again else 1)
+    assert all("it was replayed at" in one for one in progress.reasons)
+    assert database.recvq.count_documents({}) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (KeyError("event"), mass_act.UNEXPECTED),
+        (NewerSchema("recvq", 99, 5), "recvq was written by a newer release"),
+        (WriteRefused(10334), None),
+    ],
+)
+def test_whatever_happens_it_ends_with_the_reason_and_another_may_begin(
+    database: Database[Any],
+    acts: Acts,
+    mass: MassAct,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    trouble: str | None,
+) -> None:
+    ids = letters(database, 1)
+    with monkeypatch.context() as failing:
+
+        def fails(self: Acts, id_: str, **more: Any) -> str:
+            raise error
+
+        failing.setattr(Acts, "replay", fails)
+        mass.begin("replay", ids, acts=acts, by="hanako", about="KeyError")
+        progress = ended(mass)
+    if trouble is None:
+        assert (progress.trouble, progress.refused) == (None, 1)
+        assert "16 MB" in progress.reasons[0]
+    else:
+        assert str(progress.trouble).startswith(trouble)
+    mass.begin("replay", ids, acts=acts, by="hanako", about="KeyError")
+    assert eventually(lambda: (now := mass.progress) and now.ended and now.done == 1)

@@ -86,6 +86,8 @@ def test_with_a_login_the_audit_has_the_visitors_name(
         browser.post(f"{url}/login", data={"password": PASSWORD, "name": "hanako"})
         post(browser, url, "/pause", name="somebody else", channel="main")
         assert full.audit.find_one({"act": "pause"})["by"] == "hanako"  # type: ignore[index]
+        told = post(browser, url, "/name", name="taro")
+        assert "The audit names you hanako, as you logged in" in told
         browser.cookies.clear()
         browser.post(f"{url}/login", data={"password": PASSWORD})
         assert "What is your name?" in post(browser, url, "/resume", name="", channel="main")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from html import unescape
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 import requests
@@ -23,6 +23,7 @@ from linedesk.console.web import pages
 from linedesk.console.web.auth import SESSION_SECONDS, Doorkeeper, Rate, Turns
 from linedesk.console.web.gatekeeping import MOST_BODY_BYTES, Names, refusal
 from linedesk.console.web.page_context import Console, own_path
+from linedesk.store.control import Control, Scope
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
@@ -64,7 +65,7 @@ def form_of(page: str) -> str:
 
 def post(browser: requests.Session, url: str, path: str, **fields: Any) -> requests.Response:
     """As a form of a page of ours would."""
-    form = {"form": form_of(browser.get(f"{url}/").text), "back": "/audit", **fields}
+    form = {"form": form_of(browser.get(f"{url}/pauses").text), "back": "/audit", **fields}
     return browser.post(f"{url}{path}", data=form, timeout=20)
 
 
@@ -91,6 +92,54 @@ def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
             assert not re.search(r"<style|<script>| style=| on\w+=|(src|href)=\"http", answer.text)
         assert "佐藤花子" in browser.get(f"{url}{CONVERSATION}").text
         assert "KeyError(event.text)" in browser.get(f"{url}/letters/{EVENT[:-1]}0").text
+
+
+HOSTILE = "'\"><img src=x onerror=alert(1)>`{{7*7}}"
+
+
+def made_hostile(database: Rows) -> None:
+    """Every text that another person, the bot or LINE decides."""
+    conversations, reason = database.conversations, {"message": HOSTILE, "details": []}
+    members = {"U1": {"displayName": HOSTILE}}
+    named = {"profile.displayName": HOSTILE, "state": HOSTILE, "members": members, "kind": HOSTILE}
+    conversations.update_many({}, {"$set": named})
+    spoiled = {"cause": HOSTILE, "traceback": f'  File "{HOSTILE}", line 1, in {HOSTILE}'}
+    database.deadletters.update_many({}, {"$set": spoiled})
+    database.calls.update_many({}, {"$set": {"reason": reason, "requestId": HOSTILE}})
+    database.jobs.update_many({}, {"$set": {"error": HOSTILE, "outcome": "failed"}})
+    row = {"channel": "main", "key": USER, "why": HOSTILE, "eventId": HOSTILE, "documents": 1}
+    waiting = {**row, "since": a_day.moment(100)}
+    told = {"waiting": [waiting], "words": HOSTILE, "threads": [{**waiting, "name": HOSTILE}]}
+    database.status.update_many({"role": "dispatcher"}, {"$set": told})
+    for scope in (Scope("main"), Scope("main", USER), Scope()):
+        Control(database).pause(scope, by=HOSTILE, why=HOSTILE)
+    database.audit.insert_one(
+        {"at": a_day.moment(9), "by": HOSTILE, "via": HOSTILE, "act": HOSTILE, "on": HOSTILE}
+        | {"why": HOSTILE, "outcome": HOSTILE}
+    )
+    database.schedule.insert_one(
+        {"_id": f"main/{USER}/{HOSTILE}", "channel": "main", "key": USER, "setBy": HOSTILE}
+        | {"runAt": a_day.moment(-99), "every": {"at": HOSTILE, "tz": HOSTILE}}
+    )
+    event = {**a_day.document(), "_id": 1, "eventId": f"{HOSTILE}/1"}
+    database.recvq.insert_one({**event, "event": {"type": HOSTILE, "message": {"type": HOSTILE}}})
+
+
+def test_names_causes_and_reasons_are_text_and_no_markup(
+    full: Rows, browser: requests.Session
+) -> None:
+    made_hostile(full)
+    shown = set()
+    with served(full, Console(text=True)) as url:
+        for path in (*EVERY_PAGE, f"/search?q={quote(HOSTILE)}", f"/search?q={USER[:4]}"):
+            page = browser.get(f"{url}{path}").text
+            assert "<img" not in page, path
+            assert HOSTILE not in page, path
+            # No attribute ends early either.
+            assert not re.search(r"=\"[^\"]*'\">&lt;img", page), path
+            if "&lt;img src=x" in page:
+                shown.add(path)
+    assert {"/", CONVERSATION, "/audit", "/letters", "/pauses", "/calls", "/timers"} <= shown
 
 
 def test_what_people_wrote_shows_where_it_is_switched_on(
