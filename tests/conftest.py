@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import uuid
@@ -17,6 +18,10 @@ from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from tests.fork_server import nursery
 from tests.servers import throwaway_mongod
+
+if threading.current_thread() is threading.main_thread():
+    # In a shell's background job Ctrl-C is ignored, also by the commands that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("CI") == "true"
 # Threads that end by themselves have so long for it.

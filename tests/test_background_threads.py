@@ -30,6 +30,7 @@ from dispatcher.status import BacklogProbe
 from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
+from linedesk.compose.addresses import AddressPrinter
 from linedesk.contract import JobResult
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.metrics_server import MetricsServer
@@ -39,6 +40,7 @@ from linedesk.runtime.status_row import StatusRow
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.scheduler.listener import ScheduleListener
 from linedesk.scheduler.scheduler import Scheduler
+from linedesk.settings.settings import load_settings
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Control
 from linedesk.store.documents import STATUS
@@ -116,6 +118,7 @@ class Workplace:
 
 
 OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = {
+    AddressPrinter: lambda place: AddressPrinter(load_settings({"FRONTDESK_PORT": "1"})),
     DelayedCalls: lambda place: DelayedCalls(),
     ScheduleListener: lambda place: ScheduleListener(
         place.database["schedule"], lambda run_at, time: None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from linedesk.store.records.calls import LineReason, is_taken
+from linedesk.store.records.calls import LineReason
 
 # LINE tells the meanings of a 429 apart by these words only.
 MONTHLY_LIMIT = "monthly limit"
@@ -85,9 +85,9 @@ def named_in(answer: LineAnswer, part: str) -> list[int]:
 def reason_of(answer: LineAnswer) -> LineReason | None:
     """Why LINE refused a call: `message` and `details` of its error body, bounded and masked.
 
-    None for a call that LINE took, and for a body that is not LINE's.
+    None for a body that is not LINE's, as that of a call which it took.
     """
-    told = {} if is_taken(answer.status) else _error_body(answer)
+    told = {} if answer.status < 300 else _error_body(answer)
     message = told.get("message")
     if not isinstance(message, str):
         return None

@@ -30,6 +30,7 @@ from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.deadline import CONNECT_SECONDS, make_timed, within
 from jobworker.line.rate_limits import RateLimits
+from linedesk.store.records.calls import is_taken
 
 # The gate is held for as long as a call takes.
 CALL_SECONDS = 10.0
@@ -133,7 +134,7 @@ class LineClient:
                 self.breaker.failed(whose, began=began)
                 raise
             row.status, row.request_id = answer.status, answer.request_id
-            row.reason = reason_of(answer)
+            row.reason = None if is_taken(answer.status) else reason_of(answer)
         tell(self.breaker, answer.status, whose, began=began)
         return replace(answer, began=began)
 

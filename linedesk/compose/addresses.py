@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from linedesk.runtime.thread import BackgroundThread
 from linedesk.settings.settings import Settings
 
 # What listens on all addresses is reached at this one.
@@ -48,25 +48,31 @@ def addresses(settings: Settings) -> list[str]:
     return [*lines, f"Page:       run `linedesk console`, then open {console_url(settings)}"]
 
 
+class AddressPrinter(BackgroundThread):
+    """Prints the addresses as soon as the front desk is ready."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__("addresses", self._print)
+        self._settings = settings
+
+    def _print(self) -> None:
+        while not _is_ready(webhook_url(self._settings)):
+            if self._stop.wait(READY_PAUSE_SECONDS):
+                return
+        for line in addresses(self._settings):
+            click.echo(line, err=True)
+
+
 @contextmanager
 def announced(settings: Settings) -> Iterator[None]:
-    """Meanwhile a thread prints the addresses as soon as the front desk is ready."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_announce, args=(settings, ended), name="addresses")
-    thread.start()
+    """Meanwhile the addresses are printed as soon as the front desk is ready."""
+    printer = AddressPrinter(settings)
+    printer.start()
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
-
-
-def _announce(settings: Settings, ended: threading.Event) -> None:
-    while not _is_ready(webhook_url(settings)):
-        if ended.wait(READY_PAUSE_SECONDS):
-            return
-    for line in addresses(settings):
-        click.echo(line, err=True)
+        printer.stop()
+        printer.join()
 
 
 def _is_ready(url: str) -> bool:

@@ -18,6 +18,7 @@ from pymongo.errors import PyMongoError
 
 from linedesk.console.acts import Acts
 from linedesk.console.errors import NotDone, NotReplayed
+from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.errors import QueueError, RecvqClosed, SetupError, WriteRefused
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class MassAct:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._progress: Progress | None = None  # under _lock
-        self._thread: threading.Thread | None = None  # under _lock
+        self._thread: BackgroundThread | None = None  # under _lock
         self._stop = threading.Event()
 
     @property
@@ -101,7 +102,7 @@ class MassAct:
                     f"{running.total} letters; wait for its end"
                 )
             self._progress = begun
-            self._thread = threading.Thread(target=run, name="mass act", daemon=True)
+            self._thread = BackgroundThread("mass act", run)
             self._thread.start()
 
     def close(self) -> None:

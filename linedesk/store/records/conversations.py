@@ -20,8 +20,6 @@ MOST_LETTERS: Final = 3
 # LINE takes 20 letters for a name.
 MOST_NAME: Final = 60
 MOST_WANTED: Final = 12
-WHOLE: Final = "="
-"""Begins the piece that is a whole name."""
 
 
 def own_name(conversation: Mapping[str, Any]) -> str | None:
@@ -67,8 +65,8 @@ def name_parts(names: Iterable[str]) -> list[str]:
 
 
 def whole_name(text: str) -> str:
-    """The piece of a folded text that is a whole name."""
-    return f"{WHOLE}{text[:MOST_NAME]}"
+    """The piece that is a whole name, of a folded text."""
+    return f"={text[:MOST_NAME]}"
 
 
 def wanted_parts(text: str) -> list[str]:

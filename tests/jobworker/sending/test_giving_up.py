@@ -17,6 +17,7 @@ from linedesk import Bot
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
 from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable, translated
+from linedesk.store.records.conversations import NAME_PARTS
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
@@ -177,7 +178,8 @@ def test_a_send_is_given_up_where_its_conversation_has_no_room_for_the_words(
 
 def fill(conversations: Any, id_: str, *, left: int) -> None:
     """Have the conversation take so many bytes more, up to what MongoDB holds."""
-    conversations.update_one({"_id": id_}, {"$set": {"fat": ""}})
+    # Names are filled in within a second, else.
+    conversations.update_one({"_id": id_}, {"$set": {"fat": "", NAME_PARTS: []}})
     sized = [{"$match": {"_id": id_}}, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}]
     (row,) = conversations.aggregate(sized)
     fat = "x" * (16 * 1024 * 1024 - row["size"] - left)
