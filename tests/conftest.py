@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -28,6 +29,16 @@ IN_CI = os.environ.get("CI") == "true"
 LEFT_SECONDS = 5.0
 # Threads of the driver, and of what stands for several tests: a gate, a simulator, an event loop.
 OTHERS = ("pymongo", "gate", "linesim-server", "asyncio")
+
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def missing(reason: str) -> None:
@@ -74,6 +85,19 @@ def database(client: Client) -> Iterator[Database[dict[str, Any]]]:
     # Dropping the database itself waits 100 ms for a journal flush.
     for name in database.list_collection_names():
         database.drop_collection(name)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium. Its driver's event loop runs in this thread, so it ends with the module."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if path is None:
+        missing("no chromium on this machine (apt install chromium)")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(autouse=True)

@@ -85,11 +85,18 @@ class DemoTimers:
         return min(row["runAt"] for row in rows) if len(rows) == waiting else None
 
     def _heard(self) -> list[tuple[Mapping[str, Any], datetime | None]]:
-        """Every push that LINE took, with the time when its timer was due, if it has one."""
-        calls = self._stage.get("/sim/calls")
-        pushes = [call for call in calls if call["accepted"] and call["endpoint"] == "push"]
+        """Every push that LINE took, with the time when its timer was due, if it has one.
+
+        Pushes that travelled in one call are told apart: each timer sends one message.
+        """
+        pushes = [
+            call | {"body": {"messages": [message]}}
+            for call in self._stage.get("/sim/calls")
+            if call["accepted"] and call["endpoint"] == "push"
+            for message in call["body"]["messages"]
+        ]
         due = self._due()
-        return [(call, next(due[call["chatId"]], None)) for call in pushes]
+        return [(push, next(due[push["chatId"]], None)) for push in pushes]
 
     def _due(self) -> Mapping[str, Iterator[datetime]]:
         """By key, when each timer was due that rang, in the order of the queue."""

@@ -134,3 +134,13 @@ def test_a_push_without_a_timer_is_a_failure(stage: Stage, rings: DemoTimers) ->
     stage.pushes(HANAKO, "a", at=NOON)
     with pytest.raises(DemoFailed, match="without a timer"):
         rings.wait_for([(HANAKO, "a")])
+
+
+def test_messages_of_one_push_are_told_apart(stage: Stage, rings: DemoTimers) -> None:
+    stage.rings(HANAKO, "a", late_ms=90)
+    stage.rings(HANAKO, "b", due=NOON + timedelta(milliseconds=50), late_ms=40)
+    other = stage.calls.pop()
+    stage.calls[0]["body"]["messages"] += other["body"]["messages"]
+    came = rings.wait_for([(HANAKO, "a"), (HANAKO, "b")])
+    assert [(each.text, each.late_ms) for each in came] == [("a", 90), ("b", 40)]
+    rings.require_no_more()

@@ -1,24 +1,9 @@
 """The chat page in a real browser, talking to a small echo bot."""
 
-import os
-import shutil
-
 import pytest
 
 import linesim
 from linesim.model.media import sample
-
-playwright = pytest.importorskip("playwright.sync_api")
-
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 ANSWERS = {
     "image": "写真ですね...",
@@ -28,24 +13,6 @@ ANSWERS = {
     "join": "皆さん、ようこそ！",
     "postback": "選びましたね",
 }
-
-
-def find_chromium():
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return found
-    if os.environ.get("CI"):
-        pytest.fail("no chromium on this machine (apt install chromium)")
-    pytest.skip("no chromium on this machine")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = find_chromium()
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

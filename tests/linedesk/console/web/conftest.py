@@ -1,9 +1,7 @@
-"""A real browser, and a console on a database that has rows of everything."""
+"""A console on a database that has rows of everything, in a real browser."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,30 +11,7 @@ from pymongo.database import Database
 from tests.linedesk.console import a_day
 from tests.linedesk.console.serving import served
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="package")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("no chromium on this machine (apt install chromium)")
-        pytest.skip("no chromium on this machine")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import USER
 from tests.linedesk.console.serving import served
 
-pytest.importorskip("playwright.sync_api")
-
 Full = Database[dict[str, Any]]
 Open = Callable[..., Any]
 Page = Any

@@ -14,8 +14,6 @@ from pymongo.database import Database
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, USER
 
-pytest.importorskip("playwright.sync_api")
-
 # Beside the log of the tests, which CI keeps.
 PICTURES = Path(__file__).parents[4] / ".venv" / "screenshots"
 PAGES = {
