@@ -285,7 +285,7 @@ class WorkerProcess(BackgroundThread):
         self._observe(seconds, decision["outcome"] != "decided")
 
     def _replace(self, held: Held) -> RunnerThread | None:
-        """Under the lock: give the job's thread up, if it has one; the fresh one is to be started."""
+        """Under the lock: give up the thread of a job. Returns a fresh one, to be started."""
         thread, held.thread = held.thread, None
         if thread is None or thread.is_abandoned:
             return None

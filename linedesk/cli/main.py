@@ -134,6 +134,21 @@ def dispatcher(settings: Settings) -> int:
 
 
 @linedesk.command(cls=Command)
+@click.option(
+    "--command",
+    metavar="COMMAND",
+    help="Run handlers of another language: one program a thread, JSON lines on its standard input "
+    "and output (docs/reference/worker-contract.md).",
+)
+@with_settings
+def worker(settings: Settings, command: str | None) -> int:
+    """Run the bot's handlers for a dispatcher with DISPATCHER_WORKERS=amqp, on any machine."""
+    from linedesk.compose.processes import worker_process
+
+    return worker_process(settings, command=command)
+
+
+@linedesk.command(cls=Command)
 @with_settings
 def scheduler(settings: Settings) -> int:
     """Fire timers; needed only with SCHEDULER=process."""

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,6 +20,7 @@ from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
 from dispatcher.process import Dispatcher, DispatcherLimits
 from jobworker.assembly import BotWorker, LineSettings
+from jobworker.remote.broker import MakeBroker
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.compose.bot import load_bot, read_bot_secrets, read_bot_settings
@@ -51,9 +53,11 @@ def run_dispatcher(settings: Settings) -> int:
     """Run until a signal; returns the exit code. Raises SettingsError, SetupError."""
     # Before the bot is loaded, so that nothing it starts speaks in this process's name.
     service = service_from(os.environ)
-    bot = load_bot(settings.bot)
-    bot_settings = read_bot_settings(bot, settings.bot_settings)
-    bot_secrets = read_bot_secrets(bot, settings.bot_secrets)
+    is_remote = settings.dispatcher_workers == "amqp"
+    # With workers of their own processes no code of the bot runs here.
+    bot = None if is_remote else load_bot(settings.bot)
+    bot_settings = {} if bot is None else read_bot_settings(bot, settings.bot_settings)
+    bot_secrets = {} if bot is None else read_bot_secrets(bot, settings.bot_secrets)
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
     clock = simulated_clock(settings)
@@ -72,6 +76,7 @@ def run_dispatcher(settings: Settings) -> int:
             masked=masking(settings.secret_values),
             now=system_now if clock is None else clock.now,
             registry=registry,
+            connect=_broker(settings) if is_remote else None,
             **tools,
         )
         desks.append(desk)
@@ -105,6 +110,13 @@ def run_dispatcher(settings: Settings) -> int:
         for desk in desks:
             desk.close()
     return EXITS[ending]
+
+
+def _broker(settings: Settings) -> MakeBroker:
+    """Imported only where it is used: pika costs the start a tenth of a second."""
+    from jobworker.remote.amqp import AmqpBroker
+
+    return partial(AmqpBroker, settings.amqp_urls, name="dispatcher")
 
 
 def _components(

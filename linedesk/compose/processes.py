@@ -94,6 +94,16 @@ def scheduler_process(settings: Settings) -> int:
     return run_scheduler(settings)
 
 
+def worker_process(settings: Settings, *, command: str | None) -> int:
+    """Run a bot's handlers for a dispatcher until a signal; returns the exit code.
+
+    Raises SettingsError.
+    """
+    from linedesk.compose.worker import run_worker
+
+    return run_worker(settings, command=command)
+
+
 def sim_process(settings: Settings, *, port: int, webhook: str | None, **options: Any) -> int:
     """Serve the simulator until a signal; returns the exit code. Raises CannotServe."""
     import linesim

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from pydantic import SecretStr
 from pymongo.errors import PyMongoError
@@ -189,3 +189,22 @@ def _match(pattern: re.Pattern[str], value: str) -> str:
 def _demand(claim: bool) -> None:
     if not claim:
         raise ValueError
+
+
+def amqp_urls(urls: SecretStr) -> SecretStr:
+    """Accept URLs of RabbitMQ, comma-separated, each with a host and a virtual host or none."""
+    found = [one.strip() for one in urls.get_secret_value().split(",") if one.strip()]
+    _demand(bool(found))
+    for url in found:
+        parts = urlsplit(url)
+        _demand(parts.scheme in {"amqp", "amqps"} and bool(parts.hostname))
+        # Raises ValueError for what is no port.
+        _demand(parts.port is None or 1 <= parts.port <= 65_535)
+        _demand(not parts.fragment and parts.path.count("/") <= 1)
+    return urls
+
+
+def passwords_in_url(url: str) -> tuple[str, ...]:
+    """The password of a URL, as it stands there and decoded."""
+    password = urlsplit(url).password
+    return () if not password else (password, unquote(password))

@@ -38,6 +38,7 @@ Password = Annotated[Secret, Field(min_length=12)]
 ChannelSecret = Annotated[SecretStr, AfterValidator(rules.channel_secret)]
 ChannelSecrets = Annotated[tuple[ChannelSecret, ...], BeforeValidator(rules.comma_separated)]
 MongodbUri = Annotated[str, AfterValidator(rules.mongodb_uri)]
+AmqpUrls = Annotated[SecretStr, AfterValidator(rules.amqp_urls)]
 DatabaseName = Annotated[str, AfterValidator(rules.database_name)]
 ChannelName = Annotated[str, AfterValidator(rules.channel_name)]
 Host = Annotated[str, AfterValidator(rules.host)]
@@ -107,6 +108,14 @@ class Settings(BaseModel):
     max_body_kb: int = _setting(1024, "a whole number of kilobytes, 1 to 8192", ge=1, le=8_192)
 
     dispatcher_threads: int = _setting(20, "a whole number, 2 to 1000", ge=2, le=1_000)
+    dispatcher_workers: Literal["local", "amqp"] = _setting("local", "local or amqp")
+    amqp_url: AmqpUrls | None = _setting(
+        None,
+        "a URL such as amqp://linedesk-worker:PASSWORD@127.0.0.1:5672/linedesk, amqps with TLS "
+        "(several nodes of a cluster, comma-separated)",
+        repr=False,
+    )
+    worker_threads: int = _setting(20, "a whole number, 1 to 1000", ge=1, le=1_000)
     dispatcher_feed: Literal["changestream", "oplog"] = _setting(
         "changestream", "changestream or oplog"
     )
@@ -139,6 +148,7 @@ class Settings(BaseModel):
     frontdesk_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
     dispatcher_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
     scheduler_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
+    worker_metrics_port: Port | None = _setting(None, "a port number, 1 to 65535")
     console_host: Host = _setting("127.0.0.1", "an IP address or a host name")
     console_port: Port = _setting(8010, "a port number, 1 to 65535")
     console_url: BaseUrl | None = _setting(
@@ -181,6 +191,18 @@ class Settings(BaseModel):
         token = self.line_channel_access_token
         return token.get_secret_value() if token else ""
 
+    @model_validator(mode="after")
+    def _workers_with_their_broker(self) -> Settings:
+        if self.dispatcher_workers == "amqp" and self.amqp_url is None:
+            raise ValueError("DISPATCHER_WORKERS is amqp, so AMQP_URL must be set")
+        return self
+
+    @property
+    def amqp_urls(self) -> tuple[str, ...]:
+        """RabbitMQ's nodes, in plain text; empty where none is set."""
+        urls = self.amqp_url.get_secret_value() if self.amqp_url else ""
+        return tuple(one.strip() for one in urls.split(",") if one.strip())
+
     @property
     def secret_values(self) -> tuple[str, ...]:
         """Every value that must not be seen in a log, but for what is too short to be masked."""
@@ -189,6 +211,7 @@ class Settings(BaseModel):
             *self.channel_secrets,
             self.access_token,
             *rules.passwords_in(self.mongodb_uri),
+            *(word for url in self.amqp_urls for word in rules.passwords_in_url(url)),
             *(one.get_secret_value() for one in console if one is not None),
             *self._shown_bot_secrets(),
         )

@@ -9,7 +9,7 @@ from typing import Any
 from linedesk.settings.errors import SettingsError
 
 CREDENTIALS = (
-    *("line_channel_secret", "line_channel_access_token", "mongodb_uri"),
+    *("line_channel_secret", "line_channel_access_token", "mongodb_uri", "amqp_url"),
     *("console_password", "console_token", "bot_secrets"),
 )
 """What is secret, or may hold a password: each may come as a systemd credential of its name."""

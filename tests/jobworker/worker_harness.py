@@ -20,6 +20,7 @@ from jobworker.assembly import BotWorker, LineSettings
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
+from jobworker.remote.broker import MakeBroker
 from jobworker.sending.button import ButtonLimits, SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
@@ -46,7 +47,7 @@ class Room:
 
     database: Database[Any]
     sim: Sim
-    bot: Bot
+    bot: Bot | None
     epoch: int = 1
     threads: int = 4
     tries: int = 3
@@ -60,8 +61,12 @@ class Room:
     retry_limits: RetryLimits = SHORT_RETRIES
     line: Mapping[str, Any] = field(default_factory=dict)
     """More of the LineSettings."""
+    settings: Mapping[str, Any] | None = None
+    """The bot's own; None for its defaults."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     masked: Callable[[str], str] = str
+    connect: MakeBroker | None = None
+    """Where handlers run in worker processes: their broker."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     desk: BotWorker = field(init=False)
 
@@ -93,11 +98,14 @@ class Room:
             ),
             tries=self.tries,
             retry_limits=self.retry_limits,
+            settings=self.settings,
             secrets=self.secrets,
             masked=self.masked,
             step=lambda step: self.pool.step(step),
             later=lambda seconds, action: self.clock.later(seconds, action),
             lease_is_fresh=lambda: self.lease_is_fresh(),
+            places=lambda jobs: self.pool.allow(jobs),
+            connect=self.connect,
             registry=self.registry,
         )
 

@@ -1,0 +1,324 @@
+"""What a bot can rely on, wherever its handlers run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from linebot.v3.messaging import FlexMessage, TextMessage
+from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
+
+from jobworker.bot.talk import Talk
+from linedesk import Bot
+from linedesk.store.timers import make_timer_document
+from linesim import Sim
+from tests.jobworker.worker_harness import Room
+from tests.waiting import eventually
+
+Rooms = Callable[..., Room]
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def a_bot(handler: Callable[[Any, Talk], None], **more: Any) -> Bot:
+    bot = Bot(**more)
+    bot.default()(handler)
+    return bot
+
+
+def said(talk: Talk) -> str:
+    return str(talk.raw["message"]["text"])
+
+
+def test_answers_of_each_user_keep_their_order(room: Rooms, sim: Sim) -> None:
+    users = [sim.add_user(str(n)) for n in range(6)]
+    desk = room(a_bot(lambda event, talk: talk.reply(f"「{said(talk)}😀」")))
+    for n in range(8):
+        for user in users:
+            desk.says(user, str(n))
+    desk.until_quiet()
+    for user in users:
+        assert texts(sim, user) == [f"「{n}😀」" for n in range(8)]
+
+
+def test_a_reply_its_second_half_and_pushes_leave_as_they_were_made(room: Rooms, sim: Sim) -> None:
+    user, other = sim.add_user("花子"), sim.add_user("太郎")
+    flex = {
+        "type": "flex",
+        "altText": "表",
+        "contents": {
+            "type": "bubble",
+            "body": {
+                "type": "box",
+                "layout": "vertical",
+                "contents": [{"type": "text", "text": "a"}],
+            },
+        },
+    }
+
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply("一", TextMessage(text="二"))
+        talk.reply(FlexMessage.from_dict(flex))
+        talk.push("三")
+        talk.push("四", to=other.user_id, until=datetime.now(UTC) + timedelta(hours=1))
+        talk.multicast([user.user_id, other.user_id], "五")
+
+    desk = room(a_bot(handler))
+    document = desk.says(user, "やあ")
+    desk.until_quiet()
+    assert texts(sim, user) == ["一", "二", None, "三", "五"]
+    assert texts(sim, other) == ["四", "五"]
+    (call,) = sim.replies_to(document["eventId"])
+    assert len(call.body["messages"]) >= 3
+
+
+def test_state_and_data_come_back_as_they_were_left(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    stored = {
+        "when": datetime(2026, 11, 23, 1, 2, 3, 456_000, tzinfo=UTC),
+        "large": 2**53 + 1,
+        "small": -3,
+        "share": 0.5,
+        "whole": 2.0,
+        "raw": b"\x00\xff",
+        "id": bson.ObjectId("0123456789abcdef01234567"),
+        "list": [1, None, True, {"深い": "値"}],
+        "$odd": "a name that JSON knows nothing of",
+    }
+    seen: list[Any] = []
+    bot = Bot()
+
+    @bot.default()
+    def first(event: Any, talk: Talk) -> None:
+        seen.append((talk.state, dict(talk.data)))
+        talk.data.update(stored)
+        talk.state = "second"
+
+    @bot.add(MessageEvent, state="second")
+    def second(event: Any, talk: Talk) -> None:
+        seen.append((talk.state, dict(talk.data)))
+        del talk.data["raw"]
+        talk.state = None
+
+    desk = room(bot)
+    for text in "abc":
+        desk.says(user, text)
+    desk.until_quiet()
+    assert seen[0] == (None, {})
+    assert seen[1] == ("second", stored)
+    assert isinstance(seen[1][1]["whole"], float)
+    assert seen[2] == (None, {name: one for name, one in stored.items() if name != "raw"})
+    assert desk.conversation(user.user_id)["data"] == stored
+
+
+def test_the_bots_rules_choose_the_handler(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    bot = Bot()
+    bot.add(FollowEvent)(lambda event, talk: talk.reply("ようこそ"))
+    bot.add(MessageEvent, message=TextMessageContent)(
+        lambda event, talk: talk.reply(f"text {event.message.text}")
+    )
+    bot.add(PostbackEvent)(lambda event, talk: talk.reply(f"postback {event.postback.data}"))
+    bot.default()(lambda event, talk: talk.reply(f"else {talk.raw['type']}"))
+    desk = room(bot)
+    desk.send(sim.drafts.follow(user))
+    desk.says(user, "a")
+    desk.send(sim.drafts.postback(user, "x=1"))
+    desk.send(sim.drafts.sticker(user))
+    desk.until_quiet()
+    assert texts(sim, user) == ["ようこそ", "text a", "postback x=1", "else message"]
+
+
+def test_a_profile_is_there_when_its_handler_begins(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("佐藤花子")
+    desk = room(a_bot(lambda event, talk: talk.reply(f"{talk.display_name}さん"), profiles=True))
+    desk.says(user, "a")
+    desk.says(user, "b")
+    desk.until_quiet()
+    assert texts(sim, user) == ["佐藤花子さん", "佐藤花子さん"]
+    assert desk.conversation(user.user_id)["profile"]["displayName"] == "佐藤花子"
+
+
+def test_members_of_a_group_have_places_of_their_own(room: Rooms, sim: Sim) -> None:
+    people = [sim.add_user(name) for name in ("花子", "太郎")]
+    group = sim.add_group("組", people)
+
+    def handler(event: Any, talk: Talk) -> None:
+        talk.data["count"] = talk.data.get("count", 0) + 1
+        talk.reply(f"{talk.display_name} {talk.data['count']}")
+
+    desk = room(a_bot(handler, per_member=True, profiles=True))
+    for who in (people[0], people[1], people[0]):
+        desk.says(who, "a", chat=group)
+    desk.until_quiet()
+    assert texts(sim, group) == ["花子 1", "太郎 1", "花子 2"]
+
+
+def test_timers_are_set_at_the_time_of_the_handler(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    began = datetime.now(UTC)
+
+    def handler(event: Any, talk: Talk) -> None:
+        talk.after(60, "ring:1", n=1, when=datetime(2027, 1, 1, tzinfo=UTC))
+        talk.at(datetime(2030, 1, 1, tzinfo=UTC), "later")
+        talk.every("07:30", "daily", tz="Asia/Tokyo")
+        talk.after(5, "gone")
+        talk.cancel("gone")
+
+    bot = a_bot(handler)
+    rung: list[Any] = []
+
+    @bot.timer("ring")
+    def ring(event: Any, talk: Talk) -> None:
+        rung.append((event.name, event.data))
+        talk.push("鳴った")
+
+    desk = room(bot)
+    desk.says(user, "a")
+    desk.until_quiet()
+    rows = {row["name"]: row for row in desk.database.schedule.find()}
+    assert rows["gone"]["runAt"] is None
+    assert rows["later"]["runAt"] == datetime(2030, 1, 1, tzinfo=UTC)
+    assert rows["daily"]["every"] == {"at": "07:30", "tz": "Asia/Tokyo"}
+    assert 55 < (rows["ring:1"]["runAt"] - began).total_seconds() < 75
+    desk.put_document(make_timer_document(rows["ring:1"], accept_time=datetime.now(UTC)))
+    desk.until_quiet()
+    assert rung == [("ring:1", {"n": 1, "when": datetime(2027, 1, 1, tzinfo=UTC)})]
+    assert texts(sim, user) == ["鳴った"]
+
+
+def test_a_state_ends_by_itself(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    bot = a_bot(lambda event, talk: talk.expect("asked", within=30))
+    seen: list[Any] = []
+
+    @bot.timeout("asked")
+    def over(event: Any, talk: Talk) -> None:
+        seen.append(talk.state)
+        talk.push("時間切れ")
+
+    desk = room(bot)
+    desk.says(user, "a")
+    desk.until_quiet()
+    (row,) = desk.database.schedule.find()
+    assert desk.conversation(user.user_id)["state"] == "asked"
+    desk.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
+    desk.until_quiet()
+    assert seen == [None]
+    assert texts(sim, user) == ["時間切れ"]
+    assert desk.conversation(user.user_id).get("state") is None
+
+
+def test_what_is_forgotten_is_gone(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    bot = a_bot(lambda event, talk: talk.data.update(a=1))
+
+    @bot.add(PostbackEvent)
+    def forget(event: Any, talk: Talk) -> None:
+        talk.forget()
+        talk.data["after"] = True
+
+    desk = room(bot)
+    desk.says(user, "a")
+    desk.send(sim.drafts.postback(user, "x"))
+    desk.until_quiet()
+    assert desk.conversation(user.user_id)["data"] == {"after": True}
+
+
+def test_a_burst_is_handled_together(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    bot = Bot()
+
+    @bot.add(MessageEvent, message=TextMessageContent, gather=0.3)
+    def burst(events: list[Any], talk: Talk) -> None:
+        talk.reply("+".join(one.message.text for one in events))
+
+    desk = room(bot)
+    for text in "abc":
+        desk.says(user, text)
+    desk.until_quiet()
+    assert texts(sim, user) == ["a+b+c"]
+
+
+def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    tries: list[str] = []
+
+    def handler(event: Any, talk: Talk) -> None:
+        tries.append(said(talk))
+        talk.data["lost"] = True
+        talk.push("lost")
+        if len(tries) <= 3:
+            raise KeyError("no user's text")
+
+    desk = room(a_bot(handler), tries=3)
+    first = desk.says(user, "a")
+    desk.says(user, "b")
+    desk.until_quiet()
+    assert tries == ["a", "a", "a", "b"]
+    (letter,) = desk.letters()
+    assert letter["_id"] == first["eventId"]
+    assert letter["cause"] == "handler: KeyError"
+    assert letter["attempts"] == 3
+    assert "test_conformance.py" in letter["traceback"]
+    assert texts(sim, user) == ["lost"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        (lambda talk: talk.reply(""), "BotError: invalid message"),
+        (lambda talk: talk.after(-1, "x"), "BotError: invalid timer"),
+        (lambda talk: talk.data.update({1: 2}), "BotError"),
+        (lambda talk: talk.data.update(x=object()), "BotError"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_given_up_at_once(
+    room: Rooms, sim: Sim, wrong: Callable[[Talk], None], cause: str
+) -> None:
+    user = sim.add_user("花子")
+    desk = room(a_bot(lambda event, talk: wrong(talk)))
+    desk.says(user, "a")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert letter["cause"].startswith(f"handler: {cause}")
+    assert letter["attempts"] == 1
+
+
+def test_settings_secrets_and_quota_are_there(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    bot = Bot(settings={"greeting": "やあ"}, secrets=["KEY"])
+    bot.default()(
+        lambda event, talk: talk.reply(
+            f"{talk.settings['greeting']} {talk.secrets['KEY']} {talk.quota.is_closed}"
+        )
+    )
+    desk = room(bot, settings={"greeting": "はい"}, secrets={"KEY": "secret-key"})
+    desk.says(user, "a")
+    desk.until_quiet()
+    assert texts(sim, user) == ["はい secret-key False"]
+
+
+def test_other_keys_go_on_beside_a_slow_one(room: Rooms, sim: Sim) -> None:
+    slow, quick = sim.add_user("遅"), sim.add_user("速")
+    may_end = threading.Event()
+
+    def handler(event: Any, talk: Talk) -> None:
+        if said(talk) == "slow":
+            may_end.wait(20)
+        talk.reply(said(talk))
+
+    desk = room(a_bot(handler))
+    desk.says(slow, "slow")
+    desk.says(quick, "quick")
+    eventually(lambda: texts(sim, quick) == ["quick"])
+    assert texts(sim, slow) == []
+    may_end.set()
+    desk.until_quiet()
+    assert texts(sim, slow) == ["slow"]

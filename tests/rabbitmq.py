@@ -1,0 +1,134 @@
+"""A RabbitMQ of the tests' own: a node on loopback with its files in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pika
+
+from tests.waiting import eventually
+
+# Debian's package; its wrapper in /usr/sbin would change the user.
+PROGRAMS = Path("/usr/lib/rabbitmq/bin")
+START_SECONDS = 90.0
+
+
+class RabbitMQ:
+    """One node. `url` is that of its user guest, who may do everything, from loopback only."""
+
+    def __init__(self, folder: Path, *, cores: int = 1) -> None:
+        ports = _free_ports(3)
+        self.port = ports[0]
+        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        # So that a node on a machine with one disk that is nearly full raises no alarm.
+        config = folder / "rabbitmq.conf"
+        config.write_text("disk_free_limit.absolute = 1MB\nlog.file.level = error\n")
+        self._environ = os.environ | {
+            "HOME": str(folder),
+            "RABBITMQ_NODENAME": f"linedesk-{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(ports[1]),
+            "ERL_EPMD_PORT": str(ports[2]),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_MNESIA_BASE": str(folder / "db"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(config),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+S {cores}:{cores} +sbwt none",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        with (self._folder / "out.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [PROGRAMS / "rabbitmq-server"],
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        eventually(self._answers, seconds=START_SECONDS)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise AssertionError((self._folder / "out.log").read_text()[-2000:])
+        with suppress(Exception):
+            pika.BlockingConnection(pika.URLParameters(self.url)).close()
+            return True
+        return False
+
+    def control(self, *words: str) -> str:
+        """`rabbitmqctl` with these words; returns what it prints."""
+        command = [PROGRAMS / "rabbitmqctl", "--quiet", *words]
+        done = subprocess.run(
+            command, env=self._environ, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def queues(self) -> dict[str, int]:
+        """Its queues, each with the number of messages in it."""
+        rows = self.control("list_queues", "name", "messages", "--no-table-headers").splitlines()
+        return {row.split("\t")[0]: int(row.split("\t")[1]) for row in rows if "\t" in row}
+
+    def freeze(self) -> None:
+        """It stands still, with all its connections open."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """It is gone, as by kill -9."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait(10)
+            self._process = None
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+
+def is_installed() -> bool:
+    """Whether RabbitMQ is on this machine."""
+    return (PROGRAMS / "rabbitmq-server").exists()
+
+
+@contextmanager
+def throwaway_rabbitmq() -> Iterator[RabbitMQ]:
+    """A node that runs until the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="linedesk-rabbitmq-"))
+    node = RabbitMQ(folder)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.thaw()
+        node.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_ports(number: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
