@@ -98,8 +98,17 @@ class _Link(BackgroundThread):
         super().__init__(f"amqp-{kind}", self._run)
         self._parameters = [_parameters(url, f"{name} {kind}") for url in urls]
         self._turn = 0
+        self._connection: pika.BlockingConnection | None = None
         self.up_since: float | None = None
         self.trouble = ""
+
+    def stop(self) -> None:
+        super().stop()
+        connection = self._connection
+        if connection is not None:
+            # Wakes it from its wait; it may be closed already.
+            with suppress(*LOST):
+                connection.add_callback_threadsafe(lambda: None)
 
     def _run(self) -> None:
         failures = 0
@@ -123,7 +132,7 @@ class _Link(BackgroundThread):
         return self._parameters[self._turn % len(self._parameters)]
 
     def _connected(self, parameters: pika.URLParameters) -> None:
-        connection = pika.BlockingConnection(parameters)
+        connection = self._connection = pika.BlockingConnection(parameters)
         try:
             connection.add_on_connection_blocked_callback(self._blocked)
             connection.add_on_connection_unblocked_callback(self._unblocked)
