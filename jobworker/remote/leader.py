@@ -316,14 +316,14 @@ class Workers(BackgroundThread):
             worker = self._known(message, now)
             if worker is None:
                 return
-            named = {str(one) for one in message["attempts"]}
-            for id_ in named:
+            at_work = {str(one) for one in message["attempts"]}
+            for id_ in at_work.union(map(str, message["decided"])):
                 attempt = self._attempts.get(id_)
                 if attempt is not None and attempt.worker is worker:
                     attempt.named = now
                 else:
                     self._abandon(worker, id_)
-            worker.strangers = len(named - worker.attempts)
+            worker.strangers = len(at_work - worker.attempts)
             state = self._state_of(worker)
             welcome = {"type": "welcome", "epoch": self.epoch, "state": state}
             self._broker.send(worker.address, to_line(welcome))

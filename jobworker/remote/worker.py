@@ -361,6 +361,7 @@ class WorkerProcess(BackgroundThread):
                 "release": self._release,
                 "upSeconds": round(time.monotonic() - self._began, 3),
                 "leaving": self._is_leaving,
-                "attempts": list(self._held),
+                "attempts": [id_ for id_, one in self._held.items() if one.decision is None],
+                "decided": [id_ for id_, one in self._held.items() if one.decision is not None],
             }
         self._broker.send(LEADERS, to_line(message))
