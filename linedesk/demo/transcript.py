@@ -31,9 +31,9 @@ def open_console() -> Console:
 def print_legend(console: Console) -> None:
     """What the three columns of figures mean."""
     for line in (
-        "In milliseconds. 200: from LINE's webhook to the front desk's answer 200. started: from the",
-        "front desk's receiving it to the handler's start, which does not wait for that answer.",
-        "answered: from LINE's webhook to the bot's call of LINE.",
+        "In milliseconds. 200: from LINE's webhook to the front desk's answer 200.",
+        "started: from the front desk's receiving it to the handler's start; it does not wait for",
+        "that answer. answered: from LINE's webhook to the bot's call of LINE.",
         "Calls leave at least 100 ms apart; that for a new person's profile is one of them.",
     ):
         console.print(line, style="dim")

@@ -250,7 +250,9 @@ def test_each_act_says_that_mongodb_is_away(frozen: str) -> None:
     # Each waits a second for MongoDB, so they wait side by side.
     with ThreadPoolExecutor() as pool:
         running = [
-            pool.submit(linedesk, *act, MONGODB_URI=uri) for uri in (DEAD_PORT, frozen) for act in ACTS
+            pool.submit(linedesk, *act, MONGODB_URI=uri)
+            for uri in (DEAD_PORT, frozen)
+            for act in ACTS
         ]
     for ran in (one.result() for one in running):
         assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
