@@ -272,6 +272,8 @@ def test_a_small_watched_screen_has_the_problems_first_and_whole(
     assert f"{NAME} main/{SHORT}" in lines[end]
     assert any(NAME in line for line in once)
     # A row without events is an outbox whose first send waits.
-    assert any(re.search(rf"{NAME} main/{SHORT}  a send for .*: its handler", line) for line in once)
+    assert any(
+        re.search(rf"{NAME} main/{SHORT}  a send for .*: its handler", line) for line in once
+    )
     calls = once[next(n for n, line in enumerate(once) if line.startswith("calls")) :]
     assert all(NAME in line for line in calls)
