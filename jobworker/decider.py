@@ -226,7 +226,8 @@ class Decider:
         raises StoreUnavailable while MongoDB is away; then only the record is repeated.
         """
         profile = job.memo.profile
-        if profile is None or decision.given_up.is_empty:
+        # A refusal of LINE's has no name to be found by.
+        if profile is None or "displayName" not in profile or decision.given_up.is_empty:
             return decision
         talk = self._talk(job.document)
         talk.know_profile(profile)

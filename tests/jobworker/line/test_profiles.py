@@ -314,6 +314,32 @@ def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(
     assert (row["n"], len(row["applied"]), row["kind"]) == (2, 2, "user")
 
 
+def test_a_mongodb_that_is_away_before_the_name_is_kept_calls_no_handler_again(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot, user, load = Bot(profiles=True), sim.add_user("竹子"), Conversations.load
+    away: list[StoreUnavailable] = []
+    calls: list[str | None] = []
+
+    def load_later(self: Conversations, document: Any) -> Any:
+        if away:
+            raise away.pop()
+        return load(self, document)
+
+    @bot.default()
+    def handler(event: Any, talk: Talk) -> None:
+        calls.append(talk.display_name)
+        away.append(StoreUnavailable("AutoReconnect"))
+        raise KeyError("at the first message")
+
+    monkeypatch.setattr(Conversations, "load", load_later)
+    desk = room(bot, tries=1)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (calls, len(desk.letters()), away) == (["竹子"], 1, [])
+    assert desk.conversation(user.user_id)["profile"]["displayName"] == "竹子"
+
+
 def test_a_member_s_and_a_group_s_name_are_kept_though_the_handler_fails(
     room: Rooms, sim: Sim, broken: Bot
 ) -> None:
