@@ -190,27 +190,28 @@ def test_exit_codes_are_those_of_the_documentation(
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("bot", "words"),
-    [
-        ("x = = 1\n", "SyntaxError: invalid syntax at"),
-        ("import sys; sys.exit(0)\n", "SystemExit"),
-        ("bot = 1\n", "must name a linedesk.Bot"),
-        ("import os\nos._exit(3)\n", "importing a_broken_bot:bot fails"),
-    ],
-)
-def test_doctor_finds_a_broken_bot(tmp_path: Path, bot: str, words: str) -> None:
-    (tmp_path / "a_broken_bot.py").write_text(bot)
-    ran = linedesk(
-        *("doctor", "--no-line"),
-        MONGODB_URI=DEAD_PORT,
-        BOT="a_broken_bot:bot",
-        PYTHONPATH=str(tmp_path),
-    )
-    assert ran.returncode == Exit.FAILED
-    (line,) = [one for one in ran.stdout.splitlines() if one.startswith("bad  bot ")]
-    assert words in line
-    assert "Traceback" not in ran.stdout + ran.stderr
+BROKEN_BOTS = {
+    "x = = 1\n": "SyntaxError: invalid syntax at",
+    "import sys; sys.exit(0)\n": "SystemExit",
+    "bot = 1\n": "must name a linedesk.Bot",
+    "import os\nos._exit(3)\n": "importing broken_3:bot fails",
+}
+
+
+def test_doctor_finds_a_broken_bot(tmp_path: Path) -> None:
+    def doctor(number: int, bot: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / f"broken_{number}.py").write_text(bot)
+        environ = {"BOT": f"broken_{number}:bot", "PYTHONPATH": str(tmp_path)}
+        return linedesk("doctor", "--no-line", MONGODB_URI=DEAD_PORT, **environ)
+
+    # Each waits for MongoDB, so they wait side by side.
+    with ThreadPoolExecutor() as pool:
+        running = list(pool.map(doctor, range(len(BROKEN_BOTS)), BROKEN_BOTS))
+    for ran, words in zip(running, BROKEN_BOTS.values(), strict=True):
+        assert ran.returncode == Exit.FAILED
+        (line,) = [one for one in ran.stdout.splitlines() if one.startswith("bad  bot ")]
+        assert words in line
+        assert "Traceback" not in ran.stdout + ran.stderr
 
 
 # Acts
