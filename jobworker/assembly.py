@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
 # Why no send gets a turn at the gate, for a person.
-FAILING = "waits: LINE fails, the breaker is open"
+FAILING = "waits: LINE fails, and linedesk tries a single call now and then"
 AWAY_WORDS = {
     BreakerState.OPEN: FAILING,
     BreakerState.HALF_OPEN: FAILING,
@@ -305,6 +305,7 @@ class BotWorker:
         )
         side.quota.when_closed(self.outbox.month_closed)
         figures.outbox_effects.set_function(self.outbox.__len__)
+        figures.oldest_send.set_function(self.outbox.oldest_seconds)
         self.names = LaterProfiles(
             side.hosts.api.gate,
             conversations=conversations,
