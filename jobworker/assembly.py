@@ -70,6 +70,14 @@ AWAY_WORDS = {
 }
 
 
+STATUS_WORDS = {
+    BreakerState.CLOSED: "LINE is called",
+    BreakerState.OPEN: "LINE fails",
+    BreakerState.HALF_OPEN: "LINE fails",
+    BreakerState.UNAUTHORIZED: "LINE refuses the token",
+}
+
+
 @dataclass(frozen=True)
 class LineSettings:
     """How to reach LINE. Without a `data_base` its data host is the host of the API, too."""
@@ -369,7 +377,7 @@ class BotWorker:
 
     def status(self) -> str:
         """What waits for LINE, in words for a person."""
-        return f"{len(self.outbox)} to be carried out, breaker {self.breaker.state.value}"
+        return f"{len(self.outbox)} to send, {STATUS_WORDS[self.breaker.state]}"
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""

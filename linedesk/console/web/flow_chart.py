@@ -219,7 +219,7 @@ def _api(seen: Overview) -> MapNode:
     quota = seen.quota.share if seen.quota else None
     note = "" if quota is None else f"quota {share(quota)} used"
     if seen.quota is not None and seen.quota.closed_since is not None:
-        note = "replies only, quota used"
+        note = "replies only"
     state = GOOD if call else OFF
     return MapNode("api", "LINE", "API" if worst is None else f"p99 {seconds(worst)}", note, state)
 
@@ -316,9 +316,9 @@ class Drawing:
 
 def _wide() -> dict[str, Rectangle]:
     row = ("line", "frontdesk", "recvq", "dispatcher", "threads", "gate", "api")
-    boxes = {name: Rectangle(8 + 168 * n, 16, 124, 66) for n, name in enumerate(row)}
+    boxes = {name: Rectangle(4 + 170 * n, 16, 120, 66) for n, name in enumerate(row)}
     below = {"spool": 1, "scheduler": 2, "held": 3, "letters": 4, "outbox": 5}
-    return boxes | {name: Rectangle(8 + 168 * n, 132, 124, 66) for name, n in below.items()}
+    return boxes | {name: Rectangle(4 + 170 * n, 132, 120, 66) for name, n in below.items()}
 
 
 def _tall() -> dict[str, Rectangle]:

@@ -108,7 +108,7 @@ def test_a_closed_month_shows_where_line_is() -> None:
     dispatcher = a_day.dispatcher_row()
     dispatcher["figures"]["quotaClosedSinceSeconds"] = a_day.moment(600).timestamp()
     node = placed(overview(a_day.desk_row(), dispatcher))["api"]
-    assert (node.state, node.note) == ("bad", "replies only, quota used")
+    assert (node.state, node.note) == ("bad", "replies only")
 
 
 def test_every_problem_shows_in_a_node_of_the_picture() -> None:

@@ -93,7 +93,9 @@ def test_without_mongodb_nothing_is_green_within_ten_seconds(
         )
         gate.shut()
         page.wait_for_function("() => document.title.startsWith('✕')", timeout=STALE_MS)
-        assert "MongoDB does not answer" in page.locator("#trouble").inner_text()
+        trouble = page.locator("#trouble").inner_text()
+        assert "MongoDB does not answer" in trouble
+        assert "Next step: run linedesk doctor" in trouble
         is_marked_stale(page)
         with a_page(browser, url, java_script_enabled=False) as plain:
             is_marked_stale(plain)
@@ -365,7 +367,9 @@ WIDER_THAN_ITS_BOX = """() => [...document.querySelectorAll('svg.way .place')]
 
 @pytest.mark.parametrize("size", SIZES)
 def test_in_the_picture_no_label_lies_over_a_box(open_page: Open, full: Full, size: str) -> None:
-    full.status.update_many({}, {"$set": {"perSecond.spooledEvents": 0.098}})
+    for flow in ("acceptedEvents", "readDocuments", "spooledEvents"):
+        full.status.update_many({}, {"$set": {f"perSecond.{flow}": 0.098}})
+    full.status.update_many({}, {"$set": {"figures.heldKeys": 12, "figures.busyThreads": 19}})
     full.status.update_many({}, {"$set": {"perSecond.deadLetters": {"send": 0.098}}})
     page = open_page(**(PHONE if size == "phone" else {"viewport": SIZES[size]}))
     assert page.locator(f".way.{'tall' if size == 'phone' else 'wide'} .rate").count() >= 6
