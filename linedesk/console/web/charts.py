@@ -153,13 +153,13 @@ class Chart:
     """One chart, ready for its template."""
 
     kind: Kind
+    newest_at: datetime | None
+    """The moment of the newest values."""
+    outages: list[Outage]
     drawn: list[Drawn]
     across: list[Tick]
     up: list[Tick]
     hovers: list[Hover]
-    outages: list[Outage]
-    newest_at: datetime | None
-    """The moment of the newest values."""
 
     @property
     def is_empty(self) -> bool:
@@ -183,6 +183,8 @@ def _chart(kind: Kind, rows: Sequence[Row], *, hours: int, now: datetime) -> Cha
     gap_seconds = max(3 * ROW_SECONDS, 2.5 * span / 360)
     return Chart(
         kind,
+        rows[-1]["at"] if rows else None,
+        list(_outages(rows, now, x_of, gap_seconds)),
         [
             Drawn(one, _path(rows, one, x_of, y_of, gap_seconds), _newest(rows, one, kind))
             for one in kind.curves
@@ -190,8 +192,6 @@ def _chart(kind: Kind, rows: Sequence[Row], *, hours: int, now: datetime) -> Cha
         list(_across(since, now, STEPS[hours], x_of)),
         up,
         list(_hovers(kind, rows, x_of)),
-        list(_outages(rows, now, x_of, gap_seconds)),
-        rows[-1]["at"] if rows else None,
     )
 
 
@@ -263,17 +263,6 @@ def _path(
     return "".join(parts)
 
 
-def _across(
-    since: datetime, now: datetime, step: timedelta, x_of: Callable[[datetime], float]
-) -> Iterator[Tick]:
-    local = since.astimezone()
-    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
-    mark = midnight + step * math.ceil((local - midnight) / step)
-    while mark <= now:
-        yield Tick(x_of(mark), f"{mark.astimezone():%H:%M}", mark.astimezone(UTC))
-        mark += step
-
-
 def _outages(
     rows: Sequence[Row], now: datetime, x_of: Callable[[datetime], float], gap_seconds: float
 ) -> Iterator[Outage]:
@@ -291,6 +280,17 @@ def _outages(
         lasts = (now - last).total_seconds() <= gap_seconds
         end = now if lasts else last
         yield Outage(x_of(since), x_of(end) - x_of(since), since, None if lasts else last)
+
+
+def _across(
+    since: datetime, now: datetime, step: timedelta, x_of: Callable[[datetime], float]
+) -> Iterator[Tick]:
+    local = since.astimezone()
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    mark = midnight + step * math.ceil((local - midnight) / step)
+    while mark <= now:
+        yield Tick(x_of(mark), f"{mark.astimezone():%H:%M}", mark.astimezone(UTC))
+        mark += step
 
 
 def _hovers(kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float]) -> Iterator[Hover]:
