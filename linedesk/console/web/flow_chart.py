@@ -162,7 +162,7 @@ def _desk(seen: Overview) -> MapNode:
         return MapNode("frontdesk", "front desk", "not running", "no recent status", OFF)
     stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
     figure = f"{len(fresh)} running" if len(fresh) > 1 else "running"
-    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhook recently"
+    note = f"p99 {seconds(stored.p99)}" if stored is not None else "no webhooks now"
     return MapNode("frontdesk", "front desk", figure, note)
 
 
