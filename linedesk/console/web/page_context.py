@@ -106,11 +106,11 @@ class PageContext:
         self.acting = acting
         self.doorkeeper = Doorkeeper(password=console.password, token=console.token)
         self.turns = turns or Turns()
+        self.started_by = started_by(os.environ, parent=os.getppid())
         self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
         self.mass_act = MassAct()
-        self.started_by = started_by(os.environ, parent=os.getppid())
         self.pauses = LiveReadings(self.reader, Control(reading).read)
         self._said: OrderedDict[str, Said] = OrderedDict()
         self._templates = _environment()

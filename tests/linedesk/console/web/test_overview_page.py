@@ -294,6 +294,16 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
     assert full.control.count_documents({}) == 0
 
 
+def test_a_pause_of_everything_is_one_banner_and_a_row(open_page: Open, full: Full) -> None:
+    row = {"_id": "pause", "act": "pause", "channel": None, "key": None, "by": "hanako"}
+    full.control.insert_one({**row, "why": "too loud", "at": a_day.moment(90)})
+    page = open_page()
+    page.locator("#everything-paused").wait_for()
+    assert page.title().startswith("✕ Critical (1)")
+    assert page.locator(".wrongs li").filter(has_text="paused").count() == 0
+    assert page.locator("main").get_by_text("too loud").count() == 2
+
+
 def test_who_waits_shows_since_the_arrival_with_the_try_beside(open_page: Open, full: Full) -> None:
     row = a_day.dispatcher_row(handlerTries=3)
     row["waiting"][0] |= {"since": a_day.moment(130), "try": 2, "trySince": a_day.moment(4)}
