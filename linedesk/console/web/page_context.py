@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ from linedesk.console.web.auth import BROWSER_SECONDS, Doorkeeper, Turns, Visito
 from linedesk.console.web.format import FILTERS, zone
 from linedesk.console.web.gatekeeping import Names, is_loopback
 from linedesk.console.web.live import Away, LiveReader, LiveReadings
+from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.control import Control
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
@@ -41,6 +43,12 @@ PAGES = {
     "/audit": "Audit",
 }
 MOST_SAID = 200
+# How the console is started again, by what started it.
+START = {
+    SYSTEMD: "systemctl restart linedesk-console",
+    UP: "linedesk up",
+    HAND: "linedesk console",
+}
 # An act is several writes, each on a majority. While MongoDB is away it is answered within 2 s.
 ACT_SECONDS, ACT_SPARE_SECONDS = 1.5, 0.3
 
@@ -98,6 +106,7 @@ class PageContext:
         self.acting = acting
         self.doorkeeper = Doorkeeper(password=console.password, token=console.token)
         self.turns = turns or Turns()
+        self.started_by = started_by(os.environ, parent=os.getppid())
         self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
@@ -175,6 +184,7 @@ class PageContext:
             "read_at": None,
             "every": None,
             "zone": zone(),
+            "start": START[self.started_by],
             "version": version("linedesk"),
             "text": self.console.text,
             "channel": self.console.channel,

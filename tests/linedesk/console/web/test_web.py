@@ -172,7 +172,10 @@ def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
         page = unescape(browser.get(f"{url}/").text)
         calls = unescape(browser.get(f"{url}/calls").text)
         letters = unescape(browser.get(f"{url}/letters").text)
-    assert "3 waiting (2 live up to 300 ms, 1 chat up to 1.8 s)" in page
+    assert (
+        "3 calls wait (2 with a free reply, up to 300 ms; 1 push to its own chat, up to 1.8 s)"
+        in page
+    )
     assert "69 sends in 40 calls" in page
     assert "104 counted messages" in page
     assert "▲ 1 late reply given up" in page
