@@ -151,7 +151,9 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
     if outcome == "recorded" and is_given_up:
         words = "recorded that it is given up"
     elif outcome == "recorded":
-        words = f"handled: {effects} send{'' if effects == 1 else 's'} or timer{'' if effects == 1 else 's'} recorded"
+        words = (
+            f"handled, {effects} {'send or timer' if effects == 1 else 'sends or timers'} recorded"
+        )
     elif outcome == "failed":
         words = f"the handler failed, try {tried}: {error or 'an error'}"
     elif outcome == "gathered":
