@@ -260,7 +260,6 @@ def _require_pausable(scope: Scope, requested: RequestedAct, context: PageContex
     if scope.channel is not None and len(known) > 1:
         return
     typed, problems = requested.word("sure"), []
-    # guard: everything-is-typed
     if typed.lower() != EVERYTHING:
         was = f", not “{typed}”" if typed else ""
         problems.append(f"to pause everything, type “{EVERYTHING}”{was}")

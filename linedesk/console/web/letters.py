@@ -248,7 +248,6 @@ def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> str | 
         raise ConsoleError(*told, *some(refused))
     if not told:
         return "no letter was chosen"
-    # guard: a-replay-is-not-well-before-it-is-known -> return Said(told[0])
     return Said(told[0], well=None, link=("/letters/replays", "What came of it"))
 
 
