@@ -19,6 +19,7 @@ from linedesk.console.web.page_context import Console
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, create_collections
 from linedesk.store.control import Control, Scope
+from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.console import a_day
 from tests.linedesk.console.a_day import EVENT, USER
 from tests.linedesk.console.hand import a_call, a_run
@@ -204,6 +205,36 @@ def test_a_release_reports_what_the_dispatcher_confirms(
         thread.join(20)
         page = unescape(browser.get(f"{url}/conversation/main/{USER}").text)
         assert (came or "not confirmed by a dispatcher yet") in page
+
+
+def test_a_release_whose_outcome_cannot_be_read_is_not_called_done(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def came(*_: Any) -> str:
+        raise StoreUnavailable("no majority")
+
+    monkeypatch.setattr("linedesk.console.acts.Acts.came", came)
+    with served(full) as url:
+        form = {"channel": "main", "key": USER, "kind": "event", "id": EVENT}
+        told = post(browser, url, "/release", **form)
+        assert f"The dispatcher is asked to release {EVENT}. Whether it has is not known" in told
+        assert 'class="banner look" role="status" id="said"' in told
+        assert f'href="/conversation/main/{USER}">The conversation' in told
+
+
+def test_a_paused_conversation_offers_no_release(full: Rows, browser: requests.Session) -> None:
+    held = {"n": 1, "channel": "main", "key": USER, "why": "slow", "since": a_day.moment(400)}
+    full.held.insert_one({**held, "document": a_day.document()})
+    # Of the send that waits nothing is stuck.
+    full.conversations.update_one({}, {"$set": {"outbox": {}}})
+    with served(full) as url:
+        page = f"{url}/conversation/main/{USER}"
+        assert "Release…" in browser.get(page).text
+        Control(full).pause(Scope("main", USER), by="taro")
+        assert "Release…" not in browser.get(page).text
+        row = {"waiting.0.why": "paused", "waiting.1.why": "paused"}
+        full.status.update_one({"role": "dispatcher"}, {"$set": row})
+        eventually(lambda: "Release…" not in browser.get(url).text)
 
 
 # Many letters.

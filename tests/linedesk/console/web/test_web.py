@@ -185,6 +185,25 @@ def test_the_page_tells_who_waits_for_line_and_what_sends_cost(
     assert '<td data-label="Cost">1 counted message</td>' in calls
 
 
+def test_calls_of_another_channel_name_it(full: Rows, browser: requests.Session) -> None:
+    full.recvq.insert_one({**a_day.document(), "_id": 2, "eventId": "01JSHOP", "channel": "shop"})
+    call = {"at": a_day.moment(1), "endpoint": "/v2/bot/message/push", "status": 200}
+    full.calls.insert_one({**call, "eventId": "01JSHOP", "key": USER})
+    with served(full) as url:
+        calls = browser.get(f"{url}/calls").text
+    assert f'href="/conversation/shop/{USER}"' in calls
+    assert calls.count("<small>channel shop</small>") == 1
+
+
+def test_a_search_without_a_result_says_who_has_no_name(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        page = browser.get(f"{url}/search?q=だれか").text
+    assert "No results for" in page
+    assert "whose name is not known yet is found by id only" in page
+
+
 def test_the_page_tells_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
     since = {"figures.quotaClosedSinceSeconds": a_day.moment(7205).timestamp()}
     full.status.update_one({"role": "dispatcher"}, {"$set": since})
