@@ -109,7 +109,8 @@ def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None
     told = named(summary(letter), names)
     if text:
         told |= {name: letter[name] for name in ("document", "effect") if name in letter}
-    told["traceback"] = letter.get("traceback") if text else frames(letter.get("traceback"))
+    traceback = letter.get("traceback")
+    told["traceback"] = traceback if text else frames(traceback, id_=str(letter["_id"]))
     if as_json:
         echo_json(told)
         return

@@ -151,7 +151,9 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
     if outcome == "recorded" and is_given_up:
         words = "recorded that it is given up"
     elif outcome == "recorded":
-        words = f"decided, {effects} effect{'' if effects == 1 else 's'} recorded"
+        words = (
+            f"handled, {effects} {'send or timer' if effects == 1 else 'sends or timers'} recorded"
+        )
     elif outcome == "failed":
         words = f"the handler failed, try {tried}: {error or 'an error'}"
     elif outcome == "gathered":
@@ -427,7 +429,8 @@ def _held_up(facts: Facts, now: datetime) -> str:
 
 
 def _effects(count: int) -> str:
-    return "one of its effects was" if count == 1 else f"{count} of its effects were"
+    what = "one of its sends or timers was"
+    return what if count == 1 else f"{count} of its sends or timers were"
 
 
 def _times(count: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from linedesk.console.web.format import number, rate, seconds
 from linedesk.store.records.history import (
@@ -127,6 +128,14 @@ class Hover:
     width: float
     moment: datetime
     lines: list[str]
+    seconds: float
+
+    @property
+    def period(self) -> str:
+        """Its whole minutes as the query of a list's address."""
+        since = (self.moment - timedelta(seconds=self.seconds)).replace(second=0, microsecond=0)
+        until = self.moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        return urlencode({"from": since.isoformat(), "to": until.isoformat()})
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,7 @@ def _chart(kind: Kind, rows: Sequence[Row], *, hours: int, now: datetime) -> Cha
         ],
         list(_across(since, now, STEPS[hours], x_of)),
         up,
-        list(_hovers(kind, rows, x_of)),
+        list(_hovers(kind, rows, x_of, span)),
     )
 
 
@@ -293,7 +302,9 @@ def _across(
         mark += step
 
 
-def _hovers(kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float]) -> Iterator[Hover]:
+def _hovers(
+    kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float], span: float
+) -> Iterator[Hover]:
     width = (RIGHT - LEFT) / SLICES
     by_slice: dict[int, Row] = {}
     for row in rows:
@@ -301,4 +312,4 @@ def _hovers(kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float]) 
     for n, row in by_slice.items():
         if 0 <= n < SLICES:
             told = [f"{one.label}: {kind.words(_value(row, one))}" for one in kind.curves]
-            yield Hover(LEFT + n * width, width, row["at"], told)
+            yield Hover(LEFT + n * width, width, row["at"], told, span / SLICES)

@@ -79,6 +79,12 @@ def clock(moment: Moment) -> Markup:
     return _time(moment, "clock")
 
 
+def local_input(moment: Moment) -> str:
+    """As a field for a moment takes it, in this machine's zone."""
+    at = _datetime(moment)
+    return "" if at is None else at.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def bare_clock(moment: Moment) -> str:
     """The same as plain text, for what takes no element."""
     at = _datetime(moment)
@@ -207,6 +213,7 @@ FILTERS = {
     "age": age,
     "clock": clock,
     "bare_clock": bare_clock,
+    "local_input": local_input,
     "moment": moment,
     "exact": exact,
     "plain": plain,
