@@ -343,7 +343,7 @@ def paused(row: Mapping[str, Any]) -> HealthProblem:
     since = f" since {local(at)}" if isinstance(at, datetime) else ""
     saw = f"{scope_words(row.get('channel'), row.get('key'))}{since}"
     saw += (f" by {by}" if by else "") + (f": {why}" if why else "")
-    level: Level = "warn" if row.get("channel") else "bad"
+    level: Level = "bad" if row.get("everything") else "warn"
     do = f"new events are held until you resume: `linedesk resume {row['scope']}`"
     return HealthProblem(level, "paused", saw, do)
 

@@ -21,13 +21,21 @@ from jobworker.record.dead_letters import MOST_COUNTED
 from jobworker.sending.late_replies import LATE
 from linedesk.console import dead_letters, processes
 from linedesk.console.calls import LISTED
-from linedesk.console.conversation import names_of
+from linedesk.console.conversation import known_channels, names_of
 from linedesk.console.format import as_json
 from linedesk.console.processes import Process, ProcessRow, Row
 from linedesk.console.reading import reported
 from linedesk.runtime.metrics import LATELY_SECONDS
 from linedesk.store.control import Pause
-from linedesk.store.documents import CALLS, CONTROL, DEADLETTERS, LEASES, STATUS, Document
+from linedesk.store.documents import (
+    CALLS,
+    CONTROL,
+    CONVERSATIONS,
+    DEADLETTERS,
+    LEASES,
+    STATUS,
+    Document,
+)
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import is_taken
 from linedesk.store.records.control import DONE_AT
@@ -447,6 +455,8 @@ class Read:
     """The newest that were not replayed."""
     replays: int
     late: int = 0
+    channels: Sequence[str] = ()
+    """Those of all conversations, where a whole channel is paused."""
     causes: Sequence[Document] = ()
     """Those that were not replayed, by cause: _id, count, lately, lastAt."""
     is_initialised: bool = True
@@ -479,9 +489,12 @@ def _read(database: Database[Any], now: datetime) -> Read:
     if sum(one["count"] for one in letters["causes"]) >= MOST_LETTERS:
         # The index of `replayedAt` has the oldest first; the newest are what an alarm is about.
         (letters,) = found.aggregate(_open_letters(now, {"$sort": {LAST_AT: -1}}), hint=BY_LAST_AT)
+    pauses = list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES))
+    is_wide = any(row.get("channel") and not row.get("key") for row in pauses)
     return Read(
         rows=list(reported(database, STATUS).find({}).limit(MOST_ROWS)),
-        pauses=list(database[CONTROL].find({DONE_AT: None}).limit(MOST_PAUSES)),
+        pauses=pauses,
+        channels=list(known_channels(database[CONVERSATIONS])) if is_wide else (),
         calls=list(
             reported(database, CALLS).find({}, LISTED).sort("$natural", -1).limit(NEWEST_CALLS)
         ),
@@ -549,7 +562,11 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         late_today=read.late,
         quota=quota(dispatcher),
         spool=spool(desk),
-        pauses=[pause_row(one) for row in read.pauses if (one := Pause.from_row(row))],
+        pauses=[
+            pause_row(one, channels=read.channels)
+            for row in read.pauses
+            if (one := Pause.from_row(row))
+        ],
         obeyed=processes.listed(row, "paused") if leader is not None else None,
         calls=read.calls,
         latest_calls=latest_calls(read.calls, now),
@@ -578,11 +595,18 @@ def _cause(row: Row) -> LetterCause:
     )
 
 
-def pause_row(pause: Pause) -> Document:
-    """A pause as a row of `Overview.pauses`."""
+def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
+    """A pause as a row of `Overview.pauses`; that of the only channel is one of everything."""
     scope = pause.scope
+    is_all = scope.key is None and (scope.channel is None or set(channels) == {scope.channel})
     order = {"by": pause.by, "why": pause.why, "at": pause.at}
-    return {"channel": scope.channel, "key": scope.key, "scope": str(scope), **order}
+    return {
+        "channel": scope.channel,
+        "key": scope.key,
+        "scope": str(scope),
+        "everything": is_all,
+        **order,
+    }
 
 
 def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:

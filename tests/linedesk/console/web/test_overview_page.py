@@ -220,10 +220,10 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
     full.status.update_many({}, {"$set": {"words": "holds the lease since 2026-01-02 00:26 UTC"}})
     full.control.insert_one(
         {
-            "_id": "pause/main",
+            "_id": "pause/main/U9",
             "act": "pause",
             "channel": "main",
-            "key": None,
+            "key": "U9",
             "by": "x",
             "why": "y",
             "at": datetime(2026, 7, 1, 1, 2, 3, tzinfo=UTC),
@@ -235,7 +235,7 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
         assert f"{started:%Y-%m-%d %H:%M:%S}" in processes
         # Within texts as well: of a status line, and of a problem.
         assert "holds the lease since 2026-01-01 19:26\n" in f"{processes}\n".replace("\t", "\n")
-        assert "channel main since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
+        assert "main/U9 since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
         at = full.history.find_one({}, sort=[("at", -1)])
         assert at is not None
         tips = page.locator(".hover title").all_text_contents()
@@ -267,10 +267,10 @@ def test_the_page_shows_that_it_pauses_while_text_is_selected(open_page: Open) -
 def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, full: Full) -> None:
     full.control.insert_one(
         {
-            "_id": "pause/main",
+            "_id": "pause/main/U9",
             "act": "pause",
             "channel": "main",
-            "key": None,
+            "key": "U9",
             "by": "hanako",
             "why": "too loud",
             "at": a_day.moment(90),
@@ -294,8 +294,13 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
     assert full.control.count_documents({}) == 0
 
 
-def test_a_pause_of_everything_is_one_banner_and_a_row(open_page: Open, full: Full) -> None:
-    row = {"_id": "pause", "act": "pause", "channel": None, "key": None, "by": "hanako"}
+@pytest.mark.parametrize("channel", [None, "main"])
+def test_a_pause_of_everything_is_one_banner_and_a_row(
+    open_page: Open, full: Full, channel: str | None
+) -> None:
+    """As a pause of the only channel is."""
+    id_ = f"pause/{channel}" if channel else "pause"
+    row = {"_id": id_, "act": "pause", "channel": channel, "key": None, "by": "hanako"}
     full.control.insert_one({**row, "why": "too loud", "at": a_day.moment(90)})
     page = open_page()
     page.locator("#everything-paused").wait_for()
