@@ -32,10 +32,10 @@ from linedesk.console.overview import read_overview
 from linedesk.console.search import MOST_FOUND
 from linedesk.console.search import search as find
 from linedesk.console.story import tell
+from linedesk.console.web.browse import Period, asked_period
 from linedesk.console.web.charts import HOURS, Chart, charts
 from linedesk.console.web.live import LiveReadings
 from linedesk.console.web.page_context import PageContext
-from linedesk.console.web.period import Period, asked_period
 from linedesk.console.web.view_models import choices_of, labelled, seen, targets, without_text
 from linedesk.store.documents import CONTROL, Document
 
