@@ -428,7 +428,7 @@ class BotWorker:
         """Begin no more calls of LINE, and end a download that is under way."""
         self.line.stop()
         if self._workers is not None:
-            self._workers.stop()
+            self._workers.drain()
 
     def close(self) -> None:
         """Write the last rows and close the connections, once the threads have ended."""
